@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from rebalancer.base.errors import PluginError
 from rebalancer.cost.term import Strategy
 from rebalancer.policy.interruption import StepParams
-from rebalancer.policy.params import Params
+from rebalancer.policy.params import Params, ProviderParams
 from rebalancer.providers.contract import Provider
 from rebalancer.signals.model import SignalSource
 
@@ -40,7 +40,9 @@ STRATEGIES: Kind[Strategy] = Kind(GROUP, "strategy", "terms(view, params)")
 SIGNALS: Kind[SignalSource] = Kind(
     "rebalancer.signals", "signal source", "open(params, surroundings)"
 )
-PROVIDERS: Kind[Provider] = Kind("rebalancer.providers", "provider", "open(params, environ)")
+PROVIDERS: Kind[Provider] = Kind(
+    "rebalancer.providers", "provider", "open(params, environ)", ProviderParams
+)
 STEPS: Kind[Any] = Kind("rebalancer.steps", "step", "act(context, params)", StepParams)
 
 

@@ -18,6 +18,8 @@ from rebalancer.api import (
     View,
 )
 
+_Bools = NDArray[np.bool_]
+
 
 class NodeAffinityParams(Params):
     """Options of node-affinity."""
@@ -60,11 +62,11 @@ class _Shared:
 
     def __init__(self) -> None:
         self._known: dict[
-            tuple[int, int], tuple[NDArray[np.bool_] | NDArray[np.int64], NDArray[np.float64]]
+            tuple[int, int], tuple[_Bools | NDArray[np.int64], NDArray[np.float64]]
         ] = {}
 
     def below(
-        self, best: int, values: NDArray[np.bool_] | NDArray[np.int64], scale: float
+        self, best: int, values: _Bools | NDArray[np.int64], scale: float
     ) -> NDArray[np.float64]:
         """Return how far each node is below ``best``, divided by ``scale``."""
         # By identity: the scheduler model has one array for equal affinities; it is kept here.
@@ -78,10 +80,13 @@ class _Shared:
 def _required(view: View) -> Iterator[PriceGroup]:
     shared = _Shared()
     names = view.snapshot.nodes.names
-    for owner, classes in view.replaceable_by(_required_rule):
-        allowed = view.scheduler.node_affinity_mask(classes[0])
-        # No move can break this rule, since the scheduler filters by it: only pods that break it now count.
-        if all(allowed[view.state.home_nodes(cls)].all() for cls in classes):
+    rules = [
+        (owner, classes, view.scheduler.node_affinity_mask(classes[0]))
+        for owner, classes in view.replaceable_by(_required_rule)
+    ]
+    broken = _broken(view, rules)
+    for owner, classes, allowed in rules:
+        if broken.isdisjoint(classes):
             continue
         replacement = view.snapshot.classes[classes[0]].replacement
         yield PriceGroup(
@@ -92,6 +97,22 @@ def _required(view: View) -> Iterator[PriceGroup]:
             least=0.0 if view.scheduler.static_mask(replacement).any() else np.inf,
             describe=lambda node: f"its nodeSelector or required affinity excludes {names[node]}",
         )
+
+
+def _broken(view: View, rules: Sequence[tuple[str, list[int], _Bools]]) -> set[int]:
+    """Return the classes with pods on nodes that their rules exclude.
+
+    No move can break such a rule, since the scheduler filters by it: only these pods count.
+    """
+    # By identity, as above: nearly all of thousands of owners allow the same nodes.
+    of_mask: dict[int, tuple[_Bools, list[int]]] = {}
+    for _, classes, allowed in rules:
+        of_mask.setdefault(id(allowed), (allowed, []))[1].extend(classes)
+    broken: set[int] = set()
+    for allowed, classes in of_mask.values():
+        if not allowed.all():
+            broken.update(view.pairs_on(~allowed, np.array(classes, np.int32))[0].tolist())
+    return broken
 
 
 def _preferred_rule(of_class: PodClass) -> Hashable:

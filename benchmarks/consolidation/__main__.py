@@ -21,8 +21,8 @@ from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
-from rebalancer.whatif.cycles import Course, Loop, LoopPace
-from rebalancer.whatif.world import World
+from rebalancer.whatif.cycles import Loop, LoopPace, Simulation
+from rebalancer.whatif.world import SimulatedCluster
 
 _POLICY = b"""
 apiVersion: rebalancer/v1
@@ -63,7 +63,7 @@ def play(of: Cluster, seed: int, eagerness: str, *, drawn: bool) -> Result:
     registry = Registry.installed()
     loaded = load_text(_POLICY % eagerness.encode(), "benchmark", registry)
     random = np.random.default_rng(seed) if drawn else None
-    world = World(of.snapshot, lambda one: scheduler_profile(loaded.policy, one), random)
+    world = SimulatedCluster(of.snapshot, lambda one: scheduler_profile(loaded.policy, one), random)
     marked: set[str] = set()
     keep = world.keep_empty
 
@@ -103,7 +103,7 @@ def play(of: Cluster, seed: int, eagerness: str, *, drawn: bool) -> Result:
     )
 
 
-def _needed(course: Course) -> int:
+def _needed(course: Simulation) -> int:
     count = course.cycles[0].before["consolidation"].nodes
     return count.needed if count is not None else 0
 

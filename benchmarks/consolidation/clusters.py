@@ -12,7 +12,7 @@ from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import HOSTNAME, ZONE, Object, apart, node, spread, workload
-from rebalancer.whatif.world import World
+from rebalancer.whatif.world import SimulatedCluster
 
 _SIZES = (("4", "16Gi"), ("8", "32Gi"))
 _CPU = (50, 100, 100, 250, 250, 500, 500, 1000, 2000)
@@ -56,7 +56,9 @@ def cluster(seed: int) -> Cluster:
     full = [*nodes, *_daemons(count)]
     for one in workloads:
         full += workload(one.name, [""] * one.full, cpu=one.cpu, memory=one.memory, spec=one.spec)
-    world = World(snapshot_of(full), lambda of: SchedulerProfile.for_version(of.version), random)
+    world = SimulatedCluster(
+        snapshot_of(full), lambda of: SchedulerProfile.for_version(of.version), random
+    )
     world.schedule()
     placed = world.snapshot
     objects = [*nodes, *_daemons(count)]

@@ -12,7 +12,7 @@ from typing import Any
 
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.kinds import BUDGET, BY_NAME, POD, Json
-from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.wire.times import rfc3339
 
@@ -30,7 +30,7 @@ _TAINTS = (
 @contextmanager
 def frozen_cluster(random: Random, now: float) -> Iterator[EmbeddedCluster]:
     """Yield a cluster with 3 to 6 nodes and 3 to 8 workloads at ``now`` (Unix seconds)."""
-    with EmbeddedCluster(Clock(now - 1)) as cluster:
+    with EmbeddedCluster(EmbeddedClock(now - 1)) as cluster:
         cluster.access.anonymous = True  # client-go sends no token without TLS
         for namespace in NAMESPACES[:2]:
             cluster.apply(manifests.namespace(namespace))

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.commands.options import RunOptions
-from rebalancer.commands.resident import Resident
-from rebalancer.commands.vitals import Vitals
+from rebalancer.commands.serving.resident import Resident
+from rebalancer.commands.serving.vitals import Vitals
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.embedded.cluster import EmbeddedCluster

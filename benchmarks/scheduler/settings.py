@@ -61,8 +61,8 @@ CUSTOM: tuple[dict[str, Any], dict[str, Any]] = (
 """(KubeSchedulerConfiguration, fields of SchedulerProfile)"""
 
 
-def scoring(strategy: ScoringStrategy) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the same of a scheduler that is as by default, but for how NodeResourcesFit scores."""
+def scoring(name: str, strategy: ScoringStrategy) -> dict[str, Any]:
+    """Return a profile that is as by default, but for how NodeResourcesFit scores."""
     given: dict[str, Any] = {
         "type": strategy.type,
         "resources": [{"name": name, "weight": weight} for name, weight in strategy.resources],
@@ -70,9 +70,7 @@ def scoring(strategy: ScoringStrategy) -> tuple[dict[str, Any], dict[str, Any]]:
     if strategy.shape:
         shape = [{"utilization": at, "score": score} for at, score in strategy.shape]
         given["requestedToCapacityRatio"] = {"shape": shape}
-    arguments = _arguments("NodeResourcesFitArgs", scoringStrategy=given)
-    profile = {"schedulerName": "default-scheduler", "pluginConfig": [arguments]}
-    return {"profiles": [profile]}, {"scoring": strategy}
+    return _profile(name, _arguments("NodeResourcesFitArgs", scoringStrategy=given))
 
 
 def _profile(name: str, *arguments: dict[str, Any], **plugins: Any) -> dict[str, Any]:

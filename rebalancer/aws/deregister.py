@@ -49,14 +49,16 @@ class Deregister:
             return skipped("the machine has no name at AWS")
         balancers = params.service("elbv2", context)
         groups = dict(_groups(balancers))
-        found = {end: _targets(balancers, arn, context.instance) for end, arn in groups.items()}
-        registered = {end: sorted(targets) for end, targets in found.items() if targets}
+        targets_of = {
+            end: _targets(balancers, arn, context.instance) for end, arn in groups.items()
+        }
+        registered = {end: sorted(targets) for end, targets in targets_of.items() if targets}
         before = _kept(context.left)
         if not registered and not before:
             return skipped("it is in no target group")
         serving = {
             end: ports
-            for end, targets in found.items()
+            for end, targets in targets_of.items()
             if (ports := sorted(p for p, state in targets.items() if state != "draining"))
         }
         # What an earlier attempt took out is draining now, or gone.

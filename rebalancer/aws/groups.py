@@ -1,20 +1,21 @@
-"""The provider ``aws``: Auto Scaling groups, found by their tags or by name. Nothing is written.
+"""The provider ``aws``: Auto Scaling groups, selected by their tags or by name.
 
-Calls: DescribeAutoScalingGroups; and of groups without a live node DescribeLaunchTemplateVersions and DescribeInstanceTypes.
+Calls: DescribeAutoScalingGroups; of groups without a live node DescribeLaunchTemplateVersions and DescribeInstanceTypes; and
+to act SetDesiredCapacity and TerminateInstanceInAutoScalingGroup. Of a group only its desired capacity is ever written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
 from rebalancer.aws.instance_types import allocatable, labels_of
 from rebalancer.aws.services import asking, region_of_environment, service
 from rebalancer.base.errors import ProviderError
-from rebalancer.policy.params import Params
+from rebalancer.policy.params import ProviderParams
 from rebalancer.providers.contract import KnownNode, Machines, NodeGroup, NodeTemplate
 from rebalancer.signals.model import SignalError
 from rebalancer.wire.objects import Taint
@@ -24,7 +25,12 @@ CALLS = (
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeLaunchTemplateVersions",
 )
-"""What the role needs, as IAM names it."""
+"""What the role needs for reports, as IAM names it."""
+ACTS = (
+    "autoscaling:SetDesiredCapacity",
+    "autoscaling:TerminateInstanceInAutoScalingGroup",
+)
+"""What it needs besides where machines are added, and removed."""
 _TEMPLATE = "k8s.io/cluster-autoscaler/node-template/"
 _NAMES = 50
 """Most names in one DescribeAutoScalingGroups (its API reference)."""
@@ -32,8 +38,10 @@ _GOING = ("Terminat", "Detach", "Warmed")
 """How the lifecycle states of instances begin that are no nodes, or will not be for long."""
 
 
-class AutoScalingParams(Params):
+class AutoScalingParams(ProviderParams):
     """Options of the provider aws."""
+
+    acts: ClassVar[bool] = True
 
     tags: tuple[str, ...] = Field(
         default=(),
@@ -77,17 +85,17 @@ class AutoScalingGroups:
         client = self._client("autoscaling")
         with _asking(CALLS[0]):
             pages = client.get_paginator("describe_auto_scaling_groups")
-            found = [
+            named = [
                 group
                 for query in self._queries()
                 for page in pages.paginate(**query)
                 for group in page["AutoScalingGroups"]
             ]
-        self._known = {group["AutoScalingGroupName"]: group for group in found}
+        self._known = {group["AutoScalingGroupName"]: group for group in named}
         missing = sorted(set(self._params.names) - self._known.keys())
         if missing:
             raise ProviderError(f"there is no Auto Scaling group {', '.join(missing)}")
-        return [_group(self._known[name]) for name in sorted(self._known)]
+        return [as_group(self._known[name]) for name in sorted(self._known)]
 
     def template(self, group: NodeGroup) -> NodeTemplate | None:
         """See Machines: from the tags of Cluster Autoscaler, and from the launch template's instance type."""
@@ -106,6 +114,22 @@ class AutoScalingGroups:
             tuple(_taints(group.name, tags)),
             allocatable(of) | dict(_below(tags, "resources/")),
         )
+
+    def grow(self, group: NodeGroup, desired: int) -> None:
+        """See Machines. The group's own cool-down is not waited for."""
+        client = self._client("autoscaling")
+        with _asking(f"{group.name}: {ACTS[0]}"):
+            client.set_desired_capacity(
+                AutoScalingGroupName=group.name, DesiredCapacity=desired, HonorCooldown=False
+            )
+
+    def terminate(self, group: NodeGroup, instance: str) -> None:
+        """See Machines. Lifecycle hooks of the group are run as at any other end."""
+        client = self._client("autoscaling")
+        with _asking(f"{group.name}: {ACTS[1]} {instance}"):
+            client.terminate_instance_in_auto_scaling_group(
+                InstanceId=instance.rpartition("/")[2], ShouldDecrementDesiredCapacity=True
+            )
 
     def _queries(self) -> Iterator[dict[str, Any]]:
         if not self._params.names:
@@ -144,7 +168,8 @@ def _filter(tag: str) -> dict[str, Any]:
     return {"Name": "tag-key", "Values": [key]}
 
 
-def _group(group: Mapping[str, Any]) -> NodeGroup:
+def as_group(group: Mapping[str, Any]) -> NodeGroup:
+    """Return a group as DescribeAutoScalingGroups has it, without the instances that are about to end."""
     return NodeGroup(
         name=group["AutoScalingGroupName"],
         instances=tuple(

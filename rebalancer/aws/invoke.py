@@ -1,4 +1,4 @@
-"""The step ``lambda``: a function is called, and nobody waits for it."""
+"""The step ``lambda``: a function is invoked, without waiting for its result."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from typing import ClassVar
 import msgspec
 from pydantic import Field
 
-from rebalancer.aws.services import asking
-from rebalancer.aws.steps import AwsParams
-from rebalancer.interruption.model import DONE, StepContext
+from rebalancer.aws.steps import AwsParams, sent_once
+from rebalancer.interruption.model import StepContext
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import StepOutcome
 from rebalancer.wire.times import rfc3339
-
-_SENT = "invoked"
 
 
 class LambdaParams(AwsParams):
@@ -29,9 +26,7 @@ class Lambda:
     Params: ClassVar[type[StepParams]] = LambdaParams
 
     def act(self, context: StepContext, params: LambdaParams) -> StepOutcome:
-        """See Step. A process that is killed right after the call makes it again; the payload has the event's id."""
-        if context.left == _SENT:
-            return DONE
+        """See Step. The payload has the event's id: it may come twice."""
         one = context.interruption
         payload = {
             "id": one.id,
@@ -42,11 +37,12 @@ class Lambda:
             "reason": one.reason,
         }
         functions = params.service("lambda", context)
-        with asking(f"function {params.function}: invoke"):
-            functions.invoke(
+        return sent_once(
+            context,
+            f"function {params.function}: invoke",
+            lambda: functions.invoke(
                 FunctionName=params.function,
                 InvocationType="Event",
                 Payload=msgspec.json.encode(payload),
-            )
-        context.keep(_SENT)
-        return DONE
+            ),
+        )

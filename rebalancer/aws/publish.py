@@ -1,4 +1,4 @@
-"""The step ``sns``: a topic hears that a machine will go, or what became of each step before this one."""
+"""The step ``sns``: a message to a topic, that a machine will go, or what came of each step before this one."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from rebalancer.aws.services import asking
-from rebalancer.aws.steps import AwsParams
+from rebalancer.aws.steps import AwsParams, sent_once
 from rebalancer.base.plain_text import printable
-from rebalancer.interruption.model import DONE, StepContext
+from rebalancer.interruption.model import StepContext
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import StepOutcome
 from rebalancer.wire.times import rfc3339
 
-_SENT = "published"
 _LONGEST_SUBJECT = 99
 """Characters; SNS takes fewer than 100, in ASCII and without line ends."""
 
@@ -31,16 +29,15 @@ class Sns:
     Params: ClassVar[type[StepParams]] = SnsParams
 
     def act(self, context: StepContext, params: SnsParams) -> StepOutcome:
-        """See Step. A process that is killed right after the call makes it again."""
-        if context.left == _SENT:
-            return DONE
+        """See Step."""
         topics = params.service("sns", context)
-        with asking(f"topic {params.topic}: publish"):
-            topics.publish(
+        return sent_once(
+            context,
+            f"topic {params.topic}: publish",
+            lambda: topics.publish(
                 TopicArn=params.topic, Subject=subject(context), Message=message(context)
-            )
-        context.keep(_SENT)
-        return DONE
+            ),
+        )
 
 
 def subject(context: StepContext) -> str:

@@ -94,15 +94,15 @@ def refused(error: SignalError, *codes: str) -> bool:
 
 def region_of_queue(url: str) -> str:
     """Return the region in the address of a queue, or nothing."""
-    found = _IN_QUEUE.match(url)
-    return (found[1] or found[2]) if found else ""
+    match = _IN_QUEUE.match(url)
+    return (match[1] or match[2]) if match else ""
 
 
 def region_of_node(provider_id: str) -> str:
     """Return the region in ``aws:///eu-west-1a/i-...``, whose first part is the zone; or nothing."""
     parts = provider_id.removeprefix("aws:///").split("/")
-    found = _REGION.match(parts[0]) if provider_id.startswith("aws://") else None
-    return found[0] if found else ""
+    match = _REGION.match(parts[0]) if provider_id.startswith("aws://") else None
+    return match[0] if match else ""
 
 
 def region_of_environment(environ: Mapping[str, str]) -> str:

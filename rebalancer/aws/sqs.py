@@ -28,9 +28,9 @@ from rebalancer.policy.params import Params
 from rebalancer.signals.model import (
     LONGEST_RECEIVE,
     Interruption,
-    Outcome,
+    PipelineOutcome,
     SignalError,
-    Surroundings,
+    SourceContext,
 )
 
 _AT_ONCE = 10
@@ -70,7 +70,7 @@ class SqsSource:
 
     Params: ClassVar[type[Params]] = SqsParams
 
-    def open(self, params: SqsParams, surroundings: Surroundings) -> SqsReceiver:
+    def open(self, params: SqsParams, surroundings: SourceContext) -> SqsReceiver:
         """See SignalSource."""
         region = (
             params.region
@@ -111,7 +111,7 @@ class SqsReceiver:
     """Receives messages, and deletes those whose interruptions are all done. Thread-safe but for ``receive``."""
 
     def __init__(
-        self, params: SqsParams, surroundings: Surroundings, queue: Any, groups: Any
+        self, params: SqsParams, surroundings: SourceContext, queue: Any, groups: Any
     ) -> None:
         self._params, self._around = params, surroundings
         self._queue, self._groups = queue, groups
@@ -206,7 +206,7 @@ class SqsReceiver:
         )
 
     def _complain(self, name: str, why: str) -> None:
-        """Name a message that cannot be understood, once; it is left to whoever put it there."""
+        """Name a message that cannot be understood, once; it is left in the queue."""
         if name in self._named:
             return
         self._named[name] = None
@@ -267,7 +267,7 @@ class SqsReceiver:
             if not refused(error, "ValidationError"):
                 raise
 
-    def done(self, interruption: Interruption, outcome: Outcome) -> None:  # noqa: ARG002
+    def done(self, interruption: Interruption, outcome: PipelineOutcome) -> None:  # noqa: ARG002
         """See Receiver."""
         with self._lock:
             self._done[interruption.id, interruption.cancelled] = None

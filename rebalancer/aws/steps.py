@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import Field
 
-from rebalancer.aws.services import region_of_environment, region_of_node, service
-from rebalancer.interruption.model import StepContext
+from rebalancer.aws.services import asking, region_of_environment, region_of_node, service
+from rebalancer.interruption.model import DONE, StepContext
 from rebalancer.policy.interruption import StepParams
+from rebalancer.signals.model import StepOutcome
+
+_SENT = "sent"
 
 
 class AwsParams(StepParams):
@@ -31,3 +35,18 @@ class AwsParams(StepParams):
             or region_of_environment(context.environ)
         )
         return service(name, region, self.endpoint)
+
+
+def sent_once(context: StepContext, what: str, send: Callable[[], object]) -> StepOutcome:
+    """Send it, unless that was done; a process that is killed right after the call sends it again.
+
+    ``what``: what is done, for the error's text.
+
+    Raises:
+        SignalError: AWS refused it, or could not be reached.
+    """
+    if context.left != _SENT:
+        with asking(what):
+            send()
+        context.keep(_SENT)
+    return DONE

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 
 def count(number: int, noun: str) -> str:
     """Return ``1 move``, ``2 moves``, ``1,204 pods``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def percent(probability: float) -> str:
+    """Return ``62 %``; never ``0 %`` or ``100 %`` for what is only nearly so."""
+    if 0 < probability < 0.01:
+        return "<1 %"
+    if 0.995 <= probability < 1:
+        return ">99 %"
+    return f"{probability * 100:.0f} %"
+
+
+def and_more(pods: Sequence[str], most: int = 2) -> str:
+    """Return ``a, b and 7 more``."""
+    left = len(pods) - most
+    shown = ", ".join(pods[:most])
+    return f"{shown} and {left:,} more" if left > 0 else shown
 
 
 def printable(text: str) -> str:

@@ -88,19 +88,6 @@ class HttpAnswer:
         return f"answered {self.status} {http.client.responses.get(self.status, '')}".rstrip()
 
 
-def fetch(
-    url: str,
-    headers: Mapping[str, str],
-    stop: Stop,
-    *,
-    seconds: float,
-    most: int,
-    context: ssl.SSLContext | None = None,
-) -> HttpAnswer:
-    """Return what a GET is answered, see :func:`exchange`."""
-    return exchange("GET", url, headers, stop, seconds=seconds, most=most, context=context)
-
-
 def exchange(
     method: str,
     url: str,

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
 
 from rebalancer import API_VERSION
+from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, collector_paused, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import printable_lines
-from rebalancer.capacity.autoscalers import autoscalers
-from rebalancer.capacity.groups import Groups, known_nodes
-from rebalancer.capacity.growth import growth_of
-from rebalancer.capacity.removal import standings
-from rebalancer.capacity.report import CapacityReport, capacity_data, capacity_table
+from rebalancer.capacity.look import look
+from rebalancer.capacity.memories import Memories
+from rebalancer.capacity.report import capacity_data, capacity_table
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import recall
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_flag, with_flags
+from rebalancer.commands.machines import opened
 from rebalancer.commands.options import PolicyFlags, RunOptions
 from rebalancer.commands.source import Source, open_source
-from rebalancer.providers.contract import Machines, Provider
-from rebalancer.providers.labelled import LabelledGroups
-from rebalancer.registry import PlugIns, Registry
-from rebalancer.report.data_text import DATA_FORMS, data_text
+from rebalancer.registry import Registry
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import rfc3339
-
-_NONE = "none"
-"""The provider of policies that name none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +83,10 @@ def capacity(options: CapacityOptions, environment: Environment) -> ExitCode:
         reading = source.read()
         recall(run, source, reading)
     with collector_paused():
-        report = _report(run, reading.snapshot, registry.providers)
+        name, machines = opened(run, registry.providers)
+        settings = run.loaded.policy.capacity
+        outlook = Memories().outlook
+        report = look(run.planning, settings, reading.snapshot, name, machines, outlook)
     text = printable_lines(capacity_table(report))
     if options.output in DATA_FORMS:
         text = data_text(
@@ -98,42 +94,6 @@ def capacity(options: CapacityOptions, environment: Environment) -> ExitCode:
         )
     write(environment.out, [text])
     return ExitCode.DONE
-
-
-def _machines(run: RunContext, providers: PlugIns[Provider]) -> tuple[str, Machines]:
-    """Return the provider that the policy names, opened, by its name."""
-    for name, options in run.loaded.policy.provider.items():
-        provider = providers.named(name)
-        text = json.dumps(options or {})
-        params = provider.Params.model_validate_json(text, by_alias=True, by_name=False)
-        return name, provider.open(params, run.environment.environ)
-    return _NONE, LabelledGroups()
-
-
-def _report(run: RunContext, snapshot: Snapshot, providers: PlugIns[Provider]) -> CapacityReport:
-    name, machines = _machines(run, providers)
-    asked = name != _NONE
-    settings, planning = run.loaded.policy.capacity, run.planning
-    groups = Groups(snapshot, machines.groups(known_nodes(snapshot)))
-    problem = planning.problem(snapshot)
-    growth = growth_of(
-        problem.snapshot,
-        planning.scheduler_profile(snapshot),
-        groups,
-        machines.template,
-        settings,
-    )
-    standing = standings(
-        problem, planning.settings(), groups, settings.under, asked=asked, needed=growth.needed
-    )
-    return CapacityReport(
-        snapshot=snapshot,
-        provider=name,
-        groups=groups,
-        autoscalers=tuple(autoscalers(snapshot)),
-        nodes=tuple(standing),
-        growth=growth,
-    )
 
 
 def _head(run: RunContext, source: Source, snapshot: Snapshot) -> dict[str, Any]:

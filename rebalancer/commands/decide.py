@@ -28,10 +28,10 @@ def recall(run: RunContext, source: Source, reading: Reading) -> Keeper | None:
     """
     if source.client is None or run.memory is None:
         return None
-    from rebalancer.kube.memory import MemoryStore  # noqa: PLC0415
+    from rebalancer.kube.config_map import ConfigMapStore  # noqa: PLC0415
     from rebalancer.memory.keeper import Keeper  # noqa: PLC0415
 
-    store = MemoryStore(source.client, *run.memory)
+    store = ConfigMapStore(source.client, *run.memory)
     keeper = Keeper(store, "/".join(run.memory), run.notes.append)
     keeper.load(reading.snapshot)
     streaks = keeper.streaks()
@@ -52,11 +52,14 @@ def recall(run: RunContext, source: Source, reading: Reading) -> Keeper | None:
 
 
 def make_plan(
-    run: RunContext, reading: Reading, memory: Keeper | None, observer: PlanObserver | None = None
+    run: RunContext,
+    reading: Reading,
+    memory: Keeper | None,
+    observe: Callable[[], PlanObserver] | None = None,
 ) -> Planned:
-    """Return the plan; ``observer`` is called before and after its moves, and changes nothing."""
+    """Return the plan; ``observe`` returns what is called before and after its moves, and changes nothing."""
     planned = run.planning.plan(
-        reading.snapshot, reading.clock_skew, run.timings, observer, _planning_ends(run)
+        reading.snapshot, reading.clock_skew, run.timings, observe, _planning_ends(run)
     )
     if not (run.acts and run.steers) and (left := expired(reading.snapshot)) is not None:
         run.notes.append(left)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rebalancer.base.data_text import DATA_FORMS
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.base.output import say, write
 from rebalancer.base.plain_text import count
 from rebalancer.commands import names
-from rebalancer.commands.emptying import Emptying, EmptyingOptions, Preflight
+from rebalancer.commands.emptying import EmptyingOptions, EmptyingRounds, Preflight
 from rebalancer.commands.flag_values import duration, label_selector, named, reference
 from rebalancer.commands.flags import (
     CLUSTER,
@@ -33,7 +34,6 @@ from rebalancer.nodes.choice import NodeChoice
 from rebalancer.nodes.preflight import refuses
 from rebalancer.nodes.report import DrainReport
 from rebalancer.nodes.triage import Orders
-from rebalancer.report.data_text import DATA_FORMS
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
@@ -59,7 +59,7 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
     if bool(options.nodes) == (options.selector is not None):
         raise PolicyError(["name nodes, or select them with -l: one of the two"])
     orders = orders_of(options, environment, options.pod_selector)
-    emptying = Emptying.of(options, environment, orders)
+    emptying = EmptyingRounds.of(options, environment, orders)
     preflight = emptying.preflight(NodeChoice(options.nodes, options.selector))
     refused = refuses(preflight.checks)
     if options.dry or refused:
@@ -67,13 +67,13 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
         return finished(emptying, preflight, options, code)
     environment.committed.set()
     emptying.end_after(options.timeout or math.inf)
-    course = Course(
+    draining = Drain(
         emptying,
         emptying.client(),
         preflight.names,
         uncordon_on_failure=options.uncordon_on_failure,
     )
-    why = course.run(options.wait_batch)
+    why = draining.run(options.wait_batch)
     code = ExitCode.DONE if why is None else ExitCode.PARTIAL
     return finished(emptying, preflight, options, code, why)
 
@@ -92,7 +92,7 @@ def orders_of(
 
 
 def finished(
-    emptying: Emptying,
+    emptying: EmptyingRounds,
     preflight: Preflight,
     options: EmptyingOptions,
     code: ExitCode,
@@ -116,12 +116,12 @@ def finished(
     return code
 
 
-class Course:
+class Drain:
     """A drain under way: the steps of :func:`rebalancer.nodes.draining.empty`."""
 
     def __init__(
         self,
-        emptying: Emptying,
+        emptying: EmptyingRounds,
         client: Client,
         names: Sequence[str],
         *,
@@ -157,9 +157,9 @@ class Course:
             left = self.end(empty=why is None)
         return why or left
 
-    def of(self, names: Sequence[str]) -> Course:
+    def of(self, names: Sequence[str]) -> Drain:
         """Return the drain of some of these nodes."""
-        return Course(self._emptying, self._client, names, uncordon_on_failure=self._uncordon)
+        return Drain(self._emptying, self._client, names, uncordon_on_failure=self._uncordon)
 
     def cordon_all(self) -> float:
         """Cordon all nodes; return since when, by the stop's clock, the newest of them is being drained.

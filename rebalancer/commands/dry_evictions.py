@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from rebalancer.kube.client import Client
 from rebalancer.kube.evict import AnswerKind, evict
-from rebalancer.nodes.preflight import NodeCheck, NodeVerdict, PodCheck
+from rebalancer.nodes.preflight import DrainVerdict, NodeCheck, PodCheck
 from rebalancer.nodes.triage import Fate
 from rebalancer.plan.plan import Code
 from rebalancer.snapshot.model import Snapshot
 
 _VERDICTS = {
-    AnswerKind.BLOCKED: (NodeVerdict.BLOCKED, Code.PDB.value),
-    AnswerKind.MISCONFIGURED: (NodeVerdict.MISCONFIGURED, Code.PDB_CONFLICT.value),
+    AnswerKind.BLOCKED: (DrainVerdict.BLOCKED, Code.PDB.value),
+    AnswerKind.MISCONFIGURED: (DrainVerdict.MISCONFIGURED, Code.PDB_CONFLICT.value),
 }
 _FINE = (AnswerKind.EVICTED, AnswerKind.GONE)
 
@@ -29,12 +29,12 @@ def asked(client: Client, snapshot: Snapshot, checks: Sequence[NodeCheck]) -> li
 
 
 def _asked(client: Client, snapshot: Snapshot, one: PodCheck) -> PodCheck:
-    if one.fate is not Fate.EVICT or one.verdict is not NodeVerdict.DRAINABLE:
+    if one.fate is not Fate.EVICT or one.verdict is not DrainVerdict.DRAINABLE:
         return one
     namespace = snapshot.classes[int(snapshot.pods.cls[one.pod])].namespace
     pods = snapshot.pods
     answer = evict(client, namespace, pods.name[one.pod], pods.uid[one.pod], dry_run=True)
     if answer.kind in _FINE:
         return one
-    verdict, code = _VERDICTS.get(answer.kind, (NodeVerdict.REFUSED, answer.kind.value))
+    verdict, code = _VERDICTS.get(answer.kind, (DrainVerdict.REFUSED, answer.kind.value))
     return replace(one, verdict=verdict, code=code, message=answer.message)

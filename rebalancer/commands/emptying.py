@@ -24,6 +24,7 @@ from rebalancer.nodes.triage import Orders, daemon_sets_on
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.planning import Planned, Planning
+from rebalancer.policy.load import LoadedPolicy
 from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress
 from rebalancer.snapshot.model import Snapshot
@@ -90,7 +91,7 @@ class EmptyingOptions:
 
 
 @dataclass
-class Emptying:
+class EmptyingRounds:
     """Rounds that empty nodes, under the orders of one command."""
 
     options: EmptyingOptions
@@ -106,7 +107,9 @@ class Emptying:
     """Uid -> the outcome of the last attempt to evict the pod."""
 
     @classmethod
-    def of(cls, options: EmptyingOptions, environment: Environment, orders: Orders) -> Emptying:
+    def of(
+        cls, options: EmptyingOptions, environment: Environment, orders: Orders
+    ) -> EmptyingRounds:
         """Return what empties nodes.
 
         Raises:
@@ -129,10 +132,15 @@ class Emptying:
             base=base,
         )
 
-    def run_for(self, names: Sequence[str]) -> tuple[RunContext, Protections]:
-        """Return a run that moves pods off these nodes and no others, and what it takes to be movable."""
+    def run_for(
+        self, names: Sequence[str], policy: LoadedPolicy | None = None
+    ) -> tuple[RunContext, Protections]:
+        """Return a run that moves pods off these nodes and no others, and what it takes to be movable.
+
+        ``policy``: of an earlier run, with what it has read in the cluster; None: the command's.
+        """
         registry = Registry.installed()
-        loaded = ordered_policy(self.base.loaded, registry, names)
+        loaded = ordered_policy(policy or self.base.loaded, registry, names)
         protections = Protections(names, self.orders)
         from rebalancer.kube.access import DRAIN_RULES  # noqa: PLC0415
 
@@ -171,30 +179,23 @@ class Emptying:
             RebalancerError: nothing was changed.
         """
         with self.source(()) as (run, source):
-            reading = self._read(run, source)
+            reading = source.read()
             names = choice.of(reading.snapshot)
             if source.client is not None:
                 self._look_up_daemon_sets(source.client, reading.snapshot, names)
-            checks = self.checks(reading.snapshot, names)
+            checks = self._checks(run, reading.snapshot, names)
             if self.options.dry_run == "server" and source.client is not None:
                 from rebalancer.commands.dry_evictions import asked  # noqa: PLC0415
 
                 checks = asked(source.client, reading.snapshot, checks)
             return Preflight(source.name, reading.snapshot, names, checks)
 
-    def _read(self, run: RunContext, source: Source) -> Reading:
-        """Read the cluster; what the policy names in it counts for the checks, too."""
-        reading = source.read()
-        if (configuration := run.loaded.policy.scheduler.configuration) is not None:
-            self.base.planning.schedule_by(configuration)
-        return reading
-
-    def checks(self, snapshot: Snapshot, names: Sequence[str]) -> list[NodeCheck]:
-        """Return what is to be expected of the nodes of these names, all of them emptied together."""
-        run, protections = self.run_for(names)
+    def _checks(self, run: RunContext, snapshot: Snapshot, names: Sequence[str]) -> list[NodeCheck]:
+        """Return what is to be expected of these nodes, all of them emptied together; ``run`` has read them."""
+        of_nodes, protections = self.run_for(names, run.loaded)
         cordoned = as_cordoned(snapshot, mask_of(snapshot, names))
-        problem = run.planning.problem(without_budgets(cordoned))
-        room = plan(problem, run.planning.settings(), Callbacks()).plan
+        problem = of_nodes.planning.problem(without_budgets(cordoned))
+        room = plan(problem, of_nodes.planning.settings(), Callbacks()).plan
         return check(
             cordoned,
             names,
@@ -225,19 +226,21 @@ class Emptying:
     def evict(self, names: Sequence[str]) -> str | None:
         """Plan and evict once; return what keeps it from going on, None if nothing does."""
         with self.source(names) as (run, source):
-            reading = self._read(run, source)
+            reading = source.read()
             planned = make_plan(run, reading, None)
             if planned.standstill:
                 return planned.standstill[0]
             if not planned.plan.moves:
-                planned, why = self._without_plan(planned, names)
+                planned, why = self._without_plan(run, planned, names)
                 if why is not None:
                     return why
             return self._act(run, source, reading, planned)
 
-    def _without_plan(self, planned: Planned, names: Sequence[str]) -> tuple[Planned, str | None]:
+    def _without_plan(
+        self, run: RunContext, planned: Planned, names: Sequence[str]
+    ) -> tuple[Planned, str | None]:
         """Return a plan of the pods that go without a landing, or why nothing can go now."""
-        checks = self.checks(planned.snapshot, names)
+        checks = self._checks(run, planned.snapshot, names)
         moves = tuple(unforeseen(planned.snapshot, checks))
         if moves:
             return replace(planned, plan=replace(planned.plan, moves=moves)), None

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from rebalancer import API_VERSION
+from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import printable_lines
+from rebalancer.base.text_lines import wrapped
 from rebalancer.commands import names
 from rebalancer.commands.context import run_context
 from rebalancer.commands.decide import make_plan, recall
@@ -32,14 +34,14 @@ from rebalancer.explain.watched import Recorder
 from rebalancer.explain.workload import WorkloadRecorder, workload_data, workload_facts
 from rebalancer.explain.workload_table import workload_table
 from rebalancer.planner.plan import PlanObserver
-from rebalancer.report.data_text import DATA_FORMS, data_text
 from rebalancer.report.model import RunReport
-from rebalancer.report.text import wrapped
 from rebalancer.scheduler.explain import explain_pod as explain_landing
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire.times import rfc3339
+
+R = TypeVar("R", bound=Recorder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +71,9 @@ def explain_pod(
     pod = find_pod(snapshot, ref)
     if node is not None and node not in snapshot.nodes.index:
         raise PolicyError([f"--node {node}: there is no such node"])
-    recorder = Recorder(snapshot.pods.cls[[pod]], int(snapshot.pods.node[pod]))
-    report = explaining.planned(recorder)
+    report, recorder = explaining.recorded(
+        lambda: Recorder(snapshot.pods.cls[[pod]], int(snapshot.pods.node[pod]))
+    )
     (facts,) = facts_of(report, recorder, [pod])
     # In a new model and state: those of the plan are changed by its moves.
     landing = explain_landing(
@@ -85,7 +88,7 @@ def explain_pod(
 
 
 def _explain_ended(explaining: _Explaining, ended: Snapshot, pod: int) -> ExitCode:
-    report = explaining.planned(None)
+    report, _ = explaining.planned(None)
     data = ended_data(report, ended, pod)
     uid = ended.pods.uid[pod]
     move = next((one for one in report.outcomes if one.move.uid == uid), None)
@@ -100,8 +103,8 @@ def explain_node(name: str, options: ExplainOptions, environment: Environment) -
         ClusterReadError: the cluster could not be read.
     """
     explaining = _Explaining(options, environment)
-    recorder = NodeRecorder(explaining.snapshot, find_node(explaining.snapshot, name))
-    report = explaining.planned(recorder)
+    node = find_node(explaining.snapshot, name)
+    report, recorder = explaining.recorded(lambda: NodeRecorder(explaining.snapshot, node))
     facts = node_facts(report, recorder)
     return explaining.write("NodeExplanation", report, node_data(facts), node_table(report, facts))
 
@@ -114,8 +117,8 @@ def explain_workload(ref: str, options: ExplainOptions, environment: Environment
         ClusterReadError: the cluster could not be read.
     """
     explaining = _Explaining(options, environment)
-    recorder = WorkloadRecorder(explaining.snapshot, find_workload(explaining.snapshot, ref))
-    report = explaining.planned(recorder)
+    owner = find_workload(explaining.snapshot, ref)
+    report, recorder = explaining.recorded(lambda: WorkloadRecorder(explaining.snapshot, owner))
     facts = workload_facts(report, recorder)
     table = workload_table(report, facts)
     return explaining.write("WorkloadExplanation", report, workload_data(facts), table)
@@ -133,11 +136,24 @@ class _Explaining:
         self.snapshot = self._reading.snapshot
         self.profile = self._run.planning.scheduler_profile(self.snapshot)
 
-    def planned(self, observer: PlanObserver | None) -> RunReport:
-        """Return the report that a dry run would write; ``observer`` is called before and after its moves."""
+    def recorded(self, new: Callable[[], R]) -> tuple[RunReport, R]:
+        """Return the report that a dry run would write, and the recorder that has looked at its plan."""
+        recorders: list[R] = []
+
+        def observe() -> R:
+            recorders.append(new())
+            return recorders[-1]
+
+        report, observer = self.planned(observe)
+        return report, next(one for one in recorders if one is observer)
+
+    def planned(
+        self, observe: Callable[[], PlanObserver] | None
+    ) -> tuple[RunReport, PlanObserver | None]:
+        """Return the report that a dry run would write, and what has looked at its plan."""
         memory = recall(self._run, self._source, self._reading)
-        planned = make_plan(self._run, self._reading, memory, observer)
-        return run_report(self._run, self._source, planned)
+        planned = make_plan(self._run, self._reading, memory, observe)
+        return run_report(self._run, self._source, planned), planned.observer
 
     def write(self, kind: str, report: RunReport, data: Mapping[str, Any], table: str) -> ExitCode:
         """Write the explanation as a table, as JSON or as YAML."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import click
 
+from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say, write
@@ -13,7 +14,6 @@ from rebalancer.base.plain_text import printable
 from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
 from rebalancer.commands.options import Access
 from rebalancer.kube.marks import NodeMark, list_marks, remove_marks
-from rebalancer.report.data_text import DATA_FORMS, data_text
 from rebalancer.wire.times import rfc3339
 
 

@@ -11,12 +11,12 @@ from rebalancer.base.environment import Environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say, write
 from rebalancer.migrate.merge import merged
-from rebalancer.migrate.notes import Fate, Notes, as_comments
+from rebalancer.migrate.notes import KeyFate, Notes, as_comments
 from rebalancer.migrate.source import V1ALPHA1, peer_document
 from rebalancer.migrate.uses import read_v1alpha2
 from rebalancer.migrate.v1alpha1 import read_v1alpha1
 from rebalancer.migrate.write import as_directory, as_file
-from rebalancer.policy.document import Problem
+from rebalancer.policy.document import FileProblem
 from rebalancer.policy.forms import MODELINE
 from rebalancer.policy.params import Params
 from rebalancer.registry import Registry
@@ -32,7 +32,7 @@ class Migrated:
     """The policy as plain data."""
     head: str
     """Comments: the source, and the notes."""
-    notes: tuple[Problem, ...]
+    notes: tuple[FileProblem, ...]
 
 
 def migrated(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> Migrated:
@@ -47,7 +47,7 @@ def migrated(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> Migrat
     read = read_v1alpha1 if version == V1ALPHA1 else read_v1alpha2
     data = merged(read(document, notes), known, notes)
     if not data["strategies"]:
-        notes.add((), Fate.LOST, "nothing is left to do: the policy has no strategy")
+        notes.add((), KeyFate.LOST, "nothing is left to do: the policy has no strategy")
     head = (
         f"{MODELINE}# Migrated from a policy of the descheduler ({version}).\n{as_comments(notes)}"
     )

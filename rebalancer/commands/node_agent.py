@@ -17,7 +17,9 @@ _PATIENCE = 5.0
 """Seconds that a request under way has after a signal: longer than any of them takes then."""
 
 
-def attend(access: Access, node: str, address: str, every: float, environment: Environment) -> None:
+def watch_machine(
+    access: Access, node: str, address: str, every: float, environment: Environment
+) -> None:
     """Keep the notice of ``node`` until a signal comes. ``address``: of the metadata service; ``every``: seconds.
 
     Raises:
@@ -29,10 +31,10 @@ def attend(access: Access, node: str, address: str, every: float, environment: E
     stop = environment.until_signal()
     client = access.client(environment, stop)
 
-    def tell(text: str) -> None:
+    def log(text: str) -> None:
         say(environment.err, f"rebalancer: {text}")
 
-    Agent(node, Imds(address, stop), client, stop, tell).live(every)
+    Agent(node, Imds(address, stop), client, stop, log).live(every)
 
 
 def _address(text: str) -> str:
@@ -87,5 +89,5 @@ def command(
     if not node:
         raise PolicyError(["--node: name the node that this process runs on, or set NODE_NAME"])
     access = Access(kubeconfig=kubeconfig, context_name=context_name)
-    attend(access, node, address, every, environment)
+    watch_machine(access, node, address, every, environment)
     return int(ExitCode.DONE)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rebalancer.base.environment import Environment
 from rebalancer.base.stop import Stop
-from rebalancer.policy.changes import Changes
+from rebalancer.policy.changes import PolicyChanges
 from rebalancer.policy.load import LoadedPolicy, load_policy
 from rebalancer.policy.select import Select
 from rebalancer.registry import Registry
@@ -34,7 +34,7 @@ class PolicyFlags:
         Raises:
             PolicyError: it is wrong, or a flag is.
         """
-        changes = Changes(self.settings, self.only, self.mode)
+        changes = PolicyChanges(self.settings, self.only, self.mode)
         loaded = load_policy(
             self.policy_path,
             registry,
@@ -140,6 +140,8 @@ class RunOptions(PolicyFlags):
     """(namespace, name) of the Lease that keeps two runs apart."""
     memory: tuple[str, str] | None = None
     """(namespace, name) of the ConfigMap that remembers earlier runs."""
+    capacity_status: tuple[str, str] | None = None
+    """(namespace, name) of the ConfigMap with the status of machines."""
     max_requests: int = 8
     compress: bool = False
     quiet: bool = False

@@ -73,8 +73,8 @@ class Publisher:
             self._try("--metrics-push", lambda: push(url, metrics, self.stop))
 
     def _notify(self, notice: Notice) -> None:
+        from rebalancer.base.json_template import filled  # noqa: PLC0415
         from rebalancer.base.sending import send  # noqa: PLC0415
-        from rebalancer.notices.template import filled  # noqa: PLC0415
 
         url, body = self.notify_url or "", filled(self.template, notice.values())
         headers = {"Content-Type": "application/json"}

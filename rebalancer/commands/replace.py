@@ -13,25 +13,25 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.commands.drain import (
     EMPTYING,
-    Course,
+    Drain,
     KubectlFlags,
     exit_codes,
     finished,
     orders_of,
 )
-from rebalancer.commands.emptying import Emptying, EmptyingOptions
+from rebalancer.commands.emptying import EmptyingOptions, EmptyingRounds
 from rebalancer.commands.flag_values import duration, named
 from rebalancer.commands.flags import CLUSTER, POLICY, SET, Whole, examples, with_flags
 from rebalancer.commands.identity import instance
 from rebalancer.commands.run import PATIENCE
 from rebalancer.kube.nodes import read_node
 from rebalancer.nodes.choice import NodeChoice, version_of
-from rebalancer.nodes.hook import Hook
+from rebalancer.nodes.hook import ReplaceHook
 from rebalancer.nodes.missing import Missing, missing_nodes
 from rebalancer.nodes.preflight import refuses
 from rebalancer.nodes.replacing import ReplacementPace
 from rebalancer.nodes.replacing import replace as replace_all
-from rebalancer.nodes.stages import Phase, Stage, enter, stage_of
+from rebalancer.nodes.stages import ReplacePhase, Stage, enter, stage_of
 from rebalancer.policy.windows import is_open
 
 
@@ -56,8 +56,8 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
         RebalancerError: nothing was changed, or the cluster could not be read any more.
     """
     choice = _choice(options)
-    hook = None if options.then is None else Hook.parse(options.then)
-    emptying = Emptying.of(options, environment, orders_of(options, environment))
+    hook = None if options.then is None else ReplaceHook.parse(options.then)
+    emptying = EmptyingRounds.of(options, environment, orders_of(options, environment))
     preflight = emptying.preflight(choice)
     if not preflight.names:
         emptying.base.notes.append("no node is old: there is nothing to replace")
@@ -71,8 +71,8 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
         return finished(emptying, preflight, options, code, kind="ReplaceReport")
     environment.committed.set()
     emptying.end_after(options.timeout or math.inf)
-    course = _Course(emptying, preflight.names, hook, options.wait_batch)
-    why = course.run(ReplacementPace(options.max_unavailable, options.pause, 0.0))
+    replacing = _Replacing(emptying, preflight.names, hook, options.wait_batch)
+    why = replacing.run(ReplacementPace(options.max_unavailable, options.pause, 0.0))
     code = ExitCode.DONE if why is None else ExitCode.PARTIAL
     return finished(emptying, preflight, options, code, why, kind="ReplaceReport")
 
@@ -93,21 +93,21 @@ def _choice(options: ReplaceOptions) -> NodeChoice:
     return NodeChoice((), options.selector, options.kubelet_below, options.older_than)
 
 
-class _Course:
+class _Replacing:
     """A replacement under way: see ``rebalancer.nodes.replacing.Replacing``."""
 
     def __init__(
         self,
-        emptying: Emptying,
+        emptying: EmptyingRounds,
         names: Sequence[str],
-        hook: Hook | None,
+        hook: ReplaceHook | None,
         wait_batch: float,
     ) -> None:
         self._emptying, self._names, self._hook = emptying, names, hook
         self._wait_batch = wait_batch
         self._client = emptying.client()
         self._by = instance(emptying.base.environment)
-        self._drain = Course(emptying, self._client, names, uncordon_on_failure=False)
+        self._drain = Drain(emptying, self._client, names, uncordon_on_failure=False)
         self._batch_until = math.inf
         self._said: str | None = None
         self._reached: Callable[[int, int], None] = lambda _done, _total: None
@@ -133,7 +133,9 @@ class _Course:
         """See Replacing."""
         nodes = {name: read_node(self._client, name) for name in self._names}
         stages = {name: stage_of(node) for name, node in nodes.items() if node is not None}
-        left = sum(stage is None or stage.phase is not Phase.DONE for stage in stages.values())
+        left = sum(
+            stage is None or stage.phase is not ReplacePhase.DONE for stage in stages.values()
+        )
         self._reached(len(nodes) - left, len(nodes))
         return stages
 
@@ -142,7 +144,7 @@ class _Course:
         node = read_node(self._client, name)
         return None if node is None else stage_of(node)
 
-    def enter(self, name: str, phase: Phase, after: Sequence[Stage | None]) -> bool:
+    def enter(self, name: str, phase: ReplacePhase, after: Sequence[Stage | None]) -> bool:
         """See Replacing."""
         stage = Stage(phase, self._by, self._emptying.environment.clock.unix())
         entered = enter(self._client, name, stage, may=lambda before: before in after)

@@ -13,6 +13,7 @@ from rebalancer.commands.context import RunContext
 from rebalancer.commands.options import Ending
 from rebalancer.commands.source import Source
 from rebalancer.commands.terminal import terminal_look
+from rebalancer.plan.machines import ActStatus
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Code
 from rebalancer.planner.planning import Planned
@@ -65,7 +66,11 @@ def report(
 
 def _is_idle(written: RunReport) -> bool:
     return not (
-        written.outcomes or written.standstill or written.exit_code or written.interruptions
+        written.outcomes
+        or written.standstill
+        or written.exit_code
+        or written.interruptions
+        or any(act.status is not ActStatus.WAITS for act in written.machines)
     )
 
 
@@ -106,6 +111,7 @@ def run_report(
         warnings=(*run.notes, *planned.plan.warnings),
         exit_code=exit_code,
         interruptions=run.interruptions,
+        machines=run.machines,
     )
 
 

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rebalancer.base.environment import Environment, system_environment
-from rebalancer.base.errors import ClusterReadError, ExitCode, MarksError, RebalancerError
+from rebalancer.base.errors import (
+    ClusterReadError,
+    ExitCode,
+    MarksError,
+    ProviderError,
+    RebalancerError,
+)
 from rebalancer.commands.ask import asks, run_asking
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan, recall
@@ -26,6 +32,7 @@ from rebalancer.snapshot.grace import grace_periods
 from rebalancer.snapshot.marks import marks_on
 
 if TYPE_CHECKING:
+    from rebalancer.capacity.scaling import Scaling
     from rebalancer.evictor.executor import Execution
     from rebalancer.evictor.marks import Marker
     from rebalancer.kube.client import Client
@@ -98,6 +105,10 @@ def run_on(run: RunContext, ending: Ending, source: Source) -> EndedRun:
     reading = source.read()
     memory = recall(run, source, reading)
     remembered = None if memory is None else memory.document
+    scaling, blind = _scaling(run, source, reading)
+    if scaling is not None:
+        scaling.before()
+        reading = replace(reading, snapshot=scaling.seen(reading.snapshot))
     planned = make_plan(run, reading, memory)
     execution, unmarked = None, False
     if run.acts:
@@ -111,8 +122,28 @@ def run_on(run: RunContext, ending: Ending, source: Source) -> EndedRun:
             run.planning.give_up_marks()
             planned = make_plan(run, reading, memory)
             execution, unmarked = act(run, source, reading, planned, memory), True
-    code, written = report(run, ending, source, planned, execution, partial=unmarked)
+    partial = unmarked or blind
+    if scaling is not None:
+        scaling.after()
+        run, partial = replace(run, machines=tuple(scaling.acts)), partial or scaling.failed
+    code, written = report(run, ending, source, planned, execution, partial=partial)
     return EndedRun(code, written, remembered)
+
+
+def _scaling(run: RunContext, source: Source, reading: Reading) -> tuple[Scaling | None, bool]:
+    """Return what the run does to machines, None if nothing; and whether that could not be judged: pods are moved anyway."""
+    strategies = run.loaded.policy.strategies.values()
+    if run.capacity_status is None and not any(of.params.scales for of in strategies):
+        return None, False
+    from rebalancer.commands.machines import scaling_of  # noqa: PLC0415
+
+    try:
+        return scaling_of(run, source, reading), False
+    except (ClusterReadError, ProviderError) as error:
+        if run.stop.reason() is not None:
+            raise
+        run.notes.append(f"nothing is done to machines: {error}")
+        return None, True
 
 
 def act(

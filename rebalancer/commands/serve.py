@@ -27,7 +27,7 @@ from rebalancer.commands.flags import (
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import PATIENCE
 from rebalancer.commands.schedule import parse_schedule
-from rebalancer.commands.vitals import Vitals
+from rebalancer.commands.serving.vitals import Vitals
 
 
 @click.command(
@@ -78,7 +78,7 @@ def command(
     Lease, memory and report; a run that has nothing to do prints one line. The policy is read again before each run.
     It ends cleanly at SIGTERM. Without --lease it leads alone: start no second one beside it.
     """
-    from rebalancer.commands.resident import Resident  # noqa: PLC0415
+    from rebalancer.commands.serving.resident import Resident  # noqa: PLC0415
 
     try:
         schedule = parse_schedule(every, time_zone)

@@ -27,12 +27,12 @@ from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.whatif.budgets import renew_budgets
 from rebalancer.whatif.cycles import Loop, LoopPace
-from rebalancer.whatif.nodes import NewNode, add_node, remove_node
+from rebalancer.whatif.nodes import AddedNode, add_node, remove_node
 from rebalancer.whatif.objects import read_data, read_objects
-from rebalancer.whatif.show import FORMS, render_course
+from rebalancer.whatif.show import FORMS, render_simulation
 from rebalancer.whatif.span import Span
 from rebalancer.whatif.workloads import Scale, scale
-from rebalancer.whatif.world import World
+from rebalancer.whatif.world import SimulatedCluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
         loaded.policy, changed_snapshot(options, stdin, finished_phases(loaded.policy, registry))
     )
     loop = Loop(
-        World(
+        SimulatedCluster(
             snapshot,
             lambda of: scheduler_profile(loaded.policy, of),
             None if options.seed is None else np.random.default_rng(options.seed),
@@ -86,7 +86,7 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
         Timings(environment.clock),
         windows=_has_windows(loaded.policy),
     )
-    text = render_course(
+    text = render_simulation(
         loop.run(), options.output, source=options.snapshot_path, policy=f"policy {loaded.source}"
     )
     write(environment.out, [text])
@@ -103,7 +103,7 @@ def changed_snapshot(
     Raises:
         PolicyError: the file cannot be read, or an edit cannot be made on it.
     """
-    new_nodes = [NewNode.parse(text) for text in options.add_node]
+    new_nodes = [AddedNode.parse(text) for text in options.add_node]
     scales = [Scale.parse(text) for text in options.scale]
     path = options.snapshot_path
     if not (new_nodes or options.remove_node or scales):

@@ -162,15 +162,20 @@ def open_source(run: RunContext, access: Access) -> Iterator[Source]:
     try:
         client = access.client(environment, run.stop)
         with ExitStack() as at_end:
-            usage = None
-            if run.planning.needs_usage:
-                usage = usage_source(run.loaded.policy.usage, client, run.stop)
+            usage = usage_of(run, client)
             taken = _prepare_to_act(run, client, usage, at_end) if run.acts else None
             yield Source(run, client.server, client, taken, usage)
     except ClusterReadError:
         if environment.stop.is_set() and not environment.committed.is_set():
             raise StoppedError from None
         raise
+
+
+def usage_of(run: RunContext, client: Client) -> UsageSource | None:
+    """Return what measures the use of nodes and pods; None where no strategy of the run's policy asks for it."""
+    if not run.planning.needs_usage:
+        return None
+    return usage_source(run.loaded.policy.usage, client, run.stop)
 
 
 def usage_source(settings: UsageSettings, client: Client, stop: Stop) -> UsageSource:
@@ -205,19 +210,20 @@ def require_rights(
         MARK_RULES,
         READ_RULES,
         act_rules,
+        config_map_rules,
         lease_rules,
-        memory_rules,
         require,
     )
 
     with run.timings.phase("access"):
         lease = () if run.lease is None else lease_rules(*run.lease)
-        memory = () if run.memory is None else memory_rules(*run.memory)
-        marks = MARK_RULES if run.steers else ()
+        kept = [one for one in (run.memory, run.capacity_status) if one is not None]
+        maps = [rule for one in kept for rule in config_map_rules(*one)]
+        marks = MARK_RULES if run.steers or run.closes else ()
         moves = act_rules(run.planning.namespace, restarts=run.restarts)
         acts = (*moves, *marks, *_scheduler_rules(run), *run.rules)
         reads = (*READ_RULES, *(usage.rules if usage else ()), *also)
-        require(client, (*reads, *acts, *lease, *memory))
+        require(client, (*reads, *acts, *lease, *maps))
 
 
 def _scheduler_rules(run: RunContext) -> tuple[AccessRule, ...]:

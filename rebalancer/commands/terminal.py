@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rebalancer.base.environment import Environment
+from rebalancer.base.text_lines import WIDTH
 from rebalancer.commands.options import RunOptions
-from rebalancer.report.text import WIDTH
 
 if TYPE_CHECKING:
     from rebalancer.report.bars import Bars

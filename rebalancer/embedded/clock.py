@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 
-class Clock:
+class EmbeddedClock:
     """Unix seconds of the cluster.
 
     Without a ``source``, time stands still until :meth:`set`. With one (``time.time``), it runs at the

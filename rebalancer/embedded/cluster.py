@@ -14,13 +14,13 @@ import yaml
 
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver import kinds
-from rebalancer.embedded.apiserver.access import Access
+from rebalancer.embedded.apiserver.access import AccessControl
 from rebalancer.embedded.apiserver.api import Api
 from rebalancer.embedded.apiserver.faults import Faults
 from rebalancer.embedded.apiserver.http import Server
 from rebalancer.embedded.apiserver.kinds import Json
 from rebalancer.embedded.apiserver.store import Store
-from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.embedded.controllers.budgets import Budgets
 from rebalancer.embedded.controllers.daemonsets import DaemonSets
 from rebalancer.embedded.controllers.deployments import Deployments
@@ -32,7 +32,7 @@ from rebalancer.embedded.controllers.picture import StoreSnapshots
 from rebalancer.embedded.controllers.replicasets import ReplicaSets
 from rebalancer.embedded.controllers.scheduling import MakePlacer, ModelPlacer, Scheduling
 from rebalancer.embedded.controllers.statefulsets import StatefulSets
-from rebalancer.embedded.engine import Controller, Engine, Timings
+from rebalancer.embedded.engine import Controller, Durations, Engine
 from rebalancer.embedded.hands import Administration
 from rebalancer.embedded.settled import in_motion
 from rebalancer.snapshot.model import Snapshot
@@ -47,23 +47,23 @@ _SETTLE_SECONDS = 120.0
 class EmbeddedCluster(Administration):
     """A small Kubernetes in this process, as a context manager.
 
-    With a clock that runs, the controllers act in a thread. With a clock that does not (``Clock(start)``), they act
+    With a clock that runs, the controllers act in a thread. With a clock that does not (``EmbeddedClock(start)``), they act
     only in :meth:`advance` and :meth:`settle`, in the same order every time. Everything random (names, uids,
     choices among equally good nodes) depends only on ``seed``.
     """
 
     def __init__(
         self,
-        clock: Clock | None = None,
+        clock: EmbeddedClock | None = None,
         *,
         seed: int = 0,
-        timings: Timings | None = None,
+        timings: Durations | None = None,
         version: tuple[int, int] = (1, 36),
         make_placer: MakePlacer = ModelPlacer,
     ) -> None:
-        self.clock = clock if clock is not None else Clock(time.time(), time.time)
-        self.timings = timings or Timings()
-        self.access = Access(tokens={TOKEN: _USER})
+        self.clock = clock if clock is not None else EmbeddedClock(time.time(), time.time)
+        self.timings = timings or Durations()
+        self.access = AccessControl(tokens={TOKEN: _USER})
         """Known tokens, and denied verbs."""
         self.faults = Faults()
         """Injected faults, and the log of requests."""

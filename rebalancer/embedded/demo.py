@@ -28,15 +28,15 @@ from rebalancer.embedded.board import (
     zone_counts,
     zones_of,
 )
-from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.drifts import RULES, SHOP, ZONES
-from rebalancer.embedded.engine import Timings
+from rebalancer.embedded.engine import Durations
 
 Run = Callable[[Sequence[str]], int]
 """The command line: arguments in, exit code out."""
 
-_TIMINGS = Timings(start_up=3.0, shutdown=2.0)
+_TIMINGS = Durations(start_up=3.0, shutdown=2.0)
 _PAST_SECONDS = 7200.0
 _SEED = 7
 
@@ -121,7 +121,7 @@ class _Demo:
     @contextlib.contextmanager
     def _cluster(self) -> Iterator[EmbeddedCluster]:
         """Yield a cluster that began two hours ago, so that no pod is too young to be moved."""
-        clock = Clock(self._now() - _PAST_SECONDS, self._now)
+        clock = EmbeddedClock(self._now() - _PAST_SECONDS, self._now)
         with EmbeddedCluster(clock, seed=_SEED, timings=self._timings) as cluster:
             yield cluster
 

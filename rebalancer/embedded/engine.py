@@ -17,7 +17,7 @@ _MOST_STEPS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class Timings:
+class Durations:
     """Durations in the cluster, in seconds of its clock."""
 
     start_up: float = 3.0
@@ -37,9 +37,9 @@ class Timings:
     orphan: float = 40.0
     """From a node's removal until its pods are removed (the pod garbage collector's quarantine)."""
 
-    def faster(self, factor: float) -> Timings:
+    def faster(self, factor: float) -> Durations:
         """Return timings with the durations of pods and nodes divided by ``factor``."""
-        return Timings(
+        return Durations(
             start_up=self.start_up / factor,
             shutdown=self.shutdown / factor,
             node_start_up=self.node_start_up / factor,
@@ -57,7 +57,7 @@ class Engine:
     Callers hold the store's lock.
     """
 
-    def __init__(self, store: Store, timings: Timings) -> None:
+    def __init__(self, store: Store, timings: Durations) -> None:
         self.store, self.timings = store, timings
         self._controllers: list[Controller] = []
         self._timers: list[tuple[float, int, Callable[[], None]]] = []

@@ -10,9 +10,9 @@ from pathlib import Path
 from rebalancer.base.errors import ExitCode, RebalancerError
 from rebalancer.embedded import drifts
 from rebalancer.embedded.apiserver.kinds import Json
-from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
-from rebalancer.embedded.engine import Timings
+from rebalancer.embedded.engine import Durations
 
 _PAST_SECONDS = 7200.0
 _SEED = 7
@@ -35,8 +35,8 @@ def kept(now: Callable[[], float], kubeconfig: Path) -> Iterator[EmbeddedCluster
     """
     _check_is_ours(kubeconfig)
     # No pod is too young to be moved.
-    clock = Clock(now() - _PAST_SECONDS, now)
-    with EmbeddedCluster(clock, seed=_SEED, timings=Timings()) as cluster:
+    clock = EmbeddedClock(now() - _PAST_SECONDS, now)
+    with EmbeddedCluster(clock, seed=_SEED, timings=Durations()) as cluster:
         drifts.many_workloads(cluster)
         drifts.zone_lost(cluster)
         drifts.zone_back(cluster)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rebalancer.base.plain_text import printable
-from rebalancer.report.text import wrapped
+from rebalancer.base.text_lines import wrapped
 from rebalancer.scheduler.explain import ExplainedNode, LandingExplanation
 
 _SHOWN_NAMES = 4

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from rebalancer.base.data_text import plain_number
 from rebalancer.cost.inspection import Gauge, Gauging
 from rebalancer.explain.pods import PodFacts, facts_of, pod_data
 from rebalancer.explain.watched import Recorder
@@ -16,7 +17,6 @@ from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import NodeVerdict
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.rendering import Chosen
-from rebalancer.report.as_json import plain
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.usage import MEASURED
@@ -233,7 +233,7 @@ def _arrival_data(arrival: Arrival) -> dict[str, Any]:
     """Return a move that may land here; its other landings are in the report, under the same uid."""
     move = arrival.outcome.move
     return {
-        "probability": plain(arrival.probability),
+        "probability": plain_number(arrival.probability),
         "namespace": move.namespace,
         "pod": move.pod,
         "uid": move.uid,
@@ -255,11 +255,11 @@ def _gauge_data(strategy: str, now: Gauge, after: Gauge) -> dict[str, Any]:
         "levels": [
             {
                 "resource": level.resource,
-                "share": plain(level.share),
-                "under": plain(level.under),
-                "over": plain(level.over),
+                "share": plain_number(level.share),
+                "under": plain_number(level.under),
+                "over": plain_number(level.over),
                 "by": level.what or None,
-                "after": plain(then.share),
+                "after": plain_number(then.share),
             }
             for level, then in zip(now.levels, after.levels, strict=True)
         ],

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rebalancer.base.plain_text import count
+from rebalancer.base.plain_text import count, percent
+from rebalancer.base.text_lines import columns, lines_of, more
 from rebalancer.cost.inspection import Gauge
 from rebalancer.explain.node import Amount, NodeFacts
 from rebalancer.explain.pods import PodDecision
-from rebalancer.explain.text import (
-    MOST,
-    amount,
-    columns,
-    head,
-    lines_of,
-    more,
-    pod_lines,
-    unaffected_pod_lines,
-)
+from rebalancer.explain.text import MOST, amount, head, pod_lines, unaffected_pod_lines
 from rebalancer.report import words
 from rebalancer.report.model import RunReport
 
@@ -75,7 +67,7 @@ def _amounts(facts: NodeFacts) -> Iterator[str]:
 def _with_share(of: Amount, value: int | None) -> list[str]:
     if value is None:
         return ["-", ""]
-    share = words.percent(value / of.allocatable) if of.allocatable else "-"
+    share = percent(value / of.allocatable) if of.allocatable else "-"
     return [amount(of, value), share]
 
 
@@ -83,7 +75,7 @@ def _gauge(strategy: str, now: Gauge, after: Gauge) -> Iterator[str]:
     yield from lines_of(f"{strategy}: {_standing(now)}; {now.note}", hanging="  ")
     yield from columns(
         [
-            [level.resource, f"{words.percent(level.share)} {level.what}".rstrip(), _by(level)]
+            [level.resource, f"{percent(level.share)} {level.what}".rstrip(), _by(level)]
             for level in now.levels
         ],
         left=(0, 2),
@@ -101,12 +93,12 @@ def _by(level: Gauge.Level) -> str:
     """Return the distance of a level to the thresholds."""
     over, under = level.share - level.over, level.under - level.share
     if over > 0:
-        return f"{_points(over)} above {words.percent(level.over)}"
+        return f"{_points(over)} above {percent(level.over)}"
     if under >= 0:
-        return f"{_points(under)} below {words.percent(level.under)}"
+        return f"{_points(under)} below {percent(level.under)}"
     return (
-        f"{_points(-under)} above {words.percent(level.under)} and "
-        f"{_points(-over)} below {words.percent(level.over)}"
+        f"{_points(-under)} above {percent(level.under)} and "
+        f"{_points(-over)} below {percent(level.over)}"
     )
 
 
@@ -148,7 +140,7 @@ def _arrivals(report: RunReport, facts: NodeFacts) -> Iterator[str]:
         move = one.outcome.move
         place = words.place(report, move.node)
         yield from lines_of(
-            f"{words.percent(one.probability):>5}  {move.ref} from {place}, wave {move.wave}",
+            f"{percent(one.probability):>5}  {move.ref} from {place}, wave {move.wave}",
             "  ",
             " " * 9,
         )

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from rebalancer.base.data_text import plain_number
 from rebalancer.explain.watched import Breach, Recorder
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.planner.reasons import protection_code, protections_of
-from rebalancer.report.as_json import move_data, plain
+from rebalancer.report.as_json import move_data
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import PodFlag
@@ -175,7 +176,7 @@ def breach_data(breach: Breach) -> dict[str, Any]:
     return {
         "strategy": breach.strategy,
         "entry": breach.entry.name.lower(),
-        "gain": plain(breach.gain),
+        "gain": plain_number(breach.gain),
         "rule": breach.text,
         "observed": breach.observed,
         "waits": breach.waits,

@@ -1,10 +1,11 @@
-"""Text that the tables of explanations share: the head, pods, amounts; lines of ``WIDTH``."""
+"""Text that the tables of explanations share: the head, pods, amounts; lines of ``WIDE``."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 
 from rebalancer.base.plain_text import count
+from rebalancer.base.text_lines import lines_of, more
 from rebalancer.cost.term import Entry
 from rebalancer.explain.node import Amount
 from rebalancer.explain.pods import PodDecision, PodFacts
@@ -14,20 +15,13 @@ from rebalancer.plan.plan import Method
 from rebalancer.report import words
 from rebalancer.report.ending import ending
 from rebalancer.report.model import RunReport
-from rebalancer.report.text import wrapped
 
-WIDTH = 100
 MOST = 20
 """Most entries of a list in a table; the JSON has all."""
 
 _INDENT = " " * 6
 _MOST_WARNINGS = 4
 _BYTES = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki"))
-
-
-def lines_of(text: str, indent: str = "", hanging: str | None = None) -> list[str]:
-    """Return ``text`` in lines of ``WIDTH``."""
-    return wrapped(text, indent, hanging, WIDTH)
 
 
 def head(title: str, report: RunReport) -> Iterator[str]:
@@ -40,12 +34,6 @@ def head(title: str, report: RunReport) -> Iterator[str]:
     for warning in report.warnings[:_MOST_WARNINGS]:
         yield from lines_of(f"Warning: {warning}", hanging="  ")
     yield from more(len(report.warnings) - _MOST_WARNINGS, "")
-
-
-def more(number: int, indent: str = "  ") -> Iterator[str]:
-    """Yield a line with the number of further entries, if there are any."""
-    if number > 0:
-        yield f"{indent}... and {number:,} more (-o json shows all)"
 
 
 def amount(of: Amount, value: int) -> str:
@@ -139,18 +127,3 @@ def move_words(report: RunReport, facts: PodFacts) -> str:
         f"{words.landing_words(report, move.landings)} in wave {move.wave} ({move.strategy}, "
         f"gain {words.gain_words(move.gain)}, cost {words.number(move.cost)}{way}){kept}"
     )
-
-
-def columns(
-    rows: Sequence[Sequence[str]], indent: str = "  ", left: Container[int] = (0,)
-) -> list[str]:
-    """Return rows as lines with aligned columns: those in ``left`` to the left, the others to the right."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
-    return [
-        indent
-        + "  ".join(
-            f"{cell:<{width}}" if place in left else f"{cell:>{width}}"
-            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]

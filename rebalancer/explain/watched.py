@@ -35,7 +35,7 @@ class Breach:
 class Recorder:
     """The rules that the pods of ``classes`` break before the plan, and those they still break after it.
 
-    An ``PlanObserver``. With ``node``, only the pods on this node.
+    A ``PlanObserver``. With ``node``, only the pods on this node.
     """
 
     def __init__(self, classes: Int32s, node: int | None = None) -> None:

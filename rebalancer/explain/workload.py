@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rebalancer.base.data_text import plain_number
 from rebalancer.cost.groups import Group
 from rebalancer.cost.guards import attractions
 from rebalancer.cost.inspection import Described, Grouped
@@ -17,7 +18,6 @@ from rebalancer.explain.pods import PodFacts, facts_of, pod_data, pods_of_classe
 from rebalancer.explain.watched import Recorder
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.rendering import Chosen
-from rebalancer.report.as_json import plain
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.model import DisruptionBudget, Owner, Snapshot
 
@@ -226,11 +226,11 @@ def _rule_data(rule: WorkloadRule) -> dict[str, Any]:
     return {
         "strategy": rule.strategy,
         "entry": rule.entry.name.lower(),
-        "weight": plain(rule.weight),
+        "weight": plain_number(rule.weight),
         "observed": rule.observed,
         "rule": rule.group.label,
         "wants": rule.target,
-        "leastMoves": plain(rule.least),
+        "leastMoves": plain_number(rule.least),
         "now": _state_data(rule, rule.now),
         "after": _state_data(rule, rule.after or rule.now),
     }
@@ -240,6 +240,6 @@ def _state_data(rule: WorkloadRule, state: RuleState) -> dict[str, Any]:
     cause = state.unsatisfiable
     return {
         "standing": state.standing,
-        "unmet": plain(state.unmet),
+        "unmet": plain_number(state.unmet),
         "unsatisfiable": None if cause is None else f"{rule.group.label}: {cause}",
     }

@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from rebalancer.base.plain_text import count
+from rebalancer.base.plain_text import and_more, count
+from rebalancer.base.text_lines import columns, lines_of, more
 from rebalancer.explain.pods import PodDecision, PodFacts
-from rebalancer.explain.text import (
-    MOST,
-    breach_words,
-    columns,
-    head,
-    lines_of,
-    more,
-    pod_lines,
-)
+from rebalancer.explain.text import MOST, breach_words, head, pod_lines
 from rebalancer.explain.workload import Place, RuleState, WorkloadFacts, WorkloadRule
 from rebalancer.report import words
 from rebalancer.report.model import RunReport
@@ -175,7 +168,7 @@ def _stays(facts: WorkloadFacts) -> Iterator[str]:
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[1]))
     for (why, breaks), pods in ordered[:MOST]:
         yield ""
-        yield from lines_of(words.and_more(pods, 4), "  ", "      ")
+        yield from lines_of(and_more(pods, 4), "  ", "      ")
         yield from lines_of(why, "      ", "        ")
         if breaks:
             yield from lines_of(breaks, "      ", "        ")

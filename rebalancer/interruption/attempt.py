@@ -10,8 +10,8 @@ from dataclasses import replace
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.interruption.model import StepContext, failed, timed_out
+from rebalancer.interruption.pipeline import PipelineContext, PlannedStep
 from rebalancer.interruption.record import Record, Wanted, patiently
-from rebalancer.interruption.world import PlannedStep, World
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeView
 from rebalancer.signals.model import Interruption, SignalError, StepOutcome
@@ -23,7 +23,7 @@ _LONGEST_KEPT = 8 * 1024
 
 
 def attempt(
-    world: World,
+    pipeline: PipelineContext,
     planned: PlannedStep,
     stop: Stop,
     act: Callable[[Client], StepOutcome],
@@ -37,14 +37,14 @@ def attempt(
     done = threading.Event()
 
     def acting() -> None:
-        client = world.client.beside(stop)
+        client = pipeline.client.beside(stop)
         try:
             ended.append(act(client))
         except (ClusterReadError, SignalError) as error:
             why = " ".join(str(error).split())
             ended.append(failed(why) if stop.reason() is None else timed_out(why))
         except Exception as error:  # noqa: BLE001  # a plug-in's error must not keep the next step from its turn
-            world.say(f"step {planned.name}: {type(error).__name__}: {error}")
+            pipeline.say(f"step {planned.name}: {type(error).__name__}: {error}")
             ended.append(failed(f"{type(error).__name__}: an error of the step"))
         finally:
             client.close()
@@ -59,10 +59,10 @@ def attempt(
 
 
 def context_of(
-    world: World,
+    pipeline: PipelineContext,
     planned: PlannedStep,
     record: Record,
-    said: Interruption,
+    interruption: Interruption,
     client: Client,
     stop: Stop,
     outcomes: Mapping[str, StepOutcome],
@@ -79,19 +79,19 @@ def context_of(
         patiently(lambda: record.write(client), stop)
 
     return StepContext(
-        interruption=replace(said, token=None),
+        interruption=replace(interruption, token=None),
         node=record.node,
-        instance=said.instance,
-        deadline=said.deadline,
+        instance=interruption.instance,
+        deadline=interruption.deadline,
         stop=stop,
         client=client,
-        environ=world.environ,
-        unix=world.clock.unix,
+        environ=pipeline.environ,
+        unix=pipeline.clock.unix,
         outcomes=outcomes,
         left=record.left(planned.name),
         keep=keep,
         change=change,
-        plan=world.plan,
+        plan=pipeline.plan,
     )
 
 

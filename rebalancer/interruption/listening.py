@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
-from rebalancer.interruption.courses import Courses
+from rebalancer.interruption.pipeline_runs import PipelineRuns
 from rebalancer.signals.model import HEARTBEAT, LONGEST_RECEIVE, Receiver, SignalError
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -21,7 +21,7 @@ class Listening:
 
     name: str
     receiver: Receiver
-    courses: Courses
+    pipeline_runs: PipelineRuns
     clock: SystemClock
     stop: Stop
     say: Callable[[str], None]
@@ -83,13 +83,13 @@ class Listening:
         return False
 
     def _receive(self) -> None:
-        for said in self.receiver.receive(self.stop):
-            self.courses.take(said, self.receiver)
+        for interruption in self.receiver.receive(self.stop):
+            self.pipeline_runs.take(interruption, self.receiver)
 
     def _heartbeats(self) -> None:
         now = self.clock.now()
         if now - self._beat < HEARTBEAT:
             return
         self._beat = now
-        for said in self.courses.attended(self.receiver):
-            self.receiver.heartbeat(said)
+        for interruption in self.pipeline_runs.open_interruptions(self.receiver):
+            self.receiver.heartbeat(interruption)

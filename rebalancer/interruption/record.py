@@ -1,4 +1,4 @@
-"""What stands on the node: how far the steps have come. Read before the first write, so that nothing of it is lost."""
+"""The record on the node: how far the steps have come. Read before the first write, so that nothing of it is lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.nodes import NodeChange, NodeView, change_node
 from rebalancer.signals.model import StepOutcome, StepStatus
-from rebalancer.signals.state import STATE, Cause, State, StepState, state_in, written
+from rebalancer.signals.state import (
+    STATE,
+    RecordedInterruption,
+    State,
+    StepState,
+    state_in,
+    written,
+)
 
 _PAUSE = 0.5
 """Seconds between two attempts."""
@@ -38,8 +45,8 @@ class Record:
 
     # -- what is known -----------------------------------------------------------------------------
 
-    def begin(self, causes: Iterable[Cause], now: float) -> None:
-        """Begin the steps anew; what they have kept for themselves stays."""
+    def begin(self, causes: Iterable[RecordedInterruption], now: float) -> None:
+        """Begin with the first step; what the steps have kept for themselves stays."""
         with self._lock:
             steps = {
                 name: StepState(StepStatus.RUNNING, left=step.left)
@@ -48,8 +55,8 @@ class Record:
             }
             self.state = State(tuple(causes), now, steps)
 
-    def causes(self, causes: Iterable[Cause]) -> None:
-        """Take what is said of the machine now."""
+    def causes(self, causes: Iterable[RecordedInterruption]) -> None:
+        """Take the interruptions of the machine that hold now."""
         with self._lock:
             self.state = msgspec.structs.replace(self.state, causes=tuple(causes))
 

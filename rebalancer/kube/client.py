@@ -37,7 +37,7 @@ LAST_WORDS = 6.0
 _LOOK = 0.1
 """Seconds after which a request that waits for its turn looks whether its time is over."""
 
-Query = Mapping[str, str | int]
+QueryParams = Mapping[str, str | int]
 _Answer = TypeVar("_Answer", Response, Stream)
 
 
@@ -88,7 +88,7 @@ class Client:
         self,
         path: str,
         *,
-        query: Query | None = None,
+        query: QueryParams | None = None,
         accept: str = JSON,
         seconds: float | None = None,
     ) -> Response:
@@ -104,7 +104,7 @@ class Client:
         path: str,
         body: bytes,
         *,
-        query: Query | None = None,
+        query: QueryParams | None = None,
         retry_throttled: bool = True,
         seconds: float | None = None,
     ) -> Response:
@@ -126,7 +126,7 @@ class Client:
         path: str,
         body: bytes,
         *,
-        query: Query | None = None,
+        query: QueryParams | None = None,
         content_type: str = "application/merge-patch+json",
         seconds: float | None = None,
     ) -> Response:
@@ -141,7 +141,7 @@ class Client:
         self,
         path: str,
         *,
-        query: Query | None = None,
+        query: QueryParams | None = None,
         accept: str = JSON,
         silence: float,
         stop: Stop,
@@ -161,7 +161,7 @@ class Client:
             read_seconds=silence,
         )
 
-    def open_list(self, path: str, *, query: Query | None = None, accept: str) -> Stream:
+    def open_list(self, path: str, *, query: QueryParams | None = None, accept: str) -> Stream:
         """Open a long answer that is read as it comes; it takes its place among the requests in flight.
 
         Throttled (429), it is asked for again when the server said, within the limits; any other answer is
@@ -214,7 +214,7 @@ class Client:
         self,
         method: str,
         path: str,
-        query: Query | None,
+        query: QueryParams | None,
         body: bytes | None,
         *,
         accept: str = JSON,
@@ -362,5 +362,5 @@ def _never(_: TransportError) -> bool:
     return False
 
 
-def _target(path: str, query: Query | None) -> str:
+def _target(path: str, query: QueryParams | None) -> str:
     return f"{path}?{urlencode(query)}" if query else path

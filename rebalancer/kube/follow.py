@@ -23,7 +23,7 @@ from rebalancer.kube.lists import phase_selector, read_objects, read_pods
 from rebalancer.kube.pages import Listing
 from rebalancer.kube.read import Kept
 from rebalancer.kube.resources import AFTER_PODS, Resource
-from rebalancer.kube.watch import Event, EventType, Watch, Where
+from rebalancer.kube.watch import EventType, Watch, WatchEvent, Where
 from rebalancer.snapshot.build import Fold, Settled
 from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.feed import feed
@@ -80,7 +80,7 @@ class Follower:
     Without ``everything``, only pods are followed, in one ``namespace`` if one is given, for the listener
     alone: there are no snapshots then.
 
-    What lives for long is made without a listener: each of its runs takes a :meth:`fresh` snapshot, and hears of pods
+    What lives for long is made without a listener: each of its runs takes a :meth:`fresh` snapshot, and is given the changes of pods
     while it is :meth:`heard_by` a listener of its own; now and then it is :meth:`compact`.
     """
 
@@ -420,7 +420,7 @@ class Follower:
         if track is self._pods and self._listener is not None:
             self._listener.fail(error)
 
-    def _take(self, track: _Track, watch: Watch[Any], event: Event[Any]) -> bool:
+    def _take(self, track: _Track, watch: Watch[Any], event: WatchEvent[Any]) -> bool:
         """Fold one change; return whether the watch is still the list's."""
         with self._lock:
             if track.watch is not watch:
@@ -444,7 +444,7 @@ class Follower:
             self._observer.pod_changed(event.object)
         return True
 
-    def _take_object(self, kind: str, event: Event[Any]) -> None:
+    def _take_object(self, kind: str, event: WatchEvent[Any]) -> None:
         gone = event.type is EventType.DELETED
         if self._observer is not None:
             before = self._fold.known(kind, event.object)

@@ -51,7 +51,7 @@ PAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
-class How:
+class ListOptions:
     """How lists are read."""
 
     page_size: int
@@ -69,7 +69,9 @@ class How:
 
 
 def read_pods(
-    client: Client, how: How, looked_at: Callable[[Iterable[PodRecord]], Iterable[PodRecord]]
+    client: Client,
+    how: ListOptions,
+    looked_at: Callable[[Iterable[PodRecord]], Iterable[PodRecord]],
 ) -> tuple[Fold, Listing]:
     """Return a fold of all pods; ``looked_at`` sees them on their way, some twice after a failed attempt."""
 
@@ -85,7 +87,7 @@ def read_pods(
 def read_objects(
     client: Client,
     resource: Resource,
-    how: How,
+    how: ListOptions,
     stop: threading.Event,
     wanted: Container[str] | None = None,
 ) -> tuple[Listing, list[Any]]:
@@ -108,7 +110,7 @@ def _until(objects: Iterable[Any], stop: threading.Event) -> Iterator[Any]:
             return
 
 
-def read_late(client: Client, resource: Resource, how: How, fold: Fold) -> Listing:
+def read_late(client: Client, resource: Resource, how: ListOptions, fold: Fold) -> Listing:
     """Fold ReplicaSets or Jobs. A second attempt feeds some twice: the fold knows them by uid."""
     decoders = object_decoders(resource.kind, fold.controllers)
 
@@ -121,7 +123,7 @@ def read_late(client: Client, resource: Resource, how: How, fold: Fold) -> Listi
 def _read(
     client: Client,
     resource: Resource,
-    how: How,
+    how: ListOptions,
     decoders: Decoders[T],
     begin: Callable[[], tuple[R, _Take[T]]],
     stop: threading.Event | None = None,

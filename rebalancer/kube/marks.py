@@ -9,7 +9,7 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
-from rebalancer.kube.nodes import NodeChange, NodeView, Taint, change_node
+from rebalancer.kube.nodes import NodeChange, NodeView, TaintJson, change_node
 from rebalancer.kube.resources import NODES, AccessRule
 from rebalancer.wire.marks import EFFECT, Mark, is_mark, parse_mark
 
@@ -39,7 +39,7 @@ def set_mark(client: Client, node: str, mark: Mark) -> str | None:
     """
     refused: list[str] = []
 
-    def is_like(taint: Taint) -> bool:
+    def is_like(taint: TaintJson) -> bool:
         return _is_mark(taint) and taint.get("key") == mark.key
 
     def wanted(view: NodeView) -> NodeChange | None:
@@ -97,11 +97,11 @@ def list_marks(client: Client) -> Iterator[NodeMark]:
         token = page.metadata.continue_ or None
 
 
-def _is_mark(taint: Taint) -> bool:
+def _is_mark(taint: TaintJson) -> bool:
     return is_mark(str(taint.get("key", "")), str(taint.get("effect", "")))
 
 
-def _value(taint: Taint) -> str:
+def _value(taint: TaintJson) -> str:
     return str(taint.get("value") or "")
 
 

@@ -43,7 +43,7 @@ class NodePods:
     """What is on some nodes."""
 
     living: Snapshot
-    """Of these nodes and their pods alone."""
+    """Of these nodes and their pods alone; those that have ended are in its ``finished``."""
     finished: tuple[Finished, ...]
 
 
@@ -55,7 +55,7 @@ def read_node_pods(
     Raises:
         ClusterReadError: they could not be read.
     """
-    fold = Fold()
+    fold = Fold(FINISHED)
     feed(fold, "Node", [o.Node(metadata=o.ObjectMeta(name=name)) for name in names])
     finished: list[Finished] = []
     now = clock()

@@ -18,7 +18,7 @@ from rebalancer.kube.failures import StatusError, TransportError, status_of
 from rebalancer.kube.resources import NODES, AccessRule
 
 Annotated = TypeVar("Annotated", bound=msgspec.Struct)
-Taint = Mapping[str, Any]
+TaintJson = Mapping[str, Any]
 """A taint as in JSON."""
 
 READ_NODE = AccessRule("get", "", NODES.plural)
@@ -40,7 +40,7 @@ class NodeView:
     annotations: Mapping[str, str]
     provider_id: str
     """Name of the machine at its provider; may be empty."""
-    taints: tuple[Taint, ...]
+    taints: tuple[TaintJson, ...]
     """With every field that the server sent: ``timeAdded`` of another client's taint is not to be lost."""
     labels: Mapping[str, str] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ class NodeChange:
     unschedulable: bool | None = None
     annotations: Mapping[str, str | None] = field(default_factory=dict)
     """Name -> value; None removes the annotation."""
-    taints: tuple[Taint, ...] | None = None
+    taints: tuple[TaintJson, ...] | None = None
     """All taints that the node is to have, those of others included."""
     labels: Mapping[str, str | None] = field(default_factory=dict)
     """Name -> value; None removes the label."""

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from rebalancer.base.plain_text import printable
-from rebalancer.base.sending import HttpAnswer, SendingError, fetch, place
+from rebalancer.base.sending import HttpAnswer, SendingError, exchange, place
 from rebalancer.base.stop import Stop
 from rebalancer.kube.metrics import NotMeasuredError
 from rebalancer.kube.pages import Listing
@@ -123,7 +123,8 @@ class PrometheusSource:
 
     def _answer(self, query: str, stop: Stop) -> HttpAnswer:
         settings = self._settings
-        return fetch(
+        return exchange(
+            "GET",
             f"{settings.url.rstrip('/')}/api/v1/query?{urlencode({'query': query})}",
             {"Accept": "application/json", **_authorization(settings.token_file)},
             stop,

@@ -15,7 +15,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.access import missing_lists
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.lists import PAGE, How, read_late, read_objects, read_pods
+from rebalancer.kube.lists import PAGE, ListOptions, read_late, read_objects, read_pods
 from rebalancer.kube.metrics import MetricsList, UsageSource, read_metrics, usage_notes
 from rebalancer.kube.pages import Listing
 from rebalancer.kube.resources import AFTER_PODS, METRICS, PODS, AccessRule
@@ -56,7 +56,7 @@ class Kept:
     """A cluster as it was read, to which changes can be added (``rebalancer.kube.follow``)."""
 
     fold: Fold
-    how: How
+    how: ListOptions
     listings: tuple[Listing, ...]
     """Pods first."""
     snapshot: Snapshot
@@ -104,7 +104,7 @@ def read_cluster(
     started = client.monotonic()
     ahead = clock() - started
     version = read_version(client)
-    how = How(
+    how = ListOptions(
         PAGE if page_size is None else page_size,
         _streams(version, page_size),
         finished,
@@ -175,7 +175,7 @@ def _streams(version: ServerVersion, page_size: int | None) -> bool:
 
 def _read_lists(
     client: Client,
-    how: How,
+    how: ListOptions,
     threads: int,
     usage: UsageSource | None,
     progress: Callable[[], object],

@@ -37,7 +37,7 @@ class EventType(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Event(Generic[T]):
+class WatchEvent(Generic[T]):
     """One change of one object; ``object`` is its state after it (for DELETED, the last one)."""
 
     type: EventType
@@ -95,7 +95,7 @@ class Watch(Generic[T]):
         self._opened = self._reopened = -math.inf
         self._refusals = 0
 
-    def __iter__(self) -> Iterator[Event[T]]:
+    def __iter__(self) -> Iterator[WatchEvent[T]]:
         wait = _FIRST_WAIT
         while self._stop.reason() is None:
             before, began = self.resource_version, self._client.monotonic()
@@ -129,7 +129,7 @@ class Watch(Generic[T]):
         if stream is not None:
             stream.interrupt()
 
-    def _one_stream(self) -> Iterator[Event[T]]:
+    def _one_stream(self) -> Iterator[WatchEvent[T]]:
         """Yield the events of one stream until it ends or the time is over."""
         left = max(self._stop.left(), 0.05)
         query: dict[str, str | int] = {
@@ -192,13 +192,13 @@ class Watch(Generic[T]):
         rule = AccessRule("watch", resource.group, resource.plural)
         raise refusal(stream.status, body, rule, self._client.server)
 
-    def _event(self, message: WatchMessage[T]) -> Event[T] | None:
+    def _event(self, message: WatchMessage[T]) -> WatchEvent[T] | None:
         if message.type == ERROR:
             _raise_error(message.status or ApiStatus())
         self.resource_version = message.version
         if message.type == BOOKMARK or message.object is None:
             return None
-        return Event(EventType(message.type), message.object)
+        return WatchEvent(EventType(message.type), message.object)
 
 
 def _raise_error(status: ApiStatus) -> None:

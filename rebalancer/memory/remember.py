@@ -32,7 +32,7 @@ _COMPLETE = 0.95
 _FARES_WELL = 86_400
 
 
-class Result(enum.Enum):
+class PredictionResult(enum.Enum):
     """What one outcome says about the prediction."""
 
     AS_PREDICTED = "as predicted"
@@ -43,12 +43,17 @@ class Result(enum.Enum):
     OPEN = "evicted, landing not seen"
 
 
-_STRIKES = (Result.AGAIN, Result.CAME_BACK, Result.ELSEWHERE, Result.BLOCKED)
+_STRIKES = (
+    PredictionResult.AGAIN,
+    PredictionResult.CAME_BACK,
+    PredictionResult.ELSEWHERE,
+    PredictionResult.BLOCKED,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    result: Result
+    result: PredictionResult
     why: str
 
 
@@ -140,30 +145,30 @@ def _after(
         replaced = created.get(outcome.move.uid, 0.0) > known.last - FIRST_COOL_DOWN
         if known.moves and replaced and now - created[outcome.move.uid] < _FARES_WELL:
             why = f"{outcome.move.pod}, which replaced another, fared no better: {outcome.move.reason}"
-            verdicts.append(_Verdict(Result.AGAIN, why))
+            verdicts.append(_Verdict(PredictionResult.AGAIN, why))
         else:
             lately = known.trail if now - known.last < _FARES_WELL else ()
             verdicts.append(_undone(outcome, lately) or _verdict(outcome, known.trail))
         if outcome.status.is_carried_out and outcome.landed is not None:
             trail = (*trail, (outcome.move.node, outcome.landed))[-_TRAIL:]
-    count = {result: sum(one.result is result for one in verdicts) for result in Result}
+    count = {result: sum(one.result is result for one in verdicts) for result in PredictionResult}
     after = msgspec.structs.replace(
         known,
         moves=known.moves + sum(outcome.status.is_carried_out for outcome in outcomes),
-        as_predicted=known.as_predicted + count[Result.AS_PREDICTED],
-        came_back=known.came_back + count[Result.CAME_BACK],
-        elsewhere=known.elsewhere + count[Result.ELSEWHERE],
-        blocked=known.blocked + count[Result.BLOCKED],
+        as_predicted=known.as_predicted + count[PredictionResult.AS_PREDICTED],
+        came_back=known.came_back + count[PredictionResult.CAME_BACK],
+        elsewhere=known.elsewhere + count[PredictionResult.ELSEWHERE],
+        blocked=known.blocked + count[PredictionResult.BLOCKED],
         last=int(now),
         trail=trail,
     )
     strike = next((one for one in verdicts if one.result in _STRIKES), None)
     if strike is not None:
         return struck(after, strike.why[:_LONGEST_TEXT], now)
-    if count[Result.AS_PREDICTED] and after.vain:
+    if count[PredictionResult.AS_PREDICTED] and after.vain:
         # It landed where it should, as it did before, when that did not help.
         return after
-    if count[Result.AS_PREDICTED]:
+    if count[PredictionResult.AS_PREDICTED]:
         return msgspec.structs.replace(after, strikes=0, until=0, why="", given_up="")
     return after
 
@@ -178,28 +183,31 @@ def _undone(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict | No
     if not for_place or landed is None or (move.node, landed) not in trail:
         return None
     why = f"{move.pod} went from {move.node} to {landed} once more: what undid the first restart may do so again"
-    return _Verdict(Result.CAME_BACK, why)
+    return _Verdict(PredictionResult.CAME_BACK, why)
 
 
 def _verdict(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict:
     move, landed = outcome.move, outcome.landed
     if not outcome.status.is_carried_out:
-        return _Verdict(Result.BLOCKED, f"{move.pod}: {outcome.message or outcome.status.value}")
+        return _Verdict(
+            PredictionResult.BLOCKED, f"{move.pod}: {outcome.message or outcome.status.value}"
+        )
     if landed is None:
-        return _Verdict(Result.OPEN, "")
+        return _Verdict(PredictionResult.OPEN, "")
     if move.cause is Cause.PLACE and landed == move.node:
-        return _Verdict(Result.CAME_BACK, f"{move.pod} came back to {landed}")
+        return _Verdict(PredictionResult.CAME_BACK, f"{move.pod} came back to {landed}")
     if move.cause is Cause.PLACE and (landed, move.node) in trail:
         return _Verdict(
-            Result.CAME_BACK, f"{move.pod} went to {landed}, where an earlier move came from"
+            PredictionResult.CAME_BACK,
+            f"{move.pod} went to {landed}, where an earlier move came from",
         )
     complete = sum(landing.probability for landing in move.landings) >= _COMPLETE
     if outcome.predicted is False and complete:
         expected = move.landings[0].node
         return _Verdict(
-            Result.ELSEWHERE, f"{move.pod} landed on {landed} instead of, say, {expected}"
+            PredictionResult.ELSEWHERE, f"{move.pod} landed on {landed} instead of, say, {expected}"
         )
-    return _Verdict(Result.AS_PREDICTED, "")
+    return _Verdict(PredictionResult.AS_PREDICTED, "")
 
 
 def struck(known: TermMemory, why: str, now: float) -> TermMemory:

@@ -151,9 +151,9 @@ TABLE = (
 
 
 def as_markdown() -> str:
-    """Return the table as docs/metrics.md has it."""
+    """Return the table of docs/metrics.md (``make docs`` writes it there)."""
     rows = [
         f"| `{one.name}` | {', '.join(f'`{label}`' for label in one.labels)} | {one.meaning} |"
         for one in TABLE
     ]
-    return "\n".join(["| metric | labels | meaning |", "|---|---|---|", *rows, ""])
+    return "\n".join(["| metric | labels | meaning |", "|---|---|---|", *rows])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rebalancer.migrate.notes import Fate, Notes
+from rebalancer.migrate.notes import KeyFate, Notes
 from rebalancer.migrate.peer import PeerPolicy
 from rebalancer.migrate.uses import Written
 from rebalancer.policy.budgets import Budgets
@@ -31,5 +31,5 @@ def per_node(most: int, path: KeyPath, notes: Notes) -> dict[str, Any]:
     """Return the budget ``perNode``, empty unless it is below our default."""
     default = Budgets().per_node.count or 0
     text = f"perNode is of pods in flight, not of a run; at most {min(most, default)}"
-    notes.add(path, Fate.DIFFERS, text)
+    notes.add(path, KeyFate.DIFFERS, text)
     return {"perNode": most} if most < default else {}

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from rebalancer.base.durations import format_duration
-from rebalancer.migrate.notes import Fate, Notes
+from rebalancer.migrate.notes import KeyFate, Notes
 from rebalancer.migrate.plugins import FailedArgs, LifeTimeArgs, PodCondition, RestartArgs
 from rebalancer.migrate.uses import Options, Use, Written
 
@@ -90,12 +90,14 @@ def ended_lifetime(use: Use, _default: Mapping[str, Any], notes: Notes) -> Optio
 
 def _are_read(use: Use, notes: Notes) -> None:
     text = "pods of a Job stay until it has ended, and those of custom controllers and without one stay"
-    notes.add(use.args.base, Fate.DIFFERS, f"{use.plugin}: {text}: their results may still be read")
+    notes.add(
+        use.args.base, KeyFate.DIFFERS, f"{use.plugin}: {text}: their results may still be read"
+    )
 
 
 def _backs_off(use: Use, notes: Notes) -> None:
     text = "a pod goes where its replacement has a place; owners whose replacements do no better cool down"
-    notes.add(use.args.base, Fate.DIFFERS, f"{use.plugin}: {text}")
+    notes.add(use.args.base, KeyFate.DIFFERS, f"{use.plugin}: {text}")
 
 
 def _duration(seconds: int) -> str:
@@ -107,10 +109,10 @@ def _states(args: Written[LifeTimeArgs], notes: Notes) -> list[str]:
     given = list(dict.fromkeys(args.value.states))
     if finished := [state for state in given if state in _FINISHED]:
         text = f"{' and '.join(finished)}: lifetime is about pods that run; failed-pods, with phases, removes what has ended"
-        notes.add(args.at("states"), Fate.LOST, text)
+        notes.add(args.at("states"), KeyFate.LOST, text)
     if "Pending" in given:
         text = "Pending: a pod without a node stays, it would only wait again"
-        notes.add(args.at("states"), Fate.DIFFERS, text)
+        notes.add(args.at("states"), KeyFate.DIFFERS, text)
     return [state for state in given if state not in _FINISHED]
 
 
@@ -128,12 +130,12 @@ def _conditions(args: Written[LifeTimeArgs], notes: Notes) -> Iterator[dict[str,
         }
 
 
-def _inexpressible(condition: PodCondition) -> tuple[Fate, str] | None:
+def _inexpressible(condition: PodCondition) -> tuple[KeyFate, str] | None:
     """Return why a condition cannot be carried over, if it cannot."""
     if condition.status not in _STATUSES:
-        return Fate.IDLE, "no condition has such a status"
+        return KeyFate.IDLE, "no condition has such a status"
     if not (condition.type or condition.status or condition.reason):
-        return Fate.LOST, "a condition needs type, status or reason here"
+        return KeyFate.LOST, "a condition needs type, status or reason here"
     if condition.status == "True" and condition.type in _OF_EVERY_POD and not condition.reason:
-        return Fate.LOST, f"every healthy pod has {condition.type} True"
+        return KeyFate.LOST, f"every healthy pod has {condition.type} True"
     return None

@@ -11,7 +11,7 @@ from typing import Any
 from rebalancer import API_VERSION
 from rebalancer.base.durations import format_duration
 from rebalancer.migrate.budgets import budgets
-from rebalancer.migrate.notes import Fate, Notes
+from rebalancer.migrate.notes import KeyFate, Notes
 from rebalancer.migrate.options import defaults, equivalent
 from rebalancer.migrate.peer import PeerPolicy
 from rebalancer.migrate.protections import Evictor, limits, protections
@@ -79,7 +79,7 @@ def _method(top: Written[PeerPolicy], notes: Notes) -> dict[str, Any]:
         text = (
             "with 0 a pod is gone before its processes end, and below 0 it is 1 there as well: 1s"
         )
-        notes.add(top.at("gracePeriodSeconds"), Fate.DIFFERS, text)
+        notes.add(top.at("gracePeriodSeconds"), KeyFate.DIFFERS, text)
     return {"gracePeriod": format_duration(timedelta(seconds=min(max(1, seconds), _LONGEST)))}
 
 
@@ -139,7 +139,7 @@ def _is_limited(uses: Iterable[Use], notes: Notes) -> bool:
     """Return whether some limit cannot be expressed, with a note for each."""
     inexpressible = [limit for use in uses for limit in limits(use.evictor)]
     for path, text in inexpressible:
-        notes.add(path, Fate.LOST, f"{text}; {_OBSERVED}")
+        notes.add(path, KeyFate.LOST, f"{text}; {_OBSERVED}")
     return bool(inexpressible)
 
 
@@ -159,7 +159,7 @@ def _one_direction(
             one.observes = True
             text = "another plug-in fills the nodes that this one empties: it only observes"
             for use in one.uses:
-                notes.add(use.args.base, Fate.DIFFERS, f"{use.plugin}: {text}")
+                notes.add(use.args.base, KeyFate.DIFFERS, f"{use.plugin}: {text}")
 
 
 def _top_level(top: Written[PeerPolicy], notes: Notes) -> None:
@@ -167,15 +167,15 @@ def _top_level(top: Written[PeerPolicy], notes: Notes) -> None:
     policy = top.value
     if policy.eviction_failure_event_notification:
         text = "the report names what was refused, and why"
-        notes.add(top.at("evictionFailureEventNotification"), Fate.LOST, text)
+        notes.add(top.at("evictionFailureEventNotification"), KeyFate.LOST, text)
     if policy.tracing is not None:
-        notes.add(top.at("tracing"), Fate.IDLE, "nothing reads it")
+        notes.add(top.at("tracing"), KeyFate.IDLE, "nothing reads it")
     if policy.metrics_collector.enabled:
-        notes.add(top.at("metricsCollector"), Fate.ALWAYS, _MEASURED)
+        notes.add(top.at("metricsCollector"), KeyFate.ALWAYS, _MEASURED)
     for index, provider in enumerate(policy.metrics_providers):
         path = (*top.at("metricsProviders"), index)
         if provider.source == "KubernetesMetrics":
-            notes.add(path, Fate.ALWAYS, _MEASURED)
+            notes.add(path, KeyFate.ALWAYS, _MEASURED)
 
 
 _MEASURED = "metrics.k8s.io is read where the signal of low-utilisation asks for it"

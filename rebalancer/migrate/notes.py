@@ -7,12 +7,12 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from rebalancer.policy.document import Document, KeyPath, Problem
+from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
 
 _WIDTH = 100
 
 
-class Fate(enum.StrEnum):
+class KeyFate(enum.StrEnum):
     """What happens to a key."""
 
     LOST = "not carried over"
@@ -24,32 +24,32 @@ class Fate(enum.StrEnum):
 class Notes:
     """The notes on one document, each once."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: YamlDocument) -> None:
         self._document = document
-        self._notes: dict[Problem, None] = {}
+        self._notes: dict[FileProblem, None] = {}
 
-    def add(self, path: KeyPath, fate: Fate, text: str) -> None:
+    def add(self, path: KeyPath, fate: KeyFate, text: str) -> None:
         """Add a note on the key at ``path``, or on the whole file if it is empty."""
         problem = self._document.problem(path, f"{fate}: {text}")
         if not path:
-            problem = Problem(problem.file, 0, (), problem.message)
+            problem = FileProblem(problem.file, 0, (), problem.message)
         self._notes[problem] = None
 
     def place(self, path: KeyPath, message: str) -> str:
         """Return an error at ``path``, with file and line."""
         return str(self._document.problem(path, message))
 
-    def __iter__(self) -> Iterator[Problem]:
+    def __iter__(self) -> Iterator[FileProblem]:
         """Yield the notes in the order of the file, then those on the whole file."""
         return iter(sorted(self._notes, key=lambda note: (not note.line, note.line)))
 
 
-def as_comments(notes: Iterable[Problem]) -> str:
+def as_comments(notes: Iterable[FileProblem]) -> str:
     """Return notes as YAML comments, with the line but without the file."""
     return "".join(map(_comment, notes))
 
 
-def _comment(note: Problem) -> str:
+def _comment(note: FileProblem) -> str:
     text = str(replace(note, file="", line=0))
     if note.line:
         text = f"line {note.line}: {text}"

@@ -15,7 +15,7 @@ from rebalancer.migrate.judged import (
     only_ended,
     restarts,
 )
-from rebalancer.migrate.notes import Fate, Notes
+from rebalancer.migrate.notes import KeyFate, Notes
 from rebalancer.migrate.plugins import (
     DuplicatesArgs,
     HighUtilizationArgs,
@@ -57,7 +57,7 @@ def _topology_spread(use: Use, default: Mapping[str, Any], notes: Notes) -> Opti
     if args.value.include_soft_constraints:
         constraints = {"DoNotSchedule", "ScheduleAnyway"}
     if "topology_balance_node_fit" in args.value.model_fields_set:
-        notes.add(args.at("topologyBalanceNodeFit"), Fate.ALWAYS, _PREDICTED)
+        notes.add(args.at("topologyBalanceNodeFit"), KeyFate.ALWAYS, _PREDICTED)
     names = {"hard": "DoNotSchedule", "soft": "ScheduleAnyway"}
     return {"constraints": [ours for ours in default["constraints"] if names[ours] in constraints]}
 
@@ -73,7 +73,9 @@ def _duplicates(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
         kinds.update(dict.fromkeys((kind, *_TOP.get(kind, ()))))
     if len(kinds) > len(set(args.value.exclude_owner_kinds)):
         text = "kinds are those of top owners: a Deployment or Rollout beside its ReplicaSet"
-        notes.add(args.at("excludeOwnerKinds"), Fate.DIFFERS, f"{text}, a CronJob beside its Job")
+        notes.add(
+            args.at("excludeOwnerKinds"), KeyFate.DIFFERS, f"{text}, a CronJob beside its Job"
+        )
     return {"excludeOwnerKinds": list(kinds)}
 
 
@@ -81,12 +83,12 @@ def _low_utilisation(use: Use, _default: Mapping[str, Any], notes: Notes) -> Opt
     args: Written[LowUtilizationArgs] = use.args
     given = args.value
     text = "an over-used node also gives while another is far below it; gap: 100% waits for one under all"
-    notes.add(args.base, Fate.DIFFERS, f"{use.plugin}: {text} thresholds, as there")
+    notes.add(args.base, KeyFate.DIFFERS, f"{use.plugin}: {text} thresholds, as there")
     names = {name: name for name in given.thresholds}
     if by_prometheus(use):
         ours = names[METRIC] = resource_of(given.metrics_utilization.prometheus.query)
         text = f"{METRIC} is {ours} here: a pod takes along what it requests of it"
-        notes.add(args.at("metricsUtilization"), Fate.DIFFERS, text)
+        notes.add(args.at("metricsUtilization"), KeyFate.DIFFERS, text)
     options: Options = {
         "under": {ours: _percent(given.thresholds[name]) for name, ours in names.items()},
         "over": {ours: _percent(given.target_thresholds[name]) for name, ours in names.items()},
@@ -97,10 +99,10 @@ def _low_utilisation(use: Use, _default: Mapping[str, Any], notes: Notes) -> Opt
         text = (
             "a node gives once it was over-used in three runs in a row (runs), which needs --memory"
         )
-        notes.add(args.at("metricsUtilization"), Fate.DIFFERS, text)
+        notes.add(args.at("metricsUtilization"), KeyFate.DIFFERS, text)
     if given.number_of_nodes > 0:
         text = "one node that is under-used is enough"
-        notes.add(args.at("numberOfNodes"), Fate.LOST, text)
+        notes.add(args.at("numberOfNodes"), KeyFate.LOST, text)
     if given.eviction_limits.node is not None:
         path = args.at("evictionLimits", "node")
         options["budgets"] = per_node(given.eviction_limits.node, path, notes)
@@ -114,12 +116,12 @@ def _consolidation(use: Use, _default: Mapping[str, Any], notes: Notes) -> Optio
         "a node is emptied whole or not at all, where every pod on it has a landing elsewhere, and is marked"
         " (steer: marks), so that it stays empty"
     )
-    notes.add(args.base, Fate.DIFFERS, f"{use.plugin}: {text}")
+    notes.add(args.base, KeyFate.DIFFERS, f"{use.plugin}: {text}")
     if given.number_of_nodes > 0:
-        notes.add(args.at("numberOfNodes"), Fate.LOST, "one node that can be emptied is enough")
+        notes.add(args.at("numberOfNodes"), KeyFate.LOST, "one node that can be emptied is enough")
     if given.eviction_modes:
         text = "every pod of a node goes, whatever it requests"
-        notes.add(args.at("evictionModes"), Fate.LOST, text)
+        notes.add(args.at("evictionModes"), KeyFate.LOST, text)
     return {"under": {name: _percent(value) for name, value in given.thresholds.items()}}
 
 
@@ -128,11 +130,11 @@ def _node_affinity(use: Use, _default: Mapping[str, Any], notes: Notes) -> Optio
     types = args.value.node_affinity_type
     for unknown in sorted(set(types) - set(_AFFINITY.values())):
         text = f"{unknown} is no type of node affinity"
-        notes.add(args.at("nodeAffinityType"), Fate.IDLE, text)
+        notes.add(args.at("nodeAffinityType"), KeyFate.IDLE, text)
     options = {ours: theirs in types for ours, theirs in _AFFINITY.items()}
     if options["required"]:
         text = "a nodeSelector is fixed like required node affinity"
-        notes.add(args.at("nodeAffinityType"), Fate.DIFFERS, text)
+        notes.add(args.at("nodeAffinityType"), KeyFate.DIFFERS, text)
     return options if any(options.values()) else None
 
 
@@ -141,13 +143,13 @@ def _taints(use: Use, default: Mapping[str, Any], notes: Notes) -> Options | Non
     given = args.value
     include = _taint_names(args, "includedTaints", given.included_taints, notes)
     if not include and "included_taints" in given.model_fields_set:
-        notes.add(args.base, Fate.IDLE, f"{use.plugin}: includedTaints includes none")
+        notes.add(args.base, KeyFate.IDLE, f"{use.plugin}: includedTaints includes none")
         return None
     if not include:
         text = (
             "taints of cordons and node conditions are left out; without them in exclude they count"
         )
-        notes.add(args.base, Fate.DIFFERS, f"{use.plugin}: {text}, as there")
+        notes.add(args.base, KeyFate.DIFFERS, f"{use.plugin}: {text}, as there")
     included = {taint.partition("=")[0] for taint in include}
     exclude = [taint for taint in default["exclude"] if taint not in included]
     more = _taint_names(args, "excludedTaints", given.excluded_taints, notes)
@@ -167,7 +169,7 @@ def _taint_names(
         if text.partition("=")[0].strip() and not text.endswith("="):
             names[text] = None
         else:
-            notes.add(args.at(key), Fate.IDLE, f"{shown(text)} names no taint")
+            notes.add(args.at(key), KeyFate.IDLE, f"{shown(text)} names no taint")
     return list(names)
 
 

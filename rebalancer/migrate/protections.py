@@ -11,7 +11,7 @@ from typing import Any
 
 from rebalancer.base.durations import format_duration, parse_go_duration
 from rebalancer.migrate.evictor import EvictorArgs
-from rebalancer.migrate.notes import Fate, Notes
+from rebalancer.migrate.notes import KeyFate, Notes
 from rebalancer.migrate.uses import Written
 from rebalancer.policy.document import KeyPath
 from rebalancer.policy.protect import Protect
@@ -34,7 +34,7 @@ def protections(evictors: Sequence[Evictor], notes: Notes) -> dict[str, Any]:
         f"{_DEFAULTS[key]} (protect.{key})" for key in _DEFAULTS if converted.get(key) is None
     )
     text = f"protected here, though not there: {defaulted}; false, 0s, or the kinds, lifts each"
-    notes.add((), Fate.DIFFERS, text)
+    notes.add((), KeyFate.DIFFERS, text)
     for evictor in evictors:
         _remarks(evictor, notes)
     return {key: value for key, value in converted.items() if value is not None}
@@ -67,7 +67,7 @@ def _default_protection(protection: str, evictors: Sequence[Evictor], notes: Not
         return False
     for evictor in disabling:
         path = evictor.at(*evictor.value.switched(protection) or ())
-        notes.add(path, Fate.LOST, f"{protection}: another profile protects them")
+        notes.add(path, KeyFate.LOST, f"{protection}: another profile protects them")
     return None
 
 
@@ -110,7 +110,7 @@ def _min_age(evictors: Sequence[Evictor], notes: Notes) -> str | None:
     for path, age in given.items():
         text = "counted from when a pod was Ready"
         also = "" if age == longest else "; another profile's is longer, and holds"
-        notes.add(path, Fate.DIFFERS, text + also)
+        notes.add(path, KeyFate.DIFFERS, text + also)
     return format_duration(min(max(longest, timedelta(0)), _LONGEST))
 
 
@@ -119,15 +119,15 @@ def _remarks(evictor: Evictor, notes: Notes) -> None:
     args = evictor.value
     if "node_fit" in args.model_fields_set:
         text = "every move is made for where the replacement will land"
-        notes.add(evictor.at("nodeFit"), Fate.ALWAYS, f"nodeFit: {text}")
+        notes.add(evictor.at("nodeFit"), KeyFate.ALWAYS, f"nodeFit: {text}")
     if args.node_selector and not args.node_fit:
-        notes.add(evictor.at("nodeSelector"), Fate.IDLE, "only nodeFit reads it")
+        notes.add(evictor.at("nodeSelector"), KeyFate.IDLE, "only nodeFit reads it")
     if args.no_eviction_policy == "Mandatory":
         text = "pods annotated prefer-no-eviction are not moved"
-        notes.add(evictor.at("noEvictionPolicy"), Fate.ALWAYS, text)
+        notes.add(evictor.at("noEvictionPolicy"), KeyFate.ALWAYS, text)
     elif args.no_eviction_policy:
         text = "pods annotated prefer-no-eviction are never moved, not only last"
-        notes.add(evictor.at("noEvictionPolicy"), Fate.DIFFERS, text)
+        notes.add(evictor.at("noEvictionPolicy"), KeyFate.DIFFERS, text)
     for protection, fate, text in _NEVER:
         if (keys := args.switched(protection)) is not None:
             notes.add(evictor.at(*keys), fate, f"{protection}: {text}")
@@ -135,15 +135,19 @@ def _remarks(evictor: Evictor, notes: Notes) -> None:
         "PodsWithPVC"
     ):
         text = "read only with PodsWithPVC in extraEnabled"
-        notes.add(evictor.at("podProtections", "config"), Fate.IDLE, text)
+        notes.add(evictor.at("podProtections", "config"), KeyFate.IDLE, text)
     threshold = args.priority_threshold
     if (threshold.name or threshold.value is not None) and args.switched("SystemCriticalPods"):
         text = "not read where SystemCriticalPods is lifted"
-        notes.add(evictor.at("priorityThreshold"), Fate.IDLE, text)
+        notes.add(evictor.at("priorityThreshold"), KeyFate.IDLE, text)
 
 
 _NEVER = (
-    ("DaemonSetPods", Fate.LOST, "pods of DaemonSets are never moved"),
-    ("FailedBarePods", Fate.LOST, "pods without a controller are never moved"),
-    ("PodsWithResourceClaims", Fate.ALWAYS, "where they would land is not predicted, so they stay"),
+    ("DaemonSetPods", KeyFate.LOST, "pods of DaemonSets are never moved"),
+    ("FailedBarePods", KeyFate.LOST, "pods without a controller are never moved"),
+    (
+        "PodsWithResourceClaims",
+        KeyFate.ALWAYS,
+        "where they would land is not predicted, so they stay",
+    ),
 )

@@ -8,7 +8,7 @@ from typing import Any
 from rebalancer.base.errors import PolicyError
 from rebalancer.migrate.arguments import Namespaces, Selector
 from rebalancer.migrate.evictor import EvictorArgs
-from rebalancer.migrate.notes import Fate, Notes
+from rebalancer.migrate.notes import KeyFate, Notes
 from rebalancer.migrate.peer import PeerPolicy
 from rebalancer.migrate.plugins import OwnerKinds
 from rebalancer.migrate.uses import Use, Written
@@ -37,7 +37,7 @@ def select_of(use: Use, top: Written[PeerPolicy], notes: Notes) -> Plain:
     }
     if converted["minReplicas"]:
         text = "counted are the replicas that the owner asks for"
-        notes.add(use.evictor.at("minReplicas"), Fate.DIFFERS, text)
+        notes.add(use.evictor.at("minReplicas"), KeyFate.DIFFERS, text)
     return {key: value for key, value in converted.items() if value not in (None, {})}
 
 
@@ -58,7 +58,7 @@ def _owner_kinds(use: Use, notes: Notes) -> Plain | list[str]:
     if not isinstance(given, OwnerKinds) or not (given.include or given.exclude):
         return {}
     text = "kinds are those of the controller and of its top owner, like a ReplicaSet and its Deployment"
-    notes.add(use.args.at("ownerKinds"), Fate.DIFFERS, text)
+    notes.add(use.args.at("ownerKinds"), KeyFate.DIFFERS, text)
     return list(given.include) or {"exclude": list(given.exclude)}
 
 
@@ -87,7 +87,9 @@ def _nodes(top: Written[PeerPolicy], notes: Notes) -> Plain:
         requirements = parse_selector(text).match_expressions
     except PolicyError:
         raise PolicyError([notes.place(path, f"{text!r} is no label selector")]) from None
-    notes.add(path, Fate.DIFFERS, "pods leave these nodes only; all nodes count, and may take them")
+    notes.add(
+        path, KeyFate.DIFFERS, "pods leave these nodes only; all nodes count, and may take them"
+    )
     rules = [
         {"key": r.key, "operator": r.operator, **({"values": list(r.values)} if r.values else {})}
         for r in requirements

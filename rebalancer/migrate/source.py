@@ -8,7 +8,7 @@ from dataclasses import replace
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.plain_text import shown
-from rebalancer.policy.document import Document, Problem, parse, without_nulls
+from rebalancer.policy.document import FileProblem, YamlDocument, parse, without_nulls
 
 V1ALPHA1, V1ALPHA2 = "descheduler/v1alpha1", "descheduler/v1alpha2"
 KIND = "DeschedulerPolicy"
@@ -17,7 +17,7 @@ _DATA_KEY = "policy.yaml"
 _LITERAL = re.compile(rb":\s*\|[-+1-9]*\s*(?:#.*)?\Z")
 
 
-def peer_document(raw: bytes, file: str) -> Document:
+def peer_document(raw: bytes, file: str) -> YamlDocument:
     """Return the document with a policy of the descheduler, with the lines of ``file``.
 
     Keys without a value are dropped: the descheduler treats them as absent.
@@ -32,13 +32,13 @@ def peer_document(raw: bytes, file: str) -> Document:
     return replace(document, data=without_nulls(document.data))
 
 
-def _whole(document: Document | None, problems: list[Problem]) -> Document:
+def _whole(document: YamlDocument | None, problems: list[FileProblem]) -> YamlDocument:
     if document is None or problems:
         raise PolicyError([str(problem) for problem in problems])
     return document
 
 
-def _in_config_map(outer: Document, raw: bytes) -> Document:
+def _in_config_map(outer: YamlDocument, raw: bytes) -> YamlDocument:
     data = outer.data.get("data")
     texts = {k: v for k, v in data.items() if isinstance(v, str)} if isinstance(data, dict) else {}
     key = _DATA_KEY if _DATA_KEY in texts or len(texts) != 1 else next(iter(texts))
@@ -58,7 +58,7 @@ def _in_config_map(outer: Document, raw: bytes) -> Document:
     )
 
 
-def _check_kind(document: Document) -> None:
+def _check_kind(document: YamlDocument) -> None:
     data = document.data
     if not isinstance(data, dict):
         message = f"{shown(data)} should be a mapping of keys to values"

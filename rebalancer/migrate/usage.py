@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from rebalancer.base.durations import format_duration
 from rebalancer.migrate import peer as theirs
-from rebalancer.migrate.notes import Fate, Notes
+from rebalancer.migrate.notes import KeyFate, Notes
 from rebalancer.migrate.plugins import LowUtilizationArgs
 from rebalancer.migrate.uses import Peer, Use
 from rebalancer.policy.document import KeyPath
@@ -57,11 +57,11 @@ def asked(peer: Peer, notes: Notes) -> Asked:
             queries[resource_of(query)] = query
             kept.append(use)
         else:
-            notes.add(use.args.at("metricsUtilization"), Fate.LOST, f"{use.plugin}: {why}")
+            notes.add(use.args.at("metricsUtilization"), KeyFate.LOST, f"{use.plugin}: {why}")
     if provider is None:
         return Asked({}, tuple(kept))
     if not queries:
-        notes.add(provider[0], Fate.LOST, "no plug-in that is carried over asks Prometheus")
+        notes.add(provider[0], KeyFate.LOST, "no plug-in that is carried over asks Prometheus")
         return Asked({}, tuple(kept))
     _note(provider, notes)
     return Asked({"prometheus": _section(provider[1], queries)}, tuple(kept))
@@ -137,7 +137,7 @@ def _note(provider: tuple[KeyPath, theirs.Prometheus], notes: Notes) -> None:
     path, prometheus = provider
     secret = prometheus.auth_token.secret_reference
     if not prometheus.url.startswith("https:"):
-        notes.add(path, Fate.LOST, "a token is sent over https only, and none over this url")
+        notes.add(path, KeyFate.LOST, "a token is sent over https only, and none over this url")
     elif secret.name:
         text = f"the Secret {secret.namespace}/{secret.name} is to be mounted at {_SECRET}"
-        notes.add(path, Fate.DIFFERS, f"{text}: usage.secretName of the chart")
+        notes.add(path, KeyFate.DIFFERS, f"{text}: usage.secretName of the chart")

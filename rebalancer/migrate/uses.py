@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 from rebalancer.base.errors import PolicyError
 from rebalancer.migrate.arguments import Args
 from rebalancer.migrate.evictor import EVICTOR, EvictorArgs
-from rebalancer.migrate.notes import Fate, Notes
+from rebalancer.migrate.notes import KeyFate, Notes
 from rebalancer.migrate.peer import PeerPolicy, PluginConfig, Profile
 from rebalancer.migrate.plugins import STRATEGIES
-from rebalancer.policy.document import Document, KeyPath, Problem
+from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
 from rebalancer.policy.problems import did_you_mean, validated
 
 _Value_co = TypeVar("_Value_co", covariant=True)
@@ -56,7 +56,7 @@ class Peer:
     """In the order of the file."""
 
 
-def read_v1alpha2(document: Document, notes: Notes) -> Peer:
+def read_v1alpha2(document: YamlDocument, notes: Notes) -> Peer:
     """Return the policy of a document in v1alpha2.
 
     Raises:
@@ -74,13 +74,13 @@ def read_v1alpha2(document: Document, notes: Notes) -> Peer:
     return Peer(Written(policy, ()), uses)
 
 
-def in_order(problems: list[Problem]) -> list[str]:
+def in_order(problems: list[FileProblem]) -> list[str]:
     """Return problems as texts, in the order of the file."""
     return [str(one) for one in sorted(problems, key=lambda one: (one.line, str(one.path)))]
 
 
 class _Reader:
-    def __init__(self, document: Document, notes: Notes, problems: list[Problem]) -> None:
+    def __init__(self, document: YamlDocument, notes: Notes, problems: list[FileProblem]) -> None:
         self._document, self._notes, self._problems = document, notes, problems
 
     def profile(self, profile: Profile, base: KeyPath) -> Iterator[Use]:
@@ -97,7 +97,7 @@ class _Reader:
             if config.name in configured:
                 at = (*base, "pluginConfig", index)
                 text = f"{config.name} is configured, but enabled nowhere"
-                self._notes.add(at, Fate.IDLE, text)
+                self._notes.add(at, KeyFate.IDLE, text)
         self._idle(profile, base)
 
     def _configured(
@@ -109,7 +109,7 @@ class _Reader:
             at = (*base, "pluginConfig", index)
             if config.name in seen:
                 self._notes.add(
-                    at, Fate.IDLE, f"{config.name} is configured above; the first holds"
+                    at, KeyFate.IDLE, f"{config.name} is configured above; the first holds"
                 )
             else:
                 yield config.name, self._config(config, at)
@@ -153,6 +153,6 @@ class _Reader:
             key = type(profile.plugins).model_fields[field_name].alias or field_name
             if field_name in ("presort", "sort", "pre_sort", "pre_eviction_filter"):
                 if plugins.enabled or plugins.disabled:
-                    self._notes.add((*at, key), Fate.IDLE, "nothing reads it")
+                    self._notes.add((*at, key), KeyFate.IDLE, "nothing reads it")
             elif plugins.disabled:
-                self._notes.add((*at, key, "disabled"), Fate.IDLE, "nothing reads it")
+                self._notes.add((*at, key, "disabled"), KeyFate.IDLE, "nothing reads it")

@@ -13,12 +13,12 @@ from pydantic import Field
 from rebalancer.base.errors import PolicyError
 from rebalancer.migrate.arguments import Args, Namespaces, Selector
 from rebalancer.migrate.evictor import EvictorArgs, Switches
-from rebalancer.migrate.notes import Fate, Notes
+from rebalancer.migrate.notes import KeyFate, Notes
 from rebalancer.migrate.peer import Limits, PeerPolicy
 from rebalancer.migrate.plugins import STRATEGIES
 from rebalancer.migrate.source import KIND, V1ALPHA2
 from rebalancer.migrate.uses import Peer, Use, Written, in_order
-from rebalancer.policy.document import Document, KeyPath, Problem
+from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
 from rebalancer.policy.params import Section
 from rebalancer.policy.problems import did_you_mean, validated
 
@@ -100,7 +100,7 @@ _OWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def read_v1alpha1(document: Document, notes: Notes) -> Peer:
+def read_v1alpha1(document: YamlDocument, notes: Notes) -> Peer:
     """Return the policy of a document in v1alpha1.
 
     Raises:
@@ -117,7 +117,9 @@ def read_v1alpha1(document: Document, notes: Notes) -> Peer:
     return Peer(Written(top, ()), uses)
 
 
-def _uses(document: Document, old: _Old, notes: Notes, problems: list[Problem]) -> Iterator[Use]:
+def _uses(
+    document: YamlDocument, old: _Old, notes: Notes, problems: list[FileProblem]
+) -> Iterator[Use]:
     for name, strategy in old.strategies.items():
         at: KeyPath = ("strategies", name)
         if name not in STRATEGIES:
@@ -125,7 +127,7 @@ def _uses(document: Document, old: _Old, notes: Notes, problems: list[Problem]) 
             problems.append(document.problem(at, message))
         elif strategy.enabled:
             if strategy.weight:
-                notes.add((*at, "weight"), Fate.IDLE, "nothing reads it")
+                notes.add((*at, "weight"), KeyFate.IDLE, "nothing reads it")
             use = _Reader(name, document, notes, problems).use()
             if use is not None:
                 yield use
@@ -135,7 +137,7 @@ class _Reader:
     """Converts one strategy into a plug-in of v1alpha2."""
 
     def __init__(
-        self, name: str, document: Document, notes: Notes, problems: list[Problem]
+        self, name: str, document: YamlDocument, notes: Notes, problems: list[FileProblem]
     ) -> None:
         self._name, self._own = name, _OWN[name]
         self._document, self._notes, self._problems = document, notes, problems
@@ -174,7 +176,7 @@ class _Reader:
             elif key in self._own:
                 args |= self._below(key, value)
             elif key not in _EVERYWHERE:
-                self._notes.add(at, Fate.IDLE, f"{self._name} does not read it")
+                self._notes.add(at, KeyFate.IDLE, f"{self._name} does not read it")
         return args
 
     def _below(self, key: str, value: Mapping[str, Any]) -> dict[str, tuple[Any, KeyPath]]:

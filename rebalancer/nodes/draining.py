@@ -9,11 +9,12 @@ from typing import Protocol
 import numpy as np
 
 from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.plain_text import and_more
 from rebalancer.base.stop import Stop
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import NodePods
-from rebalancer.nodes.triage import Fate, Orders, Why, triaged
-from rebalancer.report.words import and_more
+from rebalancer.nodes.triage import Fate, FateReason, Orders, Triaged, triaged
+from rebalancer.snapshot.model import Snapshot
 
 _PAUSE = 5.0
 """Seconds between two looks, as kubectl waits after a 429."""
@@ -62,27 +63,39 @@ def _few(pods: Sequence[str]) -> str:
 
 
 def left_of(pods: NodePods, orders: Orders) -> Left:
-    """Return what is left on nodes."""
-    snapshot = pods.living
-    every = triaged(snapshot, np.ones(len(snapshot.nodes), bool), orders)
+    """Return what is left on nodes.
 
-    def named(fate: Fate, *why: Why) -> Iterator[str]:
-        for one in every:
-            if one.fate is fate and (not why or one.why in why):
-                node = snapshot.nodes.names[int(snapshot.pods.node[one.pod])]
-                yield f"{node}: {snapshot.pod_ref(one.pod)}"
+    A pod that is deleted is left until its object is gone, also where its containers have ended already: kubectl
+    waits for that.
+    """
+    unread = {
+        f"{one.node}: {one.namespace}/{one.name}": one.unread
+        for one in pods.finished
+        if one.unread is not None
+    }
+    every = list(_named(pods.living, orders))
+    ended = () if pods.living.finished is None else _named(pods.living.finished, orders)
+
+    def of(fate: Fate, *why: FateReason) -> Iterator[str]:
+        return (pod for one, pod in every if one.fate is fate and (not why or one.why in why))
 
     return Left(
-        to_evict=tuple(named(Fate.EVICT)),
-        batch=tuple(named(Fate.WAIT, Why.BATCH, Why.OPTED_OUT)),
-        terminating=tuple(named(Fate.WAIT, Why.TERMINATING)),
-        unread=tuple(
-            f"{one.node}: {one.namespace}/{one.name} ({one.unread})"
-            for one in pods.finished
-            if one.unread is not None
+        to_evict=tuple(of(Fate.EVICT)),
+        batch=tuple(of(Fate.WAIT, FateReason.BATCH, FateReason.OPTED_OUT)),
+        terminating=(
+            *of(Fate.WAIT, FateReason.TERMINATING),
+            *(pod for one, pod in ended if one.why is FateReason.TERMINATING and pod not in unread),
         ),
-        refused=tuple(named(Fate.REFUSE)),
+        unread=tuple(f"{pod} ({by})" for pod, by in unread.items()),
+        refused=tuple(of(Fate.REFUSE)),
     )
+
+
+def _named(snapshot: Snapshot, orders: Orders) -> Iterator[tuple[Triaged, str]]:
+    """Yield what happens to each pod, with ``node: namespace/name``."""
+    for one in triaged(snapshot, np.ones(len(snapshot.nodes), bool), orders):
+        node = snapshot.nodes.names[int(snapshot.pods.node[one.pod])]
+        yield one, f"{node}: {snapshot.pod_ref(one.pod)}"
 
 
 class Steps(Protocol):

@@ -18,7 +18,7 @@ _SHOWN = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Hook:
+class ReplaceHook:
     """Called once for each empty node; may be called again for one whose caller was killed."""
 
     command: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class Hook:
     """Gets a POST with ``{"node": ..., "providerID": ...}``; any answer of 2xx is a success."""
 
     @classmethod
-    def parse(cls, text: str) -> Hook:
+    def parse(cls, text: str) -> ReplaceHook:
         """Return the hook that ``--then`` means.
 
         Raises:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.nodes.preflight import NodeCheck, NodeVerdict
+from rebalancer.nodes.preflight import DrainVerdict, NodeCheck
 from rebalancer.nodes.triage import Fate
 from rebalancer.plan.plan import Code
 from rebalancer.snapshot.columns import Ints
@@ -37,7 +37,7 @@ def missing_nodes(
         for check in checks
         for one in check.pods
         if one.fate is Fate.EVICT
-        and one.verdict is NodeVerdict.NO_ROOM
+        and one.verdict is DrainVerdict.NO_ROOM
         and one.code == Code.NO_ROOM.value
     ]
     nodes = snapshot.nodes

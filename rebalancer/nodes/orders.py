@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rebalancer.nodes.cordon import mask_of
-from rebalancer.nodes.preflight import NodeCheck, NodeVerdict
+from rebalancer.nodes.preflight import DrainVerdict, NodeCheck
 from rebalancer.nodes.triage import Fate, Orders, Triaged, triaged
 from rebalancer.plan.plan import Code, Cost, Move
 from rebalancer.planner.disruption import DisruptionBudgets
@@ -89,7 +89,7 @@ def unforeseen(snapshot: Snapshot, checks: Iterable[NodeCheck]) -> list[Move]:
         for check in checks
         for one in check.pods
         if one.fate is Fate.EVICT
-        and one.verdict is NodeVerdict.DRAINABLE
+        and one.verdict is DrainVerdict.DRAINABLE
         and one.code not in _LATER
         and (one.move is None or disruptions.forbidden(int(snapshot.pods.cls[one.pod])) is not None)
     ]

@@ -15,7 +15,7 @@ _LIMITS = frozenset({Code.BUDGET, Code.PDB})
 """What keeps a pod for a time only."""
 
 
-class NodeVerdict(enum.StrEnum):
+class DrainVerdict(enum.StrEnum):
     """What is to be expected of a node; the worst of its pods decides."""
 
     DRAINABLE = "drainable"
@@ -35,10 +35,10 @@ class NodeVerdict(enum.StrEnum):
 
 
 REFUSING = frozenset(
-    {NodeVerdict.NO_ROOM, NodeVerdict.NEVER, NodeVerdict.MISCONFIGURED, NodeVerdict.REFUSED}
+    {DrainVerdict.NO_ROOM, DrainVerdict.NEVER, DrainVerdict.MISCONFIGURED, DrainVerdict.REFUSED}
 )
 """Verdicts that end a drain before it begins: it would never be done."""
-_ORDER = list(NodeVerdict)
+_ORDER = list(DrainVerdict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,9 @@ class PodCheck:
 
     pod: int
     fate: Fate
-    verdict: NodeVerdict
+    verdict: DrainVerdict
     code: str
-    """Stable: a ``rebalancer.nodes.triage.Why``, or a reason code of plans."""
+    """Stable: a ``rebalancer.nodes.triage.FateReason``, or a reason code of plans."""
     message: str
     move: Move | None = None
     """Where its replacement is expected; None if it has none, or none is foreseen."""
@@ -60,13 +60,13 @@ class NodeCheck:
     """One node that is to be empty."""
 
     name: str
-    verdict: NodeVerdict
+    verdict: DrainVerdict
     pods: tuple[PodCheck, ...]
 
     @staticmethod
-    def worst_of(pods: Sequence[PodCheck]) -> NodeVerdict:
+    def worst_of(pods: Sequence[PodCheck]) -> DrainVerdict:
         """Return the verdict on a node with these pods."""
-        return max((one.verdict for one in pods), key=_ORDER.index, default=NodeVerdict.DRAINABLE)
+        return max((one.verdict for one in pods), key=_ORDER.index, default=DrainVerdict.DRAINABLE)
 
     @property
     def worst(self) -> tuple[PodCheck, ...]:
@@ -127,28 +127,30 @@ class _Check:
         for verdict, code, message in self._obstacles(one.pod, move):
             return PodCheck(one.pod, one.fate, verdict, code, message, move)
         if move is None and (skip := self._skip(one.pod)) is not None and skip.code in _LIMITS:
-            return PodCheck(one.pod, one.fate, NodeVerdict.DRAINABLE, skip.code.value, skip.message)
-        return PodCheck(one.pod, one.fate, NodeVerdict.DRAINABLE, one.why.value, one.message, move)
+            return PodCheck(
+                one.pod, one.fate, DrainVerdict.DRAINABLE, skip.code.value, skip.message
+            )
+        return PodCheck(one.pod, one.fate, DrainVerdict.DRAINABLE, one.why.value, one.message, move)
 
-    def _obstacles(self, pod: int, move: Move | None) -> Iterator[tuple[NodeVerdict, str, str]]:
+    def _obstacles(self, pod: int, move: Move | None) -> Iterator[tuple[DrainVerdict, str, str]]:
         """Yield what is in the way of an eviction, the worst first."""
         cls = int(self._snapshot.pods.cls[pod])
         budgets = [self._snapshot.budgets[index] for index in self._disruptions.of(cls)]
         if len(budgets) > 1:
             refs = " and ".join(budget.ref for budget in budgets)
             text = f"{refs} both select it; the API refuses every eviction of it"
-            yield NodeVerdict.MISCONFIGURED, Code.PDB_CONFLICT.value, text
+            yield DrainVerdict.MISCONFIGURED, Code.PDB_CONFLICT.value, text
         blocking = [
             b for b in budgets if b.allowed <= 0 and not may_go_unready(self._snapshot, pod, b)
         ]
         for budget in blocking:
             if budget.never_allows:
                 text = f"{_needs(budget)}: of {budget.expected} pods it never lets one go"
-                yield NodeVerdict.NEVER, Code.PDB.value, text
+                yield DrainVerdict.NEVER, Code.PDB.value, text
         if move is None and not self._without_landing and (why := self.no_landing(pod)) is not None:
-            yield NodeVerdict.NO_ROOM, *why
+            yield DrainVerdict.NO_ROOM, *why
         for budget in blocking:
-            yield NodeVerdict.BLOCKED, Code.PDB.value, _needs(budget)
+            yield DrainVerdict.BLOCKED, Code.PDB.value, _needs(budget)
 
     def _skip(self, pod: int) -> Skip | None:
         pods = self._snapshot.pods
@@ -177,7 +179,7 @@ def may_go_unready(snapshot: Snapshot, pod: int, budget: DisruptionBudget) -> bo
 
 
 _OF_FATE = {
-    Fate.WAIT: NodeVerdict.WAITS,
-    Fate.STAY: NodeVerdict.DRAINABLE,
-    Fate.REFUSE: NodeVerdict.REFUSED,
+    Fate.WAIT: DrainVerdict.WAITS,
+    Fate.STAY: DrainVerdict.DRAINABLE,
+    Fate.REFUSE: DrainVerdict.REFUSED,
 }

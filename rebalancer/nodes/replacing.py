@@ -8,11 +8,11 @@ from typing import Protocol
 
 from rebalancer.base.stop import Stop
 from rebalancer.nodes.hook import SECONDS
-from rebalancer.nodes.stages import BUSY, Phase, Stage
+from rebalancer.nodes.stages import BUSY, ReplacePhase, Stage
 
 _PAUSE = 5.0
 """Seconds between two looks at nodes that wait for their turn."""
-_ORDER = list(Phase)
+_ORDER = list(ReplacePhase)
 
 
 class Replacing(Protocol):
@@ -24,7 +24,7 @@ class Replacing(Protocol):
     def stage(self, name: str) -> Stage | None:
         """Return how far one node is, None also if it is gone; raises ClusterReadError."""
 
-    def enter(self, name: str, phase: Phase, after: Sequence[Stage | None]) -> bool:
+    def enter(self, name: str, phase: ReplacePhase, after: Sequence[Stage | None]) -> bool:
         """Write a phase on a node if it is still at one of the given stages; return whether it is; raises ClusterReadError."""
 
     def works(self, name: str) -> str | None:
@@ -67,7 +67,7 @@ def replace(
     """
     while True:
         stages = nodes.stages()
-        if all(stage is not None and stage.phase is Phase.DONE for stage in stages.values()):
+        if all(stage is not None and stage.phase is ReplacePhase.DONE for stage in stages.values()):
             return None
         if (why := stop.reason()) is not None:
             return why
@@ -82,7 +82,11 @@ def replace(
                 continue
         if (why := _carry_on(nodes, group, by, unix)) is not None:
             return why
-        if any(stage is None or stage.phase is not Phase.DONE for stage in nodes.stages().values()):
+        now = nodes.stages()
+        if any((stage := now.get(name)) is not None and stage.phase in BUSY for name in group):
+            nodes.waits("another replacement")
+            stop.wait(_PAUSE)
+        elif any(stage is None or stage.phase is not ReplacePhase.DONE for stage in now.values()):
             stop.wait(pace.pause)
 
 
@@ -102,11 +106,11 @@ def _next_group(
     begun: list[str] = []
     working: str | None = None
     for name, stage in stages.items():
-        if stage is not None and stage.phase is Phase.DONE:
+        if stage is not None and stage.phase is ReplacePhase.DONE:
             continue
         if (work := nodes.works(name)) is not None:
             working = working or work
-        elif nodes.enter(name, Phase.EMPTYING, [stage]):
+        elif nodes.enter(name, ReplacePhase.EMPTYING, [stage]):
             begun.append(name)
             if len(begun) == pace.most:
                 break
@@ -115,7 +119,7 @@ def _next_group(
     if len(busy) > pace.most:
         # Another process began at the same moment. The one that sees it steps back; nothing is evicted yet.
         for name in begun:
-            nodes.enter(name, Phase.WAITING, [now[name]])
+            nodes.enter(name, ReplacePhase.WAITING, [now[name]])
         return [], None
     return begun, working
 
@@ -128,15 +132,15 @@ def _carry_on(
         return why
     for name in group:
         stage = nodes.stage(name)
-        if stage is None or stage.phase is Phase.DONE:
+        if stage is None or stage.phase is ReplacePhase.DONE:
             continue  # the machine, and its node, are gone, or another process was faster
-        if stage.phase is Phase.REMOVING and stage.by != by and unix() - stage.at < SECONDS:
+        if stage.phase is ReplacePhase.REMOVING and stage.by != by and unix() - stage.at < SECONDS:
             continue  # another process is about to
-        if not nodes.enter(name, Phase.REMOVING, [stage]):
+        if not nodes.enter(name, ReplacePhase.REMOVING, [stage]):
             continue
         if (why := nodes.remove(name)) is not None:
-            nodes.enter(name, Phase.EMPTY, [nodes.stage(name)])
+            nodes.enter(name, ReplacePhase.EMPTY, [nodes.stage(name)])
             return f"{name} is empty, but not removed: {why}"
         if (now := nodes.stage(name)) is not None:
-            nodes.enter(name, Phase.DONE, [now])
+            nodes.enter(name, ReplacePhase.DONE, [now])
     return None

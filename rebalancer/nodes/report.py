@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rebalancer import API_VERSION
-from rebalancer.base.plain_text import count, printable
-from rebalancer.nodes.preflight import NodeCheck, NodeVerdict, PodCheck, refuses
+from rebalancer.base.data_text import DATA_FORMS, data_text
+from rebalancer.base.plain_text import and_more, count, percent, printable
+from rebalancer.nodes.preflight import DrainVerdict, NodeCheck, PodCheck, refuses
 from rebalancer.nodes.triage import Fate
 from rebalancer.plan.outcome import Outcome
-from rebalancer.report.data_text import DATA_FORMS, data_text
-from rebalancer.report.words import and_more, percent
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import rfc3339
 
@@ -108,7 +107,7 @@ class DrainReport:
         yield from self._end()
 
     def _reasons(self, check: NodeCheck) -> Iterator[str]:
-        if check.verdict is NodeVerdict.DRAINABLE:
+        if check.verdict is DrainVerdict.DRAINABLE:
             return
         said: dict[tuple[str, str], list[str]] = {}
         for one in check.worst:

@@ -14,7 +14,7 @@ STAGE = "rebalancer/replace"
 """Annotation of a node that is being replaced."""
 
 
-class Phase(enum.StrEnum):
+class ReplacePhase(enum.StrEnum):
     """How far a node is."""
 
     WAITING = "waiting"
@@ -26,14 +26,14 @@ class Phase(enum.StrEnum):
     DONE = "done"
 
 
-BUSY = frozenset({Phase.EMPTYING, Phase.EMPTY, Phase.REMOVING})
+BUSY = frozenset({ReplacePhase.EMPTYING, ReplacePhase.EMPTY, ReplacePhase.REMOVING})
 """Phases of nodes that count as unavailable."""
 
 
 class Stage(msgspec.Struct, frozen=True):
     """What the annotation says."""
 
-    phase: Phase
+    phase: ReplacePhase
     by: str
     """The process that has brought it there."""
     at: float

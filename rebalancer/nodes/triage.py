@@ -37,7 +37,7 @@ class Fate(enum.StrEnum):
     """It keeps its node from being drained, unless a flag says otherwise."""
 
 
-class Why(enum.StrEnum):
+class FateReason(enum.StrEnum):
     """Why it becomes of it. Stable: people alert on these."""
 
     ORDERED = "Ordered"
@@ -75,7 +75,7 @@ class Triaged:
 
     pod: int
     fate: Fate
-    why: Why
+    why: FateReason
     message: str
     """Empty where the code says it all."""
 
@@ -88,7 +88,7 @@ def pods_on(snapshot: Snapshot, nodes: Bools) -> Int32s:
 
 def triaged(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triaged]:
     """Return what happens to every pod on ``nodes`` (N,), in the order of the snapshot."""
-    of_class: dict[int, tuple[Fate, Why, str]] = {}
+    of_class: dict[int, tuple[Fate, FateReason, str]] = {}
     triage: list[Triaged] = []
     for pod in pods_on(snapshot, nodes).tolist():
         cls = int(snapshot.pods.cls[pod])
@@ -96,11 +96,11 @@ def triaged(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triaged]:
             of_class[cls] = _of_class(snapshot, snapshot.classes[cls], orders)
         fate, why, message = _of_pod(int(snapshot.pods.flags[pod]), of_class[cls])
         if fate is Fate.EVICT and not orders.force and (still := _for_now(snapshot, pod)):
-            fate, why, message = Fate.WAIT, Why.OPTED_OUT, still
+            fate, why, message = Fate.WAIT, FateReason.OPTED_OUT, still
         if orders.own_pod is not None and snapshot.pod_ref(pod) == orders.own_pod:
             fate, why, message = (
                 Fate.REFUSE,
-                Why.OWN_POD,
+                FateReason.OWN_POD,
                 "this command's own pod: run it elsewhere",
             )
         triage.append(Triaged(pod, fate, why, message))
@@ -118,13 +118,13 @@ def daemon_sets_on(snapshot: Snapshot, nodes: Bools) -> set[tuple[str, str]]:
     }
 
 
-def _of_pod(flags: int, of_class: tuple[Fate, Why, str]) -> tuple[Fate, Why, str]:
+def _of_pod(flags: int, of_class: tuple[Fate, FateReason, str]) -> tuple[Fate, FateReason, str]:
     if of_class[0] is Fate.STAY:
         return of_class
     if flags & PodFlag.MIRROR:
-        return Fate.STAY, Why.MIRROR, ""
+        return Fate.STAY, FateReason.MIRROR, ""
     if flags & PodFlag.TERMINATING and of_class[0] is not Fate.REFUSE:
-        return Fate.WAIT, Why.TERMINATING, ""
+        return Fate.WAIT, FateReason.TERMINATING, ""
     return of_class
 
 
@@ -138,12 +138,12 @@ def _for_now(snapshot: Snapshot, pod: int) -> str | None:
     return None
 
 
-def _of_class(snapshot: Snapshot, cls: PodClass, orders: Orders) -> tuple[Fate, Why, str]:
+def _of_class(snapshot: Snapshot, cls: PodClass, orders: Orders) -> tuple[Fate, FateReason, str]:
     selector = orders.pod_selector
     if selector is not None and not matches(selector, cls.labels):
-        return Fate.STAY, Why.NOT_SELECTED, ""
+        return Fate.STAY, FateReason.NOT_SELECTED, ""
     if cls.controller_kind == "Node":
-        return Fate.STAY, Why.MIRROR, ""
+        return Fate.STAY, FateReason.MIRROR, ""
     if cls.controller_kind == _DAEMON_SET and (fate := _of_daemon_set(snapshot, cls, orders)):
         return fate
     return next(_refusals(snapshot, cls, orders), None) or _at_work(cls, orders)
@@ -151,29 +151,31 @@ def _of_class(snapshot: Snapshot, cls: PodClass, orders: Orders) -> tuple[Fate, 
 
 def _of_daemon_set(
     snapshot: Snapshot, cls: PodClass, orders: Orders
-) -> tuple[Fate, Why, str] | None:
+) -> tuple[Fate, FateReason, str] | None:
     """Return what happens to a DaemonSet's pod, None if it is evicted like any other."""
     owner = snapshot.owners[cls.owner] if cls.owner >= 0 else None
     if owner is not None and (owner.namespace, owner.name) in orders.missing:
         if orders.force:
             return None
         text = f"there is no DaemonSet {owner.namespace}/{owner.name}: --force evicts its pods"
-        return Fate.REFUSE, Why.DAEMON_SET_MISSING, text
+        return Fate.REFUSE, FateReason.DAEMON_SET_MISSING, text
     if orders.ignore_daemonsets:
-        return Fate.STAY, Why.DAEMON_SET, ""
-    return Fate.REFUSE, Why.DAEMON_SET, "a DaemonSet's pod: --ignore-daemonsets lets it stay"
+        return Fate.STAY, FateReason.DAEMON_SET, ""
+    return Fate.REFUSE, FateReason.DAEMON_SET, "a DaemonSet's pod: --ignore-daemonsets lets it stay"
 
 
-def _refusals(snapshot: Snapshot, cls: PodClass, orders: Orders) -> Iterator[tuple[Fate, Why, str]]:
+def _refusals(
+    snapshot: Snapshot, cls: PodClass, orders: Orders
+) -> Iterator[tuple[Fate, FateReason, str]]:
     local = any(volume.empty_dir is not None for volume in cls.spec.volumes or ())
     if local and not orders.delete_emptydir_data:
         text = "its emptyDir would be lost: --delete-emptydir-data says it may"
-        yield Fate.REFUSE, Why.LOCAL_DATA, text
+        yield Fate.REFUSE, FateReason.LOCAL_DATA, text
     if not cls.controller_kind and not orders.force:
         text = "no controller would recreate it: --force evicts it anyway"
-        yield Fate.REFUSE, Why.NO_CONTROLLER, text
+        yield Fate.REFUSE, FateReason.NO_CONTROLLER, text
     if (own := _opted_out(snapshot, cls)) is not None and not orders.force:
-        yield Fate.REFUSE, Why.OPTED_OUT, f"{own}: --force evicts it anyway"
+        yield Fate.REFUSE, FateReason.OPTED_OUT, f"{own}: --force evicts it anyway"
 
 
 def _opted_out(snapshot: Snapshot, cls: PodClass) -> str | None:
@@ -200,11 +202,11 @@ def _until_done(own: OptOut) -> bool:
     return own.protection == "safeToEvict" and "on-completion" in own.text
 
 
-def _at_work(cls: PodClass, orders: Orders) -> tuple[Fate, Why, str]:
+def _at_work(cls: PodClass, orders: Orders) -> tuple[Fate, FateReason, str]:
     batch = is_batch(cls) or any(map(_until_done, cls.opt_outs))
     if batch and not orders.evict_batch:
-        return Fate.WAIT, Why.BATCH, ""
-    return Fate.EVICT, Why.ORDERED, ""
+        return Fate.WAIT, FateReason.BATCH, ""
+    return Fate.EVICT, FateReason.ORDERED, ""
 
 
 def is_batch(cls: PodClass) -> bool:

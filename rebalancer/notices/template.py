@@ -1,18 +1,14 @@
-"""JSON templates of a notice's body: ``$name`` in their texts becomes a value of the run.
-
-The template is parsed first and filled in afterwards, so that no value can break out of its text.
-"""
+"""The templates of a notice's body: those that are shipped, and files."""
 
 from __future__ import annotations
 
 import json
-import string
-from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from rebalancer.base.errors import PolicyError
+from rebalancer.base.json_template import names_in
 from rebalancer.notices.message import PLACEHOLDERS
 
 SHIPPED = ("plain", "slack", "teams")
@@ -47,33 +43,3 @@ def load_template(name: str) -> Any:
             [f"--notify-template {name}: ${unknown[0]} is no placeholder; known: {known}"]
         )
     return template
-
-
-def filled(template: Any, values: Mapping[str, str]) -> bytes:
-    """Return the body: the template as JSON with the values in its texts."""
-    return json.dumps(_filled(template, values), ensure_ascii=False).encode()
-
-
-def _filled(value: Any, values: Mapping[str, str]) -> Any:
-    if isinstance(value, str):
-        return string.Template(value).safe_substitute(values)
-    if isinstance(value, list):
-        return [_filled(item, values) for item in value]
-    if isinstance(value, dict):
-        # Keys stay as they are: "$schema" is one.
-        return {key: _filled(item, values) for key, item in value.items()}
-    return value
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | dict):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
-
-
-def names_in(template: Any) -> Iterator[str]:
-    """Yield the placeholders in the texts of a template."""
-    for text in _texts(template):
-        yield from string.Template(text).get_identifiers()

@@ -26,7 +26,7 @@ def eviction_cost(snapshot: Snapshot) -> Floats:
 
     ``clamp(1 + deletion cost / 2^27 + priority / 2^25, 0.1, 10)``, plus 0.5 for persistent volumes and 0.25
     for grace periods above two minutes. What a move must gain is measured by it, so it does not change
-    with time: a cluster at which a run found nothing to do stays one.
+    with time: a cluster where a run had nothing to do stays one.
     """
     pods = snapshot.pods
     if not len(pods):

@@ -46,7 +46,8 @@ class Callbacks:
 
     stop: Callable[[], str | None] = never
     """Returns why planning must end now, or None; asked before every candidate."""
-    observer: PlanObserver | None = None
+    observe: Callable[[], PlanObserver] | None = None
+    """Returns what looks at one draft; several may be planned, of which one becomes the plan."""
     phase: Callable[[str], AbstractContextManager[None]] = lambda _: nullcontext()
     """Returns a context for a phase of this name: ``terms``, then ``plan``."""
 
@@ -60,6 +61,8 @@ class Decision:
     """Strategy -> what it has seen for how many runs in a row, this one included."""
     ended: Mapping[str, Outcome] = field(default_factory=dict)
     """Of a reviewed plan: uid of the pod -> why its move is not to be tried any more."""
+    observer: PlanObserver | None = None
+    """What has looked at the draft of this plan."""
 
 
 def plan(problem: Problem, settings: Settings, callbacks: Callbacks | None = None) -> Decision:
@@ -68,16 +71,17 @@ def plan(problem: Problem, settings: Settings, callbacks: Callbacks | None = Non
     with callbacks.phase("terms"):
         draft = Draft(problem, settings)
     with callbacks.phase("plan"):
-        return Decision(_plan(draft, callbacks), draft.streaks())
+        observer = callbacks.observe() if callbacks.observe is not None else None
+        made = _plan(draft, callbacks.stop, observer)
+        return Decision(made, draft.streaks(), observer=observer)
 
 
-def _plan(draft: Draft, callbacks: Callbacks) -> Plan:
-    observer = callbacks.observer
+def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver | None) -> Plan:
     if observer is not None:
         observer.before(draft)
     before, bounds = draft.scores(), draft.bounds()
     most = SHOWN_LANDINGS if observer is None else None
-    result = search(draft, callbacks.stop, most)
+    result = search(draft, stop, most)
     if observer is not None:
         observer.after(draft, result.chosen)
     render = Rendering(draft.problem)

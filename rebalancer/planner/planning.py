@@ -49,6 +49,8 @@ class Planned:
     """Strategy -> what it has seen for how many runs in a row, this one included."""
     ended: Mapping[str, Outcome] = field(default_factory=dict)
     """Of a reviewed plan: uid of the pod -> why its move is not to be tried any more."""
+    observer: PlanObserver | None = None
+    """What has looked at the plan while it was made."""
 
     @property
     def left(self) -> tuple[Move, ...]:
@@ -166,12 +168,12 @@ class Planning:
         snapshot: Snapshot,
         clock_skew: float,
         timings: Timings,
-        observer: PlanObserver | None = None,
+        observe: Callable[[], PlanObserver] | None = None,
         stop: Callable[[], str | None] = never,
     ) -> Planned:
         """Return the plan on ``snapshot``. Deterministic but for the timings, and unless ``stop`` ends it early."""
         self._planned, self._movable, self._emptied = frozenset(), None, None
-        callbacks = Callbacks(stop=stop, observer=observer, phase=timings.phase)
+        callbacks = Callbacks(stop=stop, observe=observe, phase=timings.phase)
         with collector_paused():
             problem, made = self._made(snapshot, callbacks)
         if made.plan.emptied is not None:
@@ -182,7 +184,7 @@ class Planning:
         reasons = tuple(self.standstill(snapshot, clock_skew))
         notes = tuple(scope_notes(self._policy, snapshot, self._scope))
         noted = replace(made.plan, warnings=(*made.plan.warnings, *self._idle(), *notes))
-        return Planned(snapshot, noted, reasons, made.streaks, made.ended)
+        return Planned(snapshot, noted, reasons, made.streaks, made.ended, made.observer)
 
     def _made(self, snapshot: Snapshot, callbacks: Callbacks) -> tuple[Problem, Decision]:
         """Return the decision, and what it was made on."""
@@ -198,10 +200,9 @@ class Planning:
             return problem, made if emptying is None else _noted(
                 made, f"{emptying}: {_NEEDS_MARKS}"
             )
-        quietly = replace(callbacks, observer=None)
 
         def decided(problem: Problem) -> Decision:
-            return self._decide(problem, settings, quietly)
+            return self._decide(problem, settings, callbacks)
 
         if self._reviewed is None:
             problem, made = with_empty_nodes(emptying, made_on, decided, settings, callbacks.phase)
@@ -209,9 +210,6 @@ class Planning:
             problem, made = with_reviewed_nodes(
                 emptying, made_on, decided, settings, callbacks.phase, self._reviewed, self._empty
             )
-        if callbacks.observer is not None:
-            # It sees one draft only, that of the plan.
-            self._decide(problem, settings, callbacks)
         strategy, params = self._emptier(emptying), self._policy.strategies[emptying].params
         lasts = strategy.marks_last(params) if strategy is not None else 0.0
         return problem, replace(made, plan=replace(made.plan, empty_for=lasts))
@@ -241,9 +239,11 @@ class Planning:
 
         return review(self._reviewed, problem, settings, callbacks)
 
-    def standstill(self, snapshot: Snapshot, clock_skew: float) -> list[str]:
-        """Return why nothing may be moved on this snapshot; empty if moves may be made."""
-        reasons = standstill(snapshot, self._policy.safety, clock_skew)
+    def standstill(
+        self, snapshot: Snapshot, clock_skew: float, *, pending: bool = True
+    ) -> list[str]:
+        """Return why nothing may be moved on this snapshot; empty if moves may be made. ``pending``: many pods that wait are a reason."""
+        reasons = standstill(snapshot, self._policy.safety, clock_skew, pending=pending)
         if self._hour_unknown is not None and self.counts_the_hour:
             reasons.append(f"what perHour allows is not known: {self._hour_unknown}")
         return reasons

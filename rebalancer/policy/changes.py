@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rebalancer.policy.document import Document, KeyPath, Problem, parse
+from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument, parse
 
 _PART = re.compile(r'\.?([A-Za-z0-9_-]+)|\[(\d{1,4})\]|\["([^"]+)"\]')
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class PolicyChanges:
     """What the flags change of a policy that was read."""
 
     settings: tuple[str, ...] = ()
@@ -38,19 +38,21 @@ class Setting:
     value: Any
 
 
-def parsed(changes: Changes) -> tuple[list[Setting], list[Problem]]:
+def parsed(changes: PolicyChanges) -> tuple[list[Setting], list[FileProblem]]:
     """Return the values to set, and the problems of what is written wrongly."""
     settings: list[Setting] = []
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     for text in changes.settings:
         flag = f"--set {text}"
         key, equals, value = text.partition("=")
         path = _path(key)
         if not equals or path is None:
-            problems.append(Problem(flag, 0, (), "write --set KEY=VALUE, such as budgets.perRun=5"))
+            problems.append(
+                FileProblem(flag, 0, (), "write --set KEY=VALUE, such as budgets.perRun=5")
+            )
             continue
         document, wrong = parse(value.encode() or b"~", flag)
-        problems += [Problem(flag, 0, path, one.message) for one in wrong]
+        problems += [FileProblem(flag, 0, path, one.message) for one in wrong]
         if document is not None:
             settings.append(Setting(flag, path, document.data))
     if changes.mode is not None:
@@ -58,14 +60,16 @@ def parsed(changes: Changes) -> tuple[list[Setting], list[Problem]]:
     return settings, problems
 
 
-def with_setting(document: Document, base: KeyPath, setting: Setting) -> Document | Problem:
+def with_setting(
+    document: YamlDocument, base: KeyPath, setting: Setting
+) -> YamlDocument | FileProblem:
     """Return the document with one value set at ``setting.path`` below ``base``, or why that cannot be done."""
     path = (*base, *setting.path)
     data = _set(document.data, path, setting.value)
     if isinstance(data, _NoWay):
         what = "lies below a value, not below a mapping or list"
-        return Problem(setting.flag, 0, setting.path, what)
-    return Document(document.file, data, document.lines, {**document.flags, path: setting.flag})
+        return FileProblem(setting.flag, 0, setting.path, what)
+    return YamlDocument(document.file, data, document.lines, {**document.flags, path: setting.flag})
 
 
 class _NoWay:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-from rebalancer.policy.document import Problem
+from rebalancer.policy.document import FileProblem
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.policy.params import Direction
 from rebalancer.policy.sources import StrategySource
 
 
-def opposed(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[Problem]:
+def opposed(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[FileProblem]:
     """Yield the strategies that would undo what another does: one that packs nodes suffers no other of a direction."""
     enforced = [n for n in sorted(policy.strategies) if policy.mode_of(n) is Mode.ENFORCE]
     directed = [name for name in enforced if policy.strategies[name].params.direction]
@@ -28,6 +28,22 @@ def opposed(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[P
             )
             source = sources[other]
             yield source.document.problem(source.base, message)
+
+
+def lacking_provider(
+    policy: Policy, sources: Mapping[str, StrategySource], *, acts: bool
+) -> Iterator[FileProblem]:
+    """Yield the strategies that add or remove machines, of a policy whose provider does not act."""
+    for name, strategy in policy.strategies.items():
+        scales = strategy.params.scales
+        if scales is None or acts or policy.mode_of(name) is Mode.OFF:
+            continue
+        does = "adds" if scales == "out" else "removes"
+        given = next(iter(policy.provider), None)
+        why = "the policy names no provider" if given is None else f"provider {given} does not"
+        message = f"{name} {does} machines, and {why}: write for example provider: {{aws: {{tags: [k8s.io/cluster-autoscaler/enabled]}}}}"
+        source = sources[name]
+        yield source.document.problem(source.base, message)
 
 
 def without_effect(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[str]:

@@ -23,7 +23,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FileProblem:
     """One error in a file."""
 
     file: str
@@ -44,7 +44,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class YamlDocument:
     """One YAML document."""
 
     file: str
@@ -54,12 +54,12 @@ class Document:
     flags: Mapping[KeyPath, str] = field(default_factory=dict)
     """Path of a value -> the flag of the command line that it came from."""
 
-    def problem(self, path: Sequence[str | int], message: str) -> Problem:
+    def problem(self, path: Sequence[str | int], message: str) -> FileProblem:
         """Return a problem at ``path``, with the line of its longest prefix that is in the file."""
         whole = tuple(path)
         for length in range(len(whole), -1, -1):
             if (flag := self.flags.get(whole[:length])) is not None:
-                return Problem(flag, 0, whole, message)
+                return FileProblem(flag, 0, whole, message)
         line = next(
             (
                 self.lines[whole[:length]]
@@ -68,7 +68,7 @@ class Document:
             ),
             0,
         )
-        return Problem(self.file, line, whole, message)
+        return FileProblem(self.file, line, whole, message)
 
 
 def shown_path(path: KeyPath) -> str:
@@ -84,15 +84,15 @@ def shown_path(path: KeyPath) -> str:
     return text
 
 
-def parse(raw: bytes, file: str) -> tuple[Document | None, list[Problem]]:
+def parse(raw: bytes, file: str) -> tuple[YamlDocument | None, list[FileProblem]]:
     """Return the document in ``raw`` and its problems; no document if it cannot be parsed."""
     try:
         node = _compose(raw)
     except _UnusableError as error:
-        return None, [Problem(file, error.line, (), error.message)]
+        return None, [FileProblem(file, error.line, (), error.message)]
     reader = _Reader(file)
     data = reader.read(node, (), ())
-    return Document(file, data, reader.lines), reader.problems
+    return YamlDocument(file, data, reader.lines), reader.problems
 
 
 class _UnusableError(Exception):
@@ -178,7 +178,7 @@ class _Reader:
         self._file = file
         self._values = 0
         self.lines: dict[KeyPath, int] = {}
-        self.problems: list[Problem] = []
+        self.problems: list[FileProblem] = []
 
     def read(self, node: yaml.Node, path: KeyPath, inside: tuple[yaml.Node, ...]) -> Any:
         line = node.start_mark.line + 1
@@ -249,7 +249,7 @@ class _Reader:
         return None
 
     def _wrong(self, line: int, path: KeyPath, message: str) -> None:
-        self.problems.append(Problem(self._file, line, path, message))
+        self.problems.append(FileProblem(self._file, line, path, message))
 
 
 def without_nulls(value: Any) -> Any:

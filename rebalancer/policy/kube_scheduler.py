@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from rebalancer.policy.document import Document, KeyPath, Problem, parse, without_nulls
+from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument, parse, without_nulls
 from rebalancer.policy.params import Section
 from rebalancer.policy.problems import validated
 from rebalancer.policy.values import LabelKey
@@ -287,7 +287,7 @@ class KubeSchedulerConfiguration(Section):
 
 def read_configuration(
     raw: bytes, source: str
-) -> tuple[KubeSchedulerConfiguration | None, list[Problem]]:
+) -> tuple[KubeSchedulerConfiguration | None, list[FileProblem]]:
     """Return what stands in ``raw``, or None with all problems; messages name it ``source``."""
     document, problems = parse(raw, source)
     if document is None or problems:
@@ -317,10 +317,10 @@ def read_configuration(
 
 
 def _profile(
-    profile: Profile, document: Document, path: KeyPath, *, alone: bool
-) -> tuple[Profile, list[Problem]]:
+    profile: Profile, document: YamlDocument, path: KeyPath, *, alone: bool
+) -> tuple[Profile, list[FileProblem]]:
     """Return a profile with its name and arguments."""
-    problems: list[Problem] = []
+    problems: list[FileProblem] = []
     if not profile.scheduler_name:
         profile = profile.model_copy(update={"scheduler_name": DEFAULT_SCHEDULER})
         if not alone:
@@ -341,7 +341,9 @@ def _profile(
     return profile, problems
 
 
-def _twice(document: Document, path: KeyPath, key: str, names: list[str]) -> Iterator[Problem]:
+def _twice(
+    document: YamlDocument, path: KeyPath, key: str, names: list[str]
+) -> Iterator[FileProblem]:
     for index, name in enumerate(names):
         if name in names[:index]:
             yield document.problem((*path, index, key), f"{name} stands here twice; remove one")

@@ -15,21 +15,21 @@ from typing import Any, BinaryIO
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PluginError, PolicyError
 from rebalancer.base.plain_text import shown
-from rebalancer.policy.changes import Changes
-from rebalancer.policy.consistency import opposed, without_effect
+from rebalancer.policy.changes import PolicyChanges
+from rebalancer.policy.consistency import lacking_provider, opposed, without_effect
 from rebalancer.policy.document import MOST_BYTES, parse, without_nulls
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration
 from rebalancer.policy.model import ENVELOPE, Policy, StrategyPolicy
-from rebalancer.policy.params import Params
+from rebalancer.policy.params import Params, ProviderParams
 from rebalancer.policy.pipeline import INTERRUPTION, SIGNALS, Pipeline
-from rebalancer.policy.problems import did_you_mean, validated
+from rebalancer.policy.problems import did_you_mean, no_options, plugin_model, validated
 from rebalancer.policy.select import Select
 from rebalancer.policy.sources import Sources, StrategySource
 
 BUILT_IN = "built-in default"
 _STDIN = "standard input"
-_UNCHANGED = Changes()
+_UNCHANGED = PolicyChanges()
 _APART = ("strategies", SIGNALS, INTERRUPTION)
 """Sections whose options are those of plug-ins."""
 _NONE: Mapping[str, type[Params]] = {}
@@ -65,7 +65,7 @@ class LoadedPolicy:
 def load_policy(
     path: str | Path | None,
     known: Mapping[str, type[Params]],
-    changes: Changes = _UNCHANGED,
+    changes: PolicyChanges = _UNCHANGED,
     stdin: BinaryIO | None = None,
     *,
     providers: Mapping[str, type[Params]] | None = None,
@@ -146,6 +146,9 @@ class _Sources(Sources):
         if policy is not None:
             policy = self._with_provider(self._with_scheduler(policy))
             self.problems += opposed(policy, self.strategies)
+            if self.providers is not None:
+                acts = any(self._acts(name) for name in policy.provider)
+                self.problems += lacking_provider(policy, self.strategies, acts=acts)
         if policy is None or self.problems:
             ordered = sorted(
                 self.problems, key=lambda p: (self._order(p.file), p.line, str(p.path))
@@ -223,14 +226,9 @@ class _Sources(Sources):
         options: dict[str, dict[str, Any]] = {}
         for name, given in policy.provider.items():
             at = ("provider", name)
-            if name not in self.providers:
-                hint = did_you_mean(name, self.providers)
-                self._problem(self.main, at, f"unknown provider {shown(name)}{hint}")
-                continue
-            try:
-                model = self.providers[name]
-            except PluginError as error:
-                self._problem(self.main, at, str(error))
+            model = plugin_model(self.providers, "provider", name)
+            if isinstance(model, str):
+                self._problem(self.main, at, model)
                 continue
             params, problems = validated(model, given or {}, self.main, at)
             self.problems += problems
@@ -238,13 +236,20 @@ class _Sources(Sources):
                 options[name] = without_nulls(params.model_dump(mode="json", by_alias=True))
         return policy.model_copy(update={"provider": options})
 
+    def _acts(self, provider: str) -> bool:
+        """Return whether a provider adds and removes machines; one that cannot be loaded is a problem of its own."""
+        if self.providers is None or provider not in self.providers:
+            return True
+        try:
+            model = self.providers[provider]
+        except PluginError:
+            return True
+        return issubclass(model, ProviderParams) and model.acts
+
     def _strategy(self, strategy: StrategySource) -> StrategyPolicy | None:
         document, base, value = strategy.document, strategy.base, strategy.value
         if value is not None and not isinstance(value, dict):
-            message = (
-                f"{shown(value)} should be a mapping of keys to values; {{}} takes all defaults"
-            )
-            self._problem(document, base, message)
+            self._problem(document, base, no_options(value))
             return None
         model = self._params_model(strategy)
         given = value or {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 import re
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
@@ -49,6 +49,16 @@ class Params(Section):
 
     direction: ClassVar[Direction | None] = None
     """Of a strategy that spreads or packs, against which another, or an autoscaler, may pull."""
+    scales: ClassVar[Literal["in", "out"] | None] = None
+    """Of a strategy that removes machines (in) or adds some (out): it needs a provider that acts. See
+    ``rebalancer.capacity.scaling``, which names the options that it must have."""
+
+
+class ProviderParams(Params):
+    """Base of the options of a provider of machines."""
+
+    acts: ClassVar[bool] = False
+    """Whether it adds and removes machines; one that does not is for reports only."""
 
 
 def parse_percent(value: Any) -> float:

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rebalancer.base.errors import PluginError
 from rebalancer.base.plain_text import shown
-from rebalancer.policy.document import Document, KeyPath, Problem
+from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
 from rebalancer.policy.interruption import (
     DEFAULT_STEPS,
     STEP_ENVELOPE,
@@ -18,7 +17,7 @@ from rebalancer.policy.interruption import (
 )
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.policy.params import Params
-from rebalancer.policy.problems import did_you_mean, validated
+from rebalancer.policy.problems import no_options, plugin_model, validated
 
 SIGNALS, INTERRUPTION = "signals", "interruption"
 
@@ -27,12 +26,12 @@ SIGNALS, INTERRUPTION = "signals", "interruption"
 class Pipeline:
     """The two sections of one document, and the problems in them."""
 
-    document: Document
+    document: YamlDocument
     sources: Mapping[str, type[Params]]
     """Signal source -> model of its options; looked up only where the policy names it."""
     steps: Mapping[str, type[Params]]
     """Step -> model of its options, a StepParams."""
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[FileProblem] = field(default_factory=list)
 
     def added_to(self, policy: Policy) -> Policy:
         """Return the policy with both sections."""
@@ -59,10 +58,7 @@ class Pipeline:
         at: KeyPath = (SIGNALS, name)
         model = self._model(self.sources, "signal source", name, at)
         if value is not None and not isinstance(value, dict):
-            message = (
-                f"{shown(value)} should be a mapping of keys to values; {{}} takes all defaults"
-            )
-            self._wrong(at, message)
+            self._wrong(at, no_options(value))
         elif model is not None:
             params, problems = validated(model, value or {}, self.document, at)
             self.problems += problems
@@ -118,7 +114,7 @@ class Pipeline:
 
     def _without_strategy(
         self, policy: Policy, interruption: InterruptionPolicy
-    ) -> Iterator[Problem]:
+    ) -> Iterator[FileProblem]:
         """Yield the steps whose work is a strategy's that the policy does not enforce."""
         for number, step in enumerate(interruption.steps):
             wanted = step.params.strategy
@@ -140,14 +136,11 @@ class Pipeline:
     def _model(
         self, known: Mapping[str, type[Params]], noun: str, name: str, at: KeyPath
     ) -> type[Any] | None:
-        try:
-            if name in known:
-                return known[name]
-        except PluginError as error:
-            self._wrong(at, str(error))
+        model = plugin_model(known, noun, name)
+        if isinstance(model, str):
+            self._wrong(at, model)
             return None
-        self._wrong(at, f"unknown {noun} {shown(name)}{did_you_mean(name, known)}")
-        return None
+        return model
 
     def _wrong(self, path: KeyPath, message: str) -> None:
         self.problems.append(self.document.problem(path, message))

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from rebalancer.base.errors import PluginError
 from rebalancer.base.plain_text import shown
-from rebalancer.policy.document import Document, KeyPath, Problem
+from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
@@ -39,8 +40,12 @@ _BOUNDS = {
 
 
 def validated(
-    model: type[_Model], data: Any, document: Document, base: KeyPath, also: Collection[str] = ()
-) -> tuple[_Model | None, list[Problem]]:
+    model: type[_Model],
+    data: Any,
+    document: YamlDocument,
+    base: KeyPath,
+    also: Collection[str] = (),
+) -> tuple[_Model | None, list[FileProblem]]:
     """Return ``data`` as ``model``, or None with all problems.
 
     Parameters
@@ -73,14 +78,32 @@ def did_you_mean(word: Any, known: Collection[str]) -> str:
     return f"; known here: {', '.join(sorted(known))}" if known else ""
 
 
+def plugin_model(known: Mapping[str, type[_Model]], noun: str, name: str) -> type[_Model] | str:
+    """Return the model of a plug-in's options, or the message why there is none.
+
+    ``known``: looked up, and the plug-in imported, only for this name. ``noun``: what plug-ins of this kind are called.
+    """
+    try:
+        if name in known:
+            return known[name]
+    except PluginError as error:
+        return str(error)
+    return f"unknown {noun} {shown(name)}{did_you_mean(name, known)}"
+
+
+def no_options(value: Any) -> str:
+    """Return the message that a value is not the options of a plug-in."""
+    return f"{shown(value)} should be a mapping of keys to values; {{}} takes all defaults"
+
+
 def _problem(
     model: type[BaseModel],
     data: Any,
     detail: ErrorDetails,
-    document: Document,
+    document: YamlDocument,
     base: KeyPath,
     also: Collection[str],
-) -> Problem:
+) -> FileProblem:
     kind, value = detail["type"], detail["input"]
     path = _path_in(data, detail["loc"], lacks=kind == "missing")
     if kind == "extra_forbidden":

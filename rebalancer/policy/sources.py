@@ -12,8 +12,8 @@ from typing import Any
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.plain_text import shown
-from rebalancer.policy.changes import Changes, Setting, parsed, with_setting
-from rebalancer.policy.document import MOST_BYTES, Document, KeyPath, Problem, parse
+from rebalancer.policy.changes import PolicyChanges, Setting, parsed, with_setting
+from rebalancer.policy.document import MOST_BYTES, FileProblem, KeyPath, YamlDocument, parse
 from rebalancer.policy.kube_scheduler import API_VERSION as SCHEDULER_VERSION
 from rebalancer.policy.kube_scheduler import KIND as SCHEDULER_KIND
 
@@ -25,7 +25,7 @@ class StrategySource:
     """The options of one strategy, not yet validated."""
 
     name: str
-    document: Document
+    document: YamlDocument
     base: KeyPath
     """Path of the options in the document."""
     value: Any
@@ -35,10 +35,10 @@ class StrategySource:
 class Sources:
     """The documents of a policy's files, and the problems in them."""
 
-    main: Document | None = None
+    main: YamlDocument | None = None
     strategies: dict[str, StrategySource] = field(default_factory=dict)
     files: list[str] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[FileProblem] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def read_directory(self, directory: Traversable, label: str) -> None:
@@ -67,7 +67,7 @@ class Sources:
         if entry.name.endswith((".yml", ".json")):
             self.files.append(file)
             rename = f"rename it to {entry.name.rpartition('.')[0]}.yaml"
-            self.problems.append(Problem(file, 0, (), f"is not read; {rename}"))
+            self.problems.append(FileProblem(file, 0, (), f"is not read; {rename}"))
         elif not entry.name.endswith(".yaml"):
             self.warnings.append(f"{file}: is no .yaml file, ignored")
         else:
@@ -85,7 +85,7 @@ class Sources:
         if isinstance(entry, Path) and entry.exists() and not entry.is_file():
             self.files.append(file)
             message = "is no regular file; --policy - reads standard input"
-            self.problems.append(Problem(file, 0, (), message))
+            self.problems.append(FileProblem(file, 0, (), message))
             return
         try:
             with entry.open("rb") as stream:
@@ -98,7 +98,7 @@ class Sources:
                 else f"cannot be read ({error.strerror})"
             )
             self.files.append(file)
-            self.problems.append(Problem(file, 0, (), message))
+            self.problems.append(FileProblem(file, 0, (), message))
 
     def add(self, raw: bytes, file: str, kind: str) -> None:
         """Add a document of a kind: Policy, or Strategy, which is named as the file."""
@@ -114,7 +114,7 @@ class Sources:
         value = {k: item for k, item in document.data.items() if k not in ("apiVersion", "kind")}
         self._add_strategy(StrategySource(name, document, (), value))
 
-    def _is_of_kind(self, document: Document, kind: str) -> bool:
+    def _is_of_kind(self, document: YamlDocument, kind: str) -> bool:
         """Check apiVersion and kind; return whether it is useful to check the other keys."""
         if not isinstance(document.data, dict):
             message = f"{shown(document.data)} should be a mapping of keys to values"
@@ -135,7 +135,7 @@ class Sources:
             useful = useful and key not in document.data
         return useful
 
-    def _foreign(self, document: Document, kind: str) -> str | None:
+    def _foreign(self, document: YamlDocument, kind: str) -> str | None:
         """Return what to do with a document that is right, but not here; None for any other."""
         data = document.data
         if str(data.get("apiVersion")).startswith("descheduler/"):
@@ -160,7 +160,7 @@ class Sources:
             )
         return None
 
-    def _add_main(self, document: Document) -> None:
+    def _add_main(self, document: YamlDocument) -> None:
         self.main = document
         strategies = document.data.get("strategies")
         if strategies is None:
@@ -179,12 +179,12 @@ class Sources:
             message = f"{strategy.name} stands in {place}, too; remove one of them"
             self._problem(strategy.document, strategy.base, message)
 
-    def _problem(self, document: Document, path: KeyPath, message: str) -> None:
+    def _problem(self, document: YamlDocument, path: KeyPath, message: str) -> None:
         self.problems.append(document.problem(path, message))
 
     # -- flags ---------------------------------------------------------------------------------------
 
-    def change(self, changes: Changes) -> None:
+    def change(self, changes: PolicyChanges) -> None:
         """Make the changes of the command line."""
         settings, problems = parsed(changes)
         self.problems += problems
@@ -199,9 +199,9 @@ class Sources:
             self._set_of_strategy(setting)
             return
         if self.main is None:
-            self.main = Document(setting.flag, {}, {})
+            self.main = YamlDocument(setting.flag, {}, {})
         changed = with_setting(self.main, (), setting)
-        if isinstance(changed, Problem):
+        if isinstance(changed, FileProblem):
             self.problems.append(changed)
         else:
             self.main = changed
@@ -209,15 +209,15 @@ class Sources:
     def _set_of_strategy(self, setting: Setting) -> None:
         if len(setting.path) < 2:
             message = "name a strategy, such as strategies.duplicates.mode"
-            self.problems.append(Problem(setting.flag, 0, setting.path, message))
+            self.problems.append(FileProblem(setting.flag, 0, setting.path, message))
             return
         name = str(setting.path[1])
         known = self.strategies.get(name)
         if known is None:
-            known = StrategySource(name, Document(setting.flag, {}, {}), (), {})
+            known = StrategySource(name, YamlDocument(setting.flag, {}, {}), (), {})
         inner = Setting(setting.flag, setting.path[2:], setting.value)
         changed = with_setting(known.document, known.base, inner)
-        if isinstance(changed, Problem):
+        if isinstance(changed, FileProblem):
             self.problems.append(changed)
             return
         value = changed.data
@@ -232,5 +232,7 @@ class Sources:
             return
         for name in names:
             flag = f"--strategy {name}"
-            self.strategies.setdefault(name, StrategySource(name, Document(flag, {}, {}), (), {}))
+            self.strategies.setdefault(
+                name, StrategySource(name, YamlDocument(flag, {}, {}), (), {})
+            )
         self.strategies = {name: one for name, one in self.strategies.items() if name in names}

@@ -1,7 +1,8 @@
-"""What a provider of machines hands over: its groups of nodes, and what a new node of a group would be.
+"""What a provider of machines hands over: its groups of nodes, and what a new node of a group would be; and what it does.
 
 A provider is an entry point of the group ``rebalancer.providers``. It is loaded only where the policy names it
-(``provider: {NAME: {...}}``), and asked only by commands that are about machines.
+(``provider: {NAME: {...}}``), and asked only by commands that are about machines, and by runs whose policy adds or removes
+some. No run calls :meth:`Machines.grow` or :meth:`Machines.terminate` but by ``rebalancer.providers.guarded``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rebalancer.policy.params import Params
+from rebalancer.policy.params import ProviderParams
 from rebalancer.wire.objects import Taint
 
 
@@ -83,12 +84,26 @@ class Machines(Protocol):
             ProviderError: the provider cannot be asked.
         """
 
+    def grow(self, group: NodeGroup, desired: int) -> None:
+        """Set how many machines of a group there are to be; returns before they are there.
+
+        Raises:
+            ProviderError: the provider refuses, cannot be asked, or is for reports only.
+        """
+
+    def terminate(self, group: NodeGroup, instance: str) -> None:
+        """End one of :attr:`NodeGroup.instances`, and lower by one how many there are to be; returns before it has ended.
+
+        Raises:
+            ProviderError: see :meth:`grow`.
+        """
+
 
 class Provider(Protocol):
     """What the entry point makes, without arguments. Making and opening it sends no request."""
 
-    Params: type[Params]
-    """Model of its options: what stands below its name in the policy."""
+    Params: type[ProviderParams]
+    """Model of its options: what stands below its name in the policy; and whether it acts."""
 
     def open(self, params: Any, environ: Mapping[str, str]) -> Machines:
         """Return the provider with these options (of ``Params``) in this environment.

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rebalancer.policy.params import Params
+from rebalancer.base.errors import ProviderError
+from rebalancer.policy.params import ProviderParams
 from rebalancer.providers.contract import KnownNode, Machines, NodeGroup, NodeTemplate
 
 GROUP_LABELS = (
@@ -27,7 +28,7 @@ GROUP_LABELS = (
 class NoProvider:
     """``none``: no service is asked; groups are what labels show."""
 
-    Params = Params
+    Params = ProviderParams
 
     def open(self, params: Any, environ: Mapping[str, str]) -> Machines:  # noqa: ARG002
         """See Provider."""
@@ -51,6 +52,20 @@ class LabelledGroups:
     def template(self, group: NodeGroup) -> NodeTemplate | None:  # noqa: ARG002
         """See Machines; only live nodes say what their group's would be."""
         return None
+
+    def grow(self, group: NodeGroup, desired: int) -> None:  # noqa: ARG002
+        """See Machines."""
+        raise _reports_only(group)
+
+    def terminate(self, group: NodeGroup, instance: str) -> None:  # noqa: ARG002
+        """See Machines."""
+        raise _reports_only(group)
+
+
+def _reports_only(group: NodeGroup) -> ProviderError:
+    return ProviderError(
+        f"{group.name}: the provider none is for reports only; name one that adds and removes machines, such as provider: {{aws: ...}}"
+    )
 
 
 def group_label(labels: Mapping[str, str]) -> str | None:

@@ -10,9 +10,9 @@ import csv
 from collections.abc import Iterator
 from io import StringIO
 
+from rebalancer.base.data_text import plain_number
 from rebalancer.base.plain_text import printable
 from rebalancer.plan.outcome import Outcome
-from rebalancer.report.as_json import plain
 from rebalancer.report.changes import likely
 from rebalancer.report.model import RunReport
 
@@ -49,18 +49,18 @@ def _row(report: RunReport, outcome: Outcome) -> tuple[str | float | None, ...]:
         report.domain_of(move.node),
         target,
         report.domain_of(target) if target is not None else None,
-        plain(move.landings[0].probability) if move.landings else None,
+        plain_number(move.landings[0].probability) if move.landings else None,
         move.strategy,
         move.method.value,
         move.reason,
-        *(plain(entry) for entry in move.gain.as_tuple()),
-        plain(move.cost),
+        *(plain_number(entry) for entry in move.gain.as_tuple()),
+        plain_number(move.cost),
         outcome.status.value,
         outcome.message,
         outcome.landed,
         report.domain_of(outcome.landed) if outcome.landed is not None else None,
         None if outcome.predicted is None else str(outcome.predicted).lower(),
-        plain(outcome.seconds, 4),
+        plain_number(outcome.seconds, 4),
     )
 
 

@@ -18,10 +18,10 @@ import msgspec
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from rebalancer.base.plain_text import count, printable, printable_json
+from rebalancer.base.plain_text import and_more, count, printable, printable_json
 from rebalancer.plan.outcome import Outcome
 from rebalancer.report import skips, words
-from rebalancer.report.changes import NodeChange, WorkloadChange
+from rebalancer.report.changes import NodeLoad, WorkloadChange
 from rebalancer.report.flow_chart import flow_chart
 from rebalancer.report.model import RunReport
 from rebalancer.report.pod_map import pod_map
@@ -206,7 +206,7 @@ def _heat_row(change: WorkloadChange, *, acted: bool) -> dict[str, Any]:
     }
 
 
-def _nodes(nodes: Sequence[NodeChange]) -> dict[str, Any]:
+def _nodes(nodes: Sequence[NodeLoad]) -> dict[str, Any]:
     """Return the nodes that change most, by zone."""
     by_change = sorted(
         nodes, key=lambda node: -max(_difference(node.cpu), _difference(node.memory))
@@ -264,8 +264,7 @@ def _stays(one: Stays) -> dict[str, Any]:
         "code": one.code.value,
         "why": one.why,
         "groups": [
-            {"pods": words.and_more(group.pods, _MOST_PODS), "message": group.message}
-            for group in shown
+            {"pods": and_more(group.pods, _MOST_PODS), "message": group.message} for group in shown
         ],
         "left": skips.total(one.groups[_MOST_GROUPS:]),
     }

@@ -6,19 +6,19 @@ nine significant digits.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rebalancer import API_VERSION
+from rebalancer.base.data_text import plain_number, yaml_text
 from rebalancer.base.plain_text import printable_json
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Cost, NodeCount, Plan, Score, Skip
-from rebalancer.report.data_text import yaml_text
 from rebalancer.report.model import RunReport
-from rebalancer.signals.model import Attended
+from rebalancer.signals.model import InterruptedMachine
 from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
@@ -63,11 +63,12 @@ def _parts(report: RunReport) -> dict[str, Any]:
         "standstill": list(report.standstill),
         "cut": report.cut,
         "interruptions": [_interruption(one) for one in report.interruptions],
+        "machines": [asdict(one) for one in report.machines],
         "heldBy": None,
         "reviewedPlan": reviewed_plan(report.reviewed),
         "warnings": list(report.warnings),
         "exitCode": report.exit_code,
-        "timings": {phase: plain(seconds, 4) for phase, seconds in report.timings.items()},
+        "timings": {phase: plain_number(seconds, 4) for phase, seconds in report.timings.items()},
     }
 
 
@@ -85,7 +86,7 @@ def as_json(report: RunReport) -> Iterator[str]:
     yield "\n}\n"
 
 
-def _interruption(one: Attended) -> dict[str, Any]:
+def _interruption(one: InterruptedMachine) -> dict[str, Any]:
     return {
         "node": one.node,
         "instance": one.instance,
@@ -159,9 +160,9 @@ def _emptying(plan: Plan) -> dict[str, Any] | None:
 
 def _cost(cost: Cost) -> dict[str, Any]:
     return {
-        "hard": plain(cost.hard),
-        "soft": plain(cost.soft),
-        "imbalance": plain(cost.imbalance),
+        "hard": plain_number(cost.hard),
+        "soft": plain_number(cost.soft),
+        "imbalance": plain_number(cost.imbalance),
     }
 
 
@@ -177,7 +178,7 @@ def move_data(outcome: Outcome) -> dict[str, Any]:
         "landings": [
             {
                 "node": landing.node,
-                "probability": plain(landing.probability),
+                "probability": plain_number(landing.probability),
                 "domains": dict(sorted(landing.domains.items())),
             }
             for landing in move.landings
@@ -185,7 +186,7 @@ def move_data(outcome: Outcome) -> dict[str, Any]:
         "strategy": move.strategy,
         "reason": move.reason,
         "gain": _cost(move.gain),
-        "cost": plain(move.cost),
+        "cost": plain_number(move.cost),
         "wave": move.wave,
         "budgets": list(move.budgets),
         "observed": move.observed,
@@ -196,7 +197,7 @@ def move_data(outcome: Outcome) -> dict[str, Any]:
         "message": outcome.message,
         "landed": outcome.landed,
         "predicted": outcome.predicted,
-        "seconds": plain(outcome.seconds, 4),
+        "seconds": plain_number(outcome.seconds, 4),
     }
 
 
@@ -209,11 +210,3 @@ def _skip(skip: Skip) -> dict[str, Any]:
         "code": skip.code.value,
         "message": skip.message,
     }
-
-
-def plain(value: float, digits: int = 9) -> int | float | None:
-    """Return ``value`` with so many significant digits; whole numbers without a point, others than numbers as null."""
-    if not math.isfinite(value):
-        return None
-    rounded = float(f"{value:.{digits}g}")
-    return int(rounded) if rounded.is_integer() and abs(rounded) < 2**53 else rounded

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from rebalancer.base.plain_text import count, printable
+from rebalancer.base.plain_text import and_more, count, printable
 from rebalancer.plan.outcome import Outcome
 from rebalancer.report import skips, words
 from rebalancer.report.changes import WorkloadChange
@@ -115,7 +115,7 @@ def _domains(change: WorkloadChange) -> str:
     changed = [
         f"{code(name)} {' → '.join(map(str, counts))}" for name, counts in change.changed(steps)
     ]
-    return words.and_more(changed, 6)
+    return and_more(changed, 6)
 
 
 def _moves(summary: Summary) -> Iterator[str]:
@@ -149,7 +149,7 @@ def _stays(summary: Summary) -> Iterator[str]:
     for stays in summary.stays:
         yield f"- **{stays.pods:,} {stays.code.value}**: {stays.why}"
         for group in stays.groups[:_MOST_GROUPS]:
-            yield f"  - {code(words.and_more(group.pods))}: {code(group.message)}"
+            yield f"  - {code(and_more(group.pods))}: {code(group.message)}"
         if (left := skips.total(stays.groups[_MOST_GROUPS:])) > 0:
             yield f"  - ... and {left:,} more"
     yield ""

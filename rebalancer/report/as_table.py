@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from rebalancer.base.plain_text import count
+from rebalancer.base.plain_text import and_more, count
+from rebalancer.base.text_lines import WIDTH
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.report import skips, words
 from rebalancer.report.changes import WorkloadChange
 from rebalancer.report.model import RunReport
 from rebalancer.report.screen import Screen
 from rebalancer.report.summary import LEGEND, RuleSummary, Summary
-from rebalancer.report.text import WIDTH
 
 # As much as is read at a glance; -o wide shows all.
 _MANY_MOVES = 20
@@ -205,7 +205,7 @@ class _TableReport:
             screen.prose(f"{stays.pods:,} {stays.code.value}: {stays.why}", "  ")
             shown = stays.groups[: self._most(_MOST_GROUPS)]
             for group in shown:
-                pods = words.and_more(group.pods, self._most(2))
+                pods = and_more(group.pods, self._most(2))
                 screen.prose(f"{pods}: {group.message}", _INDENT, " " * 8)
             self._more(skips.total(stays.groups[len(shown) :]), _INDENT)
 
@@ -228,7 +228,7 @@ def _domains(change: WorkloadChange, *, slashes: bool) -> str:
     if slashes and change.by == "zone":
         return " -> ".join("/".join(map(str, counts)) for counts in steps)
     changed = [f"{name} {' -> '.join(map(str, counts))}" for name, counts in change.changed(steps)]
-    return words.and_more(changed, _MOST_DOMAINS)
+    return and_more(changed, _MOST_DOMAINS)
 
 
 def _mood_of(rule: RuleSummary) -> str:

@@ -47,7 +47,7 @@ class WorkloadChange:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeChange:
+class NodeLoad:
     """What a node holds, before and as planned; shares of its allocatable, 1.0 is full."""
 
     name: str
@@ -181,7 +181,7 @@ class Changes:
     # -- nodes -------------------------------------------------------------------------------------
 
     @cached_property
-    def nodes(self) -> tuple[NodeChange, ...]:
+    def nodes(self) -> tuple[NodeLoad, ...]:
         """All nodes, by zone and name."""
         snapshot, pods = self._snapshot, self._snapshot.pods
         placed = pods.node >= 0
@@ -194,7 +194,7 @@ class Changes:
         room = snapshot.nodes.allocatable[rows]
         shares = [_shares(each, room) for each in (used, used + moved)]
         changes = [
-            NodeChange(
+            NodeLoad(
                 names[node],
                 self.zone_of(names[node]),
                 (float(shares[0][0, node]), float(shares[1][0, node])),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from rebalancer.plan.machines import MachineAct
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Method, Move
 from rebalancer.report.model import RunReport
 from rebalancer.report.words import holds
-from rebalancer.signals.model import Attended
+from rebalancer.signals.model import InterruptedMachine
 from rebalancer.wire.times import rfc3339
 
 _PAST = {
@@ -68,7 +69,7 @@ def _as_planned(outcome: Outcome) -> bool:
     return outcome.status.is_carried_out
 
 
-def interruption_line(one: Attended) -> str:
+def interruption_line(one: InterruptedMachine) -> str:
     """Return what came of a machine that goes, in one line."""
     when = "" if one.deadline is None else f", at {rfc3339(one.deadline)}"
     steps = "; ".join(
@@ -76,6 +77,12 @@ def interruption_line(one: Attended) -> str:
         for name, step in one.steps.items()
     )
     return f"{one.node or one.instance} goes ({one.kind}{when}): {one.result}{f': {steps}' if steps else ''}."
+
+
+def act_line(one: MachineAct) -> str:
+    """Return what was done to a machine, or a group of them, in one line."""
+    of = f"{one.node} of {one.group}" if one.node and one.group else one.node or one.group
+    return f"{one.strategy}: {f'{of}: ' if of else ''}{one.code} ({one.status}): {one.message}."
 
 
 def restarts(moves: Iterable[Move]) -> int:

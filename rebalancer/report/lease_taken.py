@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rebalancer import API_VERSION
+from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.plain_text import printable
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.report.as_csv import HEAD
 from rebalancer.report.as_json import reviewed_plan
-from rebalancer.report.data_text import DATA_FORMS, data_text
 
 if TYPE_CHECKING:
     from rebalancer.report.plan_file import ReviewedPlan
@@ -81,6 +81,7 @@ def _as_data(report: LeaseTakenReport) -> dict[str, Any]:
         "standstill": [],
         "cut": None,
         "interruptions": [],
+        "machines": [],
         "heldBy": {"holder": report.holder, "until": report.until},
         "reviewedPlan": reviewed_plan(report.reviewed),
         "warnings": list(loaded.warnings),

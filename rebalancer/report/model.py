@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from rebalancer.plan.machines import MachineAct
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Plan
 from rebalancer.policy.load import LoadedPolicy
-from rebalancer.signals.model import Attended
+from rebalancer.signals.model import InterruptedMachine
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
 
@@ -40,8 +41,10 @@ class RunReport:
     """Phase -> seconds, in order; the only part that differs between two runs on equal input."""
     warnings: tuple[str, ...] = ()
     exit_code: int = 0
-    interruptions: tuple[Attended, ...] = ()
+    interruptions: tuple[InterruptedMachine, ...] = ()
     """Machines that go: those that serve handles, and those that came to their end since its last run."""
+    machines: tuple[MachineAct, ...] = ()
+    """What was done to machines, in order, or would be."""
 
     def domain_of(self, node: str) -> str | None:
         """Return the zone of a node, None if it has none, or is not in the snapshot."""

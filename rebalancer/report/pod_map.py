@@ -9,11 +9,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rebalancer.base.plain_text import count
+from rebalancer.base.plain_text import and_more, count
 from rebalancer.plan.outcome import Outcome
 from rebalancer.report.changes import Changes, left_of_plan, likely
 from rebalancer.report.model import RunReport
-from rebalancer.report.words import and_more
 from rebalancer.snapshot.model import PodFlag
 
 _MOST_NODES, _MOST_PODS, _MOST_WORKLOADS = 24, 300, 24
@@ -68,7 +67,7 @@ class Panel:
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class LegendLine:
     """One line that says what a square means."""
 
     y: int
@@ -83,7 +82,7 @@ class PodMap:
     width: int
     height: int
     panels: Sequence[Panel]
-    keys: Sequence[Key]
+    keys: Sequence[LegendLine]
     keys_height: int
     side: int = _SIDE
     node_width: int = _NODE_WIDTH
@@ -227,7 +226,7 @@ class _Drawing:
         title = f"{name}, {note}" if note else name
         return NodeBox(x, y, height, _shortened(name, most), note, title)
 
-    def _keys(self, *, others: bool) -> Iterator[Key]:
+    def _keys(self, *, others: bool) -> Iterator[LegendLine]:
         lines = [
             (number, "", f"{owner}: {count(self._moves[owner], 'move')}")
             for owner, number in self._numbers.items()
@@ -237,7 +236,9 @@ class _Drawing:
             lines.append((0, "", "other pods"))
         for index, (number, state, text) in enumerate(lines):
             y = index * _KEY_STEP
-            yield Key(y, _square(number, state, text, 2, y + 2), _shortened(text, _KEY_LETTERS))
+            yield LegendLine(
+                y, _square(number, state, text, 2, y + 2), _shortened(text, _KEY_LETTERS)
+            )
 
 
 def _node_height(pods: int) -> int:

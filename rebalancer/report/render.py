@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rebalancer.base.text_lines import WIDTH
 from rebalancer.report.as_json import as_json, as_yaml
 from rebalancer.report.model import RunReport
-from rebalancer.report.text import WIDTH
 
 TABLES = ("table", "wide")
 """For a terminal."""

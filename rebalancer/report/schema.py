@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from rebalancer import API_VERSION
+from rebalancer.plan.machines import ActStatus
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code, Method, NodeCode
 from rebalancer.signals.model import StepStatus
@@ -18,7 +19,7 @@ _ID = "https://kube-rebalancer.invalid/schemas/report-v1.json"
 Number = float | None
 """Null for what is no finite number."""
 Share = Annotated[float, Meta(ge=0, le=1)]
-Whole = Annotated[int, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=0)]
 
 
 class _Object(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -36,14 +37,14 @@ class CostEntries(_Object):
 class NodesWithPods(_Object):
     """How few nodes hold pods, those that belong to their node left out; at least ``needed`` have to."""
 
-    holding: Whole
-    needed: Whole
+    holding: Count
+    needed: Count
 
 
 class ScoreOfStrategy(CostEntries):
     """What one strategy sees."""
 
-    violated: Whole
+    violated: Count
     unsatisfiable: list[str]
     not_judged: list[str]
     nodes: NodesWithPods | None
@@ -112,8 +113,8 @@ class EmptyingOfNodes(_Object):
 class RestOfWork(_Object):
     """What is left to further runs; ``more``: at least so much."""
 
-    moves: Whole
-    runs: Whole
+    moves: Count
+    runs: Count
     more: bool
 
 
@@ -152,8 +153,19 @@ class InterruptionOfMachine(_Object):
     steps: list[StepOfInterruption]
 
 
+class ActOnMachine(_Object):
+    """What was done to a machine or a group of them, or would be."""
+
+    strategy: str
+    code: str
+    status: ActStatus
+    group: str
+    message: str
+    node: str
+
+
 class Report(_Object):
-    """One run of rebalancer; null stands where a run that found its Lease taken knows nothing."""
+    """One run of rebalancer; null stands where a run knows nothing, since another one has the Lease."""
 
     api_version: Literal["rebalancer/v1"]
     kind: Literal["Report"]
@@ -164,24 +176,25 @@ class Report(_Object):
     server_version: str | None
     policy_source: str
     policy_hash: str
-    nodes: Whole | None
-    pods: Whole | None
+    nodes: Count | None
+    pods: Count | None
     before: dict[str, ScoreOfStrategy]
     after: dict[str, ScoreOfStrategy]
-    lower_bound: Whole | None
+    lower_bound: Count | None
     moves: list[MoveOfReport]
     skipped: list[SkippedPod]
-    funnel: dict[str, Whole]
+    funnel: dict[str, Count]
     emptying: EmptyingOfNodes | None
     rest: RestOfWork | None
     stopped: str
     standstill: list[str]
     cut: str | None
     interruptions: list[InterruptionOfMachine]
+    machines: list[ActOnMachine]
     held_by: LeaseHolder | None
     reviewed_plan: ReviewedFile | None
     warnings: list[str]
-    exit_code: Whole
+    exit_code: Count
     timings: dict[str, Number]
 
 

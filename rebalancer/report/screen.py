@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rebalancer.base.plain_text import printable
-from rebalancer.report.text import Paint, wrapped
+from rebalancer.base.text_lines import Paint, wrapped
 
 _MARGIN = re.compile(r" +((?:\x1b\[0m)?)$")
 """What a table is filled up with on the right."""

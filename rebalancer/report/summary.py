@@ -195,5 +195,6 @@ class Summary:
             ending.done_line(self.report),
             None if end == self.headline else end,
             *map(ending.interruption_line, self.report.interruptions),
+            *map(ending.act_line, self.report.machines),
         )
         return tuple(line for line in lines if line is not None)

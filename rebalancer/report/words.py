@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rebalancer.base.plain_text import count, printable
+from rebalancer.base.plain_text import count, percent, printable
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Cost, Landing, Move, Score
 from rebalancer.policy.model import Mode
@@ -95,15 +95,6 @@ def change(was: float, will: float) -> str:
     return old if old == new else f"{old} -> {new}"
 
 
-def percent(probability: float) -> str:
-    """Return ``62 %``; never ``0 %`` or ``100 %`` for what is only nearly so."""
-    if 0 < probability < 0.01:
-        return "<1 %"
-    if 0.995 <= probability < 1:
-        return ">99 %"
-    return f"{probability * 100:.0f} %"
-
-
 def place(report: RunReport, node: str) -> str:
     """Return ``node (zone)``."""
     domain = report.domain_of(node)
@@ -163,13 +154,6 @@ def outcome_words(report: RunReport, outcome: Outcome) -> str:
     sure = next((one.probability for one in move.landings if one.node == outcome.landed), 1.0)
     how = "as predicted" if sure >= 0.995 else f"as predicted ({percent(sure)})"
     return f"{where}{after}, {how}"
-
-
-def and_more(pods: Sequence[str], most: int = 2) -> str:
-    """Return ``a, b and 7 more``."""
-    left = len(pods) - most
-    shown = ", ".join(pods[:most])
-    return f"{shown} and {left:,} more" if left > 0 else shown
 
 
 def bound_words(bound: int, moves: int) -> str:

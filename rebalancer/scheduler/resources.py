@@ -48,7 +48,7 @@ def extended(resource: str) -> bool:
 def _scored_when_new(snapshot: Snapshot) -> Ints:
     """Return cpu and memory (2, C) that LeastAllocated adds for a new pod.
 
-    Its scorer never hears of pod-level resources: for a new pod it sums up the containers, while pods
+    Its scorer does not know pod-level resources: for a new pod it sums up the containers, while pods
     that stand on a node count with what they ask as a whole (``fit.go``: the scorer is made without
     ``enablePodLevelResources``, in 1.34 to 1.36).
     """

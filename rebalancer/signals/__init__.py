@@ -1,1 +1,1 @@
-"""Signals: somebody says that a node will go, and by when."""
+"""Signals: announcements that a machine will go, and by when."""

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from rebalancer.base.stop import Stop
 from rebalancer.policy.params import Params
-from rebalancer.signals.model import Interruption, Outcome, Surroundings
+from rebalancer.signals.model import Interruption, PipelineOutcome, SourceContext
 from rebalancer.signals.notice import NOTICE, NodeNotice, read
 from rebalancer.signals.state import state_in
 from rebalancer.snapshot.leaving import LEAVING
@@ -53,7 +53,7 @@ class KubernetesSource:
 
     Params = KubernetesParams
 
-    def open(self, params: KubernetesParams, surroundings: Surroundings) -> KubernetesReceiver:
+    def open(self, params: KubernetesParams, surroundings: SourceContext) -> KubernetesReceiver:
         """See SignalSource."""
         return KubernetesReceiver(params, surroundings)
 
@@ -61,7 +61,7 @@ class KubernetesSource:
 class KubernetesReceiver:
     """Compares what nodes announce with what they announced before; nothing is read for it."""
 
-    def __init__(self, params: KubernetesParams, surroundings: Surroundings) -> None:
+    def __init__(self, params: KubernetesParams, surroundings: SourceContext) -> None:
         self._params, self._around = params, surroundings
         self._said: dict[str, dict[str, Interruption]] = {}
         """Name of the node -> id -> what was said of it last and still holds."""
@@ -72,9 +72,9 @@ class KubernetesReceiver:
         return [one for name, node in changed.items() for one in self._news(name, node)]
 
     def heartbeat(self, interruption: Interruption) -> None:
-        """Nobody waits for one."""
+        """Nothing waits for one."""
 
-    def done(self, interruption: Interruption, outcome: Outcome) -> None:
+    def done(self, interruption: Interruption, outcome: PipelineOutcome) -> None:
         """Nothing holds what announced it."""
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The contract of a signal source: what it says, what it is given, and when it learns that the work is done.
+"""The contract of a signal source: what it announces, what it is given, and when it lets go.
 
 A source is a class with a ``Params`` model, registered under the entry point group ``rebalancer.signals``. It is
 loaded only when a policy names it. Test it with ``rebalancer.testing.signals.check_source``.
@@ -23,10 +23,10 @@ HEARTBEAT = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruption:
-    """Somebody says that one machine will go."""
+    """An announcement that one machine will go."""
 
     id: str
-    """The same each time the same event is said of the same machine, and another for another machine."""
+    """The same each time that the same event is received for the same machine, and another for another machine."""
     kind: str
     """Such as spot, rebalance, maintenance, scale-in, shutdown: lower case, digits and hyphens."""
     source: str
@@ -73,6 +73,15 @@ class StepOutcome:
     why: str = ""
     """One line; may be empty where the step is done."""
 
+    @property
+    def is_good(self) -> bool:
+        """Whether the step was done, or had nothing to do."""
+        return self.status in (StepStatus.DONE, StepStatus.SKIPPED)
+
+    def __str__(self) -> str:
+        """Return the outcome in words."""
+        return f"{self.status} ({self.why})" if self.why else self.status.value
+
 
 class Result(enum.StrEnum):
     """What came of an interruption."""
@@ -86,8 +95,8 @@ class Result(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a source is told at the end."""
+class PipelineOutcome:
+    """What a source is given at the end."""
 
     result: Result
     steps: Mapping[str, StepOutcome]
@@ -95,7 +104,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Attended:
+class InterruptedMachine:
     """One machine as the report shows it."""
 
     node: str
@@ -109,8 +118,8 @@ class Attended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What the process offers to a source."""
+class SourceContext:
+    """What a source is given by the process."""
 
     name: str
     """Under which the source stands in the policy: its interruptions carry it."""
@@ -124,7 +133,7 @@ class Surroundings:
 class SignalError(Exception):
     """The source could not do it now; the message is one line, says what to do, and holds no secret.
 
-    It is said, counted in the metrics, and tried again after a pause that grows.
+    It is logged, counted in the metrics, and tried again after a pause that grows.
     """
 
 
@@ -133,28 +142,28 @@ class Receiver(Protocol):
     """An open source. ``done`` is called from other threads than ``receive`` and ``heartbeat``, which share one."""
 
     def receive(self, stop: Stop) -> Sequence[Interruption]:
-        """Return what is said; wait for it up to ``LONGEST_RECEIVE`` seconds, and no longer than until ``stop``.
+        """Return interruptions; wait for them up to ``LONGEST_RECEIVE`` seconds, and no longer than until ``stop``.
 
-        What is not done may be said again; it is known by its id.
+        What is not done may be returned again; it is known by its id.
 
         Raises:
             SignalError: nothing could be received.
         """
 
     def heartbeat(self, interruption: Interruption) -> None:
-        """Say to whoever waits for the end that the work goes on; called every ``HEARTBEAT`` seconds or so.
+        """Send what extends the wait for the end (a hook's heartbeat, a message's visibility); called every ``HEARTBEAT`` seconds or so.
 
         Raises:
-            SignalError: that could not be said.
+            SignalError: that could not be sent.
         """
 
-    def done(self, interruption: Interruption, outcome: Outcome) -> None:
+    def done(self, interruption: Interruption, outcome: PipelineOutcome) -> None:
         """Let go of what announced the interruption (delete the message, complete the hook): it is at its end.
 
         Called again for the same one, should the process have died meanwhile, or this have failed.
 
         Raises:
-            SignalError: that could not be said.
+            SignalError: that could not be sent.
         """
 
     def close(self) -> None:
@@ -167,7 +176,7 @@ class SignalSource(Protocol):
 
     Params: ClassVar[type[Params]]
 
-    def open(self, params: Any, surroundings: Surroundings) -> Receiver:
+    def open(self, params: Any, surroundings: SourceContext) -> Receiver:
         """Return what receives. Nothing is imported or sent before this that costs anything.
 
         Raises:

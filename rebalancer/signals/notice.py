@@ -12,7 +12,7 @@ NOTICE = "rebalancer/notice"
 """The annotation's name; its value is a :class:`NodeNotice` in JSON. Taken away, the notice is cancelled."""
 
 _LONGEST = 2000
-"""Characters: whoever may annotate the node can write more, and what is said of it stands on the node again."""
+"""Characters: a user who may annotate the node can write more, and the text is written onto the node again."""
 _ID = re.compile(r"[!-~]{1,200}")
 _KIND = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 

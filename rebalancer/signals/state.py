@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from rebalancer.signals.model import Interruption, Outcome, Result, StepOutcome, StepStatus
+from rebalancer.signals.model import Interruption, PipelineOutcome, Result, StepOutcome, StepStatus
 
 STATE = "rebalancer/interruption"
 """The annotation's name; its value is a :class:`State` in JSON."""
@@ -17,7 +17,7 @@ _LONGEST = 64 * 1024
 """Characters of the annotation's value; what is longer is not ours."""
 
 
-class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
+class RecordedInterruption(msgspec.Struct, frozen=True, omit_defaults=True):
     """One interruption of the machine."""
 
     id: str
@@ -28,7 +28,7 @@ class Cause(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
     @classmethod
-    def of(cls, interruption: Interruption) -> Cause:
+    def of(cls, interruption: Interruption) -> RecordedInterruption:
         """Return what is written of an interruption."""
         one = interruption
         return cls(one.id, one.kind, one.source, one.deadline, one.reason[:_LONGEST_TEXT])
@@ -58,7 +58,7 @@ class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far the pipeline has come with one node."""
 
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[RecordedInterruption, ...] = ()
     begun: float = 0.0
     """Unix seconds."""
     steps: dict[str, StepState] = {}
@@ -67,14 +67,11 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """Unix seconds; 0: it has not."""
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> PipelineOutcome:
         """What came of it, once it has ended."""
-        good = (StepStatus.DONE, StepStatus.SKIPPED)
-        whole = all(step.status in good for step in self.steps.values())
-        return Outcome(
-            Result.DONE if whole else Result.INCOMPLETE,
-            {name: step.outcome for name, step in self.steps.items()},
-        )
+        steps = {name: step.outcome for name, step in self.steps.items()}
+        whole = all(outcome.is_good for outcome in steps.values())
+        return PipelineOutcome(Result.DONE if whole else Result.INCOMPLETE, steps)
 
 
 _decoder = msgspec.json.Decoder(State)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from rebalancer.snapshot.model import Autoscaler, Owner, Snapshot
+from rebalancer.snapshot.model import Owner, PodAutoscaler, Snapshot
 from rebalancer.snapshot.owners import Controller, Ownership
 from rebalancer.wire import objects as o
 from rebalancer.wire.times import unix_seconds
@@ -20,7 +20,7 @@ def fold_autoscalers(
     owners: Sequence[Owner],
     controllers: Mapping[int, Collection[Controller]],
     ownership: Ownership,
-) -> tuple[Autoscaler, ...]:
+) -> tuple[PodAutoscaler, ...]:
     """Return the autoscalers of ``owners``, by namespace and name; those of anything else are dropped.
 
     ``controllers``: owner -> the direct controllers of its pods. A target may be the top controller itself, one
@@ -32,7 +32,7 @@ def fold_autoscalers(
         for kind, name in _names(owner, controllers.get(index, ()), ownership):
             owners_of.setdefault((owner.namespace, kind, name), {})[index] = None
     return tuple(
-        Autoscaler(
+        PodAutoscaler(
             namespace=each.metadata.namespace,
             name=each.metadata.name,
             owner=owner,

@@ -15,7 +15,7 @@ import msgspec
 from rebalancer.snapshot.autoscaled import fold_autoscalers
 from rebalancer.snapshot.classes import Classes
 from rebalancer.snapshot.columns import Ints
-from rebalancer.snapshot.kept import Kept
+from rebalancer.snapshot.kept import Memo
 from rebalancer.snapshot.labels import ClassIndex
 from rebalancer.snapshot.limits import allowed, fold_budgets, fold_quotas
 from rebalancer.snapshot.measured import PodUse, measured
@@ -48,7 +48,7 @@ class Fold:
         self._in_order: dict[str, tuple[Any, ...]] = {}
         """The same in order of the names, of kinds that were asked for since they changed."""
         self._use = PodUse()
-        self._kept = Kept()
+        self._kept = Memo()
 
     # -- feeding -----------------------------------------------------------------------------------
 
@@ -259,7 +259,7 @@ class Settled:
     use: PodUse
     finished: SettledPods = PodTable().settled()  # noqa: RUF009  # it cannot be changed
     """Pods that have ended, as far as they are kept."""
-    kept: Kept = field(default_factory=Kept)
+    kept: Memo = field(default_factory=Memo)
     """What earlier snapshots have worked out."""
 
     def without_object(self) -> set[tuple[str, str]]:
@@ -381,7 +381,7 @@ class _OfPods(NamedTuple):
     ownership: Ownership
 
 
-def _of_pods(kept: Kept, pods: SettledPods, *workloads: o.Workload) -> _OfPods:
+def _of_pods(kept: Memo, pods: SettledPods, *workloads: o.Workload) -> _OfPods:
     ownership = Ownership(workloads, kept)
     of = Classes(pods.classes, ownership, kept)
     owned = of.with_owners(pods.cls, pods.flags)

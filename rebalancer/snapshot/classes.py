@@ -8,12 +8,12 @@ import msgspec
 import numpy as np
 
 from rebalancer.snapshot.columns import Int32s, Ints
-from rebalancer.snapshot.kept import Kept
+from rebalancer.snapshot.kept import Memo
 from rebalancer.snapshot.model import Owner, PodClass, PodFlag
 from rebalancer.snapshot.owners import (
     Controller,
-    Counted,
     Ownership,
+    SeenPods,
     assumptions,
     replacement_spec,
 )
@@ -27,7 +27,7 @@ _BASE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 class Classes:
     """Classes with their replacements and requests."""
 
-    def __init__(self, of_pods: Iterable[ClassSpec], ownership: Ownership, kept: Kept) -> None:
+    def __init__(self, of_pods: Iterable[ClassSpec], ownership: Ownership, kept: Memo) -> None:
         self._specs = list(of_pods)
         self._ownership, self._kept = ownership, kept
         self._assumed: dict[int, tuple[str, ...]] = {}
@@ -103,7 +103,7 @@ class Classes:
         owners: list[Owner] = []
         for top in sorted(tops):
             members = tops[top]
-            counted = Counted(
+            counted = SeenPods(
                 living=sum(living_of[member] for member in members),
                 ready=sum(ready_of[member] for member in members),
                 controllers=list(dict.fromkeys(self._specs[m].controller for m in members)),

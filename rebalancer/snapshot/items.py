@@ -37,7 +37,7 @@ class Item:
     text: bytes
 
 
-class Kind(msgspec.Struct):
+class KindOf(msgspec.Struct):
     """What an object says that it is, and nothing else of it."""
 
     kind: str = ""
@@ -177,7 +177,7 @@ class ItemScanner:
             self._item.append(chunk[starts[-1] : until])
 
 
-_kinds = JsonDecoder(Kind)
+_kinds = JsonDecoder(KindOf)
 
 
 def _kind_in(text: bytes) -> str:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Kept:
+class Memo:
     """Keeps results while they are asked for again and again.
 
     For functions that depend on nothing but their arguments, and arguments that never change: then the same objects

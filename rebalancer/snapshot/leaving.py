@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from rebalancer.wire import objects as o
+from rebalancer.wire.scale_in import GOING, KEY, Phase, ScaleIn, scale_in_of
 from rebalancer.wire.times import unix_seconds
 
 LEAVE = "rebalancer/leave"
@@ -66,10 +67,14 @@ class NoticeKind(enum.StrEnum):
     """It says that the node stays."""
     ANNOTATION = "annotation"
     DRAIN = "drain"
+    SCALE_IN = "scale-in"
+    """Scale-in is emptying it, or has."""
+    NOTED = "noted"
+    """What scale-in has seen of it; it stays for now."""
     CONDITION = "condition"
 
 
-class Notice(NamedTuple):
+class Announcement(NamedTuple):
     """One announcement on a node, besides its taints."""
 
     kind: NoticeKind
@@ -79,6 +84,8 @@ class Notice(NamedTuple):
     """Unix seconds by which the node is to be empty, 0: now; None: the annotation's value is not understood."""
     text: str
     """In words."""
+    scale_in: ScaleIn | None = None
+    """Of the last two kinds."""
 
     def holds(
         self,
@@ -86,46 +93,61 @@ class Notice(NamedTuple):
         *,
         drains: bool = True,
         annotation: bool = True,
+        scale_in: bool = True,
         until: float = math.inf,
     ) -> bool:
         """Return whether it asks for an empty node by ``until`` (Unix seconds).
 
-        ``conditions`` are the types that count; ``drains`` and ``annotation``: whether these count.
+        ``conditions`` are the types that count; ``drains``, ``annotation`` and ``scale_in``: whether these count.
         """
         match self.kind:
-            case NoticeKind.KEEP:
+            case NoticeKind.KEEP | NoticeKind.NOTED:
                 return False
             case NoticeKind.DRAIN:
                 return drains
+            case NoticeKind.SCALE_IN:
+                return scale_in
             case NoticeKind.CONDITION:
                 return self.name in conditions
             case NoticeKind.ANNOTATION:
                 return annotation and self.at is not None and self.at <= until
 
 
-def notices_of(node: o.Node) -> tuple[Notice, ...]:
+def notices_of(node: o.Node) -> tuple[Announcement, ...]:
     """Return what is announced of a node; of its conditions, all that are True but Ready."""
     annotations = node.metadata.annotations or {}
-    notices: list[Notice] = []
+    notices: list[Announcement] = []
     if (value := annotations.get(LEAVE)) is not None:
         at = 0.0 if value == "now" else unix_seconds(value) or None
-        notices.append(Notice(NoticeKind.ANNOTATION, LEAVE, at, f'annotated {LEAVE}: "{value}"'))
+        notices.append(
+            Announcement(NoticeKind.ANNOTATION, LEAVE, at, f'annotated {LEAVE}: "{value}"')
+        )
     if DRAIN in annotations and node.spec.unschedulable:
-        notices.append(Notice(NoticeKind.DRAIN, DRAIN, 0.0, "drained by rebalancer drain"))
+        notices.append(Announcement(NoticeKind.DRAIN, DRAIN, 0.0, "drained by rebalancer drain"))
+    if (state := scale_in_of(annotations)) is not None:
+        notices.append(scale_in_notice(state))
     notices += [
-        Notice(NoticeKind.KEEP, key, 0.0, f'annotated {key}: "{value}"')
+        Announcement(NoticeKind.KEEP, key, 0.0, f'annotated {key}: "{value}"')
         for key, value in KEEPS.items()
         if annotations.get(key) == value
     ]
     notices += [
-        Notice(NoticeKind.CONDITION, condition.type, 0.0, f"condition {condition.type}")
+        Announcement(NoticeKind.CONDITION, condition.type, 0.0, f"condition {condition.type}")
         for condition in node.status.conditions or ()
         if condition.status == "True" and condition.type != "Ready"
     ]
     return tuple(notices)
 
 
-def is_leaving(node: o.Node, notices: tuple[Notice, ...]) -> bool:
+def scale_in_notice(state: ScaleIn) -> Announcement:
+    """Return what is announced by what scale-in has written on a node."""
+    kind = NoticeKind.SCALE_IN if state.phase in GOING else NoticeKind.NOTED
+    at = state.since if state.phase is Phase.UNNEEDED else state.at
+    why = f" ({state.why})" if state.why else ""
+    return Announcement(kind, KEY, 0.0, f"scale-in: {state.phase} since {at}{why}", state)
+
+
+def is_leaving(node: o.Node, notices: tuple[Announcement, ...]) -> bool:
     """Return whether a node is announced to go, so that no replacement should land on it."""
     if node.metadata.deletion_timestamp is not None:
         return True

@@ -25,7 +25,7 @@ from rebalancer.snapshot.file_format import (
     VERSION,
     version_numbers,
 )
-from rebalancer.snapshot.items import Item, ItemScanner, Kind
+from rebalancer.snapshot.items import Item, ItemScanner, KindOf
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.text import chunks, unpacked, yaml_documents
 from rebalancer.wire.decoder import JsonDecoder
@@ -49,7 +49,7 @@ class _Envelope(msgspec.Struct, rename="camel"):
     items: tuple[Any, ...] | None = None
 
 
-_kinds = JsonDecoder(Kind)
+_kinds = JsonDecoder(KindOf)
 _envelopes = JsonDecoder(_Envelope)
 
 

@@ -15,7 +15,7 @@ from rebalancer.base.durations import format_duration
 from rebalancer.policy.select import LabelSelect
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColumn, frozen
 from rebalancer.snapshot.labels import ClassIndex, NodeLabels, matches, with_label_keys
-from rebalancer.snapshot.leaving import Notice
+from rebalancer.snapshot.leaving import Announcement
 from rebalancer.snapshot.usage import Usage
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
@@ -54,7 +54,7 @@ class Nodes:
     ready: Bools
     leaving: Bools
     """Announced to go, or being deleted: no replacement should land there."""
-    notices: Mapping[int, tuple[Notice, ...]]
+    notices: Mapping[int, tuple[Announcement, ...]]
     """Nodes of which something is announced, besides by taints."""
     kubelet: tuple[str, ...]
     """(N,) version of the kubelet, empty where it is not known."""
@@ -241,7 +241,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Autoscaler:
+class PodAutoscaler:
     """A HorizontalPodAutoscaler, and what it last did to the owner that it scales."""
 
     namespace: str
@@ -355,7 +355,7 @@ class Snapshot:
     """Namespaces annotated ``rebalancer/evict: "false"``, also for a time."""
     usage: Usage | None = None
     """What is really used; None where it was not asked for, or nothing measures it."""
-    autoscalers: tuple[Autoscaler, ...] | None = None
+    autoscalers: tuple[PodAutoscaler, ...] | None = None
     """HorizontalPodAutoscalers that scale an owner of pods, by namespace and name; None where they were not read."""
     finished: Snapshot | None = None
     """The same cluster with the pods that have ended in the place of all others; None where none were asked for.

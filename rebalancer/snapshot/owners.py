@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from rebalancer.snapshot.kept import Kept
+from rebalancer.snapshot.kept import Memo
 from rebalancer.snapshot.labels import with_label_keys
 from rebalancer.snapshot.model import Owner, too_few_ready
 from rebalancer.snapshot.surge import why_no_surge
@@ -33,7 +33,7 @@ class Controller:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class SeenPods:
     """What was seen of an owner's pods."""
 
     living: int
@@ -48,7 +48,7 @@ class Counted:
 class Ownership:
     """Resolves controllers to top controllers over the workloads that were read."""
 
-    def __init__(self, workloads: Iterable[o.Workload], kept: Kept) -> None:
+    def __init__(self, workloads: Iterable[o.Workload], kept: Memo) -> None:
         self._kept = kept
         self._by_uid = {workload.metadata.uid: workload for workload in workloads}
 
@@ -83,7 +83,7 @@ class Ownership:
             for each in workload.status.conditions or ()
         )
 
-    def owner(self, kind: str, name: str, uid: str, counted: Counted) -> Owner:
+    def owner(self, kind: str, name: str, uid: str, counted: SeenPods) -> Owner:
         """Return the Owner of this top controller.
 
         Where its object was not read, its ReplicaSets say how many pods are asked for, and where these were
@@ -181,7 +181,7 @@ def _waits(kind: str, workload: o.Workload) -> bool:
 
 
 def _unsettled(
-    kind: str, read: Sequence[o.Workload], replicas: int, counted: Counted
+    kind: str, read: Sequence[o.Workload], replicas: int, counted: SeenPods
 ) -> str | None:
     """Say what is going on with an owner: by its pods, since a status may be as old as its controller is slow."""
     if kind in _UNCOUNTED:

@@ -35,6 +35,33 @@ def check_provider(machines: Machines, nodes: Sequence[KnownNode]) -> list[NodeG
     return groups
 
 
+def check_scaling(machines: Machines, nodes: Sequence[KnownNode], name: str) -> None:
+    """Raise AssertionError where an open provider that acts does not; the group ``name`` gets one machine, and loses one.
+
+    The group has a machine, and its sizes leave room for one more and for one less. Others must stay as they are.
+    """
+
+    def read() -> tuple[NodeGroup, list[NodeGroup]]:
+        groups = list(machines.groups(nodes))
+        (mine,) = [group for group in groups if group.name == name]
+        return mine, [group for group in groups if group.name != name]
+
+    before, others = read()
+    _hold(before.is_sized and bool(before.instances), f"{name} has no sizes, or no machine")
+    size = before.desired or 0
+    machines.grow(before, size + 1)
+    grown, still = read()
+    _hold(grown.desired == size + 1, f"{name} is to have {grown.desired} machines after grow")
+    ended = before.instances[0]
+    machines.terminate(grown, ended)
+    after, also = read()
+    _hold(ended not in after.instances, f"{name}: {ended} still counts after terminate")
+    _hold(after.desired == size, f"{name} is to have {after.desired} machines after terminate")
+    limits = {(group.minimum, group.maximum) for group in (before, grown, after)}
+    _hold(len(limits) == 1, f"{name}: its minimum or maximum was changed")
+    _hold(others == still == also, "other groups were changed")
+
+
 def _check_sizes(group: NodeGroup) -> None:
     _hold(bool(group.name), "a group has no name")
     _hold(len(set(group.zones)) == len(group.zones), f"{group.name}: zones stand twice")

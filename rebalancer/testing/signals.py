@@ -14,13 +14,13 @@ from rebalancer.interruption.model import Step, StepContext
 from rebalancer.signals.model import (
     LONGEST_RECEIVE,
     Interruption,
-    Outcome,
+    PipelineOutcome,
     Receiver,
     Result,
     SignalSource,
+    SourceContext,
     StepOutcome,
     StepStatus,
-    Surroundings,
 )
 from rebalancer.signals.nodes import FollowedNodes
 from rebalancer.testing.contract import ContractError
@@ -31,10 +31,10 @@ _SPARE = 10.0
 _ROUNDS = 10
 
 
-def surroundings(name: str = "source", **changes: Any) -> Surroundings:
+def surroundings(name: str = "source", **changes: Any) -> SourceContext:
     """Return what a source is given in tests: no nodes, an empty environment, the real time."""
     given = {"environ": {}, "unix": time.time, "nodes": FollowedNodes(list), **changes}
-    return Surroundings(name=name, **given)
+    return SourceContext(name=name, **given)
 
 
 def check_source(
@@ -42,7 +42,7 @@ def check_source(
     params: Any,
     announce: Callable[[], None],
     machines: Collection[str],
-    given: Surroundings | None = None,
+    given: SourceContext | None = None,
 ) -> Sequence[Interruption]:
     """Check ``source``; return what it says of the machines.
 
@@ -160,7 +160,7 @@ def _check_stopped(receiver: Receiver) -> None:
 
 def _check_done(receiver: Receiver, said: Sequence[Interruption]) -> None:
     """Check that what is done may be done again, and is not said again."""
-    outcome = Outcome(Result.DONE, {"cordon": StepOutcome(StepStatus.DONE)})
+    outcome = PipelineOutcome(Result.DONE, {"cordon": StepOutcome(StepStatus.DONE)})
     for one in (*said, *said):
         receiver.done(one, outcome)
     again = {one.id for one in _received(receiver) if not one.cancelled} & {one.id for one in said}

@@ -14,13 +14,13 @@ from rebalancer.kube.podview import PodView
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Move
 from rebalancer.whatif.span import Span
-from rebalancer.whatif.world import Replaced, World
+from rebalancer.whatif.world import Replaced, SimulatedCluster
 
 READY_AFTER = Span(10.0, 10.0)
 
 
 def carry_out(
-    world: World,
+    world: SimulatedCluster,
     moves: Sequence[Move],
     recheck: Recheck,
     *,
@@ -48,7 +48,7 @@ def carry_out(
 class _Simulated:
     """The API server and the pods that it shows, of one world."""
 
-    def __init__(self, world: World, moves: Sequence[Move], ready_after: Span) -> None:
+    def __init__(self, world: SimulatedCluster, moves: Sequence[Move], ready_after: Span) -> None:
         self._world, self._ready_after = world, ready_after
         self._uids = {(move.namespace, move.pod): move.uid for move in moves}
         self._new: list[tuple[Replacement, float]] = []
@@ -137,7 +137,7 @@ class _Simulated:
 class _Clock:
     """The time of a world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedCluster) -> None:
         self._world = world
 
     def now(self) -> float:
@@ -147,7 +147,7 @@ class _Clock:
 class _NoSignal(threading.Event):
     """Never comes; waiting for it lets time pass in the world."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: SimulatedCluster) -> None:
         super().__init__()
         self._world = world
 

@@ -20,7 +20,7 @@ from rebalancer.planner.planning import Planned, Planning
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.whatif.carrying import READY_AFTER, carry_out
 from rebalancer.whatif.span import Span
-from rebalancer.whatif.world import World, measured_at
+from rebalancer.whatif.world import SimulatedCluster, measured_at
 
 # So far ahead no pod is young, no eviction counts against the hour, and every cool-down is over.
 _LATER = 86_400.0
@@ -67,7 +67,7 @@ class Cycle:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Simulation:
     """A whole simulation."""
 
     cycles: tuple[Cycle, ...]
@@ -110,7 +110,7 @@ class Loop:
 
     def __init__(
         self,
-        world: World,
+        world: SimulatedCluster,
         make_planning: _MakePlanning,
         pace: LoopPace,
         timings: Timings,
@@ -126,7 +126,7 @@ class Loop:
         self._changes = 0
         self._warnings: dict[str, None] = {}
 
-    def run(self) -> Course:
+    def run(self) -> Simulation:
         """Play the cycles."""
         self._world.schedule()
         planned = self._plan()
@@ -166,7 +166,7 @@ class Loop:
             if idle is None:
                 break
             planned = following
-        return Course(
+        return Simulation(
             cycles=tuple(cycles),
             silent=silent,
             later=self._later(),

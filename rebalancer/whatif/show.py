@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import Any
 
 from rebalancer import API_VERSION
+from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.plain_text import count, printable_lines
 from rebalancer.plan.plan import Cost, Score
-from rebalancer.report.data_text import DATA_FORMS, data_text
-from rebalancer.whatif.cycles import Course, Cycle, total
+from rebalancer.whatif.cycles import Cycle, Simulation, total
 from rebalancer.wire.times import rfc3339
 
 FORMS = ("table", *DATA_FORMS)
@@ -26,34 +26,34 @@ _HEAD = (
 )
 
 
-def render_course(course: Course, output: str, *, source: str, policy: str) -> str:
+def render_simulation(simulation: Simulation, output: str, *, source: str, policy: str) -> str:
     """Return the simulation in the form ``output``, one of ``FORMS``."""
     if output in DATA_FORMS:
-        return data_text(as_data(course, source=source, policy=policy), output)
-    warnings = [f"Warning: {text}" for text in course.warnings]
-    lines = [f"Simulation of {source}, {policy}", *warnings, "", *_table(course.cycles), ""]
-    lines += [f"  {name}: {_score_words(score)}" for name, score in _end(course).items()]
-    lines += [*_pauses(course.cycles), _sum_line(course), _silence_line(course)]
+        return data_text(as_data(simulation, source=source, policy=policy), output)
+    warnings = [f"Warning: {text}" for text in simulation.warnings]
+    lines = [f"Simulation of {source}, {policy}", *warnings, "", *_table(simulation.cycles), ""]
+    lines += [f"  {name}: {_score_words(score)}" for name, score in _end(simulation).items()]
+    lines += [*_pauses(simulation.cycles), _sum_line(simulation), _silence_line(simulation)]
     return printable_lines("\n".join(lines)) + "\n"
 
 
-def as_data(course: Course, *, source: str, policy: str) -> dict[str, Any]:
+def as_data(simulation: Simulation, *, source: str, policy: str) -> dict[str, Any]:
     """Return ``apiVersion: rebalancer/v1, kind: Simulation``."""
-    cycles = course.cycles
+    cycles = simulation.cycles
     return {
         "apiVersion": API_VERSION,
         "kind": "Simulation",
         "source": source,
         "policy": policy,
-        "pods": course.pods,
-        "evictions": _evictions(course),
+        "pods": simulation.pods,
+        "evictions": _evictions(simulation),
         "movedTwice": cycles[-1].moved_twice if cycles else 0,
         "lowerBound": cycles[0].lower_bound if cycles else 0,
-        "silent": course.silent,
-        "later": course.later,
-        "warnings": list(course.warnings),
+        "silent": simulation.silent,
+        "later": simulation.later,
+        "warnings": list(simulation.warnings),
         "cycles": [_cycle(cycle) for cycle in cycles],
-        "end": _scores(_end(course)),
+        "end": _scores(_end(simulation)),
     }
 
 
@@ -114,8 +114,8 @@ def _scores(scores: Mapping[str, Score]) -> dict[str, Any]:
     }
 
 
-def _end(course: Course) -> dict[str, Score]:
-    return dict(sorted(course.cycles[-1].after.items())) if course.cycles else {}
+def _end(simulation: Simulation) -> dict[str, Score]:
+    return dict(sorted(simulation.cycles[-1].after.items())) if simulation.cycles else {}
 
 
 def _cost_words(cost: Cost) -> str:
@@ -136,8 +136,8 @@ def _score_words(score: Score) -> str:
     return f"{words}, pods on {count(score.nodes.holding, 'node')}, at least {score.nodes.needed} needed"
 
 
-def _evictions(course: Course) -> int:
-    return sum(cycle.evictions for cycle in course.cycles)
+def _evictions(simulation: Simulation) -> int:
+    return sum(cycle.evictions for cycle in simulation.cycles)
 
 
 def _table(cycles: Sequence[Cycle]) -> list[str]:
@@ -162,8 +162,8 @@ def _row(cycle: Cycle) -> tuple[str, ...]:
     )
 
 
-def _sum_line(course: Course) -> str:
-    cycles, evictions = course.cycles, _evictions(course)
+def _sum_line(simulation: Simulation) -> str:
+    cycles, evictions = simulation.cycles, _evictions(simulation)
     twice = cycles[-1].moved_twice if cycles else 0
     share = f" ({twice / evictions:.1%})" if twice else ""
     bound = cycles[0].lower_bound if cycles else 0
@@ -184,14 +184,14 @@ def _pauses(cycles: Sequence[Cycle]) -> list[str]:
     ]
 
 
-def _silence_line(course: Course) -> str:
-    last = course.cycles[-1] if course.cycles else None
-    if course.silent is None and last and last.resting and not last.evictions:
+def _silence_line(simulation: Simulation) -> str:
+    last = simulation.cycles[-1] if simulation.cycles else None
+    if simulation.silent is None and last and last.resting and not last.evictions:
         resting = count(last.resting, "workload")
         return (
             f"Silent while the memory lets {resting} cool down; a run a day later without memory would "
-            f"make {course.later} more moves."
+            f"make {simulation.later} more moves."
         )
-    if course.silent is None:
-        return f"Not silent yet: a run a day later would make {course.later} more moves."
-    return f"Silent from now on, even without memory a day later: {course.silent}"
+    if simulation.silent is None:
+        return f"Not silent yet: a run a day later would make {simulation.later} more moves."
+    return f"Silent from now on, even without memory a day later: {simulation.silent}"

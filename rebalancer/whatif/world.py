@@ -70,7 +70,7 @@ class _Victim:
     """When it lets go of its place."""
 
 
-class World:
+class SimulatedCluster:
     """A snapshot that goes on living."""
 
     def __init__(

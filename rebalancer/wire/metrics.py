@@ -15,7 +15,7 @@ from msgspec import Struct
 from rebalancer.wire.quantity import parse, parse_nano
 from rebalancer.wire.times import unix_seconds
 
-Amounts = tuple[int | None, int | None]
+Measured = tuple[int | None, int | None]
 """Nanocores of cpu, bytes of memory; None for what was not measured."""
 
 NOT_MEASURED = "rebalancer/not-measured"
@@ -47,7 +47,7 @@ class Used(_Metrics, frozen=True):
     cpu: Any = None
     memory: Any = None
 
-    def amounts(self) -> Amounts | None:
+    def amounts(self) -> Measured | None:
         """Return both amounts, None if both are missing, or one is unreadable or none that can be used."""
         try:
             cpu = None if self.cpu is None else _nanocores(self.cpu)
@@ -97,7 +97,7 @@ class NodeMetrics(_Metrics, frozen=True):
         """Why what was answered of the node is no measurement, if that is known."""
         return (self.metadata.annotations or {}).get(NOT_MEASURED)
 
-    def amounts(self) -> Amounts | None:
+    def amounts(self) -> Measured | None:
         """Return what the node uses, None if it was not measured."""
         return self.usage.amounts() if self.usage is not None else None
 
@@ -119,7 +119,7 @@ class PodMetrics(_Metrics, frozen=True):
         """Unix seconds of the measurement, 0 if it does not say."""
         return _at(self.timestamp)
 
-    def amounts(self) -> Amounts | None:
+    def amounts(self) -> Measured | None:
         """Return what its containers use together, None if one of them was not measured, or there is none."""
         sums: list[int | None] = [0, 0]
         for container in self.containers or ():

@@ -12,16 +12,16 @@ from typing import Any
 from rebalancer.aws.sqs import SqsParams, SqsSource
 from rebalancer.base.environment import SystemClock
 from rebalancer.interruption.listening import Listening
+from rebalancer.interruption.pipeline import PlannedStep
 from rebalancer.interruption.steps.exclude import LABEL
-from rebalancer.interruption.world import PlannedStep
-from rebalancer.signals.model import Interruption, Outcome, SignalError
+from rebalancer.signals.model import Interruption, PipelineOutcome, SignalError
 from rebalancer.signals.nodes import FollowedNodes
 from rebalancer.signals.state import STATE
 from rebalancer.testing.objects import EmbeddedCluster, node
 from rebalancer.testing.signals import surroundings
 from tests.aws.cloud import REGION, Cloud
 from tests.aws.test_steps import Balanced, interfaces
-from tests.unit.interruption.pipeline import BUSY, NOON, Process
+from tests.unit.interruption.scene import BUSY, NOON, Process
 
 PACE = 4
 """Real seconds in a second of the slow clock: a machine that does much else takes nothing from two minutes."""
@@ -168,11 +168,11 @@ class Listener(Process):
         self.ended: list[Interruption] = []
         """Those of which the source has let go."""
         self.listening = Listening(
-            "sqs", self, self.courses, self.clock, self.stop, self.said.append
+            "sqs", self, self.pipeline_runs, self.clock, self.stop, self.lines.append
         )
         self.receive, self.heartbeat = self.queue.receive, self.queue.heartbeat
 
-    def done(self, interruption: Interruption, outcome: Outcome) -> None:
+    def done(self, interruption: Interruption, outcome: PipelineOutcome) -> None:
         """See Receiver; who was killed lets go of nothing."""
         if self.killed.is_set():
             raise SignalError("killed")
@@ -183,8 +183,8 @@ class Listener(Process):
         """See Receiver."""
 
     def start(self):
-        self.courses.start()
-        self.courses.resume(self._every())
+        self.pipeline_runs.start()
+        self.pipeline_runs.resume(self._every())
         self.listening.start()
 
     def forget(self):
@@ -205,6 +205,6 @@ def listening(*given: Any, start: bool = True, **more: Any) -> Iterator[Listener
     finally:
         made.kill()
         made.listening.join(BUSY)
-        made.courses.join(BUSY)
+        made.pipeline_runs.join(BUSY)
         made.forget()
         made.client.close()

@@ -2,19 +2,19 @@
 
 import json
 import re
-from pathlib import Path
 
 import boto3
 import pytest
 from moto import mock_aws
 from pydantic import ValidationError
 
-from rebalancer.aws.groups import CALLS, AutoScaling
+from rebalancer.aws.groups import ACTS, CALLS, AutoScaling, as_group
 from rebalancer.aws.instance_types import allocatable
 from rebalancer.aws.services import service
 from rebalancer.base.errors import ProviderError
 from rebalancer.providers.contract import KnownNode
-from rebalancer.testing.providers import check_provider
+from rebalancer.providers.guarded import GroupSizeError, Guarded
+from rebalancer.testing.providers import check_provider, check_scaling
 from rebalancer.wire.objects import Taint
 
 _REGION = "eu-west-1"
@@ -149,21 +149,65 @@ def test_what_was_refused_names_the_call(account, monkeypatch):
         _opened().groups(())
 
 
-def test_exactly_the_calls_of_the_documented_policy_are_made(account):
-    account.add("live", 1)
-    account.add("none")
+def _calls(*services):
+    """The calls that are made from now on, in IAM's words."""
     made = set()
 
     def note(model, **_):
         made.add(f"{model.service_model.service_name.replace('-', '')}:{model.name}")
 
-    for name in ("autoscaling", "ec2"):
+    for name in services:
         service(name, _REGION).meta.events.register("before-call", note)
+    return made
+
+
+def test_a_report_makes_no_call_that_writes(account):
+    account.add("live", 1)
+    account.add("none")
+    made = _calls("autoscaling", "ec2")
     check_provider(_opened(), ())
     assert made == set(CALLS)
-    page = (Path(__file__).parents[2] / "docs/capacity.md").read_text()
-    (policy,) = map(json.loads, re.findall(r"```json\n(.*?)```", page, re.DOTALL))
-    assert sorted(policy["Statement"][0]["Action"]) == sorted(CALLS)
+
+
+def test_acts_as_the_contract_says(account):
+    account.add("pool", 2, low=1, high=4)
+    account.add("other", 1, zone="eu-west-1b")
+    made = _calls("autoscaling")
+    check_scaling(_opened(), (), "pool")
+    assert made == {CALLS[0], *ACTS}
+
+
+def test_what_moto_lets_through_the_guard_does_not(account):
+    """Moto sets sizes above the maximum, and ends machines below the minimum."""
+    account.add("pool", 2, low=2, high=2)
+    machines = _opened()
+    (group,) = machines.groups(())
+    guarded = Guarded(machines, ())
+    with pytest.raises(GroupSizeError):
+        guarded.grow("pool", 3)
+    with pytest.raises(GroupSizeError):
+        guarded.terminate("pool", group.instances[0])
+    assert machines.groups(()) == [group]
+    machines.grow(group, 3)
+    machines.terminate(group, group.instances[0])
+    machines.terminate(group, group.instances[1])
+    assert machines.groups(())[0].desired == 1
+
+
+def test_instances_that_are_about_to_end_are_no_machines_of_their_group(account):
+    """The lifecycle states that moto never shows, as DescribeAutoScalingGroups has them."""
+    states = ["InService", "Pending", "Terminating", "Terminating:Wait", "Terminated", "Detaching"]
+    described = {
+        "AutoScalingGroupName": "pool",
+        "MinSize": 0,
+        "MaxSize": 9,
+        "DesiredCapacity": 6,
+        "Instances": [
+            {"InstanceId": f"i-{n}", "AvailabilityZone": "eu-west-1a", "LifecycleState": state}
+            for n, state in enumerate(states)
+        ],
+    }
+    assert [one.rpartition("/")[2] for one in as_group(described).instances] == ["i-0", "i-1"]
 
 
 @pytest.mark.parametrize("options", [{}, {"tags": ["a"], "names": ["b"]}])

@@ -11,13 +11,13 @@ from rebalancer.aws import sqs
 from rebalancer.aws.sqs import SqsParams, SqsSource
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
-from rebalancer.signals.model import Interruption, Outcome, Result, SignalError
+from rebalancer.signals.model import Interruption, PipelineOutcome, Result, SignalError
 from rebalancer.signals.nodes import FollowedNodes
 from rebalancer.testing.signals import check_source, surroundings
 from rebalancer.wire.objects import Node, NodeSpec, ObjectMeta
 from tests.aws.messages import event, health, rebalance, spot, state
 
-DONE = Outcome(Result.DONE, {})
+DONE = PipelineOutcome(Result.DONE, {})
 OURS = ("i-1", "i-2", "i-3")
 
 
@@ -161,7 +161,7 @@ def test_a_cancelled_event_is_said_as_one_also_after_the_first_was_done(ground):
     ground.send(health("i-1", statusCode="closed"))
     (second,) = ground.receive()
     assert (second.id, second.cancelled) == (first.id, True)
-    ground.receiver.done(second, Outcome(Result.CANCELLED, {}))
+    ground.receiver.done(second, PipelineOutcome(Result.CANCELLED, {}))
     assert ground.messages() == 0
 
 

@@ -31,7 +31,7 @@ DEADLINE = 1763632920.0
 DONE = StepOutcome(StepStatus.DONE)
 
 
-class Course:
+class Pipeline:
     """One machine's way through steps, with what each has kept."""
 
     def __init__(self, instance, **changes):
@@ -117,14 +117,14 @@ def deregistration(cloud, **options):
 
 def test_an_instance_leaves_all_target_groups_on_all_ports(balanced, cloud):
     step, params = deregistration(cloud)
-    course = Course(balanced.instance)
-    outcome = step.act(course.context("deregister"), params)
+    pipeline = Pipeline(balanced.instance)
+    outcome = step.act(pipeline.context("deregister"), params)
     assert outcome == StepOutcome(StepStatus.DONE, "3 targets drained")
     assert balanced.targets(balanced.instance) == {}
     assert balanced.targets(balanced.other).keys() == balanced.registered
     # A process that goes on after this one was killed.
-    assert step.act(course.context("deregister"), params) == outcome
-    check_step(step, params, course.context("deregister"))
+    assert step.act(pipeline.context("deregister"), params) == outcome
+    check_step(step, params, pipeline.context("deregister"))
 
 
 def test_it_waits_until_targets_are_drained_and_no_longer_than_its_part(
@@ -132,52 +132,52 @@ def test_it_waits_until_targets_are_drained_and_no_longer_than_its_part(
 ):
     monkeypatch.setattr("rebalancer.aws.deregister._LOOK", 0.01)
     step, params = deregistration(cloud)
-    course = Course(balanced.instance)
+    pipeline = Pipeline(balanced.instance)
     cloud.drains = 1e6
     ended = []
     thread = threading.Thread(
-        target=lambda: ended.append(step.act(course.context("deregister"), params))
+        target=lambda: ended.append(step.act(pipeline.context("deregister"), params))
     )
     thread.start()
     looks = "elasticloadbalancing:DescribeTargetHealth"
     soon(lambda: cloud.calls.count(looks) >= 12 or not thread.is_alive())
     assert not ended
     assert set(balanced.targets(balanced.instance).values()) == {"draining"}
-    course.signalled.set()
+    pipeline.signalled.set()
     thread.join(60)
     assert ended == [StepOutcome(StepStatus.TIMED_OUT, "3 targets still draining")]
     # Who goes on waits for the same ones, and takes none out again.
-    course.signalled.clear()
+    pipeline.signalled.clear()
     calls = cloud.calls.count("elasticloadbalancing:DeregisterTargets")
     for target in cloud.targets:
         cloud.targets[target] = min(
             cloud.targets[target], 0.0 if target[1] == balanced.instance else 1e99
         )
-    assert step.act(course.context("deregister"), params).why == "3 targets drained"
+    assert step.act(pipeline.context("deregister"), params).why == "3 targets drained"
     assert cloud.calls.count("elasticloadbalancing:DeregisterTargets") == calls
 
 
 def test_a_machine_that_stays_is_registered_again_where_it_was(balanced, cloud):
     step, params = deregistration(cloud, wait=False)
-    course = Course(balanced.instance)
-    assert step.act(course.context("deregister"), params) == DONE
+    pipeline = Pipeline(balanced.instance)
+    assert step.act(pipeline.context("deregister"), params) == DONE
     assert balanced.targets(balanced.instance) == {}
     for _ in range(2):
-        step.undo(course.context("deregister"), params)
+        step.undo(pipeline.context("deregister"), params)
         assert balanced.targets(balanced.instance).keys() == balanced.registered
 
 
 def test_killed_between_two_target_groups_it_remembers_both(balanced, cloud):
     step, params = deregistration(cloud, wait=False)
-    course = Course(balanced.instance)
+    pipeline = Pipeline(balanced.instance)
     original = cloud.refuses
     cloud.refuses = Refusing("elasticloadbalancing:DeregisterTargets", after=1)
     with pytest.raises(SignalError, match="deregister"):
-        step.act(course.context("deregister"), params)
+        step.act(pipeline.context("deregister"), params)
     cloud.refuses = original
     assert 0 < len(balanced.targets(balanced.instance)) < 3
-    assert step.act(course.context("deregister"), params) == DONE
-    step.undo(course.context("deregister"), params)
+    assert step.act(pipeline.context("deregister"), params) == DONE
+    step.undo(pipeline.context("deregister"), params)
     assert balanced.targets(balanced.instance).keys() == balanced.registered
 
 
@@ -197,7 +197,7 @@ class Refusing(dict[str, int]):
 
 def test_an_instance_in_no_target_group_is_left_alone(cloud):
     step, params = deregistration(cloud)
-    outcome = step.act(Course(cloud.instance()).context("deregister"), params)
+    outcome = step.act(Pipeline(cloud.instance()).context("deregister"), params)
     assert outcome.status is StepStatus.SKIPPED
 
 
@@ -236,13 +236,13 @@ def test_a_quarantine_takes_all_interfaces_and_gives_them_back(cloud):
     assert len(before) == 2
     step = Quarantine()
     params = QuarantineParams(security_groups=(empty,), endpoint=cloud.url)
-    course = Course(instance)
+    pipeline = Pipeline(instance)
     for _ in range(2):
-        outcome = step.act(course.context("quarantine"), params)
+        outcome = step.act(pipeline.context("quarantine"), params)
         assert outcome == StepOutcome(StepStatus.DONE, "2 network interfaces in quarantine")
         assert interfaces(cloud, instance) == {one: {empty} for one in before}
     for _ in range(2):
-        step.undo(course.context("quarantine"), params)
+        step.undo(pipeline.context("quarantine"), params)
         assert interfaces(cloud, instance) == before
 
 
@@ -251,14 +251,14 @@ def test_a_quarantine_that_was_cut_off_half_way_still_knows_what_was_before(clou
     before = interfaces(cloud, instance)
     step = Quarantine()
     params = QuarantineParams(security_groups=(empty,), endpoint=cloud.url)
-    course, original = Course(instance), cloud.refuses
+    pipeline, original = Pipeline(instance), cloud.refuses
     cloud.refuses = Refusing("ec2:ModifyNetworkInterfaceAttribute", after=1)
     with pytest.raises(SignalError, match="network interface eni-"):
-        step.act(course.context("quarantine"), params)
+        step.act(pipeline.context("quarantine"), params)
     cloud.refuses = original
-    step.act(course.context("quarantine"), params)
+    step.act(pipeline.context("quarantine"), params)
     assert interfaces(cloud, instance) == {one: {empty} for one in before}
-    step.undo(course.context("quarantine"), params)
+    step.undo(pipeline.context("quarantine"), params)
     assert interfaces(cloud, instance) == before
 
 
@@ -284,12 +284,12 @@ def function(cloud):
 
 def test_a_function_is_invoked_once_and_nobody_waits_for_it(cloud):
     step, params = Lambda(), LambdaParams(function=function(cloud), endpoint=cloud.url)
-    course = Course("i-1")
-    check_step(step, params, course.context("lambda"))
+    pipeline = Pipeline("i-1")
+    check_step(step, params, pipeline.context("lambda"))
     cloud.invoked.clear()
-    course = Course("i-1")
+    pipeline = Pipeline("i-1")
     for _ in range(2):
-        assert step.act(course.context("lambda"), params) == DONE
+        assert step.act(pipeline.context("lambda"), params) == DONE
     assert cloud.invoked == [
         {
             "id": "i-1/spot/e-1",
@@ -306,7 +306,7 @@ def test_a_function_that_cannot_be_invoked_is_named(cloud):
     params = LambdaParams(function="nothing", endpoint=cloud.url)
     cloud.refuses["lambda:InvokeFunction"] = 404
     with pytest.raises(SignalError, match="function nothing: invoke: "):
-        Lambda().act(Course("i-1").context("lambda"), params)
+        Lambda().act(Pipeline("i-1").context("lambda"), params)
 
 
 def topic(cloud):
@@ -330,15 +330,15 @@ def published(cloud, queue):
 def test_a_topic_hears_of_it_and_of_what_came_of_each_step(cloud):
     arn, queue = topic(cloud)
     step, params = Sns(), SnsParams(topic=arn, endpoint=cloud.url)
-    course = Course("i-1")
-    step.act(course.context("sns"), params)
-    course.outcomes = {
+    pipeline = Pipeline("i-1")
+    step.act(pipeline.context("sns"), params)
+    pipeline.outcomes = {
         "sns": DONE,
         "cordon": DONE,
         "leave": StepOutcome(StepStatus.TIMED_OUT, "2 pods are left: shop/api-1, shop/api-2"),
     }
     for _ in range(2):
-        step.act(course.context("sns-2"), params)
+        step.act(pipeline.context("sns-2"), params)
     first, last = sorted(published(cloud, queue), key=lambda each: len(each[1]))
     facts = (
         "Node:     node-1\n"
@@ -359,8 +359,8 @@ def test_a_topic_hears_of_it_and_of_what_came_of_each_step(cloud):
 
 def test_a_subject_is_one_that_sns_takes(cloud):
     arn, _ = topic(cloud)
-    course = Course("i-1", node="n\u00f6de\n" + "x" * 200)
-    assert Sns().act(course.context("sns"), SnsParams(topic=arn, endpoint=cloud.url)) == DONE
+    pipeline = Pipeline("i-1", node="n\u00f6de\n" + "x" * 200)
+    assert Sns().act(pipeline.context("sns"), SnsParams(topic=arn, endpoint=cloud.url)) == DONE
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from rebalancer.embedded.clock import Clock
-from rebalancer.embedded.engine import Timings
+from rebalancer.embedded.clock import EmbeddedClock
+from rebalancer.embedded.engine import Durations
 from rebalancer.interruption.steps import leave
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from rebalancer.wire.times import rfc3339
@@ -67,8 +67,8 @@ def test_within_two_minutes_all_is_done_but_the_step_that_hangs(
     cloud, clock, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(leave, "_LOOK", 0.02)
-    timings = Timings(start_up=0.005, shutdown=0.005, node_start_up=0.005)
-    cluster = EmbeddedCluster(Clock(clock.unix(), clock.unix), timings=timings)
+    timings = Durations(start_up=0.005, shutdown=0.005, node_start_up=0.005)
+    cluster = EmbeddedCluster(EmbeddedClock(clock.unix(), clock.unix), timings=timings)
     with monitored() as monitoring, cluster:
         machine = Machine(cloud, cluster, "n-a")
         cluster.apply(deployment("web", 3))

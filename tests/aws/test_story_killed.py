@@ -8,7 +8,7 @@ from rebalancer.testing.objects import EmbeddedCluster
 from tests.aws.story import Machine, listening, monitored, named, queued
 from tests.aws.test_steps import function, published, topic
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
-from tests.unit.interruption.pipeline import built_in, soon
+from tests.unit.interruption.scene import built_in, soon
 
 ENOUGH = 60
 """Processes; each comes one write further."""
@@ -67,7 +67,7 @@ def test_killed_at_each_write_all_is_done_and_the_hook_continued_once(cloud, mon
                 process.start()
                 soon(
                     lambda: process.killed.is_set() or bool(process.ended),
-                    lambda: str(process.said),
+                    lambda: str(process.lines),
                 )
                 ended = bool(process.ended)
             killed += not ended
@@ -94,10 +94,10 @@ def test_killed_between_the_hook_and_the_message_the_hook_is_continued_once(clou
         cloud.terminates(machine.instance, "drain", queue)
         cloud.refuses["sqs:DeleteMessage"] = 403
         with listening(cloud, queue, cluster, [built_in("cordon")]) as first:
-            soon(lambda: bool(cloud.completed), lambda: str(first.said))
+            soon(lambda: bool(cloud.completed), lambda: str(first.lines))
         del cloud.refuses["sqs:DeleteMessage"]
         assert queued(cloud, queue) == 1
         with listening(cloud, queue, cluster, [built_in("cordon")]) as second:
-            soon(lambda: bool(second.ended), lambda: str(second.said))
+            soon(lambda: bool(second.ended), lambda: str(second.lines))
     assert cloud.completed == [(machine.instance, "CONTINUE")]
     assert queued(cloud, queue) == 0

@@ -16,7 +16,7 @@ from tests.aws.cloud import REGION
 from tests.aws.messages import health, spot
 from tests.aws.story import Machine, listening, monitored, put, queued
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
-from tests.unit.interruption.pipeline import BUSY, NOON, HandClock, built_in, scripted, soon
+from tests.unit.interruption.scene import BUSY, NOON, HandClock, built_in, scripted, soon
 
 FORTNIGHT = 14 * 86400
 
@@ -69,13 +69,13 @@ def test_one_health_event_of_three_instances_is_three_pipelines_and_one_message(
     steps = [built_in("cordon"), scripted("gate", gates, part=timedelta(minutes=20))]
     with listening(cloud, queue, cluster, steps) as process:
         for instance in instances:
-            assert gates.reached[instance].wait(BUSY), process.said
+            assert gates.reached[instance].wait(BUSY), process.lines
         assert cordoned(cluster) == {*instances}
-        assert process.courses.counts() == {"waiting": 0, "under-way": 3}
+        assert process.pipeline_runs.counts() == {"waiting": 0, "under-way": 3}
         for number, instance in enumerate(instances, 1):
             assert queued(cloud, queue) == 1
             gates.open(instance)
-            soon(lambda: len(process.ended) == number, lambda: str(process.said))  # noqa: B023
+            soon(lambda: len(process.ended) == number, lambda: str(process.lines))  # noqa: B023
         assert queued(cloud, queue) == 0
     assert {one.node for one in process.ended} == {f"node-{one}" for one in instances}
 
@@ -89,13 +89,13 @@ def test_a_hook_hears_heartbeats_while_it_waits_and_is_continued_whatever_came_o
     cloud.terminates("i-1", "drain", queue)
     gate = scripted("gate", gates, part=timedelta(minutes=9))
     with listening(cloud, queue, cluster, [gate], clock=clock) as process:
-        assert gates.reached["i-1"].wait(BUSY), process.said
+        assert gates.reached["i-1"].wait(BUSY), process.lines
         for number in (1, 2, 3):
             clock.seconds += 30
-            soon(lambda: len(cloud.heartbeats) == number, lambda: str(process.said))  # noqa: B023
+            soon(lambda: len(cloud.heartbeats) == number, lambda: str(process.lines))  # noqa: B023
         assert cloud.completed == []
         gates.open("i-1")
-        soon(lambda: bool(process.ended), lambda: str(process.said))
+        soon(lambda: bool(process.ended), lambda: str(process.lines))
     # Never ABANDON, which would have the group end the instance just so, and no other hook run.
     assert cloud.completed == [("i-1", "CONTINUE")]
     assert set(cloud.heartbeats) == {"i-1"}
@@ -131,17 +131,17 @@ def test_what_is_weeks_off_begins_its_codes_lead_time_before(cloud, cluster):
             look = looks.pop()
             put(cloud, queue, spot(look, time=rfc3339(clock.unix()), id=look))
             wanted = {look, *going}
-            soon(lambda: wanted <= cordoned(cluster), lambda: str(process.said))
+            soon(lambda: wanted <= cordoned(cluster), lambda: str(process.lines))
             left = cordoned(cluster) - wanted
             assert not {one for one in left if not one.startswith("i-look")}
 
-        soon(lambda: "i-retired" in cordoned(cluster), lambda: str(process.said))
-        soon(lambda: process.courses.counts()["waiting"] == 2, lambda: str(process.said))
+        soon(lambda: "i-retired" in cordoned(cluster), lambda: str(process.lines))
+        soon(lambda: process.pipeline_runs.counts()["waiting"] == 2, lambda: str(process.lines))
         begun_at(3601, "i-retired")
         begun_at(3600, "i-retired", "i-maintained")
         begun_at(901, "i-retired", "i-maintained")
         begun_at(900, "i-retired", "i-maintained", "i-rebooted")
-        soon(lambda: queued(cloud, queue) == 0, lambda: str(process.said))
+        soon(lambda: queued(cloud, queue) == 0, lambda: str(process.lines))
 
 
 @pytest.mark.parametrize("halfway", [False, True], ids=["at-its-end", "half-way"])
@@ -163,14 +163,14 @@ def test_a_machine_that_stays_gets_back_all_that_was_taken(cloud, cluster, halfw
         put(cloud, queue, health(machine.instance, **event))
         with listening(cloud, queue, cluster, steps) as process:
             if halfway:
-                assert gates.reached[machine.instance].wait(BUSY), process.said
+                assert gates.reached[machine.instance].wait(BUSY), process.lines
             else:
-                soon(lambda: bool(process.ended), lambda: str(process.said))
+                soon(lambda: bool(process.ended), lambda: str(process.lines))
             machine.assert_out()
             assert queued(cloud, queue) == int(halfway)
             put(cloud, queue, health(machine.instance, statusCode="closed", **event))
-            soon(lambda: machine.state == {}, lambda: str(process.said))
-            soon(lambda: queued(cloud, queue) == 0, lambda: str(process.said))
+            soon(lambda: machine.state == {}, lambda: str(process.lines))
+            soon(lambda: queued(cloud, queue) == 0, lambda: str(process.lines))
         machine.assert_untouched()
     assert [path for path, _ in monitoring.asked] == ["/mute", "/lift"]
     assert monitoring.asked[1][1] == {"host": machine.instance}

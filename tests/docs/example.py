@@ -10,7 +10,7 @@ from typing import Any
 
 from rebalancer.embedded import drifts
 from rebalancer.embedded.apiserver.kinds import POD
-from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.controllers.kubelets import NEVER_READY
 from rebalancer.embedded.manifests import ZONE, deployment, node
@@ -198,7 +198,7 @@ _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
 def files() -> Iterator[tuple[str, bytes]]:
     """Yield path below the repository and content of each example."""
     for name, drift in _DRIFTS.items():
-        with EmbeddedCluster(Clock(_START), seed=7) as cluster:
+        with EmbeddedCluster(EmbeddedClock(_START), seed=7) as cluster:
             drift(cluster)
             cluster.catch_up()
             yield f"docs/examples/{name}.zip", _captured(cluster)

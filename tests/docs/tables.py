@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rebalancer.capacity.codes import GroupCode, PodCode, Standing
+from rebalancer.capacity.scale_out import ScaleOutCode
 from rebalancer.cli import _EPILOG
-from rebalancer.nodes.preflight import NodeVerdict
+from rebalancer.nodes.preflight import DrainVerdict
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code, NodeCode
 from rebalancer.policy.capacity import Expander
@@ -158,10 +159,11 @@ CODES = {
     "codes": Code,
     "node-codes": NodeCode,
     "outcomes": Status,
-    "verdicts": NodeVerdict,
+    "verdicts": DrainVerdict,
     "standings": Standing,
     "pending-codes": PodCode,
     "group-codes": GroupCode,
+    "scale-out-codes": ScaleOutCode,
     "expanders": Expander,
 }
 """Written part -> the enumeration that it lists."""

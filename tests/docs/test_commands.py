@@ -18,9 +18,9 @@ import yaml
 
 from image import oci
 from rebalancer.embedded import drifts
-from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
-from rebalancer.embedded.engine import Timings
+from rebalancer.embedded.engine import Durations
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from tests.chart.helm import helm
@@ -86,8 +86,8 @@ def test_every_program_is_known() -> None:
 
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedCluster]:
-    clock = Clock(time.time() - _AGO, time.time)
-    with EmbeddedCluster(clock, seed=7, timings=Timings().faster(_SPEED)) as running:
+    clock = EmbeddedClock(time.time() - _AGO, time.time)
+    with EmbeddedCluster(clock, seed=7, timings=Durations().faster(_SPEED)) as running:
         drifts.many_workloads(running)
         drifts.zone_lost(running)
         drifts.zone_back(running)

@@ -4,11 +4,13 @@ import os
 import subprocess
 import sys
 
+from rebalancer.metrics.table import as_markdown
 from tests.docs import tables
 from tests.docs.pages import ROOT
 
 _TABLES = {
     "exit-codes": tables.exit_codes,
+    "metrics": as_markdown,
     "policy-keys": tables.policy_keys,
     "strategies": tables.strategies,
 }

@@ -1,5 +1,6 @@
 """Nodes are emptied on a real control plane, with exactly the rights that are documented for it."""
 
+import itertools
 import json
 import os
 import signal
@@ -122,6 +123,27 @@ def killed_at(arguments, line):
         return process.wait(PATIENCE)
 
 
+def granted_turns(plane):
+    """Return the kubeconfig of an account that may take a Lease, too."""
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+    plane.apply([{**lease, "metadata": {"name": "turns", "namespace": "default"}}])
+    return grant(plane, (*RULES, *lease_rules("default", "turns")))
+
+
+def two_at_once(arguments):
+    """Call the command twice, the second half a second later; return what both did."""
+    done = []
+    threads = [
+        threading.Thread(target=lambda: done.append(rebalancer(*arguments))) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.5)
+    for thread in threads:
+        thread.join()
+    return done
+
+
 def test_old_nodes_are_replaced_though_batch_work_runs_and_the_command_is_killed_again_and_again(
     cluster,
 ):
@@ -152,21 +174,11 @@ def test_old_nodes_are_replaced_though_batch_work_runs_and_the_command_is_killed
 
 def test_two_drains_at_once_empty_the_node_and_evict_no_pod_twice(cluster):
     article(cluster, job_seconds=2)
-    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-    cluster.apply([{**lease, "metadata": {"name": "turns", "namespace": "default"}}])
-    kubeconfig = grant(cluster, (*RULES, *lease_rules("default", "turns")))
+    kubeconfig = granted_turns(cluster)
     log = audit.AuditLog(cluster.audit_log)
     arguments = ["drain", *OLD[:2], f"--kubeconfig={kubeconfig}", "--output=json"]
     arguments += ["--timeout=200s", "--lease=default/turns"]
-    done = []
-    threads = [
-        threading.Thread(target=lambda: done.append(rebalancer(*arguments))) for _ in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-        time.sleep(0.5)
-    for thread in threads:
-        thread.join()
+    done = two_at_once(arguments)
     assert [one.code for one in done] == [0, 0], [one.err for one in done]
     assert not set(whereabouts(cluster)) & set(OLD[:2])
     wait_until(lambda: len(whereabouts(cluster)) == REPLICAS, 30, "the service whole")
@@ -176,6 +188,24 @@ def test_two_drains_at_once_empty_the_node_and_evict_no_pod_twice(cluster):
         node = cluster.api.get(f"/api/v1/nodes/{name}")
         assert node["spec"]["unschedulable"]
         assert "rebalancer/drain" not in (node["metadata"].get("annotations") or {})
+
+
+def test_two_replacements_at_once_empty_node_after_node_and_remove_each_once(cluster):
+    article(cluster, job_seconds=2)
+    arguments = [*command(cluster, granted_turns(cluster)), "--lease=default/turns"]
+    log = audit.AuditLog(cluster.audit_log)
+    was_on = {
+        pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in operations.pods(cluster.api)
+    }
+    done = two_at_once(arguments)
+    # kubectl fails on a node that is gone: none was removed twice.
+    assert [one.code for one in done] == [0, 0], [one.err for one in done]
+    assert names_of_nodes(cluster) == set(NEW)
+    wait_until(lambda: len(whereabouts(cluster)) == REPLICAS, 30, "the service whole")
+    evicted = [was_on[request.name] for request in log.evictions(ACCOUNT) if request.code == 201]
+    # No node is begun before the one before it is empty.
+    emptied = [node for node, _ in itertools.groupby(evicted)]
+    assert len(emptied) == len(set(emptied))
 
 
 def test_a_run_empties_nodes_that_are_announced_to_go_without_the_right_to_change_one(

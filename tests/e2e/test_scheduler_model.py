@@ -7,6 +7,8 @@ must be equal as integers. ``python -m benchmarks.scheduler.decisions`` is the l
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import yaml
@@ -27,17 +29,20 @@ VERSION = "1.36.3"
 GPU = "example.com/gpu"
 
 
-def test_every_decision_of_the_real_scheduler_is_the_models() -> None:
+@pytest.fixture(scope="module")
+def ground() -> Iterator[Ground]:
+    """A scheduler with the default configuration."""
+    with ControlPlane(options(VERSION)) as plane:
+        yield Ground(plane)
+
+
+def test_every_decision_of_the_real_scheduler_is_the_models(ground: Ground) -> None:
     rng = random.Random(5)
     pairs, tally = Pairs(rng), Tally()
     profile = SchedulerProfile.for_version((1, 36))
-    with ControlPlane(options(VERSION)) as plane:
-        ground = Ground(plane)
-        for nodes, decisions in ((5, 30), (12, 30), (30, 30), (150, 20)):
-            run_cluster(
-                ground, rng, pairs, tally, nodes=nodes, decisions=decisions, profile=profile
-            )
-            ground.clear()
+    for nodes, decisions in ((5, 30), (12, 30), (30, 30), (150, 20)):
+        run_cluster(ground, rng, pairs, tally, nodes=nodes, decisions=decisions, profile=profile)
+        ground.clear()
     assert tally.differences == []
     # What was compared was enough to mean something.
     assert tally.decisions >= 80
@@ -48,37 +53,40 @@ def test_every_decision_of_the_real_scheduler_is_the_models() -> None:
     assert sum(tally.unmodelled.values()) <= 0.02 * tally.decisions
 
 
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        ScoringStrategy("LeastAllocated", (("cpu", 5), ("memory", 2), (GPU, 7))),
-        ScoringStrategy("MostAllocated", (("memory", 3), (GPU, 4))),
-        ScoringStrategy(
-            "RequestedToCapacityRatio",
-            (("cpu", 3), ("memory", 1), (GPU, 2)),
-            ((0, 10), (33, 7), (70, 0), (90, 9)),
-        ),
-    ],
-    ids=lambda strategy: strategy.type,
-)
-def test_every_way_to_score_resources_is_that_of_the_real_scheduler(
-    strategy: ScoringStrategy,
-) -> None:
+SCORINGS = {
+    "least": ScoringStrategy("LeastAllocated", (("cpu", 5), ("memory", 2), (GPU, 7))),
+    "most": ScoringStrategy("MostAllocated", (("memory", 3), (GPU, 4))),
+    "ratio": ScoringStrategy(
+        "RequestedToCapacityRatio",
+        (("cpu", 3), ("memory", 1), (GPU, 2)),
+        ((0, 10), (33, 7), (70, 0), (90, 9)),
+    ),
+}
+"""Name of the profile -> how it scores resources."""
+
+
+def test_every_way_to_score_resources_is_that_of_the_real_scheduler() -> None:
     rng = random.Random(11)
     pairs, tally = Pairs(rng), Tally()
-    config, fields = scoring(strategy)
-    profile = SchedulerProfile.for_version((1, 36), **fields)
+    first, *others = [
+        SchedulerProfile.for_version((1, 36), scoring=one, scheduler_name=name)
+        for name, one in SCORINGS.items()
+    ]
+    profile = replace(first, others=tuple(others))
+    config = {"profiles": [scoring(name, one) for name, one in SCORINGS.items()]}
     with ControlPlane(options(VERSION, config)) as plane:
         ground = Ground(plane)
-        for nodes, decisions in ((5, 25), (20, 35)):
+        # The profiles take turns.
+        for nodes, decisions in ((5, 24), (20, 36), (20, 54), (40, 54)):
             run_cluster(
                 ground, rng, pairs, tally, nodes=nodes, decisions=decisions, profile=profile
             )
             ground.clear()
     assert tally.differences == []
-    assert tally.scored >= 30
+    assert min(tally.schedulers[name] for name in SCORINGS) >= 50
+    assert tally.scored >= 90
     # Nodes differ by this score.
-    assert tally.varying[NODE_RESOURCES_FIT] >= 200
+    assert tally.varying[NODE_RESOURCES_FIT] >= 600
 
 
 def test_every_profile_of_a_configuration_decides_as_the_real_scheduler() -> None:
@@ -109,7 +117,7 @@ def test_every_profile_of_a_configuration_decides_as_the_real_scheduler() -> Non
     assert sum(tally.unmodelled.values()) <= 0.1 * tally.decisions
 
 
-def test_what_a_device_class_stands_behind_is_named_as_unpredicted() -> None:
+def test_what_a_device_class_stands_behind_is_named_as_unpredicted(ground: Ground) -> None:
     name = "node-0000"
     fixtures: list[Manifest] = [
         {
@@ -153,11 +161,9 @@ def test_what_a_device_class_stands_behind_is_named_as_unpredicted() -> None:
         "metadata": {"name": "p", "namespace": "default", "labels": {}},
         "spec": {"containers": [container]},
     }
-    with ControlPlane(options(VERSION)) as plane:
-        ground = Ground(plane)
-        ground.load([node], fixtures)
-        ground.settle()
-        decided = ground.decide(WantedPod(pod, ()))
+    ground.load([node], fixtures)
+    ground.settle()
+    decided = ground.decide(WantedPod(pod, ()))
     assert decided is not None
     snapshot, _, decision = decided
     assert decision.node == name

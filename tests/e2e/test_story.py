@@ -26,8 +26,6 @@ def zones_of(plane, label):
     ("nodes", "label", "rule"),
     [
         (3, objects.DEPRECATED_ZONE, "prefer-apart"),
-        (6, objects.DEPRECATED_ZONE, "prefer-apart"),
-        (3, objects.ZONE, "spread"),
         (6, objects.ZONE, "spread"),
     ],
 )

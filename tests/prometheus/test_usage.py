@@ -11,7 +11,7 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.commands.options import Access, RunOptions
 from rebalancer.commands.run import run_once
 from rebalancer.commands.snapshot import save_snapshot
-from rebalancer.embedded.engine import Timings
+from rebalancer.embedded.engine import Durations
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.testing.objects import EmbeddedCluster, deployment
@@ -51,7 +51,7 @@ def world(tmp_path_factory):
     """The cluster of four nodes, the address of Prometheus, and its authority."""
     folder = tmp_path_factory.mktemp("prometheus")
     keys = pki.create(folder / "pki", ["127.0.0.1"])
-    timings = Timings(start_up=0.05, shutdown=0.05, node_start_up=0.05)
+    timings = Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
     with (
         EmbeddedCluster(timings=timings) as cluster,
         recorded(folder, series(int(time.time())), keys) as url,

@@ -72,7 +72,7 @@ def test_the_node_with_the_fewest_pods_is_emptied_and_the_pods_land_on_the_other
 @pytest.mark.parametrize(
     ("more", "of", "why"),
     [
-        pytest.param(sole(cpu="2"), NodeCode.NO_PLACE, "at least 2 nodes are needed", id="no room"),
+        pytest.param(sole(cpu="2"), NodeCode.NO_PLACE, "need at least 2 nodes", id="no room"),
         pytest.param(workload("pin", ["n1", "n1"], spec={"nodeSelector": {HOSTNAME: "n1"}}), NodeCode.NO_PLACE, "pin-0", id="node selector"),
         pytest.param(sole(spec={"volumes": [{"name": "d", "emptyDir": {}}]}), NodeCode.POD_STAYS, "localStorage", id="local data"),
         pytest.param(workload("one", ["n1"]), NodeCode.POD_STAYS, "singleReplica", id="single replica"),

@@ -13,7 +13,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 
 
 @dataclass
-class Access:
+class AccessControl:
     """Maps tokens to user names; every user may do everything that is not denied."""
 
     tokens: dict[str, str] = field(default_factory=dict)

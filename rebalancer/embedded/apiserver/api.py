@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from rebalancer.embedded.apiserver import discovery, status, tables
-from rebalancer.embedded.apiserver.access import Access, verb_of
+from rebalancer.embedded.apiserver.access import AccessControl, verb_of
 from rebalancer.embedded.apiserver.defaults import admit
 from rebalancer.embedded.apiserver.deletion import delete
 from rebalancer.embedded.apiserver.eviction import evict
@@ -50,7 +50,7 @@ class Reply:
 class Api:
     """The API server over one store. Thread-safe: every request but a watch runs under the store's lock."""
 
-    def __init__(self, store: Store, access: Access, version: tuple[int, int]) -> None:
+    def __init__(self, store: Store, access: AccessControl, version: tuple[int, int]) -> None:
         self._store, self._access, self._version = store, access, version
         self.pager = Pager(store)
         self.actions: dict[str, Callable[[], Json]] = {}

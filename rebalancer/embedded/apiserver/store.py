@@ -19,7 +19,7 @@ import msgspec
 
 from rebalancer.embedded.apiserver import status
 from rebalancer.embedded.apiserver.kinds import Json, Kind
-from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.wire.times import rfc3339
 
 Key = tuple[str, str]
@@ -69,7 +69,7 @@ def clone(obj: Mapping[str, Any]) -> Json:
 class Store:
     """All objects of one cluster. Hold :attr:`lock` around reads and writes that belong together."""
 
-    def __init__(self, clock: Clock, seed: int) -> None:
+    def __init__(self, clock: EmbeddedClock, seed: int) -> None:
         self.clock = clock
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)

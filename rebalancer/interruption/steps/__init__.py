@@ -1,1 +1,1 @@
-"""The built-in steps, found by entry point as any other."""
+"""The built-in steps, installed as entry points like any other."""

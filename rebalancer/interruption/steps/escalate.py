@@ -65,7 +65,7 @@ class Escalate:
         if params.means is Means.NONE:
             return skipped("the policy says none")
         if context.deadline is None:
-            return skipped("nobody says when the machine goes")
+            return skipped("it is not known when the machine goes")
         last = params.grace + params.margin
         wait = context.deadline - last.total_seconds() - context.unix()
         if not pods_to_leave(context):
@@ -82,7 +82,7 @@ class Escalate:
                 if pod.uid not in asked and not pod.terminating:
                     self._one(context, pod, longest, asked, refused)
             if context.stop.wait(_LOOK) is not None:
-                why = "".join(f"; {ref}: {said}" for ref, said in refused.items())
+                why = "".join(f"; {ref}: {reply}" for ref, reply in refused.items())
                 return (
                     timed_out(f"{shown(left)}{why}")
                     if not refused

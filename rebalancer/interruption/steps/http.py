@@ -10,10 +10,10 @@ from urllib.parse import quote
 
 from pydantic import Field, field_validator, model_validator
 
+from rebalancer.base.json_template import filled, names_in
 from rebalancer.base.plain_text import printable
 from rebalancer.base.sending import SendingError, checked, send
 from rebalancer.interruption.model import DONE, StepContext, failed
-from rebalancer.notices.template import filled, names_in
 from rebalancer.policy.interruption import StepParams
 from rebalancer.policy.params import Section
 from rebalancer.signals.model import SignalError, StepOutcome
@@ -111,15 +111,10 @@ class Webhook:
         return DONE if why is None else failed(why)
 
 
-class Mute:
+class Mute(Webhook):
     """Sends one HTTP request that mutes the monitoring of the machine, and another one if it stays."""
 
     Params = MuteParams
-
-    def act(self, context: StepContext, params: MuteParams) -> StepOutcome:
-        """See Step."""
-        why = _sent(context, params)
-        return DONE if why is None else failed(why)
 
     def undo(self, context: StepContext, params: MuteParams) -> None:
         """See Undoing."""
@@ -133,7 +128,7 @@ def _sent(context: StepContext, request: Request) -> str | None:
     url = request.url or context.environ.get(request.url_from, "")
     if not url:
         return f"the environment variable {request.url_from} is not set"
-    # Whoever says it does not choose the path: what is filled in stays one piece of it.
+    # The source of the interruption does not choose the path: what is filled in stays one piece of it.
     in_url = {name: quote(value, safe="") for name, value in values.items()}
     url = string.Template(url).safe_substitute(in_url)
     headers = {"Content-Type": "application/json"}
@@ -145,22 +140,19 @@ def _sent(context: StepContext, request: Request) -> str | None:
 
 
 def _values(context: StepContext) -> Iterator[tuple[str, str]]:
-    said, outcomes = context.interruption, context.outcomes
+    interruption, outcomes = context.interruption, context.outcomes
     deadline = "" if context.deadline is None else rfc3339(context.deadline)
-    good = all(one.status in ("done", "skipped") for one in outcomes.values())
+    good = all(one.is_good for one in outcomes.values())
     values: Mapping[str, str] = {
         "node": context.node,
         "instance": context.instance,
-        "kind": said.kind,
-        "source": said.source,
-        "reason": said.reason,
+        "kind": interruption.kind,
+        "source": interruption.source,
+        "reason": interruption.reason,
         "deadline": deadline,
-        "id": said.id,
+        "id": interruption.id,
         "result": "begins" if not outcomes else "done" if good else "incomplete",
-        "summary": "; ".join(
-            f"{name} {one.status}{f' ({one.why})' if one.why else ''}"
-            for name, one in outcomes.items()
-        )
+        "summary": "; ".join(f"{name} {one}" for name, one in outcomes.items())
         or f"{context.node or context.instance} goes{f' at {deadline}' if deadline else ' soon'}",
     }
     for name, value in values.items():

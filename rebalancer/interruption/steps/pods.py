@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rebalancer.base.plain_text import and_more
 from rebalancer.interruption.model import StepContext
 from rebalancer.kube.node_pods import read_node_pods
-from rebalancer.nodes.triage import Fate, Orders, Triaged, Why, triaged
-from rebalancer.report.words import and_more
+from rebalancer.nodes.triage import Fate, FateReason, Orders, Triaged, triaged
 from rebalancer.snapshot.model import Snapshot
 
 _ALL = Orders(force=True, delete_emptydir_data=True, ignore_daemonsets=True, evict_batch=True)
@@ -55,7 +55,7 @@ def _pod(snapshot: Snapshot, one: Triaged) -> Pod:
         namespace,
         name,
         snapshot.pods.uid[one.pod],
-        terminating=one.why is Why.TERMINATING,
+        terminating=one.why is FateReason.TERMINATING,
         grace=_grace(spec.termination_grace_period_seconds),
     )
 

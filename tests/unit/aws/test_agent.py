@@ -13,7 +13,7 @@ from rebalancer.aws.instance_notices import LIFECYCLE, REBALANCE, SPOT
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
-from rebalancer.commands.node_agent import attend
+from rebalancer.commands.node_agent import watch_machine
 from rebalancer.commands.options import Access
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.kube.client import connect
@@ -197,7 +197,7 @@ def attending(cluster, metadata):
     environment = Environment(SystemClock(), {}, io.StringIO(), err)
     access = Access(kubeconfig=str(cluster.kubeconfig))
     arguments = (access, "mine", metadata.url, 0.1, environment)
-    thread = threading.Thread(target=attend, args=arguments)
+    thread = threading.Thread(target=watch_machine, args=arguments)
     thread.start()
     try:
         yield err

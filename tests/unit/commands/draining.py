@@ -10,14 +10,14 @@ from typing import Any
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import RebalancerError
 from rebalancer.commands.drain import DrainOptions, drain
-from rebalancer.embedded.engine import Timings
+from rebalancer.embedded.engine import Durations
 from rebalancer.testing.objects import EmbeddedCluster
 
-FAST = Timings(start_up=0.05, shutdown=0.05, node_start_up=0.05, job=2.0, job_backoff=0.1)
+FAST = Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05, job=2.0, job_backoff=0.1)
 
 
 @contextmanager
-def nodes(*names: str, timings: Timings = FAST, **more: Any) -> Iterator[EmbeddedCluster]:
+def nodes(*names: str, timings: Durations = FAST, **more: Any) -> Iterator[EmbeddedCluster]:
     """An embedded cluster with these nodes."""
     with EmbeddedCluster(timings=timings) as cluster:
         for name in names:

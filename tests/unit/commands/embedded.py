@@ -12,7 +12,7 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.commands.flag_values import reference
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import run_once
-from rebalancer.embedded.engine import Timings
+from rebalancer.embedded.engine import Durations
 from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart
 
 MEMORY = "default/memory"
@@ -28,7 +28,7 @@ strategies: {anti-affinity: {}}
 def third_zone_joined(*names: str) -> Iterator[EmbeddedCluster]:
     """Three replicas of each name that want a zone each, two zones, and a third that has just joined."""
     with EmbeddedCluster(
-        timings=Timings(start_up=0.05, shutdown=0.05, node_start_up=0.05)
+        timings=Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
     ) as cluster:
         for zone in "ab":
             cluster.add_node(f"n-{zone}", zone)
@@ -45,8 +45,8 @@ def third_zone_joined(*names: str) -> Iterator[EmbeddedCluster]:
 
 def run_options(**flags: Any) -> RunOptions:
     """Return the options of a run; Lease and memory as on the command line."""
-    for name in {"lease", "memory"} & flags.keys():
-        if flags[name] is not None:
+    for name in {"lease", "memory", "capacity_status"} & flags.keys():
+        if isinstance(flags[name], str):
             flags[name] = reference(f"--{name}", flags[name])
     return RunOptions(**flags)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ExitCode
-from rebalancer.commands.resident import Resident
 from rebalancer.commands.schedule import Schedule
-from rebalancer.commands.vitals import Vitals
+from rebalancer.commands.serving.resident import Resident
+from rebalancer.commands.serving.vitals import Vitals
 from rebalancer.embedded.cluster import EmbeddedCluster
 from tests.unit.commands.embedded import NOW_POLICY, run_options
 

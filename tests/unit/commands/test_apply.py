@@ -15,8 +15,8 @@ import yaml
 from rebalancer.base.errors import ExitCode, PolicyError, StoppedError
 from rebalancer.cli import command
 from rebalancer.embedded import drifts
-from rebalancer.embedded.clock import Clock
-from rebalancer.embedded.engine import Timings
+from rebalancer.embedded.clock import EmbeddedClock
+from rebalancer.embedded.engine import Durations
 from rebalancer.memory.document import decode
 from rebalancer.testing.objects import EmbeddedCluster
 from rebalancer.wire.times import rfc3339
@@ -93,13 +93,15 @@ def test_an_edited_plan_moves_the_pods_that_it_names_and_no_others(drifted, run)
     assert before - uids(drifted) == {kept["uid"]}
 
 
-DEMO = Timings(start_up=0.05, shutdown=0.02, node_start_up=0.02)
+DEMO = Durations(start_up=0.05, shutdown=0.02, node_start_up=0.02)
 
 
 @contextmanager
 def returned_zone():
     """A cluster of nine workloads to which a zone has come back; always the same one, at the same time of day."""
-    with EmbeddedCluster(Clock(1_790_000_000.0, time.monotonic), seed=7, timings=DEMO) as cluster:
+    with EmbeddedCluster(
+        EmbeddedClock(1_790_000_000.0, time.monotonic), seed=7, timings=DEMO
+    ) as cluster:
         drifts.many_workloads(cluster)
         drifts.zone_lost(cluster)
         drifts.zone_back(cluster)

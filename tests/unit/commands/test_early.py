@@ -5,7 +5,7 @@ import math
 import msgspec
 import pytest
 
-from rebalancer.commands.early import GAP, GAP_AFTER_NOTICE, QUIET, Early
+from rebalancer.commands.serving.early import GAP, GAP_AFTER_NOTICE, QUIET, SOON, Early
 from rebalancer.wire.lists import item_decoder
 from rebalancer.wire.pods import Pod
 
@@ -58,14 +58,14 @@ CHANGES = {
     "our announcement": (
         PLAIN,
         node(metadata={"annotations": {"rebalancer/leave": "now"}}),
-        GAP_AFTER_NOTICE,
+        0.0,
     ),
     "cordoned": (PLAIN, node(spec={"unschedulable": True}), GAP_AFTER_NOTICE),
     "not Ready": (PLAIN, node(ready={"status": "Unknown"}), GAP_AFTER_NOTICE),
-    "announced by a signal": (
+    "announced by a signal, whose steps call for a plan": (
         PLAIN,
         node(metadata={"annotations": {"rebalancer/notice": "{}"}}),
-        GAP_AFTER_NOTICE,
+        None,
     ),
     "to stay": (
         PLAIN,
@@ -103,8 +103,9 @@ def test_changes_of_nodes(what):
     early = Early(clock)
     early.object_changed("Node", before, after)
     assert early.news.is_set() is (gap is not None)
-    assert early.due(LONG_AGO) == (math.inf if gap is None else clock.time + QUIET)
-    assert early.due(clock.time) == (math.inf if gap is None else clock.time + gap)
+    quiet = QUIET if gap else SOON
+    assert early.due(LONG_AGO) == (math.inf if gap is None else clock.time + quiet)
+    assert early.due(clock.time) == (math.inf if gap is None else clock.time + max(gap, quiet))
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "PodDisruptionBudget", "Namespace"])
@@ -176,6 +177,18 @@ def test_a_notice_among_other_changes_shortens_the_gap():
     assert early.due(clock.time) == clock.time + GAP_AFTER_NOTICE
     early.begin()
     assert early.due(clock.time) == math.inf
+
+
+def test_a_node_that_is_to_be_left_is_planned_for_at_once_though_others_change():
+    clock = HandClock()
+    early = Early(clock)
+    early.object_changed("Node", None, PLAIN)
+    early.object_changed("Node", PLAIN, CHANGES["our announcement"][1])
+    early.object_changed("Node", PLAIN, tainted("spot"))
+    assert early.due(clock.time) == clock.time + SOON
+    early.begin()
+    early.object_changed("Node", PLAIN, tainted("spot"))
+    assert early.due(LONG_AGO) == clock.time + QUIET
 
 
 def test_what_a_run_that_failed_was_called_for_calls_again():

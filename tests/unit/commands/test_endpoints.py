@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.commands.endpoints import Answer, answering, parse_address
-from rebalancer.commands.vitals import LONGEST_SILENCE, Vitals
+from rebalancer.commands.serving.vitals import LONGEST_SILENCE, Vitals
 from tests.unit.commands.embedded import third_zone_joined
 from tests.unit.commands.serving import BUSY, serving
 

@@ -11,7 +11,7 @@ from rebalancer.commands.options import Access
 from rebalancer.commands.simulate import SimulateOptions, simulate
 from rebalancer.commands.snapshot import save_snapshot
 from rebalancer.embedded.apiserver.kinds import POD
-from rebalancer.embedded.engine import Timings
+from rebalancer.embedded.engine import Durations
 from rebalancer.testing.objects import EmbeddedCluster, deployment, pdb
 from tests.unit.commands.embedded import ClusterClock, Runner
 
@@ -29,7 +29,7 @@ strategies:
 def failed():
     """Three replicas on one of two nodes, and one that was evicted by its kubelet; its budget allows nothing."""
     with EmbeddedCluster(
-        timings=Timings(start_up=0.05, shutdown=0.05, node_start_up=0.05)
+        timings=Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
     ) as cluster:
         cluster.add_node("n-a", "a")
         cluster.settle()

@@ -3,7 +3,7 @@
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.embedded.engine import Timings
+from rebalancer.embedded.engine import Durations
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.testing.objects import EmbeddedCluster, deployment
@@ -17,7 +17,7 @@ method: {method}
 strategies: {{duplicates: {{}}}}
 """
 # Their processes take longer to end than any test: what was evicted is still there to be looked at.
-SLOW = Timings(start_up=0.05, shutdown=3600.0, node_start_up=0.05)
+SLOW = Durations(start_up=0.05, shutdown=3600.0, node_start_up=0.05)
 
 
 @pytest.mark.parametrize(("method", "seconds"), [("{}", 1200), ("{gracePeriod: 15m}", 900)])

@@ -14,7 +14,7 @@ import pytest
 from rebalancer.cli import command
 from rebalancer.commands.ask import asks
 from rebalancer.commands.options import RunOptions
-from rebalancer.embedded.engine import Timings
+from rebalancer.embedded.engine import Durations
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from rebalancer.testing.objects import node as cluster_node
 from rebalancer.testing.workloads import node, workload
@@ -111,7 +111,7 @@ strategies: {consolidation: {minNodeAge: 0s}}
 
 
 def test_on_a_terminal_nodes_are_marked_after_a_yes_where_no_pod_moves(tmp_path):
-    timings = Timings(start_up=0.05, shutdown=0.05, node_start_up=0.05)
+    timings = Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
     with EmbeddedCluster(timings=timings) as cluster:
         cluster.apply(cluster_node("n0"))
         cluster.settle()

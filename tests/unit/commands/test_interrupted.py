@@ -74,7 +74,7 @@ def test_a_node_that_says_it_will_go_is_cordoned_emptied_and_reported(cluster, t
         assert 'rebalancer_interruption_steps{status="done",step="leave"} 1.0' in metrics
         assert 'rebalancer_signal_source_failing{source="kubernetes"} 0.0' in metrics
         notes = [event["note"] for event in cluster.objects("Event", "default")]
-        assert any(re.match("The machine goes at .* .spot, said by kubernetes", n) for n in notes)
+        assert any(re.match("The machine goes at .* .spot, by kubernetes", n) for n in notes)
         soon(lambda: '"result": "done"' in served.out.getvalue() or nudge(cluster))
     assert "n-a: cordon done; exclude done; leave done" in served.err.getvalue()
 

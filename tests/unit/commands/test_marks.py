@@ -12,7 +12,7 @@ from rebalancer.base.errors import StoppedError
 from rebalancer.commands.marks import show_marks
 from rebalancer.commands.options import Access
 from rebalancer.embedded.apiserver.faults import Fault
-from rebalancer.embedded.engine import Timings
+from rebalancer.embedded.engine import Durations
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pod, spread
 from tests.unit.commands.embedded import Runner, SignalAfterEviction
 
@@ -36,7 +36,7 @@ DEAD, LIVE = mark("steer.20200101T000000Z.dead"), mark("steer.20991231T000000Z.l
 @contextmanager
 def crowded(taints=()):
     """Two web pods on n0; n1, which is emptier than n2 and n3, would take any replacement, and holds one already."""
-    timings = Timings(start_up=0.05, shutdown=0.05, node_start_up=0.05)
+    timings = Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
     with EmbeddedCluster(timings=timings) as cluster:
         cluster.apply(node("n0", zone="a"))
         cluster.settle()
@@ -179,7 +179,7 @@ strategies: {taints: {}, consolidation: {minNodeAge: 0s}}
 
 
 def test_nodes_that_cannot_be_marked_are_not_emptied_and_the_run_says_so(tmp_path):
-    timings = Timings(start_up=0.05, shutdown=0.05, node_start_up=0.05)
+    timings = Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
     with EmbeddedCluster(timings=timings) as cluster:
         cluster.apply(*(node(f"n{i}", zone="a") for i in range(3)))
         cluster.apply(deployment("web", 2, cpu="200m"))

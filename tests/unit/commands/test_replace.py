@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ def short_pauses(monkeypatch):
     monkeypatch.setattr(replacing, "_PAUSE", 0.2)
 
 
-def replaced(cluster, until=None, err=None, **options):
+def replaced(cluster, until=None, err=None, environ=None, **options):
     """Replace; what it says on standard error is its last once that holds the text ``until``."""
     out, err = io.StringIO(), err or io.StringIO()
     clock = LeapingClock(Once(lambda: until is not None and until in err.getvalue()))
@@ -46,7 +47,7 @@ def replaced(cluster, until=None, err=None, **options):
         code = int(
             replace_nodes(
                 ReplaceOptions(**chosen),
-                Environment(clock, {}, out, err, threading.Event()),
+                Environment(clock, environ or {}, out, err, threading.Event()),
             )
         )
     except RebalancerError as error:
@@ -90,6 +91,38 @@ def test_old_nodes_are_emptied_and_handed_on_one_after_the_other(tmp_path):
         again = replaced(cluster, then=writes_to(tmp_path / "removed"))
         assert again.code == 0
         assert (tmp_path / "removed").read_text() == "n1 n2 "
+
+
+def test_two_replacements_at_once_empty_the_nodes_and_remove_each_once(tmp_path):
+    with nodes("n1", "n2", "n3", "n4") as cluster:
+        two_old_nodes(cluster)
+        cluster.apply(deployment("web", 6), pdb("web", {"app": "web"}, maxUnavailable=2))
+        cluster.settle()
+        there = {name for node in ("n1", "n2") for name in pods_on(cluster, node)}
+        removes = writes_to(tmp_path / "removed")
+        with ThreadPoolExecutor(2) as pool:
+            both = list(
+                pool.map(
+                    lambda name: replaced(cluster, then=removes, environ={"POD_NAME": name}),
+                    ("one", "other"),
+                )
+            )
+        cluster.settle()
+        assert [done.code for done in both] == [0, 0], [done.err for done in both]
+        assert sorted((tmp_path / "removed").read_text().split()) == ["n1", "n2"]
+        evicted = [
+            one["pod"]
+            for done in both
+            for one in done.report["outcomes"]
+            if one["outcome"] == "evicted"
+        ]
+        # Of a pod that both ask for in the same moment the server says yes to both; nothing else goes.
+        assert {name.rpartition("/")[2] for name in evicted} == there
+        assert [pods_on(cluster, node) for node in ("n1", "n2")] == [[], []]
+        assert cluster.get("Deployment", "web")["status"]["readyReplicas"] == 6
+        for name in ("n1", "n2"):
+            stage = cluster.get("Node", name)["metadata"]["annotations"]["rebalancer/replace"]
+            assert json.loads(stage)["phase"] == "done"
 
 
 def test_nodes_with_batch_work_come_last(tmp_path):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.embedded.engine import Timings
+from rebalancer.embedded.engine import Durations
 from rebalancer.kube.restart import RESTARTED_AT
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pdb
 from tests.unit.commands.embedded import ClusterClock, Runner
@@ -30,7 +30,7 @@ def web(**more):
 def misplaced():
     """One replica of web on n-a, from which the label has gone that web asks for; n-b has it now."""
     with EmbeddedCluster(
-        timings=Timings(start_up=0.3, shutdown=0.3, node_start_up=0.05)
+        timings=Durations(start_up=0.3, shutdown=0.3, node_start_up=0.05)
     ) as cluster:
         cluster.apply(node("n-a", labels={"pool": "web"}))
         cluster.settle()

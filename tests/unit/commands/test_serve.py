@@ -6,7 +6,7 @@ import re
 import pytest
 
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
-from rebalancer.commands import early
+from rebalancer.commands.serving import early
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.kube.client import connect

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 
 START = 1_800_000_000.0
@@ -13,7 +13,7 @@ START = 1_800_000_000.0
 @pytest.fixture
 def cluster() -> Iterator[EmbeddedCluster]:
     """Return an empty cluster at a fixed time."""
-    with EmbeddedCluster(Clock(START)) as made:
+    with EmbeddedCluster(EmbeddedClock(START)) as made:
         yield made
 
 

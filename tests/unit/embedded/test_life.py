@@ -10,7 +10,7 @@ from rebalancer.embedded.apiserver import kinds
 from rebalancer.embedded.apiserver.conditions import condition, is_ready
 from rebalancer.embedded.apiserver.eviction import evict
 from rebalancer.embedded.apiserver.status import ApiError
-from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.controllers.kubelets import (
     COMPLETE_AFTER,
@@ -20,7 +20,7 @@ from rebalancer.embedded.controllers.kubelets import (
     READY_AFTER,
 )
 from rebalancer.embedded.controllers.scheduling import Placer
-from rebalancer.embedded.engine import Timings
+from rebalancer.embedded.engine import Durations
 from rebalancer.embedded.manifests import (
     deployment,
     job,
@@ -47,7 +47,7 @@ def hosts(cluster: EmbeddedCluster) -> Counter[str]:
 
 
 def log_of(seed: int) -> list[tuple[int, str, str, str]]:
-    with EmbeddedCluster(Clock(START), seed=seed) as cluster:
+    with EmbeddedCluster(EmbeddedClock(START), seed=seed) as cluster:
         for zone in "abc":
             cluster.add_node(f"node-{zone}", f"zone-{zone}")
         cluster.apply(deployment("web", 5), statefulset("db"), pdb("web", {"app": "web"}))
@@ -81,8 +81,8 @@ def test_a_clock_that_stands_moves_only_by_advance(three: EmbeddedCluster) -> No
 
 def test_a_clock_that_runs_can_begin_in_the_past_and_catch_up() -> None:
     source = [500.0]
-    clock = Clock(100.0, lambda: source[0])
-    with EmbeddedCluster(clock, timings=Timings(node_start_up=10)) as cluster:
+    clock = EmbeddedClock(100.0, lambda: source[0])
+    with EmbeddedCluster(clock, timings=Durations(node_start_up=10)) as cluster:
         cluster.add_node("node-a")
         cluster.advance(60)
         assert is_ready(cluster.get("Node", "node-a"))
@@ -104,7 +104,7 @@ def test_a_life_that_breaks_is_not_silent() -> None:
         raise ZeroDivisionError("the placer is broken")
 
     def live() -> None:
-        clock = Clock(time.time(), time.time)
+        clock = EmbeddedClock(time.time(), time.time)
         with EmbeddedCluster(clock, make_placer=broken) as cluster:
             cluster.add_node("node-a")
             cluster.apply(pod("a"))
@@ -144,7 +144,7 @@ def test_a_kubelet_that_falls_silent_loses_its_pods(three: EmbeddedCluster) -> N
 
 
 def test_where_most_of_a_small_zone_fails_its_pods_stay() -> None:
-    with EmbeddedCluster(Clock(START)) as cluster:
+    with EmbeddedCluster(EmbeddedClock(START)) as cluster:
         for index in range(4):
             cluster.add_node(f"a{index}", "zone-a")
         cluster.add_node("b0", "zone-b")
@@ -174,8 +174,8 @@ def test_the_pods_of_a_node_that_is_gone_are_collected_after_a_while(
 
 
 def test_a_terminating_pod_ends_with_its_grace_or_sooner() -> None:
-    timings = Timings(shutdown=20)
-    with EmbeddedCluster(Clock(START), timings=timings) as cluster:
+    timings = Durations(shutdown=20)
+    with EmbeddedCluster(EmbeddedClock(START), timings=timings) as cluster:
         cluster.add_node("node-a")
         cluster.apply(pod("short", terminationGracePeriodSeconds=5), pod("long"), pod("forced"))
         cluster.settle()
@@ -222,8 +222,8 @@ def test_a_second_delete_can_only_shorten_the_grace(three: EmbeddedCluster) -> N
 
 
 def test_a_job_waits_longer_after_every_failure() -> None:
-    timings = Timings(start_up=1, job=1)
-    with EmbeddedCluster(Clock(START), timings=timings) as cluster:
+    timings = Durations(start_up=1, job=1)
+    with EmbeddedCluster(EmbeddedClock(START), timings=timings) as cluster:
         cluster.add_node("node-a")
         cluster.settle()
         cluster.apply(job("bad", pod_annotations={FAILS: "true"}, job_spec={"backoffLimit": 2}))
@@ -385,7 +385,7 @@ def test_a_granted_eviction_that_never_happens_is_given_back_in_two_minutes(
 def test_a_pods_zone_label_is_copied_from_1_35_on() -> None:
     zones = []
     for version in ((1, 34), (1, 35)):
-        with EmbeddedCluster(Clock(START), version=version) as cluster:
+        with EmbeddedCluster(EmbeddedClock(START), version=version) as cluster:
             cluster.add_node("node-a", "zone-a")
             cluster.apply(pod("a"))
             cluster.settle()

@@ -14,7 +14,7 @@ from rebalancer.embedded.apiserver.patch import apply_patch
 from rebalancer.embedded.apiserver.selectors import label_selector
 from rebalancer.embedded.apiserver.status import ApiError
 from rebalancer.embedded.apiserver.store import Store
-from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.snapshot.labels import object_selector
 
 
@@ -135,7 +135,7 @@ def test_a_patch_that_makes_no_sense_is_refused(kind: str, patch: Any, code: int
 
 
 def filled(count: int) -> Store:
-    store = Store(Clock(1_800_000_000.0), 0)
+    store = Store(EmbeddedClock(1_800_000_000.0), 0)
     names = [f"m{index}" for index in range(count)]
     random.Random(count).shuffle(names)
     for index, name in enumerate(names):

@@ -7,11 +7,11 @@ import pytest
 from rebalancer.embedded.apiserver.kinds import CONFIG_MAP, DEPLOYMENT, POD
 from rebalancer.embedded.apiserver.status import ApiError
 from rebalancer.embedded.apiserver.store import Store, clone
-from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.clock import EmbeddedClock
 
 
 def store(seed: int = 0) -> Store:
-    return Store(Clock(1_800_000_000.0), seed)
+    return Store(EmbeddedClock(1_800_000_000.0), seed)
 
 
 def made(name: str, **more: Any) -> dict[str, Any]:

@@ -52,8 +52,8 @@ class Explaining:
         planning = Planning(loaded, self._registry, Scope())
         if cooling is not None:
             planning.remember(cooling, 0)
-        observer = observer_of(snapshot) if observer_of is not None else None
-        planned = planning.plan(snapshot, 0.0, Timings(SystemClock()), observer)
+        observe = None if observer_of is None else lambda: observer_of(snapshot)
+        planned = planning.plan(snapshot, 0.0, Timings(SystemClock()), observe)
         report = RunReport(
             dry_run=True,
             source="cluster.json",
@@ -63,7 +63,7 @@ class Explaining:
             outcomes=outcomes_of(planned, None),
             standstill=planned.standstill,
         )
-        return report, observer
+        return report, planned.observer
 
     def node(self, name, objects, **options):
         report, watched = self.plan(

@@ -2,9 +2,10 @@
 
 import pytest
 
+from rebalancer.base.text_lines import columns, more
 from rebalancer.cost.term import Entry
 from rebalancer.explain.node import Amount
-from rebalancer.explain.text import amount, breach_words, columns, more
+from rebalancer.explain.text import amount, breach_words
 from rebalancer.explain.watched import Breach
 
 

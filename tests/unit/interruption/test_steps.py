@@ -10,16 +10,8 @@ import pytest
 
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.interruption.steps.exclude import LABEL
-from rebalancer.testing.objects import EmbeddedCluster, pod
-from tests.unit.interruption.pipeline import NOON, HandClock, built_in, process, soon, spot
-
-
-@pytest.fixture
-def cluster():
-    with EmbeddedCluster() as made:
-        made.add_node("n-a", "a")
-        made.settle()
-        yield made
+from rebalancer.testing.objects import pod
+from tests.unit.interruption.scene import NOON, HandClock, built_in, process, soon, spot
 
 
 def standing(cluster, *names):
@@ -50,18 +42,18 @@ class Deletions:
         one.client.beside = beside
 
 
-def outcome_of(one, said):
+def outcome_of(one, interruption):
     """Run the course of n-a to its end while the time passes; return the outcome of the only step."""
     ended = []
-    course = one.course("n-a", said)
-    thread = threading.Thread(target=lambda: ended.append(course.run()), daemon=True)
+    pipeline_run = one.pipeline_run("n-a", interruption)
+    thread = threading.Thread(target=lambda: ended.append(pipeline_run.run()), daemon=True)
     thread.start()
 
     def over():
         one.clock.seconds += 0.05
         return not thread.is_alive()
 
-    soon(over, lambda: "\n".join(one.said))
+    soon(over, lambda: "\n".join(one.lines))
     return next(iter(ended[0].steps.values()))
 
 
@@ -104,7 +96,7 @@ def test_without_a_deadline_nothing_is_deleted(cluster):
     with process(cluster, [delete()]) as here:
         deletions = Deletions(here)
         outcome = outcome_of(here, spot(seconds=None))
-    assert (outcome.status, outcome.why) == ("skipped", "nobody says when the machine goes")
+    assert (outcome.status, outcome.why) == ("skipped", "it is not known when the machine goes")
     assert deletions.all == []
 
 
@@ -126,7 +118,7 @@ def test_a_label_of_others_stays_and_ours_is_removed(cluster, before):
     with process(cluster, [built_in("exclude")]) as here:
         assert outcome_of(here, spot()).status == "done"
         assert LABEL in cluster.get("Node", "n-a")["metadata"]["labels"]
-        here.course("n-a").run()
+        here.pipeline_run("n-a").run()
     assert cluster.get("Node", "n-a")["metadata"]["labels"].get(LABEL) == before
 
 
@@ -166,7 +158,7 @@ def test_a_webhook_says_what_came_of_the_steps_before_it(cluster):
         body = {"text": "$node: $summary ($result)"}
         steps = [built_in("cordon"), built_in("webhook", url=f"{url}/hook", body=body)]
         with process(cluster, steps) as here:
-            here.course("n-a", spot()).run()
+            here.pipeline_run("n-a", spot()).run()
     assert requests == [("POST", "/hook", {"text": "n-a: cordon done (done)"})]
 
 
@@ -185,7 +177,7 @@ def test_mute_is_lifted_if_the_machine_stays(cluster):
         lift = {"url": f"{url}/mute/$node", "method": "DELETE"}
         with process(cluster, [built_in("mute", url=f"{url}/mute", lift=lift)]) as here:
             assert outcome_of(here, spot()).status == "done"
-            here.course("n-a").run()
+            here.pipeline_run("n-a").run()
     assert [(method, path) for method, path, _ in requests] == [
         ("POST", "/mute"),
         ("DELETE", "/mute/n-a"),
@@ -200,7 +192,7 @@ def test_an_address_is_a_secret(cluster, step):
             outcome = outcome_of(here, spot())
     assert outcome.status == "failed"
     assert "500" in outcome.why
-    assert "SECRET" not in f"{outcome.why}{here.said}{here.told}{cluster.get('Node', 'n-a')}"
+    assert "SECRET" not in f"{outcome.why}{here.lines}{here.told}{cluster.get('Node', 'n-a')}"
 
 
 def test_an_address_that_is_not_set_is_named_by_its_variable(cluster):

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.faults import Fault
-from rebalancer.embedded.clock import Clock
+from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.kube import follow
 from rebalancer.kube.client import Client, connect
@@ -52,7 +52,7 @@ class Heard:
 
 @contextmanager
 def small_cluster() -> Iterator[EmbeddedCluster]:
-    with EmbeddedCluster(Clock(START)) as cluster:
+    with EmbeddedCluster(EmbeddedClock(START)) as cluster:
         for zone in "abc":
             cluster.add_node(f"n-{zone}", zone)
         cluster.apply(

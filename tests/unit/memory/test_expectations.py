@@ -23,7 +23,7 @@ from rebalancer.snapshot.usage import Usage
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, spread, workload
 from rebalancer.whatif.carrying import carry_out
-from rebalancer.whatif.world import World
+from rebalancer.whatif.world import SimulatedCluster
 from tests.unit.memory.outcomes import NOW, WEB, cluster, outcome
 from tests.unit.whatif.play import REGISTRY
 
@@ -121,7 +121,9 @@ def test_a_leader_that_takes_its_work_along_is_given_up_not_chased_for_ever(tmp_
     # Its own constraint switches the default spreading over hosts off: the scheduler goes by requests alone.
     web = workload("web", ["n0", "n1"], cpu="400m", spec=spread("web"))
     objects = [*nodes, *web]
-    world = World(snapshot_of(objects), lambda of: scheduler_profile(loaded.policy, of), None)
+    world = SimulatedCluster(
+        snapshot_of(objects), lambda of: scheduler_profile(loaded.policy, of), None
+    )
     planning = Planning(loaded, REGISTRY, Scope())
     document, evictions = Document(), []
     for _ in range(24 * 30):

@@ -16,7 +16,7 @@ import pytest
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.cli import command
 from rebalancer.commands.run import run_once
-from rebalancer.embedded.engine import Timings
+from rebalancer.embedded.engine import Durations
 from rebalancer.kube import read
 from rebalancer.kube.metrics import MetricsList
 from rebalancer.kube.pages import Listing
@@ -92,7 +92,7 @@ class Measured:
 def hot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Measured]:
     """Four busy pods on one node, and another that has just joined."""
     with EmbeddedCluster(
-        timings=Timings(start_up=0.05, shutdown=0.05, node_start_up=0.05)
+        timings=Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
     ) as cluster:
         cluster.add_node("n-a", "a", cpu="4")
         cluster.settle()

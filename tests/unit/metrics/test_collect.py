@@ -184,7 +184,6 @@ def test_every_metric_of_the_table_has_values_and_stands_in_the_documentation():
     }
     assert set(every) == set(table.TABLE)
     text = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
-    assert table.as_markdown() in text
     named = set(re.findall(r"`(rebalancer_\w+)`", text))
     assert named == {metric.name for metric in table.TABLE}
 

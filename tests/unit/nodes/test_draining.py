@@ -10,6 +10,7 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.nodes import draining
 from rebalancer.nodes.draining import Left, empty, left_of
 from rebalancer.nodes.triage import Orders
+from rebalancer.wire.objects import LabelSelector, LabelSelectorRequirement
 from tests.unit.kube.scripted import Say, ScriptedServer, client_of
 
 NOTHING = Left()
@@ -127,6 +128,43 @@ def pod(name, phase, **metadata):
     }
 
 
+def look(tmp_path, items, orders=None):
+    """Return what is left on n1 by the API server's answer."""
+    with ScriptedServer() as server:
+        server.on("GET", "/api/v1/pods", Say({"metadata": {}, "items": items}))
+        client = client_of(server.url, tmp_path)
+        answer = read_node_pods(client, ["n1"], clock=lambda: 0.0, version=(1, 36))
+        (asked,) = server.to("/api/v1/pods")
+        assert asked.query == {"fieldSelector": "spec.nodeName=n1"}
+    return left_of(answer, orders or Orders())
+
+
+def owned(kind):
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": "web", "uid": kind, "controller": True}
+    return {"ownerReferences": [owner]}
+
+
+def test_a_finished_pod_that_is_being_deleted_is_waited_for_until_the_object_is_gone(tmp_path):
+    gone = {"deletionTimestamp": "2026-11-22T10:00:00Z", "deletionGracePeriodSeconds": 30}
+    items = [
+        pod("ended", "Succeeded", **gone, **owned("ReplicaSet")),
+        pod("killed", "Failed", **gone, **owned("ReplicaSet")),
+        pod("ending", "Running", **gone, **owned("ReplicaSet")),
+        pod("kept", "Succeeded", **owned("ReplicaSet")),
+        pod("daemon", "Failed", **gone, **owned("DaemonSet")),
+        pod("other", "Failed", labels={"drain": "no"}, **gone, **owned("ReplicaSet")),
+        pod("counts", "Failed", finalizers=["batch.kubernetes.io/job-tracking"], **gone),
+    ]
+    selector = LabelSelector(
+        match_expressions=(LabelSelectorRequirement(key="drain", operator="DoesNotExist"),)
+    )
+    left = look(tmp_path, items, Orders(ignore_daemonsets=True, pod_selector=selector))
+    assert left == Left(
+        terminating=("n1: default/ending", "n1: default/ended", "n1: default/killed"),
+        unread=("n1: default/counts (finalizer batch.kubernetes.io/job-tracking)",),
+    )
+
+
 def test_finished_pods_are_waited_for_until_their_result_is_read(tmp_path):
     flow = {"workflows.argoproj.io/workflow": "flow"}
     items = [
@@ -135,13 +173,7 @@ def test_finished_pods_are_waited_for_until_their_result_is_read(tmp_path):
         pod("read", "Succeeded", labels={**flow, "workflows.argoproj.io/completed": "true"}),
         pod("not-read", "Succeeded", labels=flow),
     ]
-    with ScriptedServer() as server:
-        server.on("GET", "/api/v1/pods", Say({"metadata": {}, "items": items}))
-        client = client_of(server.url, tmp_path)
-        answer = read_node_pods(client, ["n1"], clock=lambda: 0.0, version=(1, 36))
-        (asked,) = server.to("/api/v1/pods")
-        assert asked.query == {"fieldSelector": "spec.nodeName=n1"}
-    left = left_of(answer, Orders())
+    left = look(tmp_path, items)
     assert left == Left(
         unread=(
             "n1: default/not-counted (finalizer batch.kubernetes.io/job-tracking)",

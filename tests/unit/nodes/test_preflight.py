@@ -4,7 +4,7 @@ import pytest
 
 from rebalancer.nodes.cordon import as_cordoned, mask_of
 from rebalancer.nodes.orders import Protections, ordered_policy, unforeseen
-from rebalancer.nodes.preflight import NodeVerdict, check, without_budgets
+from rebalancer.nodes.preflight import DrainVerdict, check, without_budgets
 from rebalancer.nodes.triage import Orders
 from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.planning import Planning
@@ -52,24 +52,24 @@ NODES = [node("n1"), node("n2"), node("n3")]
 
 def test_a_node_whose_pods_all_land_elsewhere_is_drainable():
     _, (n1,) = looked([*NODES, *workload("web", ["n1", "n1", "n2"])], "n1")
-    assert n1.verdict is NodeVerdict.DRAINABLE
+    assert n1.verdict is DrainVerdict.DRAINABLE
     assert {one.move.landings[0].node for one in n1.pods} <= {"n2", "n3"}
 
 
 def test_an_empty_node_is_drainable():
-    assert [of.verdict for of in looked(NODES, "n1")[1]] == [NodeVerdict.DRAINABLE]
+    assert [of.verdict for of in looked(NODES, "n1")[1]] == [DrainVerdict.DRAINABLE]
 
 
 @pytest.mark.parametrize(
     ("budgets", "verdict"),
     [
-        ([budget("b", "web", 1, 2, 1, 2)], NodeVerdict.DRAINABLE),
-        ([budget("b", "web", 0, 1, 1, 2)], NodeVerdict.BLOCKED),
-        ([budget("b", "web", 0, 2, 2, 2)], NodeVerdict.NEVER),
-        ([budget("b", "web", 0, 2, 65535, 2)], NodeVerdict.NEVER),
+        ([budget("b", "web", 1, 2, 1, 2)], DrainVerdict.DRAINABLE),
+        ([budget("b", "web", 0, 1, 1, 2)], DrainVerdict.BLOCKED),
+        ([budget("b", "web", 0, 2, 2, 2)], DrainVerdict.NEVER),
+        ([budget("b", "web", 0, 2, 65535, 2)], DrainVerdict.NEVER),
         (
             [budget("a", "web", 1, 2, 1, 2), budget("b", "web", 1, 2, 1, 2)],
-            NodeVerdict.MISCONFIGURED,
+            DrainVerdict.MISCONFIGURED,
         ),
     ],
 )
@@ -93,26 +93,26 @@ def test_a_pod_that_is_not_ready_goes_where_the_api_lets_it(of_budget, goes):
         if each["kind"] == "Pod":
             each["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
     snapshot, checks = looked(objects, "n1")
-    assert (checks[0].verdict is NodeVerdict.DRAINABLE) is goes
+    assert (checks[0].verdict is DrainVerdict.DRAINABLE) is goes
     assert len(unforeseen(snapshot, checks)) == goes
 
 
 def test_pods_are_placed_together_and_who_finds_no_room_is_named():
     objects = [node("n1"), node("n2", cpu="1"), *workload("web", ["n1"] * 3, cpu="400m")]
     snapshot, (n1,) = looked(objects, "n1")
-    assert n1.verdict is NodeVerdict.NO_ROOM
+    assert n1.verdict is DrainVerdict.NO_ROOM
     assert [one.code for one in n1.worst] == ["NoRoom"]
     assert unforeseen(snapshot, [n1]) == []
     snapshot, (n1,) = looked(objects, "n1", without_landing=True)
-    assert n1.verdict is NodeVerdict.DRAINABLE
+    assert n1.verdict is DrainVerdict.DRAINABLE
     assert [move.landings for move in unforeseen(snapshot, [n1])] == [()]
 
 
 def test_nodes_that_go_together_take_none_of_each_others_pods():
     objects = [*NODES[:2], node("n3", cpu="100m"), *workload("web", ["n1", "n2"], cpu="500m")]
     _, checks = looked(objects, "n1", "n2")
-    assert [of.verdict for of in checks] == [NodeVerdict.NO_ROOM] * 2
-    assert [of.verdict for of in looked(objects, "n1")[1]] == [NodeVerdict.DRAINABLE]
+    assert [of.verdict for of in checks] == [DrainVerdict.NO_ROOM] * 2
+    assert [of.verdict for of in looked(objects, "n1")[1]] == [DrainVerdict.DRAINABLE]
 
 
 def test_rules_count_for_the_room():
@@ -123,7 +123,7 @@ def test_rules_count_for_the_room():
     anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     objects = [*NODES, *workload("web", ["n1", "n2", "n3"], spec={"affinity": anti})]
     _, (n1,) = looked(objects, "n1")
-    assert n1.verdict is NodeVerdict.NO_ROOM
+    assert n1.verdict is DrainVerdict.NO_ROOM
 
 
 def test_a_node_is_tainted_by_its_cordon():

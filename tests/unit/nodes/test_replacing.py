@@ -8,7 +8,7 @@ from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.nodes import replacing
 from rebalancer.nodes.replacing import ReplacementPace, replace
-from rebalancer.nodes.stages import Phase, Stage
+from rebalancer.nodes.stages import ReplacePhase, Stage
 
 NODES = ("n1", "n2", "n3")
 
@@ -110,7 +110,7 @@ def test_every_node_is_emptied_then_removed_and_no_more_at_once_than_allowed(mos
     world = World(most)
     assert run(world)[0] is None
     assert sorted(world.removed) == list(NODES)
-    assert {stage.phase for stage in world.stages.values()} == {Phase.DONE}
+    assert {stage.phase for stage in world.stages.values()} == {ReplacePhase.DONE}
 
 
 def test_nodes_without_batch_work_come_first():
@@ -152,12 +152,31 @@ def test_one_that_sees_that_two_have_begun_steps_back():
     world = World(1)
     # Between the first node's beginning and the look at the others, another begins with the second.
     process: Any = Process(
-        world, at=3, then=lambda: world.stages.update(n2=Stage(Phase.EMPTYING, "b", 0.0))
+        world, at=3, then=lambda: world.stages.update(n2=Stage(ReplacePhase.EMPTYING, "b", 0.0))
     )
     group, why = replacing._next_group(process, dict(world.stages), ReplacementPace(1, 0.0, 0.0))
     assert (group, why) == ([], None)
-    assert world.stages["n1"].phase is Phase.WAITING
+    assert world.stages["n1"].phase is ReplacePhase.WAITING
     assert world.stages["n2"].by == "b"
+
+
+def test_a_machine_that_another_process_removes_is_waited_for():
+    world = World(1)
+    world.stages["n1"] = Stage(ReplacePhase.REMOVING, "b", world.now)
+    process: Any = Process(world, at=100, then=kill)
+    said: list[str] = []
+
+    def waits(why):
+        said.append(why)
+        if len(said) == 3:
+            world.remove("n1")
+            world.stages["n1"] = Stage(ReplacePhase.DONE, "b", world.now)
+
+    process.waits = waits
+    pace = ReplacementPace(1, 0.0, float("inf"))
+    assert replace(process, pace, Stop(SystemClock()), "a", lambda: world.now) is None
+    assert said == ["another replacement"] * 3
+    assert world.removed == list(NODES)
 
 
 def test_a_machine_that_cannot_be_removed_ends_it_and_the_node_is_known_to_be_empty():
@@ -168,7 +187,7 @@ def test_a_machine_that_cannot_be_removed_ends_it_and_the_node_is_known_to_be_em
         process, ReplacementPace(1, 0.0, 0.0), Stop(SystemClock()), "a", lambda: world.now
     )
     assert why == "n1 is empty, but not removed: no such machine n1"
-    assert world.stages["n1"].phase is Phase.EMPTY
+    assert world.stages["n1"].phase is ReplacePhase.EMPTY
     assert run(world)[0] is None
 
 

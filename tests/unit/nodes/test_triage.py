@@ -3,7 +3,7 @@
 import pytest
 
 from rebalancer.nodes.cordon import mask_of
-from rebalancer.nodes.triage import Fate, Orders, Why, daemon_sets_on, triaged
+from rebalancer.nodes.triage import Fate, FateReason, Orders, daemon_sets_on, triaged
 from rebalancer.testing.objects import pod
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node
@@ -49,78 +49,82 @@ JOB = running("Job", "batch/v1", restartPolicy="Never")
     ("made", "orders", "expected"),
     [
         # kubectl's filters: DaemonSets, mirror pods, emptyDir, pods without a controller.
-        (REPLICA, Orders(), (Fate.EVICT, Why.ORDERED)),
-        (running("StatefulSet"), Orders(), (Fate.EVICT, Why.ORDERED)),
-        (running("CloneSet", "apps.kruise.io/v1alpha1"), Orders(), (Fate.EVICT, Why.ORDERED)),
-        (AGENT, Orders(), (Fate.REFUSE, Why.DAEMON_SET)),
-        (AGENT, FORCE, (Fate.REFUSE, Why.DAEMON_SET)),
-        (AGENT, IGNORE, (Fate.STAY, Why.DAEMON_SET)),
-        (AGENT, Orders(missing=MISSING), (Fate.REFUSE, Why.DAEMON_SET_MISSING)),
+        (REPLICA, Orders(), (Fate.EVICT, FateReason.ORDERED)),
+        (running("StatefulSet"), Orders(), (Fate.EVICT, FateReason.ORDERED)),
+        (
+            running("CloneSet", "apps.kruise.io/v1alpha1"),
+            Orders(),
+            (Fate.EVICT, FateReason.ORDERED),
+        ),
+        (AGENT, Orders(), (Fate.REFUSE, FateReason.DAEMON_SET)),
+        (AGENT, FORCE, (Fate.REFUSE, FateReason.DAEMON_SET)),
+        (AGENT, IGNORE, (Fate.STAY, FateReason.DAEMON_SET)),
+        (AGENT, Orders(missing=MISSING), (Fate.REFUSE, FateReason.DAEMON_SET_MISSING)),
         (
             AGENT,
             Orders(missing=MISSING, ignore_daemonsets=True),
-            (Fate.REFUSE, Why.DAEMON_SET_MISSING),
+            (Fate.REFUSE, FateReason.DAEMON_SET_MISSING),
         ),
-        (AGENT, Orders(missing=MISSING, force=True), (Fate.EVICT, Why.ORDERED)),
+        (AGENT, Orders(missing=MISSING, force=True), (Fate.EVICT, FateReason.ORDERED)),
         (
             running("DaemonSet", name="agent", **EMPTY_DIR),
             Orders(missing=MISSING, force=True),
-            (Fate.REFUSE, Why.LOCAL_DATA),
+            (Fate.REFUSE, FateReason.LOCAL_DATA),
         ),
         (
             running("Node", "v1", annotations={"kubernetes.io/config.mirror": "x"}),
             Orders(),
-            (Fate.STAY, Why.MIRROR),
+            (Fate.STAY, FateReason.MIRROR),
         ),
-        (running("ReplicaSet", **EMPTY_DIR), Orders(), (Fate.REFUSE, Why.LOCAL_DATA)),
-        (running("ReplicaSet", **EMPTY_DIR), FORCE, (Fate.REFUSE, Why.LOCAL_DATA)),
-        (running("ReplicaSet", **EMPTY_DIR), LOCAL, (Fate.EVICT, Why.ORDERED)),
-        (running("ReplicaSet", **MEMORY), Orders(), (Fate.REFUSE, Why.LOCAL_DATA)),
-        (running("ReplicaSet", **HOST_PATH), Orders(), (Fate.EVICT, Why.ORDERED)),
-        (running(), Orders(), (Fate.REFUSE, Why.NO_CONTROLLER)),
-        (running(), FORCE, (Fate.EVICT, Why.ORDERED)),
-        (running(**EMPTY_DIR), LOCAL, (Fate.REFUSE, Why.NO_CONTROLLER)),
+        (running("ReplicaSet", **EMPTY_DIR), Orders(), (Fate.REFUSE, FateReason.LOCAL_DATA)),
+        (running("ReplicaSet", **EMPTY_DIR), FORCE, (Fate.REFUSE, FateReason.LOCAL_DATA)),
+        (running("ReplicaSet", **EMPTY_DIR), LOCAL, (Fate.EVICT, FateReason.ORDERED)),
+        (running("ReplicaSet", **MEMORY), Orders(), (Fate.REFUSE, FateReason.LOCAL_DATA)),
+        (running("ReplicaSet", **HOST_PATH), Orders(), (Fate.EVICT, FateReason.ORDERED)),
+        (running(), Orders(), (Fate.REFUSE, FateReason.NO_CONTROLLER)),
+        (running(), FORCE, (Fate.EVICT, FateReason.ORDERED)),
+        (running(**EMPTY_DIR), LOCAL, (Fate.REFUSE, FateReason.NO_CONTROLLER)),
         # Batch work is waited for.
-        (JOB, Orders(), (Fate.WAIT, Why.BATCH)),
-        (JOB, Orders(evict_batch=True), (Fate.EVICT, Why.ORDERED)),
+        (JOB, Orders(), (Fate.WAIT, FateReason.BATCH)),
+        (JOB, Orders(evict_batch=True), (Fate.EVICT, FateReason.ORDERED)),
         (
             running("Workflow", "argoproj.io/v1alpha1", restartPolicy="Never"),
             Orders(),
-            (Fate.WAIT, Why.BATCH),
+            (Fate.WAIT, FateReason.BATCH),
         ),
-        (running(restartPolicy="OnFailure"), FORCE, (Fate.WAIT, Why.BATCH)),
-        (running("Job", "batch/v1", **EMPTY_DIR), Orders(), (Fate.REFUSE, Why.LOCAL_DATA)),
+        (running(restartPolicy="OnFailure"), FORCE, (Fate.WAIT, FateReason.BATCH)),
+        (running("Job", "batch/v1", **EMPTY_DIR), Orders(), (Fate.REFUSE, FateReason.LOCAL_DATA)),
         (
             running(
                 "ReplicaSet",
                 annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "on-completion"},
             ),
             Orders(),
-            (Fate.WAIT, Why.BATCH),
+            (Fate.WAIT, FateReason.BATCH),
         ),
         # What opted out refuses.
         (
             running("ReplicaSet", annotations={"rebalancer/evict": "false"}),
             Orders(),
-            (Fate.REFUSE, Why.OPTED_OUT),
+            (Fate.REFUSE, FateReason.OPTED_OUT),
         ),
         (
             running("ReplicaSet", annotations={"rebalancer/evict": "false"}),
             FORCE,
-            (Fate.EVICT, Why.ORDERED),
+            (Fate.EVICT, FateReason.ORDERED),
         ),
         (
             running("ReplicaSet", annotations={"karpenter.sh/do-not-disrupt": "2h"}),
             Orders(),
-            (Fate.WAIT, Why.OPTED_OUT),
+            (Fate.WAIT, FateReason.OPTED_OUT),
         ),
         (
             running("ReplicaSet", annotations={"karpenter.sh/do-not-disrupt": "5m"}),
             Orders(),
-            (Fate.EVICT, Why.ORDERED),
+            (Fate.EVICT, FateReason.ORDERED),
         ),
-        (running("ReplicaSet", deleting=True), Orders(), (Fate.WAIT, Why.TERMINATING)),
-        (running("DaemonSet", deleting=True), Orders(), (Fate.REFUSE, Why.DAEMON_SET)),
+        (running("ReplicaSet", deleting=True), Orders(), (Fate.WAIT, FateReason.TERMINATING)),
+        (running("DaemonSet", deleting=True), Orders(), (Fate.REFUSE, FateReason.DAEMON_SET)),
     ],
 )
 def test_what_becomes_of_a_pod(made, orders, expected):
@@ -139,14 +143,14 @@ def test_an_opt_out_of_the_namespace_counts():
         "kind": "Namespace",
         "metadata": {"name": "default", "annotations": {"rebalancer/evict": "false"}},
     }
-    assert fate(REPLICA, Orders(), space) == (Fate.REFUSE, Why.OPTED_OUT)
-    assert fate(REPLICA, FORCE, space) == (Fate.EVICT, Why.ORDERED)
+    assert fate(REPLICA, Orders(), space) == (Fate.REFUSE, FateReason.OPTED_OUT)
+    assert fate(REPLICA, FORCE, space) == (Fate.EVICT, FateReason.ORDERED)
 
 
 def test_the_pod_of_the_command_itself_refuses():
     own = Orders(force=True, own_pod="default/p")
-    assert fate(REPLICA, own) == fate(JOB, own) == (Fate.REFUSE, Why.OWN_POD)
-    assert fate(REPLICA, Orders(own_pod="other/p")) == (Fate.EVICT, Why.ORDERED)
+    assert fate(REPLICA, own) == fate(JOB, own) == (Fate.REFUSE, FateReason.OWN_POD)
+    assert fate(REPLICA, Orders(own_pod="other/p")) == (Fate.EVICT, FateReason.ORDERED)
 
 
 def test_the_daemon_sets_to_look_up_are_those_on_the_nodes():

@@ -5,8 +5,9 @@ import json
 import pytest
 
 from rebalancer.base.errors import PolicyError
+from rebalancer.base.json_template import filled
 from rebalancer.notices.message import PLACEHOLDERS, of_error, of_report
-from rebalancer.notices.template import SHIPPED, filled, load_template
+from rebalancer.notices.template import SHIPPED, load_template
 from rebalancer.plan.outcome import Outcome, Status
 from tests.unit.metrics.test_collect import move, report
 

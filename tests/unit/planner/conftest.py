@@ -76,7 +76,7 @@ class Last:
 def planned_draft(objects, *, settings=None, **options):
     """The draft with the moves of the plan in its state."""
     last = Last()
-    plan(problem_of(objects, **options), settings or Settings(), Callbacks(observer=last))
+    plan(problem_of(objects, **options), settings or Settings(), Callbacks(observe=lambda: last))
     return last.draft
 
 

@@ -52,7 +52,7 @@ def test_the_empty_node_and_the_one_whose_pods_fit_elsewhere_are_chosen():
         {0: NodeCode.NO_PLACE, 1: NodeCode.EMPTIED, 2: NodeCode.EMPTY},
     )
     assert choice.verdicts[1].message.startswith("pods that have to leave it: 2;")
-    assert "at least 1 nodes are needed" in choice.verdicts[0].message
+    assert "need at least 1 node" in choice.verdicts[0].message
     assert (draft.state.node_of.tolist(), draft.state.pod_count.tolist()) == before
 
 

@@ -91,9 +91,10 @@ class Looks:
 def test_an_observer_sees_the_state_before_and_after_and_changes_nothing():
     looks, phases = Looks(), Phases()
     problem = problem_of(crowded(2), strategies=["duplicates"])
-    seen = plan(problem, Settings(), Callbacks(observer=looks, phase=phases))
+    seen = plan(problem, Settings(), Callbacks(observe=lambda: looks, phase=phases))
     assert (looks.first, looks.chosen) == (0, 2)
     assert looks.then > 0
+    assert seen.observer is looks
     assert phases.names == ["terms", "plan"]
     alone = plan(problem_of(crowded(2), strategies=["duplicates"]), Settings())
     assert [move.uid for move in seen.plan.moves] == [move.uid for move in alone.plan.moves]

@@ -6,7 +6,7 @@ import os
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.policy.changes import Changes
+from rebalancer.policy.changes import PolicyChanges
 from rebalancer.policy.forms import plain, policy_hash
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
@@ -30,7 +30,7 @@ def file(tmp_path):
 
 
 def changed(path, *settings, only=(), mode=None):
-    return load_policy(path, KNOWN, Changes(settings, only, mode))
+    return load_policy(path, KNOWN, PolicyChanges(settings, only, mode))
 
 
 def at(loaded, *path):

@@ -4,7 +4,7 @@ import pytest
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.planner.scheduler_profile import scheduler_profile
-from rebalancer.policy.changes import Changes
+from rebalancer.policy.changes import PolicyChanges
 from rebalancer.policy.forms import effective
 from rebalancer.policy.load import load_policy, load_text
 from rebalancer.testing.snapshots import snapshot_of
@@ -38,7 +38,7 @@ def test_a_flag_names_it_from_where_the_command_runs(tmp_path, known, monkeypatc
     (tmp_path / "policies").mkdir()
     policy = tmp_path / "policies" / "p.yaml"
     policy.write_text("apiVersion: rebalancer/v1\nkind: Policy\n")
-    loaded = load_policy(policy, known, Changes(("scheduler.fromConfig=mine.yaml",)))
+    loaded = load_policy(policy, known, PolicyChanges(("scheduler.fromConfig=mine.yaml",)))
     assert scheduler_profile(loaded.policy, snapshot).hard_pod_affinity_weight == 42
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from rebalancer.policy.document import Problem
+from rebalancer.policy.document import FileProblem
 from rebalancer.policy.model import Policy
 from rebalancer.policy.problems import closest, did_you_mean, known_keys
 
@@ -43,8 +43,12 @@ def test_known_keys_are_those_of_the_model_at_a_path(path, key):
 @pytest.mark.parametrize(
     ("problem", "place", "text"),
     [
-        (Problem("p.yaml", 3, ("a", 0), "is wrong"), "p.yaml:3: a[0]", "p.yaml:3: a[0]: is wrong"),
-        (Problem("p.yaml", 0, (), "is wrong"), "p.yaml", "p.yaml: is wrong"),
+        (
+            FileProblem("p.yaml", 3, ("a", 0), "is wrong"),
+            "p.yaml:3: a[0]",
+            "p.yaml:3: a[0]: is wrong",
+        ),
+        (FileProblem("p.yaml", 0, (), "is wrong"), "p.yaml", "p.yaml: is wrong"),
     ],
 )
 def test_a_problem_names_its_place(problem, place, text):

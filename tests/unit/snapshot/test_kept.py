@@ -1,6 +1,6 @@
 """Results that are kept for as long as they are asked for."""
 
-from rebalancer.snapshot.kept import Kept
+from rebalancer.snapshot.kept import Memo
 
 
 class Counted:
@@ -15,7 +15,7 @@ class Counted:
 
 
 def test_the_same_objects_give_the_same_result_and_equal_ones_do_not() -> None:
-    kept, joined, one, two = Kept(), Counted(), [1], [2]
+    kept, joined, one, two = Memo(), Counted(), [1], [2]
     first = kept.of(joined, one, two)
     assert first == [1, 2]
     assert kept.of(joined, one, two) is first
@@ -26,7 +26,7 @@ def test_the_same_objects_give_the_same_result_and_equal_ones_do_not() -> None:
 
 
 def test_what_is_asked_for_each_time_stays_and_the_rest_goes() -> None:
-    kept, joined, stays, goes = Kept(), Counted(), [1], [2]
+    kept, joined, stays, goes = Memo(), Counted(), [1], [2]
     kept.of(joined, stays)
     kept.of(joined, goes)
     for _ in range(3):
@@ -38,7 +38,7 @@ def test_what_is_asked_for_each_time_stays_and_the_rest_goes() -> None:
 
 
 def test_what_a_kept_result_was_made_of_stays_with_it() -> None:
-    kept, joined, whole = Kept(), Counted(), [0]
+    kept, joined, whole = Memo(), Counted(), [0]
     parts = [[number] for number in range(10)]
 
     def made(of: list[int]) -> list[int]:

@@ -8,7 +8,7 @@ from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.whatif.cycles import Loop, LoopPace
-from rebalancer.whatif.world import GONE_AFTER, World
+from rebalancer.whatif.world import GONE_AFTER, SimulatedCluster
 
 REGISTRY = Registry.installed()
 
@@ -17,7 +17,7 @@ def play(
     objects, *, random=None, lifted=False, windows=False, path=None, gone_after=GONE_AFTER, **pace
 ):
     loaded = load_policy(path, REGISTRY)
-    world = World(
+    world = SimulatedCluster(
         with_methods(loaded.policy, snapshot_of(objects)),
         lambda of: scheduler_profile(loaded.policy, of),
         random,

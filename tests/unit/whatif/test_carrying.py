@@ -13,7 +13,7 @@ from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import disruption_budget, node, spread, workload
 from rebalancer.whatif.carrying import carry_out
 from rebalancer.whatif.span import Span
-from rebalancer.whatif.world import World
+from rebalancer.whatif.world import SimulatedCluster
 from tests.unit.whatif.play import REGISTRY, evictions, play
 
 
@@ -23,7 +23,9 @@ def skewed():
     objects = [node("n-a", "a"), node("n-b", "b")]
     objects += workload("web", ["n-a"] * 10, spec=spread("web", hard=True))
     loaded = load_policy(None, REGISTRY)
-    world = World(snapshot_of(objects), lambda of: scheduler_profile(loaded.policy, of), None)
+    world = SimulatedCluster(
+        snapshot_of(objects), lambda of: scheduler_profile(loaded.policy, of), None
+    )
     planning = Planning(loaded, REGISTRY, Scope(), lifted=True)
     plan = planning.plan(world.snapshot, 0.0, Timings(SystemClock())).plan
     assert [move.wave for move in plan.moves] == [1, 2, 3, 4, 5]
@@ -63,7 +65,7 @@ def test_a_pod_that_was_not_ready_adds_to_the_ready_ones_once_it_is_replaced(is_
     budget = disruption_budget("web", "web", allowed=1, healthy=2 + is_ready)
     loaded = load_policy(None, REGISTRY)
     snapshot = snapshot_of([node("n-a"), node("n-b"), *pods, budget])
-    world = World(snapshot, lambda of: scheduler_profile(loaded.policy, of), None)
+    world = SimulatedCluster(snapshot, lambda of: scheduler_profile(loaded.policy, of), None)
 
     def counted():
         (owner,), (of_pods,) = world.snapshot.owners, world.snapshot.budgets

@@ -24,7 +24,7 @@ from rebalancer.testing.workloads import (
 )
 from rebalancer.whatif.cycles import total
 from rebalancer.whatif.span import Span
-from rebalancer.whatif.world import World
+from rebalancer.whatif.world import SimulatedCluster
 from tests.unit.snapshot.measurements import node_metrics, pod_metrics
 from tests.unit.whatif.play import REGISTRY, evictions, play
 
@@ -158,7 +158,7 @@ def test_a_pending_pod_takes_the_room_of_a_pod_whose_replacement_comes_later():
     late["spec"]["nodeSelector"] = {ZONE: "a"}
     late["status"] = {"phase": "Pending"}
     loaded = load_policy(None, REGISTRY)
-    world = World(
+    world = SimulatedCluster(
         snapshot_of([*zones("ab"), *web, late]),
         lambda of: scheduler_profile(loaded.policy, of),
         None,
@@ -175,7 +175,7 @@ def test_a_pending_pod_takes_the_room_of_a_pod_whose_replacement_comes_later():
 def test_a_victim_holds_its_place_until_it_is_gone():
     objects = [*zones("ab"), *workload("web", ["n-a", "n-a"], spec=spread("web", hard=True))]
     loaded = load_policy(None, REGISTRY)
-    world = World(
+    world = SimulatedCluster(
         snapshot_of(objects),
         lambda of: scheduler_profile(loaded.policy, of),
         None,
@@ -219,7 +219,7 @@ def test_a_move_waits_until_the_pod_in_its_way_is_gone(tmp_path, gone_after, eac
 def test_a_wave_takes_the_time_from_one_eviction_to_the_next(span, least, most):
     objects = [*zones("ab"), *workload("web", ["n-a"] * 4, spec=spread("web", hard=True))]
     loaded = load_policy(None, REGISTRY)
-    world = World(
+    world = SimulatedCluster(
         snapshot_of(objects),
         lambda of: scheduler_profile(loaded.policy, of),
         np.random.default_rng(1),

@@ -8,20 +8,11 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.embedded.apiserver.faults import Fault
-from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.interruption.model import failed
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import Result, SignalError, StepStatus
-from rebalancer.signals.state import STATE, Cause, State, StepState, written
-from tests.unit.interruption.pipeline import BUSY, NOON, HandClock, process, scripted, soon, spot
-
-
-@pytest.fixture
-def cluster():
-    with EmbeddedCluster() as made:
-        made.add_node("n-a", "a")
-        made.settle()
-        yield made
+from rebalancer.signals.state import STATE, RecordedInterruption, State, StepState, written
+from tests.unit.interruption.scene import BUSY, NOON, HandClock, process, scripted, soon, spot
 
 
 def state(cluster, node="n-a"):
@@ -45,9 +36,9 @@ class Hanging:
         return failed("too late")
 
 
-def in_thread(course):
+def in_thread(pipeline_run):
     ended = []
-    thread = threading.Thread(target=lambda: ended.append(course.run()), daemon=True)
+    thread = threading.Thread(target=lambda: ended.append(pipeline_run.run()), daemon=True)
     thread.start()
 
     def outcome():
@@ -61,7 +52,7 @@ def in_thread(course):
 def test_each_step_runs_once_in_order_and_stands_on_the_node(cluster):
     steps = [scripted("one"), scripted("two")]
     with process(cluster, steps) as one:
-        outcome = one.course("n-a", spot()).run()
+        outcome = one.pipeline_run("n-a", spot()).run()
         assert outcome.result is Result.DONE
         assert statuses(outcome) == {"one": "done", "two": "done"}
         assert [step.step.acted for step in steps] == [1, 1]
@@ -82,7 +73,7 @@ def test_before_a_step_runs_it_stands_on_the_node_that_it_does(cluster):
         return failed("no")
 
     with process(cluster, [scripted("one"), scripted("two", look)]) as one:
-        outcome = one.course("n-a", spot()).run()
+        outcome = one.pipeline_run("n-a", spot()).run()
     assert (seen["one"]["status"], seen["two"]["status"]) == ("done", "running")
     assert outcome.result is Result.INCOMPLETE
     assert state(cluster)["steps"]["two"]["why"] == "no"
@@ -93,7 +84,7 @@ def test_a_step_that_hangs_takes_its_own_time_and_no_other_steps(cluster):
     last = scripted("last")
     steps = [scripted("first"), scripted("hangs", hanging), last]
     with process(cluster, steps, clock=clock) as one:
-        outcome = in_thread(one.course("n-a", spot(seconds=120)))
+        outcome = in_thread(one.pipeline_run("n-a", spot(seconds=120)))
         assert hanging.hangs.wait(BUSY)
         clock.seconds += 10  # its part of the time
         ended = outcome()
@@ -117,7 +108,7 @@ def test_what_a_step_raises_is_its_outcome_and_no_other_steps(cluster, error, st
         raise error
 
     with process(cluster, [scripted("one", act), scripted("two")]) as one:
-        outcome = one.course("n-a", spot()).run()
+        outcome = one.pipeline_run("n-a", spot()).run()
     assert (outcome.steps["one"].status.value, outcome.steps["one"].why) == (status, why)
     assert outcome.steps["two"].status is StepStatus.DONE
 
@@ -126,7 +117,7 @@ def test_what_a_step_raises_is_its_outcome_and_no_other_steps(cluster, error, st
 def test_a_deadline_that_has_passed_or_is_not_known_keeps_no_step_from_its_turn(cluster, seconds):
     steps = [scripted("one"), scripted("two")]
     with process(cluster, steps) as one:
-        outcome = one.course("n-a", spot(seconds=seconds)).run()
+        outcome = one.pipeline_run("n-a", spot(seconds=seconds)).run()
     assert statuses(outcome) == {"one": "done", "two": "done"}
 
 
@@ -137,7 +128,7 @@ def test_a_machine_that_is_no_node_has_the_steps_that_need_none(cluster):
     one, two = scripted("one"), scripted("two")
     two = replace(two, params=OfTheCloud())
     with process(cluster, [one, two]) as here:
-        outcome = here.course("", spot(node="", instance="i-1")).run()
+        outcome = here.pipeline_run("", spot(node="", instance="i-1")).run()
     assert statuses(outcome) == {"one": "skipped", "two": "done"}
     assert two.step.contexts[0].instance == "i-1"
 
@@ -148,18 +139,18 @@ def test_a_node_that_goes_meanwhile_ends_nothing_but_what_needs_it(cluster):
         return failed("the node is gone")
 
     with process(cluster, [scripted("one", gone), scripted("two")]) as one:
-        outcome = one.course("n-a", spot()).run()
+        outcome = one.pipeline_run("n-a", spot()).run()
     assert statuses(outcome) == {"one": "failed", "two": "skipped"}
 
 
 def test_a_deadline_that_comes_nearer_shortens_the_step_that_runs(cluster):
     clock, hanging = HandClock(), Hanging()
     with process(cluster, [scripted("hangs", hanging, part=0.5)], clock=clock) as one:
-        course = one.course("n-a", spot(seconds=120))
-        outcome = in_thread(course)
+        pipeline_run = one.pipeline_run("n-a", spot(seconds=120))
+        outcome = in_thread(pipeline_run)
         assert hanging.hangs.wait(BUSY)
         clock.seconds = 25
-        course.take(spot(seconds=40))
+        pipeline_run.take(spot(seconds=40))
         assert outcome().steps["hangs"].status is StepStatus.TIMED_OUT
         hanging.released.set()
 
@@ -168,12 +159,12 @@ def test_a_machine_that_stays_has_its_steps_undone_the_last_one_first(cluster):
     hanging = Hanging()
     steps = [scripted("one"), scripted("hangs", hanging), scripted("three")]
     with process(cluster, steps) as one:
-        course = one.course("n-a", spot(), spot(id_="e2", seconds=600))
-        outcome = in_thread(course)
+        pipeline_run = one.pipeline_run("n-a", spot(), spot(id_="e2", seconds=600))
+        outcome = in_thread(pipeline_run)
         assert hanging.hangs.wait(BUSY)
-        course.take(spot(cancelled=True))
-        assert course.urgent.id == "e2"  # the other still holds
-        course.take(spot(id_="e2", cancelled=True))
+        pipeline_run.take(spot(cancelled=True))
+        assert pipeline_run.urgent.id == "e2"  # the other still holds
+        pipeline_run.take(spot(id_="e2", cancelled=True))
         assert outcome().result is Result.CANCELLED
         hanging.released.set()
     assert [step.step.undone for step in steps] == [1, 1, 0]
@@ -193,9 +184,9 @@ def test_what_could_not_be_undone_is_tried_until_it_could(cluster):
     one.step.undo = undo
     cluster.apply(node_with(State((), NOON, {"one": StepState(StepStatus.DONE, left="was: a")})))
     with process(cluster, [one], clock=clock) as here:
-        course = here.course("n-a")
-        ended = in_thread(course)
-        soon(lambda: len(undos) >= 3 or (len(here.said) >= len(undos) > 0 and not advance(clock)))
+        pipeline_run = here.pipeline_run("n-a")
+        ended = in_thread(pipeline_run)
+        soon(lambda: len(undos) >= 3 or (len(here.lines) >= len(undos) > 0 and not advance(clock)))
         assert ended().result is Result.CANCELLED
     assert set(undos) == {"was: a"}
 
@@ -211,15 +202,15 @@ def node_with(there, name="n-a"):
 
 
 def test_what_has_ended_is_not_done_again_unless_there_is_something_new(cluster):
-    cause = Cause("e1", "spot", "test")
+    cause = RecordedInterruption("e1", "spot", "test")
     done = {"one": StepState(StepStatus.FAILED, NOON, "no", "kept")}
     cluster.apply(node_with(State((cause,), NOON, done, NOON)))
     one = scripted("one")
     with process(cluster, [one]) as here:
-        outcome = here.course("n-a", spot()).run()
+        outcome = here.pipeline_run("n-a", spot()).run()
         assert outcome.result is Result.INCOMPLETE
         assert one.step.acted == 0
-        assert here.course("n-a", spot(), spot(id_="e2")).run().result is Result.DONE
+        assert here.pipeline_run("n-a", spot(), spot(id_="e2")).run().result is Result.DONE
     assert one.step.contexts[0].left == "kept"
 
 
@@ -231,13 +222,13 @@ def test_the_api_server_may_be_down_for_all_of_it(cluster):
 
     with process(cluster, [scripted("one", passes), scripted("two")], clock=clock) as one:
         cluster.faults.add(Fault(path="/api/v1/nodes/n-a", status=503, times=10**6))
-        outcome = in_thread(one.course("n-a", spot()))
+        outcome = in_thread(one.pipeline_run("n-a", spot()))
         ended = []
         threading.Thread(target=lambda: ended.append(outcome()), daemon=True).start()
         soon(lambda: advance(clock) and bool(ended))
         cluster.faults.clear()
     assert statuses(ended[0]) == {"one": "failed", "two": "done"}
-    assert any("could not be written" in line for line in one.said)
+    assert any("could not be written" in line for line in one.lines)
 
 
 POINTS = range(8)
@@ -261,7 +252,7 @@ def test_a_process_that_is_killed_at_any_write_is_followed_by_one_that_goes_on(c
 
     steps = [step(name) for name in ("one", "two", "three")]
     with process(cluster, steps) as first:
-        original = first.world.client.beside
+        original = first.pipeline.client.beside
 
         def beside(stop):
             client = original(stop)
@@ -279,11 +270,11 @@ def test_a_process_that_is_killed_at_any_write_is_followed_by_one_that_goes_on(c
             return client
 
         first.client.beside = beside
-        assert first.course("n-a", spot()).run() is None or writes <= point
+        assert first.pipeline_run("n-a", spot()).run() is None or writes <= point
     between = state(cluster)
     before = list(acted)
     with process(cluster, steps) as second:
-        outcome = second.course("n-a", spot()).run()
+        outcome = second.pipeline_run("n-a", spot()).run()
     assert statuses(outcome) == {"one": "done", "two": "failed", "three": "done"}
     if between:
         assert state(cluster)["begun"] == between["begun"]
@@ -301,7 +292,7 @@ def test_what_stands_on_the_node_stays_small(cluster):
         scripted("keeps", lambda context: context.keep("y" * 10**5)),
     ]
     with process(cluster, steps) as here:
-        outcome = here.course("n-a", spot(reason="z" * 10**6)).run()
+        outcome = here.pipeline_run("n-a", spot(reason="z" * 10**6)).run()
     assert len(cluster.get("Node", "n-a")["metadata"]["annotations"][STATE]) < 2000
     assert "8192 characters" in outcome.steps["keeps"].why
 
@@ -310,5 +301,5 @@ def test_a_state_that_is_longer_than_ours_is_replaced(cluster):
     huge = State((), NOON, {str(i): StepState(StepStatus.DONE, why="w" * 200) for i in range(500)})
     cluster.apply(node_with(huge))
     with process(cluster, [scripted("one")]) as here:
-        assert here.course("n-a", spot()).run().result is Result.DONE
+        assert here.pipeline_run("n-a", spot()).run().result is Result.DONE
     assert list(state(cluster)["steps"]) == ["one"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -13,11 +13,11 @@ from rebalancer.base.stop import Stop
 from rebalancer.interruption.attempt import attempt, context_of
 from rebalancer.interruption.model import DONE, StepContext, Undoing, skipped, timed_out
 from rebalancer.interruption.parts import seconds_of
+from rebalancer.interruption.pipeline import PipelineContext, PlannedStep
 from rebalancer.interruption.record import Record, patiently
-from rebalancer.interruption.world import PlannedStep, World
 from rebalancer.kube.client import Client
-from rebalancer.signals.model import Interruption, Outcome, Result, StepOutcome, StepStatus
-from rebalancer.signals.state import Cause
+from rebalancer.signals.model import Interruption, PipelineOutcome, Result, StepOutcome, StepStatus
+from rebalancer.signals.state import RecordedInterruption
 from rebalancer.wire.times import rfc3339
 
 _WRITE = 3.0
@@ -28,20 +28,20 @@ _PAUSE = 5.0
 
 
 @dataclass
-class Course:
+class PipelineRun:
     """One machine. :meth:`run` is called in a thread of its own, all else by others."""
 
-    world: World
+    pipeline: PipelineContext
     node: str
     """Name of the Node; empty where the machine is none."""
     instance: str
     """Name of the machine at its provider; may be empty."""
     causes: dict[str, Interruption] = field(default_factory=dict)
-    """Id -> what is said of the machine, and holds."""
+    """Id -> an interruption that holds."""
     running: PlannedStep | None = None
     record: Record = field(init=False)
     _last: Interruption = field(default_factory=lambda: Interruption(id="", kind="none", source=""))
-    """What was said last: once all is cancelled, steps are still undone at the machine's provider."""
+    """The one that came last: once all are cancelled, steps are still undone at the machine's provider."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _began_at: float = 0.0
     """Unix seconds at which the running step began."""
@@ -51,16 +51,16 @@ class Course:
     def __post_init__(self) -> None:
         self.record = Record(self.node)
 
-    # -- what is said of the machine ---------------------------------------------------------------
+    # -- interruptions -----------------------------------------------------------------------------
 
-    def take(self, said: Interruption) -> None:
-        """Take what is said: it is new, has another deadline, or is cancelled."""
+    def take(self, interruption: Interruption) -> None:
+        """Take an interruption: it is new, has another deadline, or is cancelled."""
         with self._lock:
-            self._last = said
-            if said.cancelled:
-                self.causes.pop(said.id, None)
+            self._last = interruption
+            if interruption.cancelled:
+                self.causes.pop(interruption.id, None)
             else:
-                self.causes[said.id] = said
+                self.causes[interruption.id] = interruption
         if self.running is not None:
             # A step that runs may get less time by this, and never more.
             self._ends_at = min(self._ends_at, self._end_of_part())
@@ -83,27 +83,29 @@ class Course:
         with self._lock:
             every = list(self.causes.values())
         begins = [
-            -math.inf if one.deadline is None else one.deadline - self.world.policy.lead(one.kind)
+            -math.inf
+            if one.deadline is None
+            else one.deadline - self.pipeline.policy.lead(one.kind)
             for one in every
         ]
         return min(begins, default=-math.inf)
 
-    # -- the course --------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome | None:
+    def run(self) -> PipelineOutcome | None:
         """Run the steps, or undo them if the machine stays; None: the process ends, and another one goes on."""
         self._on_node(self.record.read, "how far the steps have come could not be read")
-        while self.world.stop.reason() is None:
+        while self.pipeline.stop.reason() is None:
             outcome = self._undo() if self.urgent is None else self._steps()
             if outcome is not None:
                 return outcome
         return None
 
-    def _steps(self) -> Outcome | None:
+    def _steps(self) -> PipelineOutcome | None:
         """Run what is still to be run; None: the process ends, or the machine stays."""
-        record, clock = self.record, self.world.clock
+        record, clock = self.record, self.pipeline.clock
         with self._lock:
-            causes = [Cause.of(one) for one in self.causes.values()]
+            causes = [RecordedInterruption.of(one) for one in self.causes.values()]
         news = {cause.id for cause in causes} - {cause.id for cause in record.state.causes}
         if record.state.ended and not news:
             return record.state.outcome
@@ -111,7 +113,7 @@ class Course:
             record.begin(causes, clock.unix())
             self._announce(self._goes())
         record.causes(causes)
-        for planned in self.world.steps:
+        for planned in self.pipeline.steps:
             state = record.state.steps.get(planned.name)
             if state is not None and state.status is not StepStatus.RUNNING:
                 continue
@@ -121,14 +123,14 @@ class Course:
             record.step(planned.name, outcome, clock.unix())
         record.end(clock.unix())
         self._write()
-        self._announce("; ".join(shown(self.outcomes())))
+        self._announce("; ".join(f"{name} {one}" for name, one in self.outcomes().items()))
         return record.state.outcome
 
     def _one(self, planned: PlannedStep) -> StepOutcome:
         """Run one step in its part of the time."""
         if planned.params.needs_node and (not self.node or self.record.gone):
             return skipped("there is no such node")
-        self._began_at, self.running = self.world.clock.unix(), planned
+        self._began_at, self.running = self.pipeline.clock.unix(), planned
         try:
             self.record.step(planned.name, StepOutcome(StepStatus.RUNNING), self._began_at)
             self._write()
@@ -147,11 +149,11 @@ class Course:
 
     def _end_of_part(self) -> float:
         """Return when the running step's part of the time is over, in Unix seconds."""
-        steps, running, urgent = self.world.steps, self.running, self.urgent
+        steps, running, urgent = self.pipeline.steps, self.running, self.urgent
         begun = self.record.state.begun
         deadline = None if urgent is None else urgent.deadline
         if deadline is None:
-            deadline = begun + self.world.policy.without_deadline.total_seconds()
+            deadline = begun + self.pipeline.policy.without_deadline.total_seconds()
         first = 0 if running is None else steps.index(running)
         parts = [step.part for step in steps[first:]]
         total, left = deadline - begun, deadline - self._began_at
@@ -161,53 +163,57 @@ class Course:
         return self._began_at + seconds
 
     def _is_over(self) -> bool:
-        return self.world.stop.reason() is not None or self.urgent is None
+        return self.pipeline.stop.reason() is not None or self.urgent is None
 
     def _attempt(
         self, planned: PlannedStep, seconds: float, act: Callable[[StepContext], StepOutcome]
     ) -> StepOutcome:
         urgent = self.urgent
-        said = self._last if urgent is None else urgent
-        said = replace(said, node=self.node, instance=said.instance or self.instance)
+        interruption = self._last if urgent is None else urgent
+        interruption = replace(
+            interruption, node=self.node, instance=interruption.instance or self.instance
+        )
 
         def why_stop() -> str | None:
             if urgent is not None and self.urgent is None:
                 return "the machine stays"
-            late = self.world.clock.unix() >= self._ends_at
+            late = self.pipeline.clock.unix() >= self._ends_at
             return "its part of the time is over" if late else None
 
-        stop = self.world.stop.sooner(seconds, threading.Event())
+        stop = self.pipeline.stop.sooner(seconds, threading.Event())
         stop.add(why_stop)
         return attempt(
-            self.world,
+            self.pipeline,
             planned,
             stop,
-            lambda client: act(self._context(planned, said, client, stop)),
+            lambda client: act(self._context(planned, interruption, client, stop)),
             seconds,
         )
 
     def _context(
-        self, planned: PlannedStep, said: Interruption, client: Client, stop: Stop
+        self, planned: PlannedStep, interruption: Interruption, client: Client, stop: Stop
     ) -> StepContext:
-        return context_of(self.world, planned, self.record, said, client, stop, self.outcomes())
+        return context_of(
+            self.pipeline, planned, self.record, interruption, client, stop, self.outcomes()
+        )
 
     # -- the machine stays -------------------------------------------------------------------------
 
-    def _undo(self) -> Outcome | None:
+    def _undo(self) -> PipelineOutcome | None:
         """Undo the steps, the last one first; None: the process ends, or the machine goes after all."""
         read = partial(self._on_node, self.record.read, "what is to be undone could not be read")
         if not self._again_and_again(read):
             return None
-        for planned in reversed(self.world.steps):
+        for planned in reversed(self.pipeline.steps):
             undoes = planned.name in self.record.state.steps and isinstance(planned.step, Undoing)
             if undoes and not self._again_and_again(partial(self._undone, planned)):
                 return None
         if not self._again_and_again(
-            lambda: self._on_node(self.record.clear, "what stands on the node cannot be taken away")
+            lambda: self._on_node(self.record.clear, "the record on the node cannot be removed")
         ):
             return None
         self._announce("The machine stays: what was done was undone")
-        return Outcome(Result.CANCELLED, self.outcomes())
+        return PipelineOutcome(Result.CANCELLED, self.outcomes())
 
     def _undone(self, planned: PlannedStep) -> bool:
         def undo(context: StepContext) -> StepOutcome:
@@ -224,18 +230,18 @@ class Course:
     def _again_and_again(self, act: Callable[[], bool]) -> bool:
         """Return whether it was done before the process ends, or the machine goes after all."""
         while not act():
-            if self.urgent is not None or self.world.stop.wait(_PAUSE) is not None:
+            if self.urgent is not None or self.pipeline.stop.wait(_PAUSE) is not None:
                 return False
         return True
 
-    # -- what stands on the node, and is said ------------------------------------------------------
+    # -- the record on the node, and messages ------------------------------------------------------
 
     def outcomes(self) -> Mapping[str, StepOutcome]:
         """Return what came of the steps that have ended."""
         steps = self.record.state.steps
         return {
             name: steps[name].outcome
-            for name in (planned.name for planned in self.world.steps)
+            for name in (planned.name for planned in self.pipeline.steps)
             if name in steps and steps[name].status is not StepStatus.RUNNING
         }
 
@@ -243,12 +249,12 @@ class Course:
         self._on_node(self.record.write, "how far the steps have come could not be written")
 
     def _on_node(self, act: Callable[[Client], object], trouble: str) -> bool:
-        stop = self.world.stop.sooner(_WRITE, threading.Event())
-        client = self.world.client.beside(stop)
+        stop = self.pipeline.stop.sooner(_WRITE, threading.Event())
+        client = self.pipeline.client.beside(stop)
         try:
             patiently(lambda: act(client), stop)
         except ClusterReadError as error:
-            if self.world.stop.reason() is None:
+            if self.pipeline.stop.reason() is None:
                 self._say(f"{trouble}: {error}")
             return False
         finally:
@@ -261,22 +267,15 @@ class Course:
             return "The machine stays"
         when = "soon" if urgent.deadline is None else f"at {rfc3339(urgent.deadline)}"
         why = f": {urgent.reason}" if urgent.reason else ""
-        return f"The machine goes {when} ({urgent.kind}, said by {urgent.source}{why})"
+        return f"The machine goes {when} ({urgent.kind}, by {urgent.source}{why})"
 
     def _announce(self, text: str) -> None:
         self._say(text)
         if self.node and not self.record.gone:
-            self.world.tell(self.node, text)
+            self.pipeline.write_event(self.node, text)
 
     def _say(self, text: str) -> None:
-        self.world.say(f"{self.node or self.instance}: {text}")
-
-
-def shown(outcomes: Mapping[str, StepOutcome]) -> Iterable[str]:
-    """Yield what came of each step, in words."""
-    for name, outcome in outcomes.items():
-        why = f" ({outcome.why})" if outcome.why else ""
-        yield f"{name} {outcome.status}{why}"
+        self.pipeline.say(f"{self.node or self.instance}: {text}")
 
 
 def _deadline(one: Interruption) -> float:

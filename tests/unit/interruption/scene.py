@@ -7,10 +7,10 @@ from typing import ClassVar
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
-from rebalancer.interruption.course import Course
-from rebalancer.interruption.courses import Courses
 from rebalancer.interruption.model import DONE
-from rebalancer.interruption.world import PlannedStep, World
+from rebalancer.interruption.pipeline import PipelineContext, PlannedStep
+from rebalancer.interruption.pipeline_run import PipelineRun
+from rebalancer.interruption.pipeline_runs import PipelineRuns
 from rebalancer.kube.client import connect
 from rebalancer.policy.interruption import InterruptionPolicy, StepParams
 from rebalancer.registry import STEPS
@@ -60,12 +60,12 @@ class Process:
     def __init__(self, cluster, steps, *, clock=None, policy=None, environ=None):
         self.cluster, self.clock = cluster, clock or HandClock()
         self.killed = threading.Event()
-        self.said: list[str] = []
+        self.lines: list[str] = []
         self.told: list[tuple[str, str]] = []
         self.stop = Stop(self.clock, signalled=self.killed)
         self.planned = 0
         self.client = connect(kubeconfig=cluster.kubeconfig, environ={}, stop=self.stop)
-        self.world = World(
+        self.pipeline = PipelineContext(
             client=self.client,
             clock=self.clock,
             environ=environ or {},
@@ -73,11 +73,11 @@ class Process:
             steps=tuple(steps),
             policy=policy or InterruptionPolicy(),
             plan=self._plan,
-            say=self.said.append,
-            tell=lambda node, text: self.told.append((node, text)),
+            say=self.lines.append,
+            write_event=lambda node, text: self.told.append((node, text)),
         )
         self.nodes = FollowedNodes(self._every)
-        self.courses = Courses(self.world, self.nodes)
+        self.pipeline_runs = PipelineRuns(self.pipeline, self.nodes)
 
     def _plan(self):
         self.planned += 1
@@ -95,11 +95,11 @@ class Process:
             for one in self.cluster.objects("Node")
         ]
 
-    def course(self, node, *said):
-        course = Course(self.world, node, "")
-        for one in said:
-            course.take(one)
-        return course
+    def pipeline_run(self, node, *interruptions):
+        pipeline_run = PipelineRun(self.pipeline, node, "")
+        for one in interruptions:
+            pipeline_run.take(one)
+        return pipeline_run
 
     def kill(self):
         """End as a process does that is killed: nothing more is written."""
@@ -113,7 +113,7 @@ def process(cluster, steps, **more):
         yield made
     finally:
         made.kill()
-        made.courses.join(5.0)
+        made.pipeline_runs.join(5.0)
         made.client.close()
 
 
@@ -142,8 +142,8 @@ def spot(node="n-a", *, seconds=120.0, id_="e1", **changes):
     return Interruption(**{**given, **changes})
 
 
-def soon(true, said=str):
+def soon(true, why=str):
     until = time.monotonic() + BUSY
     while not true():
-        assert time.monotonic() < until, said()
+        assert time.monotonic() < until, why()
         time.sleep(0.005)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,3 +27,11 @@ def yaml_text(data: Mapping[str, Any]) -> str:
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     text: str = yaml.dump(data, Dumper=dumper, sort_keys=False, width=100)
     return text
+
+
+def plain_number(value: float, digits: int = 9) -> int | float | None:
+    """Return ``value`` with so many significant digits; whole numbers without a point, others than numbers as null."""
+    if not math.isfinite(value):
+        return None
+    rounded = float(f"{value:.{digits}g}")
+    return int(rounded) if rounded.is_integer() and abs(rounded) < 2**53 else rounded

@@ -1,4 +1,4 @@
-"""What all courses share: the cluster, the clock, and ways to say what happens."""
+"""What all pipeline runs share: the cluster, the clock, and where messages go."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def planned_steps(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
-    """What a course is given."""
+class PipelineContext:
+    """What a pipeline run is given."""
 
     client: Client
     clock: SystemClock
     environ: Mapping[str, str]
     stop: Stop
-    """The process ends, or leads no longer: another one goes on from what stands on the nodes."""
+    """The process ends, or leads no longer: another one continues from what is recorded on the nodes."""
     steps: tuple[PlannedStep, ...]
     policy: InterruptionPolicy
     plan: Callable[[], None]
     """See StepContext."""
     say: Callable[[str], None]
-    """Says a line to the people who operate the process."""
-    tell: Callable[[str, str], None]
+    """Writes a line to the process's log."""
+    write_event: Callable[[str, str], None]
     """Writes an event on the node of a name, with this text."""

@@ -7,12 +7,12 @@ import pytest
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.embedded.cluster import EmbeddedCluster
-from rebalancer.interruption.course import Course
 from rebalancer.interruption.listening import Listening
 from rebalancer.interruption.model import DONE
+from rebalancer.interruption.pipeline_run import PipelineRun
 from rebalancer.policy.interruption import InterruptionPolicy
 from rebalancer.signals.model import SignalError
-from tests.unit.interruption.pipeline import BUSY, process, scripted, soon, spot
+from tests.unit.interruption.scene import BUSY, process, scripted, soon, spot
 
 
 @pytest.fixture
@@ -35,35 +35,39 @@ def test_so_many_at_once_and_those_that_go_first_before_the_others(cluster):
     policy = InterruptionPolicy(at_once=1)
     with process(cluster, [scripted("one", act)], policy=policy) as here:
         for node, seconds in (("n-a", 600), ("n-b", 60), ("n-c", 300)):
-            here.courses.take(spot(node, seconds=seconds, id_=node), None)
-        here.courses.start()
+            here.pipeline_runs.take(spot(node, seconds=seconds, id_=node), None)
+        here.pipeline_runs.start()
         soon(lambda: acted)
-        assert here.courses.counts() == {"waiting": 2, "under-way": 1}
+        assert here.pipeline_runs.counts() == {"waiting": 2, "under-way": 1}
         assert acted == ["n-b"]
         released.set()
-        soon(lambda: len(here.courses.results) and sum(here.courses.results.values()) == 3)
+        soon(
+            lambda: (
+                len(here.pipeline_runs.results) and sum(here.pipeline_runs.results.values()) == 3
+            )
+        )
     assert acted == ["n-b", "n-c", "n-a"]
 
 
 def test_an_error_in_one_course_costs_no_place(cluster, monkeypatch):
-    original, calls = Course.run, []
+    original, calls = PipelineRun.run, []
 
-    def run(course):
-        calls.append(course.node)
+    def run(pipeline_run):
+        calls.append(pipeline_run.node)
         if len(calls) == 1:
             raise RuntimeError("odd")
-        return original(course)
+        return original(pipeline_run)
 
-    monkeypatch.setattr(Course, "run", run)
+    monkeypatch.setattr(PipelineRun, "run", run)
     step = scripted("one")
     with process(cluster, [step], policy=InterruptionPolicy(at_once=1)) as here:
-        here.courses.take(spot(), None)
-        here.courses.start()
-        soon(lambda: any("RuntimeError: odd" in line for line in here.said))
+        here.pipeline_runs.take(spot(), None)
+        here.pipeline_runs.start()
+        soon(lambda: any("RuntimeError: odd" in line for line in here.lines))
 
         def ended():
             here.clock.seconds += 0.1
-            return bool(here.courses.results)
+            return bool(here.pipeline_runs.results)
 
         soon(ended)
     assert step.step.acted == 1
@@ -109,11 +113,11 @@ class Failing:
 
 def test_a_source_that_fails_is_asked_after_pauses_that_grow(cluster):
     stop, source = Waits(10), Failing()
-    said: list[str] = []
+    lines: list[str] = []
     with process(cluster, []) as here:
-        one = Listening("queue", source, here.courses, SystemClock(), stop, said.append)
+        one = Listening("queue", source, here.pipeline_runs, SystemClock(), stop, lines.append)
         one.start()
         assert source.closed.wait(BUSY)
     assert stop.seconds == [1, 2, 1, 2, 4, 8, 16, 32, 60, 60]
-    assert said == ["signal source queue: throttled; it is tried again"] * 2
+    assert lines == ["signal source queue: throttled; it is tried again"] * 2
     assert one.failures == 10

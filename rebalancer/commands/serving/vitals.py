@@ -11,7 +11,7 @@ from rebalancer.base.stop import Clock
 from rebalancer.commands.endpoints import JSON, Answer, Paths
 
 if TYPE_CHECKING:
-    from rebalancer.commands.interrupted import Interruptions
+    from rebalancer.commands.serving.interruptions import Interruptions
     from rebalancer.kube.follow import Follower
     from rebalancer.memory.document import Document
     from rebalancer.metrics.collect import Values
@@ -48,6 +48,10 @@ class Vitals:
     _report: bytes | None = None
 
     def __post_init__(self) -> None:
+        self.see()
+
+    def see(self) -> None:
+        """Note that the main thread is at work."""
         self.seen = self.clock.now()
 
     # -- what happens ------------------------------------------------------------------------------

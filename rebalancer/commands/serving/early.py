@@ -7,8 +7,7 @@ import threading
 from typing import Any
 
 from rebalancer.base.stop import Clock
-from rebalancer.signals.notice import NOTICE
-from rebalancer.snapshot.leaving import notices_of
+from rebalancer.snapshot.leaving import LEAVE, NoticeKind, notices_of
 from rebalancer.wire.marks import KEYS
 from rebalancer.wire.objects import Node
 from rebalancer.wire.pods import PodRecord
@@ -20,6 +19,8 @@ GAP = 10.0
 """Seconds after a run in which changes do not call for another."""
 GAP_AFTER_NOTICE = 1.0
 """As many where a node says that it will go: it may have two minutes in all."""
+SOON = 0.05
+"""As ``QUIET``, without any gap, where a node is to be left: pods of a machine that goes wait for the plan."""
 _OURS = frozenset(KEYS.values())
 """Keys of the taints by which runs mark nodes themselves."""
 
@@ -32,7 +33,7 @@ class Early:
         """Set while there are changes that call for a plan."""
         self._clock, self._lock = clock, threading.Lock()
         self._first = self._last = -math.inf
-        self._gap = GAP
+        self._gap, self._quiet = GAP, QUIET
         self._why = self._seen = ""
         """What came first, in words: since the last run began, and before it."""
         self._unschedulable_since = -math.inf
@@ -44,7 +45,8 @@ class Early:
         """Forget what came so far: a run sees it now."""
         with self._lock:
             self.news.clear()
-            self._gap, self._seen, self._why = GAP, self._why, ""
+            self._gap, self._quiet = GAP, QUIET
+            self._seen, self._why = self._why, ""
 
     def again(self) -> None:
         """Take back that a run saw it: it failed, and what called for it calls for another."""
@@ -56,7 +58,7 @@ class Early:
         with self._lock:
             if not self.news.is_set():
                 return math.inf
-            quiet = min(self._last + QUIET, self._first + _LONGEST_BURST)
+            quiet = min(self._last + self._quiet, self._first + _LONGEST_BURST)
             return max(quiet, ended + self._gap)
 
     @property
@@ -88,17 +90,20 @@ class Early:
             self._note(gone, GAP)
         elif before is None:
             self._note(f"node {after.metadata.name} was added", GAP)
+        elif _leave(before) != _leave(after):
+            self._note(f"node {after.metadata.name} is to be left", 0.0, SOON)
         elif notices(before) != notices(after):
             self._note(f"node {after.metadata.name} says something else", GAP_AFTER_NOTICE)
         elif _offers(before) != _offers(after):
             self._note(f"node {after.metadata.name} has changed", GAP)
 
-    def _note(self, why: str, gap: float) -> None:
+    def _note(self, why: str, gap: float, quiet: float = QUIET) -> None:
         now = self._clock.now()
         with self._lock:
             if not self.news.is_set():
                 self._first, self._why = now, why
-            self._last, self._gap = now, min(self._gap, gap)
+            self._last = now
+            self._gap, self._quiet = min(self._gap, gap), min(self._quiet, quiet)
             self.news.set()
 
 
@@ -106,7 +111,7 @@ def notices(node: Node) -> tuple[object, ...]:
     """Return what a node says of itself, and others say of it: by these it is announced that it will go.
 
     What runs set themselves, and what changes with each heartbeat, is left out; so are annotations that say nothing of
-    that, which some controllers rewrite every few seconds.
+    that, which some controllers rewrite every few seconds, and what signals say: their steps call for a plan in their turn.
     """
     taints = sorted(
         (taint.key, taint.value or "", taint.effect)
@@ -119,9 +124,12 @@ def notices(node: Node) -> tuple[object, ...]:
         taints,
         ready,
         node.metadata.deletion_timestamp,
-        (node.metadata.annotations or {}).get(NOTICE),
-        notices_of(node),
+        tuple(one for one in notices_of(node) if one.kind is not NoticeKind.NOTED),
     )
+
+
+def _leave(node: Node) -> str | None:
+    return (node.metadata.annotations or {}).get(LEAVE)
 
 
 def _offers(node: Node) -> object:

@@ -1,0 +1,41 @@
+"""JSON templates: ``$name`` in their texts becomes a value.
+
+The template is parsed first and filled in afterwards, so that no value can break out of its text.
+"""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def filled(template: Any, values: Mapping[str, str]) -> bytes:
+    """Return the body: the template as JSON with the values in its texts."""
+    return json.dumps(_filled(template, values), ensure_ascii=False).encode()
+
+
+def _filled(value: Any, values: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return string.Template(value).safe_substitute(values)
+    if isinstance(value, list):
+        return [_filled(item, values) for item in value]
+    if isinstance(value, dict):
+        # Keys stay as they are: "$schema" is one.
+        return {key: _filled(item, values) for key, item in value.items()}
+    return value
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def names_in(template: Any) -> Iterator[str]:
+    """Yield the placeholders in the texts of a template."""
+    for text in _texts(template):
+        yield from string.Template(text).get_identifiers()

@@ -1,0 +1,279 @@
+"""All machines that will go: one pipeline run for each, and what came of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from rebalancer.interruption.pipeline import PipelineContext
+from rebalancer.interruption.pipeline_run import PipelineRun
+from rebalancer.signals.model import (
+    InterruptedMachine,
+    Interruption,
+    PipelineOutcome,
+    Receiver,
+    Result,
+    SignalError,
+)
+from rebalancer.signals.nodes import NodeNews
+from rebalancer.signals.state import RecordedInterruption, state_in
+from rebalancer.wire.objects import Node
+
+_REMEMBERED = 1000
+"""So many ended interruptions are known by their ids, should they be received again."""
+_ATTEMPTS = 3
+_PAUSE = 2.0
+_LOOK = 1.0
+
+
+@dataclass
+class _Entry:
+    run: PipelineRun
+    receivers: dict[str, Receiver] = field(default_factory=dict)
+    """Id -> the source of it, which waits for its end."""
+    interruptions: dict[str, Interruption] = field(default_factory=dict)
+    """Id -> the interruption as it was received last."""
+    thread: threading.Thread | None = None
+
+
+class PipelineRuns:
+    """Takes interruptions, and runs the pipeline for each machine, so many at once as the policy allows. Thread-safe."""
+
+    def __init__(self, pipeline: PipelineContext, nodes: NodeNews) -> None:
+        self._pipeline, self._nodes = pipeline, nodes
+        self._lock = threading.Lock()
+        self._news = threading.Event()
+        self._entries: dict[str, _Entry] = {}
+        """Name of the node, else of the machine -> its run."""
+        self._ended: OrderedDict[tuple[str, str], PipelineOutcome] = OrderedDict()
+        """(source, id) -> what came of it."""
+        self._reported: list[InterruptedMachine] = []
+        """Those that have ended since the last report."""
+        self.results: Counter[tuple[str, ...]] = Counter()
+        """(source, result) -> how many."""
+        self.steps: Counter[tuple[str, ...]] = Counter()
+        """(step, status) -> how many."""
+        self._thread = threading.Thread(target=self._dispatch, name="interruptions", daemon=True)
+
+    def start(self) -> None:
+        """Begin with what is due, and with what comes from now on."""
+        self._thread.start()
+
+    def join(self, seconds: float) -> None:
+        """Wait until all threads have ended, after the world's stop; so many seconds at most."""
+        until = self._pipeline.clock.now() + seconds
+        with self._lock:
+            threads = [one.thread for one in self._entries.values() if one.thread is not None]
+        for thread in filter(threading.Thread.is_alive, (self._thread, *threads)):
+            thread.join(max(0.0, until - self._pipeline.clock.now()))
+
+    # -- interruptions -----------------------------------------------------------------------------
+
+    def resume(self, nodes: Iterable[Node]) -> None:
+        """Go on with the nodes that a process before this one has not brought to an end."""
+        for node in nodes:
+            state = state_in(node.metadata.annotations or {})
+            if state is None or state.ended:
+                continue
+            for cause in state.causes:
+                self.take(_recorded(node, cause), None)
+
+    def take(self, interruption: Interruption, receiver: Receiver | None) -> None:
+        """Take an interruption; ``receiver`` waits for its end."""
+        known = (interruption.source, interruption.id)
+        with self._lock:
+            outcome = self._ended.get(known)
+        if outcome is not None and not interruption.cancelled:
+            self._done(receiver, interruption, outcome)
+            return
+        node = self._nodes.node_of(
+            interruption.node, interruption.provider_id, interruption.instance
+        )
+        key = interruption.machine if node is None else node.metadata.name
+        cancelled: Receiver | None = None
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                entry = self._entries[key] = _Entry(self._run_of(interruption, node))
+                if interruption.cancelled:
+                    self._take_known(entry, node)
+            self._ended.pop(known, None)
+            entry.interruptions[interruption.id] = interruption
+            if receiver is not None:
+                entry.receivers[interruption.id] = receiver
+            if interruption.cancelled:
+                cancelled = entry.receivers.pop(interruption.id, None)
+            entry.run.take(interruption)
+            self._news.set()
+        if cancelled is not None:
+            self._done(cancelled, interruption, PipelineOutcome(Result.CANCELLED, {}))
+
+    def _run_of(self, interruption: Interruption, node: Node | None) -> PipelineRun:
+        name = "" if node is None else node.metadata.name
+        provider = interruption.provider_id if node is None else node.spec.provider_id
+        return PipelineRun(
+            self._pipeline, name, interruption.instance or provider.rpartition("/")[2]
+        )
+
+    def _take_known(self, entry: _Entry, node: Node | None) -> None:
+        """Take what else stands on the node: where one is cancelled, others may still hold."""
+        state = None if node is None else state_in(node.metadata.annotations or {})
+        if node is None or state is None:
+            return
+        for cause in state.causes:
+            one = _recorded(node, cause)
+            entry.run.take(one)
+            entry.interruptions[one.id] = one
+
+    def open_interruptions(self, receiver: Receiver) -> list[Interruption]:
+        """Return the interruptions of a source that are not at their end: they need heartbeats."""
+        with self._lock:
+            return [
+                entry.interruptions[id_]
+                for entry in self._entries.values()
+                for id_, of in entry.receivers.items()
+                if of is receiver
+            ]
+
+    @property
+    def needs_planner(self) -> bool:
+        """Whether a step runs whose work is the planner's."""
+        with self._lock:
+            running = [entry.run.running for entry in self._entries.values()]
+        return any(step is not None and step.params.strategy is not None for step in running)
+
+    def report(self) -> list[InterruptedMachine]:
+        """Return the machines whose runs have not ended, and those that ended since the last call."""
+        with self._lock:
+            ended, self._reported = self._reported, []
+            entries = list(self._entries.values())
+        return [
+            *ended,
+            *(
+                _interrupted_machine(one.run, "waiting" if one.thread is None else "under-way")
+                for one in entries
+            ),
+        ]
+
+    def counts(self) -> Mapping[str, int]:
+        """Return how many machines wait for their time or a place, and for how many the pipeline runs."""
+        with self._lock:
+            under_way = sum(one.thread is not None for one in self._entries.values())
+            return {"waiting": len(self._entries) - under_way, "under-way": under_way}
+
+    # -- pipeline runs -----------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        stop = self._pipeline.stop
+        while stop.reason() is None:
+            self._news.clear()
+            self._begin_due()
+            stop.sooner(_LOOK, self._news).wait(_LOOK)
+
+    def _begin_due(self) -> None:
+        now = self._pipeline.clock.unix()
+        with self._lock:
+            room = self._pipeline.policy.at_once
+            room -= sum(one.thread is not None for one in self._entries.values())
+            waiting = [(k, one) for k, one in self._entries.items() if one.thread is None]
+            due = [(k, one) for k, one in waiting if one.run.begins() <= now]
+            due.sort(key=lambda item: item[1].run.goes_at)
+            for key, entry in due[: max(0, room)]:
+                entry.thread = threading.Thread(
+                    target=self._run_one, args=(key, entry), name=f"interruption-{key}", daemon=True
+                )
+                entry.thread.start()
+
+    def _run_one(self, key: str, entry: _Entry) -> None:
+        try:
+            self._until_its_end(key, entry)
+        except Exception as error:  # noqa: BLE001  # of one machine: the others keep their places
+            self._pipeline.say(f"{key}: {type(error).__name__}: {error}; it is tried again")
+            self._pipeline.stop.wait(_PAUSE)
+            with self._lock:
+                entry.thread = None
+
+    def _until_its_end(self, key: str, entry: _Entry) -> None:
+        pipeline_run = entry.run
+        while (outcome := pipeline_run.run()) is not None:
+            with self._lock:
+                if (outcome.result is Result.CANCELLED) != (pipeline_run.urgent is None):
+                    continue
+                del self._entries[key]
+                interruptions = dict(entry.interruptions)
+                self._keep(pipeline_run, interruptions, outcome)
+            for id_, receiver in entry.receivers.items():
+                self._done(receiver, interruptions[id_], outcome)
+            self._news.set()
+            return
+
+    def _keep(
+        self,
+        pipeline_run: PipelineRun,
+        interruptions: Mapping[str, Interruption],
+        outcome: PipelineOutcome,
+    ) -> None:
+        self._reported.append(_interrupted_machine(pipeline_run, outcome.result.value))
+        del self._reported[:-_REMEMBERED]
+        for one in interruptions.values():
+            if one.cancelled and outcome.result is not Result.CANCELLED:
+                continue
+            if not one.cancelled:
+                self._ended[one.source, one.id] = outcome
+            self.results[one.source, outcome.result.value] += 1
+        while len(self._ended) > _REMEMBERED:
+            self._ended.popitem(last=False)
+        for name, step in outcome.steps.items():
+            self.steps[name, step.status.value] += 1
+
+    def _done(
+        self, receiver: Receiver | None, interruption: Interruption, outcome: PipelineOutcome
+    ) -> None:
+        """Have the source let go; after some attempts it is left: what is not done is received again."""
+        if receiver is None:
+            return
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                receiver.done(interruption, outcome)
+            except SignalError as error:
+                self._pipeline.say(f"{interruption.source}: {interruption.machine}: {error}")
+            except Exception as error:  # noqa: BLE001  # a plug-in's error must not end the runs of other machines
+                self._pipeline.say(f"{interruption.source}: {type(error).__name__}: {error}")
+            else:
+                return
+            if attempt == _ATTEMPTS or self._pipeline.stop.wait(_PAUSE * attempt) is not None:
+                return
+
+
+def _recorded(node: Node, cause: RecordedInterruption) -> Interruption:
+    return Interruption(
+        id=cause.id,
+        kind=cause.kind,
+        source=cause.source,
+        node=node.metadata.name,
+        provider_id=node.spec.provider_id,
+        deadline=cause.deadline,
+        reason=cause.reason,
+    )
+
+
+def _interrupted_machine(pipeline_run: PipelineRun, result: str) -> InterruptedMachine:
+    urgent, states = pipeline_run.urgent, pipeline_run.record.state.causes
+    first = (
+        RecordedInterruption.of(urgent)
+        if urgent is not None
+        else states[0]
+        if states
+        else RecordedInterruption("", "", "")
+    )
+    return InterruptedMachine(
+        pipeline_run.node,
+        pipeline_run.instance,
+        first.kind,
+        first.source,
+        first.deadline,
+        result,
+        pipeline_run.outcomes(),
+    )

@@ -1,0 +1,81 @@
+"""The only way in which runs act on machines: each time the group is read again, and kept within its sizes.
+
+A provider may let a group fall below its minimum when a machine is ended by name, and a request may come twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rebalancer.base.errors import ProviderError
+from rebalancer.providers.contract import KnownNode, Machines, NodeGroup
+
+
+class GroupSizeError(ProviderError):
+    """A group would leave its sizes; nothing was asked of the provider."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """Machines of a provider, never fewer than the minimum of their group and never more than its maximum."""
+
+    machines: Machines
+    nodes: Sequence[KnownNode]
+    """Those of the cluster."""
+
+    def grow(self, group: str, desired: int) -> bool:
+        """Have so many machines in a group; return whether that was asked for: not if as many are on their way by now.
+
+        Raises:
+            GroupSizeError: that would be more than its maximum.
+            ProviderError: there is no such group, its sizes are not known, or the provider refuses.
+        """
+        now = self._read(group)
+        _, maximum, wanted = _sizes(now)
+        if desired <= wanted:
+            return False
+        if desired > maximum:
+            raise GroupSizeError(f"{group} may have {maximum} machines, not {desired}")
+        self.machines.grow(now, desired)
+        return True
+
+    def terminate(self, group: str, instance: str) -> bool:
+        """End a machine, and lower the size of its group by one; return whether that was asked for.
+
+        It is not where the group has no such machine: it is about to end, or has ended.
+
+        Raises:
+            GroupSizeError: the group would fall below its minimum.
+            ProviderError: see :meth:`grow`.
+        """
+        now = self._read(group)
+        minimum, _, wanted = _sizes(now)
+        if instance not in now.instances:
+            return False
+        if wanted <= minimum:
+            raise GroupSizeError(f"{group} has {wanted} machines and needs {minimum}")
+        self.machines.terminate(now, instance)
+        return True
+
+    def has(self, group: str, instance: str) -> bool:
+        """Return whether a group has this machine, and it is not about to end.
+
+        Raises:
+            ProviderError: there is no such group, or the provider cannot be asked.
+        """
+        return instance in self._read(group).instances
+
+    def _read(self, name: str) -> NodeGroup:
+        for group in self.machines.groups(self.nodes):
+            if group.name == name:
+                return group
+        raise ProviderError(f"the provider has no group {name} any more")
+
+
+def _sizes(group: NodeGroup) -> tuple[int, int, int]:
+    """Return minimum, maximum and desired size."""
+    minimum, maximum, desired = group.minimum, group.maximum, group.desired
+    if minimum is None or maximum is None or desired is None:
+        raise ProviderError(f"{group.name}: its sizes are not known, so that nothing is changed")
+    return minimum, maximum, desired

@@ -1,0 +1,215 @@
+"""Where the pods of each class are, counted per node: the one way in which anything is counted.
+
+Counts are kept per *counter*, a set of classes, and made when first asked for: selectors, anti-affinity terms, owners
+and host ports are all sets of classes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rebalancer.snapshot.columns import Int32s, Ints
+from rebalancer.snapshot.model import PodFlag, Snapshot
+
+# Dense (N,) count vectors are kept up to this many numbers in all, then dropped and made again.
+_CACHED_COUNTS = 32_000_000
+# Classes with more pods than this are counted per node once and kept, rather than again each time.
+_MANY = 256
+# Of so many classes it is remembered where their pods are.
+CACHED_CLASSES = 8192
+_NO_PODS = np.zeros(0, np.int32)
+
+
+class ClassCounts:
+    """The snapshot's pods by class, and what has changed of their places since.
+
+    A pod counts as *living* until it is evicted, and goes on counting as *terminating* until it is gone.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        pods = snapshot.pods
+        order = np.argsort(pods.cls, kind="stable").astype(np.int32)
+        self._by_class = order
+        self._starts = np.searchsorted(pods.cls[order], np.arange(len(snapshot.classes) + 1))
+        self._of_owner: dict[int, list[int]] | None = None
+        self._terminating = (pods.flags & PodFlag.TERMINATING) != 0
+        self._home = np.where(self._terminating, -1, pods.node).astype(np.int32)
+        """(P,) node of each pod that is not terminating, else -1."""
+        self._stamps = np.zeros(len(snapshot.classes), np.int64)
+        self._newest_stamp = 0
+        self._changes: dict[int, dict[tuple[int, bool], int]] = {}
+        """Class -> (node, whether terminating pods count) -> by how many pods it differs from the snapshot."""
+        self._whereabouts: dict[tuple[int, bool], tuple[int, Int32s]] = {}
+        self._counters: dict[tuple[bytes, bool], Int32s] = {}
+        self._counters_of: dict[int, list[tuple[bytes, bool]]] = {}
+
+    # -- the snapshot's pods -----------------------------------------------------------------------
+
+    def pods_of(self, cls: int) -> Int32s:
+        """Return the pods that the snapshot holds of a class, in order."""
+        return self._by_class[self._starts[cls] : self._starts[cls + 1]]
+
+    def pods_of_many(self, label: Ints, classes: Int32s) -> tuple[Ints, Int32s]:
+        """Return the living pods that the snapshot holds of each class (K,), with the class's ``label``."""
+        sizes = self._starts[classes + 1] - self._starts[classes]
+        shift = np.repeat(self._starts[classes] - (np.cumsum(sizes) - sizes), sizes)
+        pods = self._by_class[np.arange(len(shift)) + shift]
+        living = self._home[pods] >= 0
+        return np.repeat(label, sizes)[living], pods[living]
+
+    def living_of(self, cls: int) -> Int32s:
+        """Return the snapshot's pods of a class that are not terminating and stand on a known node."""
+        pods = self.pods_of(cls)
+        return pods[self._home[pods] >= 0]
+
+    def classes_of_owner(self, owner: int) -> Int32s:
+        """Return the classes, ascending, of an owner's pods and of their replacements."""
+        if self._of_owner is None:
+            self._of_owner = {}
+            for cls, of_class in enumerate(self.snapshot.classes):
+                self._of_owner.setdefault(of_class.owner, []).append(cls)
+        return np.array(self._of_owner.get(owner, ()), np.int32)
+
+    # -- where pods are now ------------------------------------------------------------------------
+
+    def stamp(self, classes: Int32s) -> int | tuple[int, ...]:
+        """Return what stands for where the pods of ``classes`` are: equal while they are in the same places.
+
+        What is taken back leaves no trace, so a value kept under it holds again.
+        """
+        if len(classes) == 1:
+            return int(self._stamps[classes[0]])
+        return tuple(self._stamps[classes].tolist())
+
+    def newest_stamp(self, classes: Int32s) -> int:
+        """Return the largest of the stamps of ``classes``: it, too, is equal while their pods stay."""
+        return int(self._stamps[classes].max(initial=0))
+
+    def counts_by(self, classes: Int32s, of_node: Int32s, size: int) -> Ints:
+        """Return how many pods of ``classes``, terminating ones not, are in each of ``size`` domains.
+
+        ``of_node`` (N,) is each node's domain, -1 for none. It takes as long as the classes have pods,
+        however many nodes there are.
+        """
+        nodes = self.nodes_of(classes)
+        if nodes is None:
+            per_node = self.counts(classes)
+            inside = of_node >= 0
+            return np.bincount(of_node[inside], per_node[inside], size).astype(np.int64)
+        domains = of_node[nodes]
+        return np.bincount(domains[domains >= 0], minlength=size)
+
+    def occupied(self, classes: Int32s) -> Int32s:
+        """Return the nodes, ascending and once each, where pods of ``classes`` are, terminating ones not."""
+        nodes = self.nodes_of(classes)
+        if nodes is None:
+            return np.flatnonzero(self.counts(classes) > 0).astype(np.int32)
+        return self.distinct(nodes)
+
+    def distinct(self, nodes: Int32s) -> Int32s:
+        """Return nodes ascending and once each."""
+        if len(nodes) <= _MANY:
+            # Of few, as the pods of most classes are, a set takes a third of the time.
+            return np.array(sorted(set(nodes.tolist())), np.int32)
+        held = np.zeros(len(self.snapshot.nodes), bool)
+        held[nodes] = True
+        return np.flatnonzero(held).astype(np.int32)
+
+    def count_on(self, classes: Int32s, node: int) -> int:
+        """Return how many pods of ``classes``, terminating ones not, are on one node."""
+        nodes = self.nodes_of(classes)
+        if nodes is None:
+            return int(self.counts(classes)[node])
+        return int(np.count_nonzero(nodes == node))
+
+    def nodes_of(self, classes: Int32s, *, terminating: bool = False) -> Int32s | None:
+        """Return the node of each pod of ``classes``, one entry per pod; do not write into it.
+
+        None if they have so many pods that :meth:`counts` is the better way. ``terminating`` as there.
+        """
+        if len(classes) == 1:
+            cls = int(classes[0])
+            few = self._starts[cls + 1] - self._starts[cls] <= _MANY
+            return self._nodes_of(cls, terminating) if few else None
+        if self._starts[classes + 1].sum() - self._starts[classes].sum() > _MANY:
+            return None
+        parts = [_NO_PODS]
+        for cls in classes.tolist():
+            if (nodes := self._nodes_of(cls, terminating)) is None:
+                return None
+            parts.append(nodes)
+        return np.concatenate(parts)
+
+    def _nodes_of(self, cls: int, terminating: bool) -> Int32s | None:
+        stamp = int(self._stamps[cls])
+        known = self._whereabouts.get((cls, terminating))
+        if known is not None and known[0] == stamp:
+            return known[1]
+        nodes = (self.snapshot.pods.node if terminating else self._home)[self.pods_of(cls)]
+        changed = self._with_changes(cls, nodes[nodes >= 0], terminating)
+        if changed is None:
+            return None
+        if len(self._whereabouts) >= CACHED_CLASSES:
+            self._whereabouts.clear()
+        self._whereabouts[cls, terminating] = stamp, changed
+        return changed
+
+    def _with_changes(self, cls: int, nodes: Int32s, terminating: bool) -> Int32s | None:
+        """Return ``nodes`` with what has changed; None where a pod has left that was terminating already."""
+        changes = self._changes.get(cls)
+        if not changes:
+            return nodes
+        left = nodes.tolist()
+        for (node, of_terminating), change in changes.items():
+            if of_terminating == terminating:
+                left.extend([node] * change)
+                if left.count(node) < -change:
+                    return None
+                for _ in range(-change):
+                    left.remove(node)
+        return np.array(left, np.int32)
+
+    def counts(self, classes: Int32s, *, terminating: bool = False) -> Int32s:
+        """Return how many pods of ``classes`` are on each node (N,); do not write into it.
+
+        ``terminating`` counts those on their way out as well: (anti-)affinity sees them, topology
+        spread does not (``podtopologyspread/common.go: countPodsMatchSelector``).
+        """
+        key = (classes.tobytes(), terminating)
+        counts = self._counters.get(key)
+        if counts is None:
+            counts = self._count(classes, terminating)
+            if len(self._counters) * max(1, len(counts)) >= _CACHED_COUNTS:
+                self._counters.clear()
+                self._counters_of.clear()
+            self._counters[key] = counts
+            for cls in classes.tolist():
+                self._counters_of.setdefault(cls, []).append(key)
+        return counts
+
+    def _count(self, classes: Int32s, terminating: bool) -> Int32s:
+        parts = [self.pods_of(cls) for cls in classes.tolist()]
+        pods = np.concatenate(parts) if parts else np.zeros(0, np.int32)
+        if not terminating:
+            pods = pods[~self._terminating[pods]]
+        nodes = self.snapshot.pods.node[pods]
+        counted = np.bincount(nodes[nodes >= 0], minlength=len(self.snapshot.nodes))
+        for cls in classes.tolist():
+            for (node, of_terminating), change in self._changes.get(cls, {}).items():
+                if of_terminating == terminating:
+                    counted[node] += change
+        return counted.astype(np.int32)
+
+    # -- changing ----------------------------------------------------------------------------------
+
+    def _count_change(self, cls: int, node: int, change: int, *, terminating: bool) -> None:
+        self._newest_stamp += 1
+        self._stamps[cls] = self._newest_stamp
+        of_class = self._changes.setdefault(cls, {})
+        total = of_class.pop((node, terminating), 0) + change
+        if total:
+            of_class[node, terminating] = total
+        for key in self._counters_of.get(cls, ()):
+            if key[1] == terminating:
+                self._counters[key][node] += change

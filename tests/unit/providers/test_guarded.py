@@ -1,0 +1,103 @@
+"""What runs ask of a provider stays within the sizes of its groups."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from rebalancer.base.errors import ProviderError
+from rebalancer.policy.params import ProviderParams
+from rebalancer.providers.contract import KnownNode, NodeGroup
+from rebalancer.providers.guarded import GroupSizeError, Guarded
+from rebalancer.providers.labelled import LabelledGroups
+from rebalancer.testing.providers import check_scaling
+
+_POOL = NodeGroup(name="pool", instances=("a", "b", "c"), minimum=2, maximum=4, desired=3)
+
+
+@dataclass
+class Lax:
+    """A provider that does what it is asked, and notes it."""
+
+    group: NodeGroup = _POOL
+    asked: list[object] = field(default_factory=list)
+
+    def groups(self, nodes):
+        return [self.group]
+
+    def template(self, group):
+        return None
+
+    def grow(self, group, desired):
+        self.asked.append(desired)
+        self.group = replace(self.group, desired=desired)
+
+    def terminate(self, group, instance):
+        self.asked.append(instance)
+        left = tuple(one for one in self.group.instances if one != instance)
+        self.group = replace(self.group, instances=left, desired=(self.group.desired or 0) - 1)
+
+
+def test_the_provider_of_these_tests_keeps_the_contract():
+    check_scaling(Lax(), (), "pool")
+
+
+def test_never_below_the_minimum():
+    machines = Lax()
+    guarded = Guarded(machines, ())
+    assert guarded.terminate("pool", "a")
+    with pytest.raises(GroupSizeError, match="pool has 2 machines and needs 2"):
+        guarded.terminate("pool", "b")
+    assert machines.asked == ["a"]
+
+
+def test_never_above_the_maximum():
+    machines = Lax()
+    guarded = Guarded(machines, ())
+    assert guarded.grow("pool", 4)
+    with pytest.raises(GroupSizeError, match="pool may have 4 machines, not 5"):
+        guarded.grow("pool", 5)
+    assert machines.asked == [4]
+
+
+def test_what_was_asked_before_is_not_asked_again():
+    machines = Lax()
+    guarded = Guarded(machines, ())
+    assert [guarded.grow("pool", 4), guarded.grow("pool", 4), guarded.grow("pool", 2)] == [
+        True,
+        False,
+        False,
+    ]
+    assert [guarded.terminate("pool", "a"), guarded.terminate("pool", "a")] == [True, False]
+    assert machines.asked == [4, "a"]
+
+
+def test_the_sizes_that_count_are_those_of_the_moment():
+    machines = Lax()
+    guarded = Guarded(machines, ())
+    machines.group = replace(_POOL, minimum=3)
+    with pytest.raises(GroupSizeError):
+        guarded.terminate("pool", "a")
+
+
+@pytest.mark.parametrize("group", ["gone", "pool"])
+def test_a_group_that_is_gone_or_without_sizes_is_left(group):
+    machines = Lax(NodeGroup(name="pool", instances=("a",)))
+    for ask in (
+        lambda of: of.grow(group, 2),
+        lambda of: of.terminate(group, "a"),
+    ):
+        with pytest.raises(ProviderError, match=r"no group gone|sizes are not known"):
+            ask(Guarded(machines, ()))
+    assert machines.asked == []
+
+
+def test_the_provider_none_refuses():
+    nodes = [KnownNode("a", "", {"agentpool": "pool"})]
+    (group,) = LabelledGroups().groups(nodes)
+    for ask in (
+        lambda of: of.grow(group, 2),
+        lambda of: of.terminate(group, "a"),
+    ):
+        with pytest.raises(ProviderError, match="the provider none is for reports only; name one"):
+            ask(LabelledGroups())
+    assert not ProviderParams.acts
