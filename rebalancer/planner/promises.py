@@ -14,7 +14,7 @@ from rebalancer.snapshot.columns import Int32s
 Pair = tuple[int, int]
 """A class and a node."""
 # Up to so many pairs of a class, what a closer look has shown of them is forgotten once a pod of it has moved.
-_MANY = 20
+_MANY = 30
 
 
 @dataclass(slots=True)

@@ -20,46 +20,34 @@ class Queue:
     def __init__(self, candidates: CandidateList, postponed: Postponed) -> None:
         self._candidates, self._postponed = candidates, postponed
         self._heap = candidates.entries()
-        self._standing = {pair: key for key, pair in self._heap}
-        """The newest key of each pair that is queued; its other entries are void."""
         heapq.heapify(self._heap)
 
     def __len__(self) -> int:
         """Return how many entries are left."""
-        return len(self._standing)
+        return len(self._heap)
 
     def pairs(self) -> list[Pair]:
         """Return the pairs that are left, in no order."""
-        return list(self._standing)
+        return [pair for _, pair in self._heap]
 
     def push(self, pairs: Iterable[Pair]) -> None:
         """Queue pairs by what they promise now."""
         for pair in pairs:
             if (entry := self._candidates.entry(pair)) is not None:
-                self.push_back(*entry)
+                heapq.heappush(self._heap, entry)
 
     def push_back(self, key: Key, pair: Pair) -> None:
         """Queue a pair by the gain that a closer look has shown."""
-        if self._standing.get(pair) != key:
-            self._standing[pair] = key
-            heapq.heappush(self._heap, (key, pair))
+        heapq.heappush(self._heap, (key, pair))
 
     def goes_before(self, key: Key) -> bool:
         """Return whether what comes next promises clearly more than ``key``."""
-        self._drop_void()
         return bool(self._heap) and _is_behind(key, self._heap[0][0])
-
-    def _drop_void(self) -> None:
-        """Drop entries in front of which the pair has been queued again since."""
-        while self._heap and self._standing.get(self._heap[0][1]) != self._heap[0][0]:
-            heapq.heappop(self._heap)
 
     def pop(self) -> Ranked | None:
         """Return the best entry that still stands, None when nothing is left."""
-        while self._standing:
-            self._drop_void()
+        while self._heap:
             key, pair = heapq.heappop(self._heap)
-            del self._standing[pair]
             if (named := self._candidates.refresh_stale(pair)) is not None:
                 self.push(named)
                 continue
@@ -72,7 +60,7 @@ class Queue:
             if current is not None and (renewed or current[0] > key):
                 # It promises less than when it was queued; what promises more was queued again by the
                 # move that made it so, unless that was seen just now.
-                self.push_back(*current)
+                heapq.heappush(self._heap, current)
         return None
 
 

@@ -90,14 +90,3 @@ def test_only_clearly_more_goes_before(key, other, before):
 
 def test_nothing_goes_before_in_an_empty_queue():
     assert not queue_of(Listed({})).goes_before((0, 0, 0))
-
-
-def test_of_a_pair_that_is_queued_again_only_the_newest_entry_counts():
-    candidates = Listed({A: (0, -2, 0), B: (0, -1, 0)})
-    queue = queue_of(candidates)
-    candidates.keys[A] = (0, -0.5, 0)
-    queue.push([A, A])
-    assert len(queue) == 2
-    assert sorted(queue.pairs()) == [A, B]
-    assert not queue.goes_before((0, -1.5, 0))
-    assert [queue.pop()[1], queue.pop()[1], queue.pop()] == [B, A, None]
