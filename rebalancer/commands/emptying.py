@@ -18,7 +18,7 @@ from rebalancer.commands.run import act
 from rebalancer.commands.source import Reading, Source, open_source
 from rebalancer.nodes.choice import NodeChoice
 from rebalancer.nodes.cordon import Order, as_cordoned, mask_of
-from rebalancer.nodes.orders import Protections, ordered_policy, unforeseen
+from rebalancer.nodes.orders import OrderedProtections, ordered_policy, unforeseen
 from rebalancer.nodes.preflight import NodeCheck, check, without_budgets
 from rebalancer.nodes.triage import Orders, daemon_sets_on
 from rebalancer.plan.outcome import Outcome
@@ -105,6 +105,8 @@ class EmptyingRounds:
     """Of which every round is a copy, with a time and a policy of its own."""
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     """Uid -> the outcome of the last attempt to evict the pod."""
+    waited: bool = False
+    """Whether another run had the Lease at first."""
 
     @classmethod
     def of(
@@ -134,14 +136,14 @@ class EmptyingRounds:
 
     def run_for(
         self, names: Sequence[str], policy: LoadedPolicy | None = None
-    ) -> tuple[RunContext, Protections]:
+    ) -> tuple[RunContext, OrderedProtections]:
         """Return a run that moves pods off these nodes and no others, and what it takes to be movable.
 
         ``policy``: of an earlier run, with what it has read in the cluster; None: the command's.
         """
         registry = Registry.installed()
         loaded = ordered_policy(policy or self.base.loaded, registry, names)
-        protections = Protections(names, self.orders)
+        protections = OrderedProtections(names, self.orders)
         from rebalancer.kube.access import DRAIN_RULES  # noqa: PLC0415
 
         run = replace(
@@ -166,6 +168,7 @@ class EmptyingRounds:
                     yield run, source
                     return
                 said = f"waiting  for the Lease, which {source.lease_taken.holder} has"
+            self.waited = True
             self.progress.note("lease", said)
             if (why := self.stop.wait(_TURN)) is not None:
                 raise ClusterReadError(f"{why}, while another run had the Lease")
@@ -180,7 +183,7 @@ class EmptyingRounds:
         """
         with self.source(()) as (run, source):
             reading = source.read()
-            names = choice.of(reading.snapshot)
+            names = self._chosen(choice, reading.snapshot)
             if source.client is not None:
                 self._look_up_daemon_sets(source.client, reading.snapshot, names)
             checks = self._checks(run, reading.snapshot, names)
@@ -189,6 +192,15 @@ class EmptyingRounds:
 
                 checks = asked(source.client, reading.snapshot, checks)
             return Preflight(source.name, reading.snapshot, names, checks)
+
+    def _chosen(self, choice: NodeChoice, snapshot: Snapshot) -> Sequence[str]:
+        try:
+            return choice.of(snapshot)
+        except PolicyError:
+            if choice.names or not self.waited:
+                raise
+            # What had the Lease may have removed the nodes with these labels.
+            return ()
 
     def _checks(self, run: RunContext, snapshot: Snapshot, names: Sequence[str]) -> list[NodeCheck]:
         """Return what is to be expected of these nodes, all of them emptied together; ``run`` has read them."""

@@ -27,7 +27,7 @@ from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.whatif.budgets import renew_budgets
 from rebalancer.whatif.cycles import Loop, LoopPace
-from rebalancer.whatif.nodes import AddedNode, add_node, remove_node
+from rebalancer.whatif.nodes import NodeToAdd, add_node, remove_node
 from rebalancer.whatif.objects import read_data, read_objects
 from rebalancer.whatif.show import FORMS, render_simulation
 from rebalancer.whatif.span import Span
@@ -103,7 +103,7 @@ def changed_snapshot(
     Raises:
         PolicyError: the file cannot be read, or an edit cannot be made on it.
     """
-    new_nodes = [AddedNode.parse(text) for text in options.add_node]
+    new_nodes = [NodeToAdd.parse(text) for text in options.add_node]
     scales = [Scale.parse(text) for text in options.scale]
     path = options.snapshot_path
     if not (new_nodes or options.remove_node or scales):

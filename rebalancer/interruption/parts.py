@@ -8,11 +8,11 @@ from datetime import timedelta
 LEAST = 5.0
 """Seconds that a step has in any case: a deadline that has passed is often no more than a clock that is ahead."""
 
-Part = timedelta | float | None
+StepPart = timedelta | float | None
 """A time span, a share of all the time, or None for all that the others leave."""
 
 
-def seconds_of(parts: Sequence[Part], total: float, left: float) -> float:
+def seconds_of(parts: Sequence[StepPart], total: float, left: float) -> float:
     """Return the seconds that the first of the steps that are still to run has, at least ``LEAST``.
 
     Parameters
@@ -37,7 +37,7 @@ def seconds_of(parts: Sequence[Part], total: float, left: float) -> float:
     return max(LEAST, own * scale)
 
 
-def _fixed(part: Part, total: float) -> float | None:
+def _fixed(part: StepPart, total: float) -> float | None:
     if part is None:
         return None
     return part.total_seconds() if isinstance(part, timedelta) else part * max(0.0, total)

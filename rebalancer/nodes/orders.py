@@ -55,7 +55,7 @@ def ordered_policy(
     return replace(loaded, policy=policy)
 
 
-class Protections:
+class OrderedProtections:
     """Says which pods a drain does not evict: all but those that its orders let go, now or ever."""
 
     def __init__(self, nodes: Sequence[str], orders: Orders) -> None:

@@ -33,7 +33,7 @@ MayGo = Callable[[int, int], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class FirstMove:
     """A pod that moves first, in rows of the snapshot."""
 
     pod: int
@@ -54,7 +54,7 @@ class Chains:
         """Whether the work that one plan may take is done."""
         return self._left <= 0
 
-    def first(self, pod: int, cls: int, node: int, may_go: MayGo) -> Step | None:
+    def first(self, pod: int, cls: int, node: int, may_go: MayGo) -> FirstMove | None:
         """Return what has to go before ``pod``, of class ``cls`` on ``node``; None if nothing helps.
 
         ``may_go`` returns whether budgets let a pod of (class, node) go now.
@@ -75,7 +75,7 @@ class Chains:
                     return step
         return None
 
-    def _step(self, pod: int, draws: int) -> Step | None:
+    def _step(self, pod: int, draws: int) -> FirstMove | None:
         """Return the move of ``pod`` if it lands on ``draws`` and does no harm."""
         cls, node = int(self._view.state.cls_of[pod]), int(self._view.state.node_of[pod])
         verdict = self._judge.harmless(pod, node)
@@ -84,9 +84,9 @@ class Chains:
         lands = verdict.prediction
         if int(lands.nodes[0]) != draws or float(lands.probability[0]) < _CERTAIN:
             return None
-        return Step(pod, cls, node, verdict)
+        return FirstMove(pod, cls, node, verdict)
 
-    def helps(self, step: Step, pod: int, cls: int, node: int) -> bool:
+    def helps(self, step: FirstMove, pod: int, cls: int, node: int) -> bool:
         """Return whether ``pod`` can go after ``step``, its gain being worth both evictions."""
         both = float(self._cost[pod]) + float(self._cost[step.pod])
         with self._made(step):
@@ -94,7 +94,7 @@ class Chains:
         return verdict.refused is None and max(verdict.gain[:2]) > TOLERANCE
 
     @contextmanager
-    def _made(self, step: Step) -> Iterator[None]:
+    def _made(self, step: FirstMove) -> Iterator[None]:
         """Keep the state as it is once ``step`` is done: the replacement stands, the victim is gone."""
         state = self._view.state
         replacement = self._view.snapshot.classes[step.cls].replacement

@@ -9,7 +9,7 @@ import numpy as np
 
 from rebalancer.cost.term import Term
 from rebalancer.planner.candidates import CandidateList
-from rebalancer.planner.chains import Step
+from rebalancer.planner.chains import FirstMove
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.judge import TOLERANCE, Verdict
 from rebalancer.planner.problem import WeightedTerm
@@ -44,7 +44,7 @@ class Commit:
         cause = self.draft.cause(pod, shares, verdict.prediction, self.terms)
         return replace(self._carried_out(pod, pair, verdict, strategy, reason, wave), cause=cause)
 
-    def first(self, step: Step, other: int, pair: Pair, strategy: str, wave: int) -> Chosen:
+    def first(self, step: FirstMove, other: int, pair: Pair, strategy: str, wave: int) -> Chosen:
         """Move a pod so that the pod ``other`` of ``pair`` can go in a later wave."""
         ref = self.draft.snapshot.pod_ref(other)
         reason = f"frees room for {ref}: {self._reason(strategy, pair)}"

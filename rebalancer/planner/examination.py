@@ -14,7 +14,7 @@ from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.promises import Pair, Promise
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.reasons import Refusal
-from rebalancer.planner.steer import Steer
+from rebalancer.planner.steer import LandingSteer
 
 # So many that promise too little anyway are judged anyway, to show people where they would land.
 _CLOSELY = 300
@@ -49,7 +49,7 @@ class Examination:
         self._closely = _CLOSELY
         self.judge = Judge(draft.view, terms, guard, draft.settings.threshold)
         self.quota = QuotaLedger(draft.snapshot)
-        self.steer = Steer(draft, self.judge)
+        self.steer = LandingSteer(draft, self.judge)
         self._unsteered: set[Pair] = set()
         """Pairs that marks could not help when they were last asked about."""
         self.refusals: dict[Pair, Refusal] = {}

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Cause, Method, Move
 from rebalancer.planner.allowance import Allowance
-from rebalancer.planner.chains import Chains, Step
+from rebalancer.planner.chains import Chains, FirstMove
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.judge import Judge, Verdict, is_gamble
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.rendering import Rendering, cost_of_entries
 from rebalancer.planner.settings import Settings
-from rebalancer.planner.steer import Steer
+from rebalancer.planner.steer import LandingSteer
 from rebalancer.snapshot.protect import TEXTS
 
 # So many pods less than planned, in expectation, and a move is left to the next run. A small chance of a
@@ -106,7 +106,7 @@ class _Check:
         self._draft, self._problem, self._snapshot = draft, draft.problem, draft.snapshot
         view = draft.view
         self._judge = Judge(view, draft.enforced, guard_term(view), draft.settings.threshold)
-        self._steer = Steer(draft, self._judge)
+        self._steer = LandingSteer(draft, self._judge)
         self._rendering = Rendering(draft.problem)
         uids = [uid for move in moves for uid in (move.uid, move.makes_way_for) if uid]
         self._rows = draft.problem.rows_by_uid(uids)
@@ -192,7 +192,7 @@ class _Check:
         cls, node = self._place(pod)
         verdict = self._judge.harmless(pod, node)
         chains = Chains(self._draft.view, self._judge, self._problem.costs)
-        step = Step(pod, cls, node, verdict)
+        step = FirstMove(pod, cls, node, verdict)
         if verdict.refused is None and not chains.helps(step, other, *self._place(other)):
             return "the pod that it frees room for could not go even then"
         return verdict

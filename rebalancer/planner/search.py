@@ -29,7 +29,7 @@ from rebalancer.planner.queue import Queue
 from rebalancer.planner.reasons import Refusal
 from rebalancer.planner.rendering import Chosen
 
-Stop = Callable[[], str | None]
+WhyStop = Callable[[], str | None]
 # So many moves at most in a wave with marks: they go one after the other, each waiting for its marks to be seen.
 _STEERED = 20
 
@@ -64,7 +64,7 @@ class Searched:
         self._rest = _nothing
 
 
-def search(draft: Draft, stop: Stop, most_landings: int | None) -> Searched:
+def search(draft: Draft, stop: WhyStop, most_landings: int | None) -> Searched:
     """Plan with the enforced strategies first, then what the observing ones would add.
 
     ``stop`` returns why planning must end now, or None. Of each move ``most_landings`` are kept; None: all.
@@ -101,7 +101,7 @@ class _Pass:
         draft: Draft,
         terms: Sequence[WeightedTerm],
         guard: Term,
-        stop: Stop,
+        stop: WhyStop,
         most_landings: int | None,
         *,
         observed: bool,

@@ -22,7 +22,7 @@ _TRIES = 3
 _PODS = 3000
 
 
-class Steer:
+class LandingSteer:
     """Looks for landings to choose; leaves the state as it was."""
 
     def __init__(self, draft: Draft, judge: Judge) -> None:

@@ -8,7 +8,7 @@ from rebalancer.plan.plan import Code, Move
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.quota import QuotaLedger
 
-Limit = tuple[Code, str]
+ReachedLimit = tuple[Code, str]
 """Which limit keeps a move from this run, in words."""
 
 
@@ -25,7 +25,7 @@ class Waves:
         self._planned = 0
         """Wave that the last move was planned in."""
 
-    def place(self, move: Move) -> int | Limit:
+    def place(self, move: Move) -> int | ReachedLimit:
         """Return the wave of ``move``; it is a later one than that of moves planned in an earlier one."""
         pod = self._rows[move.uid]
         cls, node = int(self._snapshot.pods.cls[pod]), int(self._snapshot.pods.node[pod])
@@ -51,7 +51,7 @@ class Waves:
             self._allowance.next_wave()
             self._quota.reset()
 
-    def _waits(self, cls: int, node: int, strategy: str, *, ready: bool) -> Limit | None:
+    def _waits(self, cls: int, node: int, strategy: str, *, ready: bool) -> ReachedLimit | None:
         if (limit := self._allowance.waits(cls, node, strategy, ready=ready)) is not None:
             return Code.BUDGET, limit
         if not self._snapshot.waits(cls) and (lack := self._quota.lacks(cls)) is not None:

@@ -27,7 +27,7 @@ _KEYS = ("zone", "like", *_AMOUNTS)
 
 
 @dataclass(frozen=True, slots=True)
-class AddedNode:
+class NodeToAdd:
     """A node to add: its name, and in what it differs from another."""
 
     name: str
@@ -38,7 +38,7 @@ class AddedNode:
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
-    def parse(text: str) -> AddedNode:
+    def parse(text: str) -> NodeToAdd:
         """Return the node of ``NAME[:key=value,...]``; keys are zone, like, cpu, memory, pods, or labels.
 
         Raises:
@@ -60,7 +60,7 @@ class AddedNode:
                 parse(value)
             except ValueError as error:
                 raise PolicyError([f"--add-node {text}: {key}: {error}"]) from None
-        return AddedNode(name, given.pop("like", None), given.pop("zone", None), amounts, given)
+        return NodeToAdd(name, given.pop("like", None), given.pop("zone", None), amounts, given)
 
 
 def _check_labels(text: str, given: Mapping[str, str]) -> None:
@@ -76,7 +76,7 @@ def _check_labels(text: str, given: Mapping[str, str]) -> None:
             raise PolicyError([f"--add-node {text}: {key}={value} is none of {keys}, and no label"])
 
 
-def add_node(objects: Objects, new: AddedNode) -> None:
+def add_node(objects: Objects, new: NodeToAdd) -> None:
     """Add a Ready, empty node with the DaemonSet pods that its model carries.
 
     Raises:
@@ -103,7 +103,7 @@ def add_node(objects: Objects, new: AddedNode) -> None:
     _copy_daemons(objects, model["metadata"]["name"], new.name)
 
 
-def _model(objects: Objects, new: AddedNode) -> Json:
+def _model(objects: Objects, new: NodeToAdd) -> Json:
     if new.like is not None:
         node = objects.find("Node", new.like)
         if node is None:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from rebalancer.interruption.model import DONE, StepContext, failed, skipped, timed_out
-from rebalancer.interruption.steps.pods import Pod, pods_to_leave, shown
+from rebalancer.interruption.steps.pods import PodToLeave, pods_to_leave, shown
 from rebalancer.kube.delete import DELETE, delete_pod
 from rebalancer.kube.resources import AccessRule
 from rebalancer.policy.interruption import StepParams
@@ -93,7 +93,7 @@ class Escalate:
     def _one(
         self,
         context: StepContext,
-        pod: Pod,
+        pod: PodToLeave,
         longest: int,
         asked: set[str],
         refused: dict[str, str],

@@ -20,7 +20,7 @@ _VERSION = (1, 36)
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class PodToLeave:
     """A pod that has to leave."""
 
     namespace: str
@@ -36,7 +36,7 @@ class Pod:
         return f"{self.namespace}/{self.name}"
 
 
-def pods_to_leave(context: StepContext) -> list[Pod]:
+def pods_to_leave(context: StepContext) -> list[PodToLeave]:
     """Return the pods of the node without those of DaemonSets, static ones and those that have ended.
 
     Raises:
@@ -48,10 +48,10 @@ def pods_to_leave(context: StepContext) -> list[Pod]:
     return [_pod(snapshot, one) for one in every if one.fate is not Fate.STAY]
 
 
-def _pod(snapshot: Snapshot, one: Triaged) -> Pod:
+def _pod(snapshot: Snapshot, one: Triaged) -> PodToLeave:
     namespace, _, name = snapshot.pod_ref(one.pod).partition("/")
     spec = snapshot.classes[int(snapshot.pods.cls[one.pod])].spec
-    return Pod(
+    return PodToLeave(
         namespace,
         name,
         snapshot.pods.uid[one.pod],
@@ -65,7 +65,7 @@ def _grace(seconds: int | None) -> int:
     return 30 if seconds is None else seconds
 
 
-def shown(pods: Sequence[Pod]) -> str:
+def shown(pods: Sequence[PodToLeave]) -> str:
     """Return the pods in words."""
     refs = [f"{pod.ref}{' (terminating)' if pod.terminating else ''}" for pod in pods]
     return f"{len(pods)} on the node: {and_more(refs, 5)}"

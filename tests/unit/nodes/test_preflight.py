@@ -3,7 +3,7 @@
 import pytest
 
 from rebalancer.nodes.cordon import as_cordoned, mask_of
-from rebalancer.nodes.orders import Protections, ordered_policy, unforeseen
+from rebalancer.nodes.orders import OrderedProtections, ordered_policy, unforeseen
 from rebalancer.nodes.preflight import DrainVerdict, check, without_budgets
 from rebalancer.nodes.triage import Orders
 from rebalancer.planner.plan import Callbacks, plan
@@ -32,7 +32,7 @@ def budget(name, app, allowed, healthy, desired, expected, **spec):
 def looked(objects, *names, without_landing=False):
     snapshot = snapshot_of(objects)
     registry = Registry.installed()
-    protections = Protections(names, Orders())
+    protections = OrderedProtections(names, Orders())
     planning = Planning(
         ordered_policy(load_policy(None, registry), registry, names),
         registry,
@@ -150,7 +150,7 @@ def test_elsewhere_the_policy_says_which_pods_may_make_room(given):
         registry,
         Scope(),
         lifted=True,
-        protections=Protections(["n1"], Orders()),
+        protections=OrderedProtections(["n1"], Orders()),
     )
     snapshot = snapshot_of(objects)
     movable = planning.problem(snapshot).movable

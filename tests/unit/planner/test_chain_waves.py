@@ -9,7 +9,7 @@ from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Code
 from rebalancer.planner.candidates import CandidateList
 from rebalancer.planner.chain_waves import ChainWaves
-from rebalancer.planner.chains import Chains, Step
+from rebalancer.planner.chains import Chains, FirstMove
 from rebalancer.planner.commit import Commit
 from rebalancer.planner.examination import Examination
 from rebalancer.planner.judge import Verdict
@@ -36,7 +36,7 @@ LANDS = Verdict(Prediction(np.array([N2], np.int32), np.ones(1)), (0.0,) * 3, (0
 class Scripted(Chains):
     """Chains that answer what the test says; notes for which pods they were asked."""
 
-    steps: dict[int, Step]
+    steps: dict[int, FirstMove]
     exhausted: bool = False
     asked: list[int] = field(default_factory=list)
 
@@ -74,7 +74,7 @@ class Scene:
     def helps(self, name, first):
         """Let ``first`` go first for ``name``."""
         cls, node = self.pair(first)
-        self.chains.steps[self.row(name)] = Step(self.row(first), cls, node, LANDS)
+        self.chains.steps[self.row(name)] = FirstMove(self.row(first), cls, node, LANDS)
 
     def moved(self, wave=1):
         return [

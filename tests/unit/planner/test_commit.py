@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rebalancer.planner.candidates import CandidateList
-from rebalancer.planner.chains import Step
+from rebalancer.planner.chains import FirstMove
 from rebalancer.planner.commit import Commit
 from rebalancer.planner.judge import Verdict
 from rebalancer.planner.quota import QuotaLedger
@@ -93,7 +93,7 @@ def test_what_only_observes_and_marks_are_written_down():
 def test_one_that_goes_first_names_the_other_and_why():
     scene = Scene()
     ref = scene.draft.snapshot.pod_ref(1)
-    step = Step(0, *scene.pair, verdict(landing(N1), {}, gain=(0.0, 0.0, 0.0)))
+    step = FirstMove(0, *scene.pair, verdict(landing(N1), {}, gain=(0.0, 0.0, 0.0)))
     chosen = scene.commit.first(step, 1, scene.pair, "duplicates", 2)
     assert (chosen.makes_way_for, chosen.strategy, chosen.wave) == (1, "duplicates", 2)
     assert chosen.reason.startswith(f"frees room for {ref}: ")

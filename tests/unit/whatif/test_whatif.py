@@ -7,7 +7,7 @@ import pytest
 from rebalancer.base.errors import PolicyError
 from rebalancer.testing.workloads import HOSTNAME, ZONE, node, workload
 from rebalancer.whatif.budgets import renew_budgets
-from rebalancer.whatif.nodes import AddedNode, add_node, remove_node
+from rebalancer.whatif.nodes import NodeToAdd, add_node, remove_node
 from rebalancer.whatif.objects import Objects
 from rebalancer.whatif.workloads import Scale, scale
 
@@ -29,7 +29,7 @@ def labels_of(objects, name):
 
 def test_a_new_node_is_like_the_commonest_but_for_what_is_said():
     objects = objects_of(node("big", "a", cpu="64"), node("n1", "a"), node("n2", "b"))
-    add_node(objects, AddedNode.parse("n9:zone=c,memory=8Gi,disk=ssd"))
+    add_node(objects, NodeToAdd.parse("n9:zone=c,memory=8Gi,disk=ssd"))
     snapshot = objects.snapshot()
     index = snapshot.nodes.index["n9"]
     assert snapshot.nodes.allocatable[:2, index].tolist() == [4000, 8 * 2**30]
@@ -40,7 +40,7 @@ def test_a_new_node_is_like_the_commonest_but_for_what_is_said():
 def test_a_new_node_like_another_takes_its_shape_and_its_daemons_but_not_its_taints():
     tainted = node("big", "a", cpu="64", taints=[{"key": "x", "effect": "NoSchedule"}])
     objects = objects_of(tainted, node("n1", "b"), daemon("agent", "big"))
-    add_node(objects, AddedNode.parse("n9:like=big"))
+    add_node(objects, NodeToAdd.parse("n9:like=big"))
     snapshot = objects.snapshot()
     index = snapshot.nodes.index["n9"]
     assert snapshot.nodes.allocatable[0, index] == 64000
@@ -51,7 +51,7 @@ def test_a_new_node_like_another_takes_its_shape_and_its_daemons_but_not_its_tai
 def test_a_deprecated_zone_label_is_kept_in_use():
     old = "failure-domain.beta.kubernetes.io/zone"
     objects = objects_of(node("n1", labels={old: "a"}))
-    add_node(objects, AddedNode.parse("n9:zone=b"))
+    add_node(objects, NodeToAdd.parse("n9:zone=b"))
     assert labels_of(objects, "n9") == {HOSTNAME: "n9", old: "b"}
 
 
@@ -140,7 +140,7 @@ def test_budgets_follow_the_edit_as_the_controller_would_write_them(
 )
 def test_a_node_that_cannot_be_understood_is_refused(text, says):
     with pytest.raises(PolicyError, match=says):
-        AddedNode.parse(text)
+        NodeToAdd.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -162,8 +162,8 @@ def test_a_scale_that_cannot_be_understood_is_refused(text):
 @pytest.mark.parametrize(
     ("edit", "says"),
     [
-        (lambda o: add_node(o, AddedNode("n1")), "a node of this name"),
-        (lambda o: add_node(o, AddedNode("n9", like="n8")), "no node n8"),
+        (lambda o: add_node(o, NodeToAdd("n1")), "a node of this name"),
+        (lambda o: add_node(o, NodeToAdd("n9", like="n8")), "no node n8"),
         (lambda o: remove_node(o, "n9"), "no node of this name"),
         (lambda o: scale(o, Scale("Deployment", "default", "api", 3)), "no such workload"),
     ],
