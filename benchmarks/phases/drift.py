@@ -44,10 +44,11 @@ def snapshot_of(
     hot: bool,
     pods_of_a_node: int = PODS_OF_A_NODE,
     replicas: int = 10,
+    wishes: tuple[str, ...] = (),
 ) -> Snapshot:
-    """Return the drifted cluster; each owner has so many ``replicas``."""
+    """Return the drifted cluster; each owner has so many ``replicas``, and asks for one of ``wishes`` in turn."""
     shape = drift(share, nodes, nodes * pods_of_a_node, hot=hot)
-    text = as_json(replace(shape, replicas=replicas))
+    text = as_json(replace(shape, replicas=replicas, wishes=wishes or shape.wishes))
     return load_snapshot("-", stdin=io.BytesIO(text))
 
 

@@ -32,8 +32,8 @@ class _Occupied:
     total: int
     """Pods that have to leave."""
     hopeless: int
-    gains: Floats | None = None
-    """(D + 1,) the most that one pod leaving each domain can gain; the last entry is for nodes without one."""
+    gains: dict[Roles, int] = field(default_factory=dict)
+    """What a domain holds -> the most that one pod leaving it can gain."""
     changes: dict[tuple[int | None, Roles, int | None], tuple[Floats, float]] = field(
         default_factory=dict
     )
@@ -120,21 +120,22 @@ class _SeparableGroup:
         return self.potential()
 
     def gains(self) -> Floats:
-        return self._gains(self._now())[self.domains.of_node]
+        return self.gains_at(np.arange(len(self.domains.of_node), dtype=np.int32))
 
     def gains_at(self, nodes: Int32s) -> Floats:
-        return self._gains(self._now())[self.domains.of_node[nodes]]
+        now = self._now()
+        if now.total <= now.hopeless:
+            return np.zeros(len(nodes))
+        held = map(now.counts.get, self.domains.of_node[nodes].tolist())
+        return np.array([self._gain(now, here) if here else 0 for here in held], float)
 
-    def _gains(self, now: _Occupied) -> Floats:
-        if now.gains is None:
-            some = now.counts if now.total > now.hopeless else {}
-            now.gains = fill(np.zeros(len(self.domains.names) + 1), some, self._gain)
-        return now.gains
-
-    def _gain(self, counts: Roles) -> int:
-        """Return the most that one pod leaving a domain can gain."""
-        less = [_with(counts, role, -1) for role, pods in enumerate(counts) if pods > 0]
-        return max(0, self._cover(counts) - min(map(self._cover, less)))
+    def _gain(self, now: _Occupied, here: Roles) -> int:
+        """Return the most that one pod leaving a domain that holds ``here`` can gain."""
+        gain = now.gains.get(here)
+        if gain is None:
+            less = [_with(here, role, -1) for role, pods in enumerate(here) if pods > 0]
+            gain = now.gains[here] = max(0, self._cover(here) - min(map(self._cover, less)))
+        return gain
 
     def seen_from(self, node: int) -> Hashable:
         """See :func:`rebalancer.cost.groups.seen_from`."""

@@ -35,10 +35,21 @@ class _SpreadNow:
     minimum: int
     minima: dict[tuple[Kind | None, Kind | None], int] = field(default_factory=dict)
     """(kind left, kind entered) -> the fewest moves afterwards."""
-    gains: Floats | None = None
-    """(D + 1,) gain of a pod that leaves each domain; the last entry is for nodes without one."""
+    gains: dict[Kind, int] = field(default_factory=dict)
+    """Kind of a domain -> gain of a pod that leaves it for the emptiest open domain."""
+    emptiest: tuple[int, int] | None = None
+    """See :meth:`SpreadGroup._emptiest`."""
     changes: dict[tuple[Kind | None, bool], Floats] = field(default_factory=dict)
     """(kind left, whether the replacement counts) -> change (D + 1,) by the domain it enters, if that is another one."""
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What is known of groups that count the same pods in the same domains by the same rule."""
+
+    movable: Bools
+    """Named by its identity, and kept for that."""
+    now: _SpreadNow | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +98,18 @@ class SpreadGroup:
             self.movers = np.intersect1d(movers, counted).astype(np.int32)
         self._view, self.domains = view, domains
         self._max_skew, self._min_domains = max_skew, min_domains
-        self._known: _SpreadNow | None = None
 
     # Most groups hold trivially, and what follows is never computed for them.
+
+    @cached_property
+    def _kept(self) -> _Kept:
+        """Shared with groups alike: a strategy's rule may be a guard as well."""
+        view, sets = self._view, (self.members.tobytes(), self.movers.tobytes())
+        rule = (id(self.domains), self._max_skew, self._min_domains, id(view.movable))
+        made = view.made.get(identity := ("spread", *sets, *rule))
+        if not isinstance(made, _Kept):
+            made = view.made[identity] = _Kept(view.movable)
+        return made
 
     @cached_property
     def _counted(self) -> frozenset[int]:
@@ -130,7 +150,8 @@ class SpreadGroup:
     def _now(self) -> _SpreadNow:
         """Return what holds until a member's pod is moved."""
         stamp = self._view.state.stamp(self.members)
-        if self._known is None or self._known.stamp != stamp:
+        known = self._kept.now
+        if known is None or known.stamp != stamp:
             counts = dict.fromkeys(self._immobile, 0) | self.domains.held(self._view, self.members)
             immobile, open_ = self._immobile, self._takers.each
             held = {d: (count, immobile.get(d, 0), open_[d]) for d, count in counts.items()}
@@ -138,8 +159,8 @@ class SpreadGroup:
             of_open = sum(n for kind, n in kinds.items() if kind[2])
             if empty := self._takers.number - of_open:
                 kinds[_EMPTY] = kinds.get(_EMPTY, 0) + empty
-            self._known = _SpreadNow(stamp, held, kinds, self._minimum(kinds))
-        return self._known
+            known = self._kept.now = _SpreadNow(stamp, held, kinds, self._minimum(kinds))
+        return known
 
     def _kind(self, now: _SpreadNow, domain: int) -> Kind | None:
         """Return the kind of a domain; None if it does not count."""
@@ -199,27 +220,34 @@ class SpreadGroup:
 
     def gains(self) -> Floats:
         """See Group."""
-        return self._gains(self._now())[self.domains.of_node]
+        return self.gains_at(np.arange(len(self.domains.of_node), dtype=np.int32))
 
     def gains_at(self, nodes: Int32s) -> Floats:
         """See Group."""
-        return self._gains(self._now())[self.domains.of_node[nodes]]
+        now = self._now()
+        # With skew s > 1 a potential of 0 still means nothing to gain: only what is broken is fixed.
+        # Domains of protected pods as well: the report says what holds them.
+        if now.minimum <= 0:
+            return np.zeros(len(nodes))
+        return np.array([self._gain(now, d) for d in self.domains.of_node[nodes].tolist()], float)
 
-    def _gains(self, now: _SpreadNow) -> Floats:
-        if now.gains is None:
-            now.gains = np.zeros(len(self.domains.names) + 1)
-            # With skew s > 1 a potential of 0 still means nothing to gain: only what is broken is fixed.
-            # Domains of protected pods as well: the report says what holds them.
-            if now.minimum > 0:
-                some = {domain: kind for domain, kind in now.held.items() if kind[0]}
-                first, second = self._emptiest(now)
-                of_first = _EMPTY if first < 0 else self._kind(now, first)
-                fill(now.gains, some, lambda kind: self._gain(now, kind, of_first))
-                if first in some:
-                    of_second = self._kind(now, second)
-                    gain = 0 if first == second else self._gain(now, some[first], of_second)
-                    now.gains[first] = gain
-        return now.gains
+    def _gain(self, now: _SpreadNow, domain: int) -> int:
+        """Return what a pod gains that leaves a domain, -1 for none, for the emptiest other one."""
+        left = now.held.get(domain)
+        if left is None or not left[0]:
+            return 0
+        if now.emptiest is None:
+            now.emptiest = self._emptiest(now)
+        first, second = now.emptiest
+        if domain == first:
+            entered = self._kind(now, second)
+            return 0 if first == second else max(0, now.minimum - self._after(now, left, entered))
+        gain = now.gains.get(left)
+        if gain is None:
+            entered = _EMPTY if first < 0 else self._kind(now, first)
+            gain = max(0, now.minimum - self._after(now, left, entered))
+            now.gains[left] = gain
+        return gain
 
     def _emptiest(self, now: _SpreadNow) -> tuple[int, int]:
         """Return the emptiest open domain, -1 where there are some without any pod, and the next one for its own pods.
@@ -231,10 +259,6 @@ class SpreadGroup:
         open_ = ((kind[0], domain) for domain, kind in now.held.items() if kind[2])
         first, second, *_ = (*(domain for _, domain in heapq.nsmallest(2, open_)), 0, 0)
         return first, second
-
-    def _gain(self, now: _SpreadNow, left: Kind, entered: Kind | None) -> int:
-        """Return what a pod gains that leaves a domain of a kind for another one."""
-        return max(0, now.minimum - self._after(now, left, entered))
 
     def seen_from(self, node: int) -> Hashable:
         """See :func:`rebalancer.cost.groups.seen_from`."""

@@ -41,7 +41,7 @@ class Candidates:
     @staticmethod
     def none() -> Candidates:
         """Return no candidates."""
-        return Candidates(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))
+        return _NO_CANDIDATES
 
     @staticmethod
     def join(parts: Sequence[Candidates]) -> Candidates:
@@ -53,6 +53,9 @@ class Candidates:
             np.concatenate([part.node for part in parts]),
             np.concatenate([part.gain for part in parts]),
         )
+
+
+_NO_CANDIDATES = Candidates(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))
 
 
 @dataclass(frozen=True, slots=True)

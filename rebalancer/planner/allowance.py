@@ -242,10 +242,6 @@ class Allowance:
         """Return that moves of earlier runs leave nothing of this wave, if so."""
         return self._all.filled_before()
 
-    def ended(self) -> str | None:
-        """Return which limit ends the run for all strategies, if one does."""
-        return self.exhausted() or self._all.filled_before()
-
     def exhausted(self) -> str | None:
         """Return which limit ends the run, whatever moves of earlier runs are in flight, if one does."""
         return self._stopped or self._all.over() or self._time.over()

@@ -36,7 +36,10 @@ class CandidateList:
             * (1.0 + _LATER * np.where(later < 1.0, later, 0.0))
         )
         """(P,) what evicting each pod costs when candidates are compared."""
-        self._not_judged = later >= 1.0
+        first = np.lexsort((np.arange(len(later)), self._order, later >= 1.0))
+        self._place = np.empty(len(first), np.int64)
+        """(P,) the place of each pod where all are in the order of :meth:`pods`."""
+        self._place[first] = np.arange(len(first))
         self._promises = Promises(terms)
         self._pods: dict[int, dict[int, list[int]]] = {}
         self._asked: dict[Pair | int, int] = {}
@@ -69,15 +72,15 @@ class CandidateList:
         state, of_node = self._draft.state, dict[int, list[int]]()
         pods = state.living_of(cls)
         pods = pods[state.at_home(pods) & self._draft.movable[pods] & (not self.is_cooling(cls))]
-        order = np.lexsort((pods, self._order[pods], self._not_judged[pods]))
-        for pod, node in zip(
-            pods[order].tolist(), state.node_of[pods[order]].tolist(), strict=True
-        ):
+        pods = pods[np.argsort(self._place[pods])]
+        for pod, node in zip(pods.tolist(), state.node_of[pods].tolist(), strict=True):
             of_node.setdefault(node, []).append(pod)
         return of_node
 
     def is_cooling(self, cls: int) -> bool:
         """Return whether the owner is in a cool-down: its pods are reported, not moved."""
+        if not self._draft.settings.cooling:
+            return False
         owner = self._draft.snapshot.owner_of(cls)
         return owner is not None and owner.ref in self._draft.settings.cooling
 
@@ -152,8 +155,11 @@ class CandidateList:
     def related(self, cls: int) -> Int32s:
         """Return the classes that a move of ``cls`` concerns."""
         replacement = self._draft.snapshot.classes[cls].replacement
-        parts = [weighted.term.related(k) for weighted in self._terms for k in {cls, replacement}]
-        return np.unique(np.concatenate(parts))
+        related: set[int] = set()
+        for weighted in self._terms:
+            for of_class in {cls, replacement}:
+                related.update(weighted.term.related(of_class).tolist())
+        return np.array(sorted(related), np.int32)
 
     def _ask(self, classes: Int32s) -> list[Pair]:
         """Ask the terms again about ``classes``, and return the pairs they name."""

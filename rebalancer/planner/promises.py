@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,8 @@ from rebalancer.snapshot.columns import Int32s
 
 Pair = tuple[int, int]
 """A class and a node."""
+# Up to so many pairs of a class, what a closer look has shown of them is forgotten once a pod of it has moved.
+_MANY = 30
 
 
 @dataclass(slots=True)
@@ -57,8 +59,10 @@ class Promises:
 
     def refresh(self, classes: Int32s | None) -> list[Pair]:
         """Ask the terms again about ``classes`` (None: all); return the pairs they name."""
+        before: dict[int, dict[int, Promise]] = {}
         for cls in classes.tolist() if classes is not None else list(self._of_class):
-            self._of_class.pop(cls, None)
+            if (of_class := self._of_class.pop(cls, None)) is not None:
+                before[cls] = of_class
             self._ruled.pop(cls, None)
         pairs: dict[Pair, None] = {}
         for weighted in self._terms:
@@ -74,8 +78,26 @@ class Promises:
             ):
                 pairs[cls, node] = None
                 self._add(cls, node, entry, gain, weighted.strategy)
+        for cls, of_class in before.items():
+            self._keep_looks(of_class, self._of_class.get(cls, {}))
         self.seen.update(pairs)
         return list(pairs)
+
+    @staticmethod
+    def _keep_looks(before: Mapping[int, Promise], now: Mapping[int, Promise]) -> None:
+        """Keep what a closer look has shown of nodes for which rules promise the same as before.
+
+        Else all pods of a large owner, whose landings are all alike, would be judged again after each of its moves.
+        """
+        looked_at = [node for node, was in before.items() if was.gains != was.promised]
+        for node in looked_at if len(looked_at) > _MANY else ():
+            was, same = before[node], now.get(node)
+            if (
+                same is not None
+                and any(same.promised[:2])
+                and same.promised[:2] == was.promised[:2]
+            ):
+                same.gains = was.gains
 
     def has_rules(self, cls: int) -> bool:
         """Return whether a hard or soft rule names a pair of the class."""

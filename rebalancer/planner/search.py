@@ -129,8 +129,9 @@ class _Pass:
 
     def end(self) -> None:
         """Note what stays and waits after the last wave, for all pairs if a limit of the run has ended it."""
-        if self._allowance.exhausted() is not None:
-            self._next_wave(0)  # it has no moves
+        if (limit := self._allowance.exhausted()) is not None:
+            self.examination.begin()
+            self.examination.end([pair for _, pair in self.candidates.entries()], limit)
         self.examination.close()
 
     def _may_go_on(self) -> bool:
@@ -212,9 +213,10 @@ class _Pass:
         return chosen
 
     def _goes_on(self, queue: Queue) -> bool:
-        """Return whether another move may be made in this wave; note it for all pairs if none may in this run."""
-        self._may_go_on()
-        if (limit := self._allowance.ended()) is not None:
+        """Return whether another move may be made in this wave; note what waits for moves of earlier runs."""
+        if not self._may_go_on():
+            return False
+        if (limit := self._allowance.filled_before()) is not None:
             self.examination.end(queue.pairs(), limit)
             return False
         return not self._allowance.full()

@@ -192,10 +192,11 @@ class Resources:
             return None
         allocatable = np.stack([self._allocatable[row, nodes] for row in rows])
         used = np.stack([state.used[row, nodes] for row in rows])
-        after = _balance(used + pod[:, None], allocatable)
+        with_pod = used + pod[:, None]
         if not improvement:
-            return after
-        before = _balance(used, allocatable)
+            return _balance(with_pod, allocatable)
+        both = np.concatenate([used, with_pod], axis=1)
+        before, after = np.split(_balance(both, np.tile(allocatable, 2)), 2)
         return _MAX // 2 + (_MAX // 2 + after - before) // 2
 
 

@@ -253,7 +253,7 @@ class Spread:
 
     def _classes(self, cls: int, constraint: TopologySpreadConstraint) -> tuple[Int32s, bool]:
         classes = self._snapshot.spread_classes(cls, constraint)
-        itself = bool(np.isin(cls, classes))
+        itself = bool((classes == cls).any())
         labels = self._snapshot.classes[cls].labels
         merged = any(key in labels for key in constraint.match_label_keys or ())
         if _is_empty(constraint.label_selector) and not merged:

@@ -125,3 +125,14 @@ def frozen(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
     """Return ``values`` made read-only, so that a strategy cannot write into a snapshot."""
     values.setflags(write=False)
     return values
+
+
+def united(sets: Iterable[Int32s]) -> Int32s:
+    """Return all members of ``sets``, each ascending and without repetition, ascending and once each.
+
+    Most are empty, or one array that several rules share: then it is returned as it is.
+    """
+    some = list({id(one): one for one in sets if len(one)}.values())
+    if len(some) == 1:
+        return some[0]
+    return np.unique(np.concatenate([np.zeros(0, np.int32), *some])).astype(np.int32, copy=False)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.snapshot.class_counts import ClassCounts
+from rebalancer.snapshot.class_counts import CACHED_CLASSES, ClassCounts
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.node_loads import NodeLoads
@@ -56,6 +56,7 @@ class ClusterState(ClassCounts):
         self.touched: list[int] = []
         """Nodes on which requests changed, in order, once per change; it only grows."""
         self._node_stamps = np.zeros(len(snapshot.nodes), np.int64)
+        self._homes: dict[int, tuple[int, Int32s]] = {}
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -67,11 +68,25 @@ class ClusterState(ClassCounts):
         """Return what stands for what ``nodes`` hold lastingly: equal while no pod leaves them or is placed there."""
         return int(self._node_stamps[nodes].max(initial=0))
 
+    def resettled(self, since: int) -> tuple[int, Int32s]:
+        """Return the newest stamp of any node, and the nodes that have a newer one than ``since``, ascending."""
+        newest = int(self._node_stamps.max(initial=0))
+        return newest, np.flatnonzero(self._node_stamps > since).astype(np.int32)
+
     def home_nodes(self, cls: int) -> Int32s:
-        """Return the nodes, ascending and once each, where pods of ``cls`` stand that were not moved."""
-        pods = self.living_of(cls)
-        nodes = self.snapshot.pods.node[pods]
-        return np.unique(nodes[(self.node_of[pods] == nodes) & ~self._moved[pods]])
+        """Return the nodes, ascending and once each, where pods of ``cls`` stand that were not moved; do not write into it."""
+        stamp = int(self._stamps[cls])
+        known = self._homes.get(cls)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        pods = self.pods_of(cls)
+        homes = self._home[pods]
+        homes = homes[(homes >= 0) & (self.node_of[pods] == homes) & ~self._moved[pods]]
+        if len(self._homes) >= CACHED_CLASSES:
+            self._homes.clear()
+        nodes = self.distinct(homes)
+        self._homes[cls] = stamp, nodes
+        return nodes
 
     def unmoved(self, classes: Int32s | None = None) -> Int32s:
         """Return the pods that live where the snapshot has them; only those of ``classes`` if given."""

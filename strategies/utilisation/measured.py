@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rebalancer.api import MEASURED, Candidates, Gauge, Streaks, View
 from strategies.utilisation.params import LowUtilisationParams
-from strategies.utilisation.requested import UtilisationTerm
+from strategies.utilisation.requested import _ALL, Some, UtilisationTerm
 
 # At most so many nodes without a measurement are named.
 _SHOWN = 3
@@ -40,7 +40,7 @@ class MeasuredTerm(UtilisationTerm):
 
     # -- what is used ------------------------------------------------------------------------------
 
-    def _used(self, nodes: NDArray[np.int32] | slice = slice(None)) -> NDArray[np.float64]:
+    def _used(self, nodes: Some = _ALL) -> NDArray[np.float64]:
         """Return requested amounts and, below, used ones where measured (2 * resources, K)."""
         requested = super()._used(nodes)
         used = requested.copy()
@@ -65,9 +65,7 @@ class MeasuredTerm(UtilisationTerm):
         less = used - self._demand(cls)[:, None]
         return float(self._phi(used, one)[0]) - float(self._phi(less, one)[0])
 
-    def _decisive(
-        self, both: NDArray[np.float64], nodes: NDArray[np.int32] | slice = slice(None)
-    ) -> NDArray[np.float64]:
+    def _decisive(self, both: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.float64]:
         """Return the amounts that decide by the signal (resources, K); ``both`` as from :meth:`_used`."""
         requested, used = np.split(both, 2)
         if self._signal == "larger":
@@ -75,9 +73,7 @@ class MeasuredTerm(UtilisationTerm):
         amounts: NDArray[np.float64] = np.where(self._known[nodes], used, requested)
         return amounts
 
-    def _share(
-        self, used: NDArray[np.float64], nodes: NDArray[np.int32] | slice = slice(None)
-    ) -> NDArray[np.float64]:
+    def _share(self, used: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.float64]:
         return super()._share(self._decisive(used, nodes), nodes)
 
     def _mean_share(self) -> NDArray[np.float64]:
@@ -89,27 +85,26 @@ class MeasuredTerm(UtilisationTerm):
 
     # -- candidates --------------------------------------------------------------------------------
 
-    def _may_give(self, share: NDArray[np.float64]) -> NDArray[np.bool_]:
-        over = self._over_nodes(share)
-        return over if self._lasts[over].all() else over & self._give_now()
+    def _may_give(self, share: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.bool_]:
+        over = self._over_nodes(share, nodes)
+        return over if self._lasts[nodes][over].all() else over & self._give_now(nodes)
 
     def waiting(self) -> Candidates:
         """See CountingRuns."""
-        share = self._share(self._used())
-        over = self._over_nodes(share) & ~self._lasts
-        return self._leaving(self._where(share, over & ~self._give_now()), None)
+        over = self._over_nodes(self._share(self._used())) & ~self._lasts & ~self._give_now()
+        return self._leaving(self._where(self._looked_at()._replace(over=over)), None)
 
     def violated(self) -> int:
         """See Term; includes nodes that are not over-used for enough runs yet."""
         return len(np.union1d(self.candidates().node, self.waiting().node))
 
-    def _over_nodes(self, share: NDArray[np.float64]) -> NDArray[np.bool_]:
-        over = super()._over_nodes(share)
+    def _over_nodes(self, share: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.bool_]:
+        over = super()._over_nodes(share, nodes)
         if self._signal == "usage":
-            return over & self._known
+            return over & self._known[nodes]
         return over & self._known.any()
 
-    def _give_now(self, nodes: NDArray[np.int32] | slice = slice(None)) -> NDArray[np.bool_]:
+    def _give_now(self, nodes: Some = _ALL) -> NDArray[np.bool_]:
         """Return which nodes (K,) are over-used by requests, or by usage for enough runs."""
         requested = super()._share(np.split(self._used(nodes), 2)[0], nodes)
         counts = np.full(len(requested), self._signal == "larger")
@@ -120,11 +115,11 @@ class MeasuredTerm(UtilisationTerm):
         gives: NDArray[np.bool_] = self._lasts[nodes] | by_request.any(axis=0)
         return gives
 
-    def _inviting(
-        self, share: NDArray[np.float64], fullness: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        inviting = super()._inviting(share, fullness)
-        return np.where(self._known, inviting, np.inf) if self._signal == "usage" else inviting
+    def _inviting(self, share: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.float64]:
+        inviting = super()._inviting(share, nodes)
+        return (
+            np.where(self._known[nodes], inviting, np.inf) if self._signal == "usage" else inviting
+        )
 
     # -- runs in a row -----------------------------------------------------------------------------
 

@@ -25,16 +25,30 @@ _EVEN_WEIGHT = 0.001
 _ROUNDING = 1e-9
 # Of so many classes, pairs are evaluated one by one.
 _FEW_CLASSES = 4
+_ALL = slice(None)
+Some = NDArray[np.int32] | slice
+"""Which nodes are asked about."""
 
 
-class _Nodes(NamedTuple):
-    """Per node (N,) the values that candidates are chosen by."""
+class _Columns(NamedTuple):
+    """Per node (N,) what its share says of it."""
 
     inviting: NDArray[np.float64]
     """Utilisation of each node as a target; -inf for under-used nodes, inf for unusable ones."""
     full: NDArray[np.float64]
     """Highest ``inviting`` of a target for pods of this node."""
+    over: NDArray[np.bool_]
+    """Nodes that may give pods, if some node takes them."""
+    below: NDArray[np.float64]
+    """(resources, N) how far each node is below the mean."""
+
+
+class _Nodes(NamedTuple):
+    """What candidates are chosen by."""
+
+    columns: _Columns
     giving: NDArray[np.bool_]
+    """(N,)"""
     any_gives: bool
     most_even: float
     """The most that any node's unevenness can fall when a pod lands there."""
@@ -71,7 +85,11 @@ class UtilisationTerm:
         self._under = self._threshold(params.under, params.deviation, -1)
         widest = float((self._over - self._under).max())
         self._gap = params.gap if params.gap is not None else widest
+        self._columns: _Columns | None = None
         self._kept: tuple[int, _Nodes] | None = None
+        """Version of the state, and what the columns come to."""
+        self._seen = 0
+        """The newest stamp of a node in the columns."""
         self._masks: dict[int, tuple[int, NDArray[np.bool_]]] = {}
         """Class -> the nodes that its replacement could ever go to, with their identity."""
         self._relief: dict[tuple[int, int], tuple[int, float]] = {}
@@ -95,7 +113,7 @@ class UtilisationTerm:
         values = np.array([given[name] for name in self._names])[:, None]
         return np.clip(self._mean + sign * values, 0, 1) if deviation else values
 
-    def _used(self, nodes: NDArray[np.int32] | slice = slice(None)) -> NDArray[np.float64]:
+    def _used(self, nodes: Some = _ALL) -> NDArray[np.float64]:
         """Return the requested amounts on the given nodes (resources, K)."""
         state = self._view.state
         used = np.zeros((len(self._names), len(self._capacity[0, nodes])))
@@ -106,18 +124,14 @@ class UtilisationTerm:
                 used[index] = state.lasting[row, nodes]
         return used
 
-    def _share(
-        self, used: NDArray[np.float64], nodes: NDArray[np.int32] | slice = slice(None)
-    ) -> NDArray[np.float64]:
+    def _share(self, used: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.float64]:
         capacity, counts = self._capacity[:, nodes], self._counts[:, nodes]
         share: NDArray[np.float64] = np.divide(
             used, capacity, out=np.zeros_like(used), where=counts
         )
         return share
 
-    def _phi(
-        self, used: NDArray[np.float64], nodes: NDArray[np.int32] | slice = slice(None)
-    ) -> NDArray[np.float64]:
+    def _phi(self, used: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.float64]:
         """Return the cost per node (K,) of the amounts ``used`` (resources, K)."""
         share = self._share(used, nodes)
         over = np.maximum(0.0, share - self._over)
@@ -137,18 +151,16 @@ class UtilisationTerm:
             )
         return demand
 
-    def _over_nodes(self, share: NDArray[np.float64]) -> NDArray[np.bool_]:
-        over = (share > self._over) & self._counts
+    def _over_nodes(self, share: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.bool_]:
+        over = (share > self._over) & self._counts[:, nodes]
         return np.asarray(over.any(axis=0))
 
-    def _inviting(
-        self, share: NDArray[np.float64], fullness: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
-        """Return the utilisation (N,) of each node as a target: -inf if under-used, inf if unusable."""
-        nodes = self._view.snapshot.nodes
-        usable = self._counts.any(axis=0) & ~nodes.unschedulable & ~nodes.leaving
-        under = ((share <= self._under) | ~self._counts).all(axis=0) & usable
-        return np.where(under, -np.inf, np.where(usable, fullness, np.inf))
+    def _inviting(self, share: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.float64]:
+        """Return the utilisation (K,) of nodes as targets: -inf if under-used, inf if unusable."""
+        of, counts = self._view.snapshot.nodes, self._counts[:, nodes]
+        usable = counts.any(axis=0) & ~of.unschedulable[nodes] & ~of.leaving[nodes]
+        under = ((share <= self._under) | ~counts).all(axis=0) & usable
+        return np.where(under, -np.inf, np.where(usable, _fullness(share), np.inf))
 
     def potential(self) -> float:
         """See Term."""
@@ -189,8 +201,8 @@ class UtilisationTerm:
         if not len(cls):
             return Candidates.none()
         distinct, row = np.unique(cls, return_inverse=True)
-        emptiest = np.array([self._emptiest(k, nodes.inviting) for k in distinct.tolist()])
-        useful = emptiest[row] <= nodes.full[node]
+        emptiest = np.array([self._emptiest(k, nodes) for k in distinct.tolist()])
+        useful = emptiest[row] <= nodes.columns.full[node]
         cls, node = cls[useful], node[useful]
         if not len(cls):
             return Candidates.none()
@@ -205,13 +217,7 @@ class UtilisationTerm:
         nodes = self._nodes()
         if not nodes.giving[node]:
             return 0.0
-        if (known_mask := self._masks.get(cls)) is None:
-            mask = self._view.scheduler.static_mask(self._view.snapshot.classes[cls].replacement)
-            known_mask = self._masks[cls] = id(mask), mask
-        emptiest = nodes.emptiest.get(known_mask[0])
-        if emptiest is None:
-            emptiest = nodes.emptiest[known_mask[0]] = self._emptiest(cls, nodes.inviting)
-        if emptiest > nodes.full[node]:
+        if self._emptiest(cls, nodes) > nodes.columns.full[node]:
             return 0.0
         stamp = self._view.state.node_stamp(node)
         known = self._relief.get((cls, node))
@@ -242,35 +248,53 @@ class UtilisationTerm:
         return relief[0] - relief[1]
 
     def _nodes(self) -> _Nodes:
-        """Return the values for all classes; cached, because candidates of each class are asked one by one."""
-        version = self._view.state.version
-        if self._kept is None or self._kept[0] != version:
-            share = self._share(self._used())
-            self._kept = version, self._where(share, self._may_give(share))
+        """Return the values for all classes; a move changes those of a few nodes only."""
+        state = self._view.state
+        if self._kept is not None and self._kept[0] == state.version:
+            return self._kept[1]
+        self._seen, nodes = state.resettled(self._seen)
+        if self._columns is None:
+            self._columns = self._looked_at()
+        else:
+            for column, values in zip(self._columns, self._looked_at(nodes), strict=True):
+                column[..., nodes] = values
+        self._kept = state.version, self._where(self._columns)
         return self._kept[1]
 
-    def _where(self, share: NDArray[np.float64], over: NDArray[np.bool_]) -> _Nodes:
-        """Return the values that candidates are chosen by; ``over``: the nodes (N,) that may give pods."""
-        # The largest share over the resources.
-        fullness: NDArray[np.float64] = share.max(axis=0, initial=0.0)
-        inviting, full = self._inviting(share, fullness), fullness - self._gap + _ROUNDING
-        giving = over & (inviting.min(initial=np.inf) <= full)
-        return _Nodes(inviting, full, giving, bool(giving.any()), self._most_even(share), {})
+    def _looked_at(self, nodes: Some = _ALL) -> _Columns:
+        """Return the columns of all nodes, or of some (K,)."""
+        share = self._share(self._used(nodes), nodes)
+        return _Columns(
+            self._inviting(share, nodes),
+            _fullness(share) - self._gap + _ROUNDING,
+            self._may_give(share, nodes),
+            np.maximum(0.0, self._mean - share) * self._counts[:, nodes],
+        )
 
-    def _may_give(self, share: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Return the nodes (N,) that are over-used for enough runs."""
-        return self._over_nodes(share)
+    @staticmethod
+    def _where(columns: _Columns) -> _Nodes:
+        """Return what candidates are chosen by."""
+        giving = columns.over & (columns.inviting.min(initial=np.inf) <= columns.full)
+        # The largest decrease of a node's unevenness: each resource's at the node that is furthest below.
+        most = columns.below.max(axis=1) if columns.below.size else np.zeros(0)
+        most_even = float(_EVEN_WEIGHT * (most**2).sum())
+        return _Nodes(columns, giving, bool(giving.any()), most_even, {})
 
-    def _emptiest(self, cls: int, inviting: NDArray[np.float64]) -> float:
+    def _may_give(self, share: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.bool_]:
+        """Return the nodes (K,) that are over-used for enough runs."""
+        return self._over_nodes(share, nodes)
+
+    def _emptiest(self, cls: int, nodes: _Nodes) -> float:
         """Return the lowest ``inviting`` of the nodes that may take the replacement of a pod of ``cls``."""
-        replacement = self._view.snapshot.classes[cls].replacement
-        mask = self._view.scheduler.static_mask(replacement)
-        return float(inviting[mask].min(initial=np.inf))
-
-    def _most_even(self, share: NDArray[np.float64]) -> float:
-        """Return the largest decrease of a node's unevenness when a pod lands there."""
-        below = np.maximum(0.0, self._mean - share) * self._counts
-        return float(_EVEN_WEIGHT * (below**2).max(axis=1).sum()) if below.size else 0.0
+        if (known := self._masks.get(cls)) is None:
+            mask = self._view.scheduler.static_mask(self._view.snapshot.classes[cls].replacement)
+            known = self._masks[cls] = id(mask), mask
+        emptiest = nodes.emptiest.get(known[0])
+        if emptiest is None:
+            inviting = nodes.columns.inviting
+            emptiest = float(inviting.min(where=known[1], initial=np.inf))
+            nodes.emptiest[known[0]] = emptiest
+        return emptiest
 
     def delta(
         self, cls: int, node: int, replacement: int, destinations: NDArray[np.int32]
@@ -352,13 +376,13 @@ class UtilisationTerm:
     def _consequence(self, node: int, standing: Gauge.Standing) -> str:
         """Return in words whether a node gives pods and takes them."""
         nodes = self._nodes()
-        inviting = nodes.inviting[node]
-        takes = int(np.count_nonzero(nodes.inviting <= nodes.full[node]))
+        inviting, full = nodes.columns.inviting, nodes.columns.full
+        takes = int(np.count_nonzero(inviting <= full[node]))
         if standing is Gauge.Standing.OVER and nodes.giving[node]:
             return f"gives pods: {takes} node{'' if takes == 1 else 's'} may take them"
         if standing is Gauge.Standing.OVER:
             return f"gives none: no node is under-used, or {self._gap:.0%} below it"
-        if np.isposinf(inviting):
+        if np.isposinf(inviting[node]):
             return "gives none and invites none: it is cordoned or about to go"
         if standing is Gauge.Standing.UNDER:
             return "invites pods of over-used nodes"
@@ -367,3 +391,9 @@ class UtilisationTerm:
     def _what(self, row: int, node: int) -> str:  # noqa: ARG002  # requests are known of every node
         """Return the kind of the share: `` requested``, `` used``, or empty for pods."""
         return "" if self._names[row] == "pods" else " requested"
+
+
+def _fullness(share: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the largest share (K,) over the resources."""
+    fullness: NDArray[np.float64] = share.max(axis=0, initial=0.0)
+    return fullness

@@ -1,5 +1,7 @@
 """Spread over zones, case by case: what is left to fix, what cannot be, and what a move changes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -96,3 +98,19 @@ def test_of_many_empty_nodes_each_is_as_good_as_the_other():
     assert set(np.delete(change, [7, 9]).tolist()) == {-1}
     assert group.standing() == "n07 2, n09 1, n00 0, n01 0, n02 0, n03 0 and 94 more (least 0)"
     assert group.seen_from(0) == group.seen_from(1) != group.seen_from(9) != group.seen_from(7)
+
+
+def test_groups_alike_share_what_holds_now_and_those_that_differ_do_not():
+    view, cls = view_of(web=["a1", "a1", "a2", "b1"])
+    web = cls["web"]
+    one = spread(view, web)
+    now = one._now()
+    assert spread(view, web)._now() is now
+    stuck = np.zeros(len(view.movable), bool)
+    for other in (
+        spread(view, web, max_skew=2),
+        spread(view, web, min_domains=4),
+        spread(view, web, movers=np.zeros(0, np.int32)),
+        spread(replace(view, movable=stuck), web),
+    ):
+        assert other._now() is not now

@@ -77,3 +77,29 @@ def test_where_a_term_of_balance_cannot_be_asked_about_a_pair_the_class_is():
     assert promised.get((0, 1)).gains[2] == 1.0
     assert promised.get((0, 2)).gains[2] == 5.0
     assert even.asked == [None, [0]]
+
+
+@pytest.mark.parametrize(("pairs", "kept"), [(30, False), (31, True)])
+def test_a_closer_look_at_many_pairs_holds_until_rules_promise_something_else(pairs, kept):
+    soft = Asking(Entry.SOFT, {(0, node): 1.0 for node in range(pairs + 1)})
+    promised = promises(("soft", 1.0, soft))
+    for node in range(pairs):
+        promised.get((0, node)).gains = [0.0, 0.5, -0.1]
+    soft.gains[0, 1] = 2.0
+    del soft.gains[0, 2]
+    promised.refresh(np.array([0], np.int32))
+    seen = [0.0, 0.5, -0.1] if kept else [0.0, 1.0, 0.0]
+    assert promised.get((0, 0)).gains == seen
+    assert promised.get((0, 0)).promised == [0.0, 1.0, 0.0]
+    assert promised.get((0, 1)).gains == [0.0, 2.0, 0.0]
+    assert promised.get((0, 2)) is None
+    assert promised.get((0, pairs)).gains == [0.0, 1.0, 0.0]
+
+
+def test_what_balance_alone_promises_is_always_asked_again():
+    even = Asking(Entry.IMBALANCE, {(0, node): 1.0 for node in range(30)})
+    promised = promises(("even", 1.0, even))
+    for node in range(30):
+        promised.get((0, node)).gains = [0.0, 0.0, 0.5]
+    promised.refresh(np.array([0], np.int32))
+    assert promised.get((0, 3)).gains == [0.0, 0.0, 1.0]

@@ -91,6 +91,9 @@ def test_pods_are_where_they_were_put(made: Cluster, way: list[Step]) -> None:
             living = sorted(_standing(state, classes.tolist(), terminating=False))
             assert state.occupied(classes).tolist() == sorted(set(living))
             assert state.count_on(classes, 0) == living.count(0)
+        for cls in every.tolist():
+            homes = state.snapshot.pods.node[state.unmoved(every[[cls]])]
+            assert state.home_nodes(cls).tolist() == sorted(set(homes.tolist()))
 
     go(state, way, look)
 
