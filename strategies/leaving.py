@@ -115,6 +115,7 @@ class _Reasons:
                     params.conditions,
                     drains=params.drains,
                     annotation=params.annotation,
+                    scale_in=False,  # the strategy of that name empties these
                     until=self._begins,
                 )
             ),

@@ -28,6 +28,19 @@
 {{- printf "%s-%s" (include "rebalancer.namespace" .) (include "rebalancer.fullname" .) -}}
 {{- end -}}
 
+{{- /* Whether runs keep the status of machines: a strategy of the mounted policy acts on them, or capacityStatus.enabled. */ -}}
+{{- define "rebalancer.keepsCapacityStatus" -}}
+{{- $keeps := (.Values.capacityStatus).enabled -}}
+{{- if not .Values.existingPolicy -}}
+{{- range $name, $given := .Values.strategies -}}
+{{- $of := $given | default dict -}}
+{{- $acts := has (default $name $of.strategy) (list "scale-in" "scale-out") -}}
+{{- $keeps = or $keeps (and $acts (not (has (toString $of.mode) (list "off" "false")))) -}}
+{{- end -}}
+{{- end -}}
+{{- not (not $keeps) -}}
+{{- end -}}
+
 {{- define "rebalancer.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "rebalancer.fullname" .) .Values.serviceAccount.name -}}

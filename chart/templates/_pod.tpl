@@ -150,6 +150,9 @@ spec:
 {{- define "rebalancer.everyRunArgs" -}}
 - --policy=/etc/rebalancer/policy
 - --memory={{ include "rebalancer.state" . }}-memory
+{{- if eq (include "rebalancer.keepsCapacityStatus" .) "true" }}
+- --capacity-status={{ include "rebalancer.namespace" . }}/{{ include "rebalancer.fullname" . }}-machines
+{{- end }}
 {{- with .Values.namespace }}
 - --namespace={{ . }}
 {{- end }}

@@ -10,6 +10,7 @@ import numpy as np
 
 from rebalancer.base.errors import ProviderError
 from rebalancer.providers.contract import KnownNode, NodeGroup, NodeTemplate
+from rebalancer.providers.labelled import GROUP_LABELS
 from rebalancer.scheduler.placement import tolerates
 from rebalancer.snapshot.added import AddedNode
 from rebalancer.snapshot.columns import Int32s, Ints
@@ -19,10 +20,26 @@ from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.nodes import fold_amounts
 from rebalancer.wire import objects as o
 from rebalancer.wire.marks import is_mark
+from rebalancer.wire.scale_in import KEY
 
 _HOSTNAME = "kubernetes.io/hostname"
 _PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Taints that show a node's state: set and removed by the cluster itself."""
+
+_ALIKE = 0.05
+_OF_PLACE = frozenset(
+    {
+        *ZONE_KEYS,
+        *GROUP_LABELS,
+        "topology.ebs.csi.aws.com/zone",
+        "topology.k8s.aws/zone-id",
+        "alpha.eksctl.io/instance-id",
+        "eks.amazonaws.com/sourceLaunchTemplateId",
+        "eks.amazonaws.com/sourceLaunchTemplateVersion",
+        "k8s.amazonaws.com/eniConfig",
+    }
+)
+"""Labels in which alike groups differ (cluster-autoscaler, ``processors/nodegroupset``: basic and AWS's)."""
 
 Template = Callable[[NodeGroup], NodeTemplate | None]
 
@@ -174,6 +191,26 @@ class Groups:
         return np.array(list(classes.values()), np.int32)
 
 
+def alike(one: Blueprint, other: Blueprint) -> bool:
+    """Return whether new nodes of two groups are as good as each other wherever they are.
+
+    As Cluster Autoscaler's ``--balance-similar-node-groups``: allocatable within 5 %, the same labels but those of the
+    place, of the group and of its launch template; and the same taints.
+    """
+    if one.max_pods != other.max_pods or set(one.taints) != set(other.taints):
+        return False
+    least, most = (
+        np.minimum(one.allocatable, other.allocatable),
+        np.maximum(one.allocatable, other.allocatable),
+    )
+    close = bool((most - least <= _ALIKE * most).all())
+    return close and _lasting(one.labels) == _lasting(other.labels)
+
+
+def _lasting(labels: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in labels.items() if key not in _OF_PLACE}
+
+
 def known_nodes(snapshot: Snapshot) -> list[KnownNode]:
     """Return the nodes as a provider is given them."""
     nodes = snapshot.nodes
@@ -184,7 +221,7 @@ def known_nodes(snapshot: Snapshot) -> list[KnownNode]:
 
 
 def _stays(taint: o.Taint) -> bool:
-    passing = taint.key.startswith(_PASSING_TAINTS) or taint.key in LEAVING.taints
+    passing = taint.key.startswith(_PASSING_TAINTS) or taint.key in {*LEAVING.taints, KEY}
     return not passing and not is_mark(taint.key, taint.effect)
 
 

@@ -108,9 +108,13 @@ class Packing:
         yield from sorted(by_class.items(), key=lambda item: (-size[item[0]], item[0]))
 
     def _sizes(self) -> Floats:
-        """Return the sum of the shares of a candidate's cpu and memory (C,) that a pod of each class requests."""
+        """Return the sum of the shares of a candidate's cpu and memory (C,) that a pod of each class requests.
+
+        Without candidates: of the last node's.
+        """
         rows = _weighed_rows(self.snapshot)
-        room = self.snapshot.nodes.allocatable[rows, self._first]
+        size = len(self.snapshot.nodes)
+        room = self.snapshot.nodes.allocatable[rows, min(self._first, size - 1)]
         sizes: Floats = (self.snapshot.requests[rows] / np.maximum(1, room)[:, None]).sum(axis=0)
         return sizes
 

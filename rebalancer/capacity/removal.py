@@ -17,12 +17,13 @@ from rebalancer.capacity.codes import GOES, Standing
 from rebalancer.capacity.groups import Groups
 from rebalancer.cost.term import Emptiable
 from rebalancer.plan.plan import NodeCode as EmptyingCode
+from rebalancer.plan.plan import NodeVerdict
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.emptying import Emptier, EmptyingChoice
 from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Eagerness
-from rebalancer.snapshot.columns import Bools, Floats
+from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.leaving import NoticeKind
 from rebalancer.snapshot.marks import marked_by_others
 from rebalancer.snapshot.model import Snapshot
@@ -67,13 +68,20 @@ def standings(
     *,
     asked: bool,
     needed: Mapping[str, int],
+    begun: Bools | None = None,
+    noted: Bools | None = None,
 ) -> list[NodeStanding]:
     """Return what is to be said of each node, in the snapshot's order.
 
     ``under``: largest share requested. ``asked``: whether a provider was asked, so that nodes in no group stay.
-    ``needed``: see Growth.
+    ``needed``: see Growth. ``begun`` (N,): nodes that are being emptied; the snapshot has them as if they were not. They go on
+    before others go, and a pod that may not leave for the moment is waited for. ``noted`` (N,): nodes that could go when they were
+    looked at before; where not all can, they come before others, so that the choice is not another one each time.
     """
-    return _Removal(problem, settings, groups, under, asked=asked, needed=needed).standings()
+    none = np.zeros(len(problem.snapshot.nodes), bool)
+    noted = none if noted is None else noted
+    removal = _Removal(problem, settings, groups, under, asked=asked, needed=needed, noted=noted)
+    return removal.standings(none if begun is None else begun)
 
 
 class _Removal:
@@ -86,7 +94,9 @@ class _Removal:
         *,
         asked: bool,
         needed: Mapping[str, int],
+        noted: Bools,
     ) -> None:
+        self._noted = noted
         relentless = replace(settings, eagerness=Eagerness.RELENTLESS)
         self._snapshot, self._groups = problem.snapshot, groups
         self._draft = Draft(problem, relentless)
@@ -98,9 +108,8 @@ class _Removal:
         self._also: EmptyingChoice
         """What could go if only the scheduler's rules were kept."""
 
-    def standings(self) -> list[NodeStanding]:
-        none = np.zeros(len(self._snapshot.nodes), bool)
-        emptier, choice = self._chosen(self._draft, none)
+    def standings(self, begun: Bools) -> list[NodeStanding]:
+        emptier, choice = self._chosen(self._draft, begun)
         _, self._also = self._chosen(self._of_scheduler, choice.nodes)
         return [self._standing(node, emptier, choice) for node in range(len(self._snapshot.nodes))]
 
@@ -108,15 +117,30 @@ class _Removal:
         """Return the nodes that can go by the rules of ``draft``: ``going`` (N,) and more."""
         while True:
             emptier = self._emptier(draft)
-            choice = emptier.more(going)
+            still = emptier.still(going).nodes if going.any() else going
+            choice = emptier.more(still, self._noted)
+            choice = self._with_dead(choice)
             if not (surplus := self._surplus(choice, going)):
                 return emptier, choice
             # More of the others may be able to go where these stay.
             self._kept |= surplus
 
+    def _dead(self) -> Bools:
+        """Return the nodes (N,) that are not Ready, hold no pods, and that nothing keeps: no pod needs a place for these."""
+        dead: Bools = ~self._snapshot.nodes.ready
+        dead[list(self._kept)] = False
+        return dead
+
+    def _with_dead(self, choice: EmptyingChoice) -> EmptyingChoice:
+        dead = self._dead()
+        text = "it is not Ready, and only pods that belong to it are on it"
+        empty = NodeVerdict(EmptyingCode.EMPTY, text)
+        more = dict.fromkeys(np.flatnonzero(dead).tolist(), empty)
+        return EmptyingChoice(choice.nodes | dead, {**choice.verdicts, **more})
+
     def _emptier(self, draft: Draft) -> Emptier:
         nodes = self._snapshot.nodes
-        eligible = np.ones(len(nodes), bool)
+        eligible = ~self._dead()
         eligible[list(self._kept)] = False
         emptiable = Emptiable(
             nodes=eligible,
@@ -130,10 +154,12 @@ class _Removal:
         """Return the nodes that were chosen although their group would fall below its minimum."""
         left: Counter[str] = Counter()
         surplus: dict[int, tuple[Standing, str]] = {}
-        # Those that go already count first, then those whose pods are fewest.
+        # Those that go already count first, then those that were noted before, then those whose pods are fewest.
         pods = self._draft.state.lasting_count
         chosen = np.flatnonzero(choice.nodes)
-        for node in chosen[np.lexsort((chosen, pods[chosen], ~going[chosen]))].tolist():
+        for node in chosen[
+            np.lexsort((chosen, pods[chosen], ~self._noted[chosen], ~going[chosen]))
+        ].tolist():
             group = self._groups.group_of(node)
             if group is None or group.desired is None or group.minimum is None:
                 continue
@@ -167,7 +193,9 @@ class _Removal:
         verdict = choice.verdicts[node]
         match verdict.code:
             case EmptyingCode.EMPTY:
-                return Standing.EMPTY, "only pods that belong to it are on it", ()
+                ready = bool(self._snapshot.nodes.ready[node])
+                text = "only pods that belong to it are on it" if ready else verdict.message
+                return Standing.EMPTY, text, ()
             case EmptyingCode.EMPTIED:
                 return Standing.REMOVABLE, verdict.message, ()
             case EmptyingCode.POD_STAYS:
@@ -213,7 +241,10 @@ class _Removal:
             if any(n.kind is NoticeKind.KEEP for n in notices)
         }
         yield _mask(says, len(nodes)), Standing.DISABLED, {n: f"it is {t}" for n, t in says.items()}
-        yield ~nodes.ready, Standing.NOT_READY, "it is not Ready"
+        # Once its pods are given up, what is left of it can go.
+        holding = np.zeros(len(nodes), bool)
+        holding[self._snapshot.pods.node[_movers(self._draft)]] = True
+        yield ~nodes.ready & holding, Standing.NOT_READY, "it is not Ready, and pods are on it"
 
     def _memberships(
         self, *, asked: bool
@@ -252,6 +283,14 @@ class _Removal:
             for name, pod in needed.items()
         }
         return _mask(texts, len(snapshot.nodes)), Standing.NEEDED, texts
+
+
+def _movers(draft: Draft) -> Int32s:
+    """Return the living pods that do not belong to their node."""
+    per_node = np.array([cls.per_node for cls in draft.snapshot.classes] or [False], bool)
+    here = draft.state.unmoved()
+    movers: Int32s = here[~per_node[draft.snapshot.pods.cls[here]]]
+    return movers
 
 
 def _mask(nodes: Mapping[int, object] | Sequence[int], size: int) -> Bools:

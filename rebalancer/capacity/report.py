@@ -12,7 +12,7 @@ from rebalancer.base.text_lines import columns, lines_of, more
 from rebalancer.capacity.autoscalers import Autoscaler
 from rebalancer.capacity.codes import PodCode, Standing
 from rebalancer.capacity.groups import Groups
-from rebalancer.capacity.growth import Growth, PendingPod
+from rebalancer.capacity.growth import NO_OUTLOOK, Growth, Outlook, PendingPod
 from rebalancer.capacity.removal import NodeStanding
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.snapshot.model import Snapshot
@@ -32,6 +32,8 @@ class CapacityReport:
     autoscalers: tuple[Autoscaler, ...]
     nodes: tuple[NodeStanding, ...]
     growth: Growth
+    outlook: Outlook = NO_OUTLOOK
+    """What was reckoned with."""
 
     def going(self, group: NodeGroup) -> int:
         """Return how many nodes of a group can go."""
@@ -83,6 +85,7 @@ def _group_data(report: CapacityReport, group: NodeGroup) -> dict[str, Any]:
         "min": group.minimum,
         "max": group.maximum,
         "desired": group.desired,
+        "coming": report.outlook.coming.get(group.name, 0),
         "nodes": len(report.groups.nodes_of(group)),
         "canGo": report.going(group),
         "hasToGrow": report.growth.by(group.name),
@@ -135,7 +138,7 @@ def _groups(report: CapacityReport) -> Iterator[str]:
     if not report.groups.groups:
         return
     rows: list[tuple[str, ...]] = [
-        ("GROUP", "NODES", "MIN", "MAX", "DESIRED", "CAN GO", "HAS TO GROW")
+        ("GROUP", "NODES", "MIN", "MAX", "DESIRED", "COMING", "CAN GO", "HAS TO GROW")
     ]
     for group in report.groups.groups:
         sizes = (group.minimum, group.maximum, group.desired)
@@ -144,6 +147,7 @@ def _groups(report: CapacityReport) -> Iterator[str]:
                 group.name,
                 str(len(report.groups.nodes_of(group))),
                 *("?" if size is None else str(size) for size in sizes),
+                str(report.outlook.coming.get(group.name, 0)),
                 str(report.going(group)),
                 str(report.growth.by(group.name)),
             )

@@ -2,21 +2,24 @@
 
 Each strategy of the policy that ``scales`` (``rebalancer.policy.params.Params``) is a :class:`Scaler` here. All of them go by
 the same look at the machines, made before the plan. A scaler keeps nothing in the process: what the next run has to know
-stands on nodes and at the provider, so that a CronJob, ``serve`` and a run after a kill go on alike.
+stands on nodes, at the provider and in the ConfigMap of the status, so that a CronJob, ``serve`` and a run after a kill
+go on alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rebalancer.base.errors import ClusterReadError, ProviderError
 from rebalancer.base.stop import Stop
+from rebalancer.capacity.memories import Memories
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.providers.guarded import Guarded
+from rebalancer.snapshot.model import Snapshot
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
@@ -31,6 +34,8 @@ class Ground:
     params: Any
     """The strategy's options."""
     look: CapacityReport
+    memories: Memories
+    """What is remembered of groups; what the scaler adds is kept for later runs."""
     guarded: Guarded
     client: Client | None
     """None where there is no cluster: ``holds`` says so, too."""
@@ -41,6 +46,8 @@ class Ground:
     stop: Stop
     holds: str | None
     """Why nothing is changed, in words; None where the scaler acts."""
+    dry: bool = False
+    """Whether that is because of a dry run only, whose plan is that of a run."""
 
 
 class Scaler(Protocol):
@@ -56,6 +63,14 @@ class Scaler(Protocol):
         """Yield what is done once pods were moved; raises ClusterReadError, ProviderError."""
 
 
+@runtime_checkable
+class Reshaping(Protocol):
+    """A scaler that closes and opens nodes before the plan."""
+
+    def seen(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot as it is after what was done before the plan."""
+
+
 MakeScaler = Callable[[Ground], Scaler]
 
 
@@ -65,23 +80,34 @@ class Scaling:
 
     scalers: Sequence[tuple[str, Scaler]]
     """Each with the strategy's name in the policy, in the order in which they act."""
+    keep: Callable[[Sequence[MachineAct]], bool]
+    """Keeps what later runs have to know, and announces what was done; returns whether it could."""
     acts: list[MachineAct] = field(default_factory=list)
     """What was done so far."""
+    kept: bool = True
 
     @property
     def failed(self) -> bool:
         """Whether something could not be done."""
-        return any(act.status is ActStatus.FAILED for act in self.acts)
+        return not self.kept or any(act.status is ActStatus.FAILED for act in self.acts)
 
     def before(self) -> None:
         """Act before the plan."""
         for name, scaler in self.scalers:
             self._each(name, scaler.before())
 
+    def seen(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot as it is after what was done before the plan, or would be by a run in the place of a dry run."""
+        for _, scaler in self.scalers:
+            if isinstance(scaler, Reshaping):
+                snapshot = scaler.seen(snapshot)
+        return snapshot
+
     def after(self) -> None:
-        """Act once pods were moved."""
+        """Act once pods were moved, and keep what came of it all."""
         for name, scaler in self.scalers:
             self._each(name, scaler.after())
+        self.kept = self.keep(self.acts)
 
     def _each(self, name: str, acts: Iterable[MachineAct]) -> None:
         """Note what one scaler does; where it cannot go on, pods are moved and the others act all the same."""

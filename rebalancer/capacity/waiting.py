@@ -12,7 +12,9 @@ from rebalancer.capacity.codes import PodCode
 from rebalancer.capacity.packing import Packing
 from rebalancer.scheduler.messages import reasons
 from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import PodFlag, Snapshot
+from rebalancer.wire.pod_state import PodState
 
 EXPENDABLE = -10
 """Pods of a lower priority may wait (Cluster Autoscaler: ``--expendable-pods-priority-cutoff``)."""
@@ -31,10 +33,13 @@ class Waiting:
     """The node that is there and has room for it."""
 
 
-def waiting_pods(snapshot: Snapshot, profile: SchedulerProfile) -> list[Waiting]:
+def waiting_pods(
+    snapshot: Snapshot, profile: SchedulerProfile, asking: Bools | None = None
+) -> list[Waiting]:
     """Return the pods that wait, in the scheduler's order; those that fit take their room first, one after the other.
 
-    A class that fits nowhere is asked about once: what the pods before it take leaves no more room.
+    A class that fits nowhere is asked about once: what the pods before it take leaves no more room. ``asking`` (P,):
+    those for which a group may have to grow; None: all.
     """
     packing = Packing(snapshot, profile, (), {})
     model, state = packing.model, packing.state
@@ -50,7 +55,7 @@ def waiting_pods(snapshot: Snapshot, profile: SchedulerProfile) -> list[Waiting]
         elif unmodelled := model.unmodelled(cls):
             waiting.append(Waiting(pod, PodCode.UNPREDICTABLE, "; ".join(unmodelled)))
         elif cls in refused:
-            waiting.append(Waiting(pod, refused[cls].code, refused[cls].message))
+            waiting.append(_asks(refused[cls], pod, asking))
         elif len(nodes := model.predict(state, cls).nodes):
             node = int(nodes[0])
             state.place(pod, cls, node)
@@ -61,8 +66,30 @@ def waiting_pods(snapshot: Snapshot, profile: SchedulerProfile) -> list[Waiting]
         else:
             code = PodCode.OF_NODE if snapshot.classes[cls].per_node else None
             refused[cls] = Waiting(pod, code, _why(packing, cls))
-            waiting.append(refused[cls])
+            waiting.append(_asks(refused[cls], pod, asking))
     return waiting
+
+
+def _asks(refused: Waiting, pod: int, asking: Bools | None) -> Waiting:
+    """Return what is said of a pod of a class that fits nowhere."""
+    young = refused.code is None and asking is not None and not asking[pod]
+    return Waiting(pod, PodCode.TOO_YOUNG if young else refused.code, refused.message)
+
+
+def refused_for(snapshot: Snapshot, seconds: float) -> Bools:
+    """Return the pods (P,) that the scheduler has refused, and that are at least so old.
+
+    Their age counts, as with Cluster Autoscaler's ``--new-pod-scale-up-delay``.
+    """
+    pods = snapshot.pods
+    old: Bools = pods.created <= snapshot.captured_at - seconds
+    return old & pods.where(_is_refused)
+
+
+def _is_refused(state: PodState) -> bool:
+    return any(
+        one.type == "PodScheduled" and one.reason == "Unschedulable" for one in state.conditions
+    )
 
 
 def _queue(snapshot: Snapshot) -> Iterator[int]:

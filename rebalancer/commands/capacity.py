@@ -14,6 +14,7 @@ from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import printable_lines
 from rebalancer.capacity.look import look
+from rebalancer.capacity.memories import Memories
 from rebalancer.capacity.report import capacity_data, capacity_table
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import recall
@@ -84,7 +85,8 @@ def capacity(options: CapacityOptions, environment: Environment) -> ExitCode:
     with collector_paused():
         name, machines = opened(run, registry.providers)
         settings = run.loaded.policy.capacity
-        report = look(run.planning, settings, reading.snapshot, name, machines)
+        outlook = Memories().outlook
+        report = look(run.planning, settings, reading.snapshot, name, machines, outlook)
     text = printable_lines(capacity_table(report))
     if options.output in DATA_FORMS:
         text = data_text(

@@ -43,6 +43,8 @@ class RunContext:
     """(namespace, name) of the Lease that keeps two runs apart."""
     memory: tuple[str, str] | None
     """(namespace, name) of the ConfigMap that remembers earlier runs."""
+    capacity_status: tuple[str, str] | None = None
+    """(namespace, name) of the ConfigMap with the status of machines."""
     stop: Stop
     name_in_marks: str
     """Name in the marks that do not outlast this run, see :func:`rebalancer.commands.identity.name_in_marks`."""
@@ -67,6 +69,15 @@ class RunContext:
     def steers(self) -> bool:
         """Whether the run may mark nodes."""
         return self.loaded.policy.steer is Steer.MARKS
+
+    @property
+    def closes(self) -> bool:
+        """Whether the run may close nodes whose machines are taken out."""
+        policy = self.loaded.policy
+        return any(
+            of.params.scales == "in" and policy.mode_of(name) is Mode.ENFORCE
+            for name, of in policy.strategies.items()
+        )
 
     @property
     def restarts(self) -> bool:
@@ -98,6 +109,8 @@ def run_context(
     reviewed = _reviewed_plan(options, loaded)
     offline = options.snapshot_path is not None
     acts = not (options.dry_run or offline) and loaded.policy.mode is Mode.ENFORCE
+    if acts and options.capacity_status is None:
+        _require_status(loaded)
     # A dry run that is given no Lease is asked by people about a release whose Lease they may not know.
     knows_its_marks = not offline and (acts or options.lease is not None)
     passing = name_in_marks(options.lease, environment)
@@ -119,6 +132,7 @@ def run_context(
         lease=options.lease,
         name_in_marks=passing,
         memory=options.memory,
+        capacity_status=options.capacity_status,
         stop=Stop(clock, clock.now() + options.deadline, environment.stop),
         timings=Timings(clock) if bars is None else Timings(clock, shown=bars.phase),
         progress=Progress(
@@ -129,6 +143,18 @@ def run_context(
         ),
         notes=list(loaded.warnings),
     )
+
+
+def _require_status(loaded: LoadedPolicy) -> None:
+    """Raise PolicyError for a policy by which groups grow: their back-offs would be forgotten after each run."""
+    policy = loaded.policy
+    for name, strategy in policy.strategies.items():
+        if strategy.params.scales == "out" and policy.mode_of(name) is Mode.ENFORCE:
+            message = (
+                f"{name} needs --capacity-status NAMESPACE/NAME: a ConfigMap, made before, that keeps which groups"
+                f" failed to grow. Or set strategies.{name}.mode to observe."
+            )
+            raise PolicyError([message])
 
 
 def _reviewed_plan(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | None:
@@ -158,6 +184,7 @@ def _refuse_cluster_flags(options: RunOptions) -> None:
         "--context": options.context_name,
         "--lease": options.lease,
         "--memory": options.memory,
+        "--capacity-status": options.capacity_status,
     }
     given = [flag for flag, value in of_cluster.items() if value is not None]
     if given:

@@ -28,10 +28,10 @@ def recall(run: RunContext, source: Source, reading: Reading) -> Keeper | None:
     """
     if source.client is None or run.memory is None:
         return None
-    from rebalancer.kube.memory import MemoryStore  # noqa: PLC0415
+    from rebalancer.kube.config_map import ConfigMapStore  # noqa: PLC0415
     from rebalancer.memory.keeper import Keeper  # noqa: PLC0415
 
-    store = MemoryStore(source.client, *run.memory)
+    store = ConfigMapStore(source.client, *run.memory)
     keeper = Keeper(store, "/".join(run.memory), run.notes.append)
     keeper.load(reading.snapshot)
     streaks = keeper.streaks()

@@ -221,6 +221,12 @@ STATE = [
         metavar="NS/NAME",
         help="ConfigMap that remembers what earlier runs moved and measured. It must exist.",
     ),
+    click.option(
+        "--capacity-status",
+        callback=named(reference),
+        metavar="NS/NAME",
+        help="ConfigMap for the status of machines, in Cluster Autoscaler's form. It must exist.",
+    ),
 ]
 """What runs share with each other."""
 

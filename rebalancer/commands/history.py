@@ -10,7 +10,7 @@ from rebalancer.base.output import say, write
 from rebalancer.commands.flag_values import named, reference
 from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
 from rebalancer.commands.options import Access
-from rebalancer.kube.memory import MemoryStore
+from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.memory.document import decode
 from rebalancer.memory.history import render_history
 
@@ -27,7 +27,7 @@ def show_history(
         ClusterReadError: it could not be read, or there is none.
     """
     client = access.client(environment, environment.until_signal())
-    known = MemoryStore(client, *where).read()
+    known = ConfigMapStore(client, *where).read()
     if known is None:
         raise ClusterReadError(f"there is no ConfigMap {'/'.join(where)}: nothing is remembered")
     document, flaw = decode(known.data)

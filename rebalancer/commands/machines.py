@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rebalancer.base.environment import collector_paused
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.capacity.groups import known_nodes
 from rebalancer.capacity.look import NONE, look
+from rebalancer.capacity.memories import Memories, Patience
 from rebalancer.capacity.report import CapacityReport
+from rebalancer.capacity.scale_in import NodeScaleIn
+from rebalancer.capacity.scale_out import ScaleOut
 from rebalancer.capacity.scaling import (
     Ground,
     MakeScaler,
@@ -21,12 +25,19 @@ from rebalancer.capacity.scaling import (
 from rebalancer.commands.context import RunContext
 from rebalancer.commands.identity import instance
 from rebalancer.commands.source import Reading, Source
+from rebalancer.plan.machines import MachineAct
+from rebalancer.policy.model import Policy
 from rebalancer.providers.contract import Machines, Provider
 from rebalancer.providers.guarded import Guarded
 from rebalancer.providers.labelled import LabelledGroups
 from rebalancer.registry import PlugIns, Registry
 
-_SCALERS: Mapping[str, MakeScaler] = {}
+if TYPE_CHECKING:
+    from rebalancer.capacity.announcements import Announcement
+    from rebalancer.capacity.keeper import StatusKeeper
+    from rebalancer.kube.client import Client
+
+_SCALERS: Mapping[str, MakeScaler] = {"in": NodeScaleIn, "out": ScaleOut}
 """``Params.scales`` of a strategy -> what acts for it."""
 
 
@@ -45,44 +56,127 @@ def opened(run: RunContext, providers: PlugIns[Provider]) -> tuple[str, Machines
 
 
 def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | None:
-    """Return what the run does to machines; None if its policy has no such strategy.
+    """Return what the run does to machines; None if its policy has no such strategy, and no status is kept.
 
     Raises:
         ProviderError: the machines could not be looked at; nothing was done to any.
+        ClusterReadError: what earlier runs have left could not be read.
     """
-    if not any(scales in _SCALERS for _, scales in scaling_strategies(run.loaded.policy)):
+    policy = run.loaded.policy
+    scales = any(scales in _SCALERS for _, scales in scaling_strategies(policy))
+    if not scales and run.capacity_status is None:
         return None
     with run.timings.phase("machines"), collector_paused():
+        keeper = _keeper(run, source.client)
+        memories = Memories(patience=_patience(policy))
+        if keeper is not None:
+            memories.earlier = keeper.load()
         name, machines = opened(run, Registry.installed().providers)
-        seen = look(run.planning, run.loaded.policy.capacity, reading.snapshot, name, machines)
-        return Scaling(list(_scalers(run, source, reading, seen, machines)))
+        seen = look(
+            run.planning, policy.capacity, reading.snapshot, name, machines, memories.outlook
+        )
+
+    def keep(acts: Sequence[MachineAct]) -> bool:
+        return _kept(run, source, reading, keeper, seen, memories, acts)
+
+    return Scaling(list(_scalers(run, source, reading, seen, machines, memories)), keep)
+
+
+def _patience(policy: Policy) -> Patience | None:
+    for name, scales in scaling_strategies(policy):
+        if scales == "out":
+            return Patience.of(policy.strategies[name].params)
+    return None
 
 
 def _scalers(
-    run: RunContext, source: Source, reading: Reading, seen: CapacityReport, machines: Machines
+    run: RunContext,
+    source: Source,
+    reading: Reading,
+    seen: CapacityReport,
+    machines: Machines,
+    memories: Memories,
 ) -> Iterator[tuple[str, Scaler]]:
-    policy, clock = run.loaded.policy, run.environment.clock
+    policy = run.loaded.policy
     guarded = Guarded(machines, known_nodes(reading.snapshot))
-    standstill = run.planning.standstill(reading.snapshot, reading.clock_skew)
     for name, scales in scaling_strategies(policy):
         if (make := _SCALERS.get(scales)) is None:
             continue
-        holds = "a dry run changes nothing" if not run.acts else None
+        # Pods that wait in numbers are what groups grow for.
+        standstill = run.planning.standstill(
+            reading.snapshot, reading.clock_skew, pending=scales != "out"
+        )
+        holds = holds_back(policy, name, seen, standstill)
         if run.reviewed is not None:
             holds = "a plan that was reviewed is about pods only"
-        yield (
-            name,
-            make(
-                Ground(
-                    strategy=name,
-                    params=policy.strategies[name].params,
-                    look=seen,
-                    guarded=guarded,
-                    client=source.client,
-                    now=lambda: clock.unix() + reading.clock_skew,
-                    by=instance(run.environment),
-                    stop=run.stop,
-                    holds=holds_back(policy, name, seen, standstill) or holds,
-                )
-            ),
+        dry = holds is None and not run.acts
+        ground = Ground(
+            strategy=name,
+            params=policy.strategies[name].params,
+            look=seen,
+            memories=memories,
+            guarded=guarded,
+            client=source.client,
+            now=_server_time(run, source, reading),
+            by=instance(run.environment),
+            stop=run.stop,
+            holds="a dry run changes nothing" if dry else holds,
+            dry=dry,
         )
+        yield name, make(ground)
+
+
+def _server_time(run: RunContext, source: Source, reading: Reading) -> Callable[[], float]:
+    """Return what returns the API server's time; of a snapshot file that of the file."""
+    if source.client is None:
+        return lambda: reading.snapshot.captured_at
+    return lambda: run.environment.clock.unix() + reading.clock_skew
+
+
+# -- the status ----------------------------------------------------------------------------------------------
+
+
+def _keeper(run: RunContext, client: Client | None) -> StatusKeeper | None:
+    if client is None or run.capacity_status is None:
+        return None
+    from rebalancer.capacity.keeper import StatusKeeper  # noqa: PLC0415
+    from rebalancer.kube.config_map import ConfigMapStore  # noqa: PLC0415
+
+    store = ConfigMapStore(client, *run.capacity_status)
+    return StatusKeeper(store, run.capacity_status, run.notes.append)
+
+
+def _kept(
+    run: RunContext,
+    source: Source,
+    reading: Reading,
+    keeper: StatusKeeper | None,
+    seen: CapacityReport,
+    memories: Memories,
+    acts: Sequence[MachineAct],
+) -> bool:
+    """Write the status and the Events of a run that acts; return whether the status could be written."""
+    if keeper is None or source.client is None or not run.acts:
+        return True
+    now = run.environment.clock.unix() + reading.clock_skew
+    try:
+        announced = keeper.write(seen, memories.groups, acts, now)
+    except ClusterReadError as error:
+        run.notes.append(f"the status of machines could not be written: {error}")
+        return False
+    _announce(run, source.client, announced)
+    return True
+
+
+def _announce(run: RunContext, client: Client, announced: Sequence[Announcement]) -> None:
+    from rebalancer.kube.events import EventWriter  # noqa: PLC0415
+
+    writer = EventWriter(
+        client, clock=run.environment.clock.unix, instance=instance(run.environment)
+    )
+    for one in announced:
+        writer.announce(
+            one.about, one.note, reason=one.reason, action=one.action, warning=one.warning
+        )
+    if (left := writer.close()) is not None:
+        run.notes.append(left)

@@ -140,6 +140,8 @@ class RunOptions(PolicyFlags):
     """(namespace, name) of the Lease that keeps two runs apart."""
     memory: tuple[str, str] | None = None
     """(namespace, name) of the ConfigMap that remembers earlier runs."""
+    capacity_status: tuple[str, str] | None = None
+    """(namespace, name) of the ConfigMap with the status of machines."""
     max_requests: int = 8
     compress: bool = False
     quiet: bool = False

@@ -108,6 +108,7 @@ def run_on(run: RunContext, ending: Ending, source: Source) -> EndedRun:
     scaling, blind = _scaling(run, source, reading)
     if scaling is not None:
         scaling.before()
+        reading = replace(reading, snapshot=scaling.seen(reading.snapshot))
     planned = make_plan(run, reading, memory)
     execution, unmarked = None, False
     if run.acts:
@@ -131,13 +132,16 @@ def run_on(run: RunContext, ending: Ending, source: Source) -> EndedRun:
 
 def _scaling(run: RunContext, source: Source, reading: Reading) -> tuple[Scaling | None, bool]:
     """Return what the run does to machines, None if nothing; and whether that could not be judged: pods are moved anyway."""
-    if not any(of.params.scales for of in run.loaded.policy.strategies.values()):
+    strategies = run.loaded.policy.strategies.values()
+    if run.capacity_status is None and not any(of.params.scales for of in strategies):
         return None, False
     from rebalancer.commands.machines import scaling_of  # noqa: PLC0415
 
     try:
         return scaling_of(run, source, reading), False
-    except ProviderError as error:
+    except (ClusterReadError, ProviderError) as error:
+        if run.stop.reason() is not None:
+            raise
         run.notes.append(f"nothing is done to machines: {error}")
         return None, True
 

@@ -210,19 +210,20 @@ def require_rights(
         MARK_RULES,
         READ_RULES,
         act_rules,
+        config_map_rules,
         lease_rules,
-        memory_rules,
         require,
     )
 
     with run.timings.phase("access"):
         lease = () if run.lease is None else lease_rules(*run.lease)
-        memory = () if run.memory is None else memory_rules(*run.memory)
-        marks = MARK_RULES if run.steers else ()
+        kept = [one for one in (run.memory, run.capacity_status) if one is not None]
+        maps = [rule for one in kept for rule in config_map_rules(*one)]
+        marks = MARK_RULES if run.steers or run.closes else ()
         moves = act_rules(run.planning.namespace, restarts=run.restarts)
         acts = (*moves, *marks, *_scheduler_rules(run), *run.rules)
         reads = (*READ_RULES, *(usage.rules if usage else ()), *also)
-        require(client, (*reads, *acts, *lease, *memory))
+        require(client, (*reads, *acts, *lease, *maps))
 
 
 def _scheduler_rules(run: RunContext) -> tuple[AccessRule, ...]:

@@ -90,8 +90,8 @@ DRAIN_RULES = (READ_NODE, CHANGE_NODE, READ_DAEMON_SET)
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
-def memory_rules(namespace: str, name: str) -> tuple[AccessRule, ...]:
-    """Return what the memory of earlier moves needs: one ConfigMap, which the chart creates."""
+def config_map_rules(namespace: str, name: str) -> tuple[AccessRule, ...]:
+    """Return what the memory of earlier moves needs, or the status of machines: one ConfigMap, which the chart creates."""
     plural = CONFIG_MAPS.plural
     return tuple(AccessRule(verb, "", plural, namespace, name) for verb in ("get", "update"))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.cost.streaks import Streaks
-from rebalancer.kube.memory import MemoryStore, Remembered
+from rebalancer.kube.config_map import ConfigMapStore, StoredMap
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import KEY, Document, decode, encode
 from rebalancer.memory.expectations import after_run
@@ -29,9 +29,11 @@ _ATTEMPTS = 3
 class Keeper:
     """The memory of one run. Without a store nothing is known and nothing is kept."""
 
-    def __init__(self, store: MemoryStore | None, name: str, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, store: ConfigMapStore | None, name: str, warn: Callable[[str], None]
+    ) -> None:
         self._store, self._name, self._warn = store, name, warn
-        self._known: Remembered | None = None
+        self._known: StoredMap | None = None
         """The ConfigMap as the server has it."""
         self._base: Mapping[str, str] = {}
         """Its data as earlier runs, or another client meanwhile, have left it: what this run did is added to that."""
@@ -133,7 +135,7 @@ class Keeper:
         self._warn(why)
         return why
 
-    def _read_again(self, store: MemoryStore) -> None:
+    def _read_again(self, store: ConfigMapStore) -> None:
         """Learn what the server has after a write that failed: another's data, or ours, the reply being lost."""
         known = store.read()
         if known is None:
@@ -147,8 +149,8 @@ class Keeper:
 
     def _write(
         self,
-        store: MemoryStore,
-        known: Remembered,
+        store: ConfigMapStore,
+        known: StoredMap,
         outcomes: Sequence[Outcome],
         now: float,
     ) -> None:

@@ -99,14 +99,20 @@ class Emptier:
             self._why.setdefault(node, NodeVerdict(NodeCode.WAITS, why))
         return self._choice(np.flatnonzero(begun).tolist(), begun)
 
-    def more(self, begun: Bools) -> EmptyingChoice:
+    def more(self, begun: Bools, first: Bools | None = None) -> EmptyingChoice:
         """Return the nodes to empty: those that are ``begun`` (N,), and as many more as can be.
 
-        What limits them may be what is disturbed, or the room that is left: both orders are tried.
+        What limits them may be what is disturbed, or the room that is left: both orders are tried. ``first`` (N,): nodes that
+        come before others in each of them.
         """
         kept = np.flatnonzero(begun).tolist()
         candidates = list(self._candidates(begun))
-        by_load = sorted(candidates, key=lambda node: (self._pods.load[node], node))
+        if first is not None:
+            candidates.sort(key=lambda node: not first[node])
+        by_load = sorted(
+            candidates,
+            key=lambda node: (first is not None and not first[node], self._pods.load[node], node),
+        )
         tried = [self._chosen(kept, order) for order in (candidates, by_load)]
         best = max(tried, key=lambda nodes: (len(nodes), -self._pods.costs[nodes].sum()))
         needed = max(1, self._emptiable.needed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from rebalancer.policy.cluster import Safety
@@ -32,25 +34,23 @@ def _lost(snapshot: Snapshot) -> int:
     return int(np.count_nonzero(snapshot.pods.flags & PodFlag.LOST_NODE))
 
 
-def standstill(snapshot: Snapshot, safety: Safety, clock_skew: float) -> list[str]:
+def standstill(
+    snapshot: Snapshot, safety: Safety, clock_skew: float, *, pending: bool = True
+) -> list[str]:
     """Return why no plan may be executed on this snapshot; empty if one may.
 
-    ``clock_skew`` is the difference in seconds between our clock and the API server's.
+    ``clock_skew`` is the difference in seconds between our clock and the API server's. ``pending``: many pods that wait
+    are a reason, too.
     """
     reasons: list[str] = []
-    nodes, pods = snapshot.nodes, snapshot.pods
+    nodes = snapshot.nodes
     not_ready = int(np.count_nonzero(~nodes.ready & ~nodes.leaving))
     most = safety.not_ready_nodes_of(len(nodes))
     if not_ready > most:
         reasons.append(
             f"{not_ready} of {len(nodes)} nodes are NotReady, safety.maxNotReadyNodes allows {most}"
         )
-    gated = np.array([bool(c.spec.scheduling_gates) for c in snapshot.classes], bool)
-    waiting = (pods.node < 0) & ((pods.flags & (PodFlag.TERMINATING | PodFlag.LOST_NODE)) == 0)
-    pending = int(np.count_nonzero(waiting & ~gated[pods.cls])) if len(pods) else 0
-    most = safety.pending_pods_of(len(pods))
-    if pending > most:
-        reasons.append(f"{pending} pods wait for a node, safety.maxPendingPods allows {most}")
+    reasons += _waiting(snapshot, safety) if pending else ()
     most_skew = safety.max_clock_skew.total_seconds()
     if abs(clock_skew) > most_skew:
         reasons.append(
@@ -58,3 +58,13 @@ def standstill(snapshot: Snapshot, safety: Safety, clock_skew: float) -> list[st
             f"safety.maxClockSkew allows {most_skew:.0f} s"
         )
     return reasons
+
+
+def _waiting(snapshot: Snapshot, safety: Safety) -> Iterator[str]:
+    pods = snapshot.pods
+    gated = np.array([bool(c.spec.scheduling_gates) for c in snapshot.classes], bool)
+    waiting = (pods.node < 0) & ((pods.flags & (PodFlag.TERMINATING | PodFlag.LOST_NODE)) == 0)
+    count = int(np.count_nonzero(waiting & ~gated[pods.cls])) if len(pods) else 0
+    most = safety.pending_pods_of(len(pods))
+    if count > most:
+        yield f"{count} pods wait for a node, safety.maxPendingPods allows {most}"

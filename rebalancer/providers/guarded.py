@@ -58,6 +58,14 @@ class Guarded:
         self.machines.terminate(now, instance)
         return True
 
+    def has(self, group: str, instance: str) -> bool:
+        """Return whether a group has this machine, and it is not about to end.
+
+        Raises:
+            ProviderError: there is no such group, or the provider cannot be asked.
+        """
+        return instance in self._read(group).instances
+
     def _read(self, name: str) -> NodeGroup:
         for group in self.machines.groups(self.nodes):
             if group.name == name:

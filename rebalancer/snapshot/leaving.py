@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from rebalancer.wire import objects as o
+from rebalancer.wire.scale_in import GOING, KEY, Phase, ScaleIn, scale_in_of
 from rebalancer.wire.times import unix_seconds
 
 LEAVE = "rebalancer/leave"
@@ -66,6 +67,10 @@ class NoticeKind(enum.StrEnum):
     """It says that the node stays."""
     ANNOTATION = "annotation"
     DRAIN = "drain"
+    SCALE_IN = "scale-in"
+    """Scale-in is emptying it, or has."""
+    NOTED = "noted"
+    """What scale-in has seen of it; it stays for now."""
     CONDITION = "condition"
 
 
@@ -79,6 +84,8 @@ class Announcement(NamedTuple):
     """Unix seconds by which the node is to be empty, 0: now; None: the annotation's value is not understood."""
     text: str
     """In words."""
+    scale_in: ScaleIn | None = None
+    """Of the last two kinds."""
 
     def holds(
         self,
@@ -86,17 +93,20 @@ class Announcement(NamedTuple):
         *,
         drains: bool = True,
         annotation: bool = True,
+        scale_in: bool = True,
         until: float = math.inf,
     ) -> bool:
         """Return whether it asks for an empty node by ``until`` (Unix seconds).
 
-        ``conditions`` are the types that count; ``drains`` and ``annotation``: whether these count.
+        ``conditions`` are the types that count; ``drains``, ``annotation`` and ``scale_in``: whether these count.
         """
         match self.kind:
-            case NoticeKind.KEEP:
+            case NoticeKind.KEEP | NoticeKind.NOTED:
                 return False
             case NoticeKind.DRAIN:
                 return drains
+            case NoticeKind.SCALE_IN:
+                return scale_in
             case NoticeKind.CONDITION:
                 return self.name in conditions
             case NoticeKind.ANNOTATION:
@@ -114,6 +124,8 @@ def notices_of(node: o.Node) -> tuple[Announcement, ...]:
         )
     if DRAIN in annotations and node.spec.unschedulable:
         notices.append(Announcement(NoticeKind.DRAIN, DRAIN, 0.0, "drained by rebalancer drain"))
+    if (state := scale_in_of(annotations)) is not None:
+        notices.append(scale_in_notice(state))
     notices += [
         Announcement(NoticeKind.KEEP, key, 0.0, f'annotated {key}: "{value}"')
         for key, value in KEEPS.items()
@@ -125,6 +137,14 @@ def notices_of(node: o.Node) -> tuple[Announcement, ...]:
         if condition.status == "True" and condition.type != "Ready"
     ]
     return tuple(notices)
+
+
+def scale_in_notice(state: ScaleIn) -> Announcement:
+    """Return what is announced by what scale-in has written on a node."""
+    kind = NoticeKind.SCALE_IN if state.phase in GOING else NoticeKind.NOTED
+    at = state.since if state.phase is Phase.UNNEEDED else state.at
+    why = f" ({state.why})" if state.why else ""
+    return Announcement(kind, KEY, 0.0, f"scale-in: {state.phase} since {at}{why}", state)
 
 
 def is_leaving(node: o.Node, notices: tuple[Announcement, ...]) -> bool:

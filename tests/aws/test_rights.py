@@ -1,14 +1,21 @@
-"""The IAM policy in docs/aws.md allows the calls that are made, and no other."""
+"""The IAM policy in docs/aws.md allows the calls that are made, each in the statement of its feature, and no other."""
 
 import json
 import re
 from pathlib import Path
 
+import pytest
+
 from rebalancer.aws import sqs
+from rebalancer.aws.groups import AutoScaling
 from rebalancer.aws.invoke import Lambda, LambdaParams
 from rebalancer.aws.publish import Sns, SnsParams
 from rebalancer.aws.quarantine import Quarantine, QuarantineParams
+from rebalancer.providers.guarded import Guarded
 from rebalancer.signals.model import Interruption
+from rebalancer.testing.objects import EmbeddedCluster
+from tests.aws.cloud import REGION
+from tests.aws.fleet import ENABLED, Fleet
 from tests.aws.messages import spot
 from tests.aws.test_sqs import DONE, Ground
 from tests.aws.test_steps import Balanced, Pipeline, deregistration, function, quarantined, topic
@@ -17,12 +24,12 @@ from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # mo
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "aws.md"
 
 
-def documented():
-    """The actions of the policy in the documentation."""
+def statements():
+    """Sid -> actions, of the policy in the documentation."""
     (policy,) = re.findall(r"```json\n(\{.*?\n\})\n```", DOCS.read_text(), re.DOTALL)
-    statements = json.loads(policy)["Statement"]
-    assert {statement["Effect"] for statement in statements} == {"Allow"}
-    return [action for statement in statements for action in statement["Action"]]
+    listed = json.loads(policy)["Statement"]
+    assert {statement["Effect"] for statement in listed} == {"Allow"}
+    return {statement["Sid"]: statement["Action"] for statement in listed}
 
 
 def receives(cloud):
@@ -38,27 +45,88 @@ def receives(cloud):
         ground.receiver.done(one, DONE)
 
 
-def acts(cloud):
-    balanced = Balanced(cloud)
+def acts(machine, step, params):
+    pipeline = Pipeline(machine)
+    step.act(pipeline.context("step"), params)
+    if hasattr(step, "undo"):
+        step.undo(pipeline.context("step"), params)
+
+
+def deregisters(cloud):
+    acts(Balanced(cloud).instance, *deregistration(cloud))
+
+
+def quarantines(cloud):
     instance, empty = quarantined(cloud)
-    given = {"endpoint": cloud.url}
-    steps = (
-        (balanced.instance, *deregistration(cloud)),
-        (instance, Quarantine(), QuarantineParams(security_groups=(empty,), **given)),
-        (instance, Lambda(), LambdaParams(function=function(cloud), **given)),
-        (instance, Sns(), SnsParams(topic=topic(cloud)[0], **given)),
-    )
-    for machine, step, params in steps:
-        pipeline = Pipeline(machine)
-        step.act(pipeline.context("step"), params)
-        if hasattr(step, "undo"):
-            step.undo(pipeline.context("step"), params)
+    params = QuarantineParams(security_groups=(empty,), endpoint=cloud.url)
+    acts(instance, Quarantine(), params)
 
 
-def test_the_documented_policy_allows_exactly_the_calls_that_are_made(cloud, monkeypatch):
+def invokes(cloud):
+    acts("i-1", Lambda(), LambdaParams(function=function(cloud), endpoint=cloud.url))
+
+
+def publishes(cloud):
+    acts("i-1", Sns(), SnsParams(topic=topic(cloud)[0], endpoint=cloud.url))
+
+
+def fleet(cloud, act):
+    """Let ``act`` do something with a provider of two groups, one of which has no machine."""
+    with EmbeddedCluster() as cluster:
+        made = Fleet(cloud, cluster)
+        made.add("live", 2)
+        made.add("none", 0)
+        try:
+            params = AutoScaling.Params(tags=(ENABLED,), region=REGION, endpoint=cloud.url)
+            act(AutoScaling().open(params, {}))
+        finally:
+            made.close()
+
+
+def looks(cloud):
+    fleet(cloud, lambda machines: [machines.template(group) for group in machines.groups(())])
+
+
+def grows(cloud):
+    fleet(cloud, lambda machines: Guarded(machines, ()).grow("live", 3))
+
+
+def terminates(cloud):
+    def act(machines):
+        (live, _) = machines.groups(())
+        Guarded(machines, ()).terminate("live", live.instances[0])
+
+    fleet(cloud, act)
+
+
+FEATURES = [
+    (looks, {"ProviderLooks"}, set()),
+    (grows, {"ScaleOut"}, {"autoscaling:DescribeAutoScalingGroups"}),
+    (terminates, {"ScaleIn"}, {"autoscaling:DescribeAutoScalingGroups"}),
+    (receives, {"SourceSqs", "LifecycleHooks"}, set()),
+    (deregisters, {"StepDeregisterLooks", "StepDeregister"}, set()),
+    (quarantines, {"StepQuarantineLooks", "StepQuarantine"}, set()),
+    (invokes, {"StepLambda"}, set()),
+    (publishes, {"StepSns"}, set()),
+]
+
+
+@pytest.mark.parametrize(
+    ("act", "sids", "also"), FEATURES, ids=lambda one: getattr(one, "__name__", "")
+)
+def test_each_statement_allows_exactly_the_calls_of_its_feature(
+    cloud, monkeypatch, act, sids, also
+):
+    """``also``: calls that another statement allows, which the feature needs as well."""
     monkeypatch.setattr(sqs, "LONGEST_RECEIVE", 1.0)
-    receives(cloud)
-    acts(cloud)
-    actions = documented()
-    assert sorted(actions) == sorted(set(actions))
-    assert set(cloud.ours) == set(actions)
+    act(cloud)
+    allowed = {action for sid in sids for action in statements()[sid]}
+    assert set(cloud.ours) == allowed | also
+
+
+def test_no_statement_is_there_for_nothing_and_no_action_twice():
+    listed = statements()
+    assert set(listed) == {sid for _, sids, _ in FEATURES for sid in sids}
+    actions = [action for one in listed.values() for action in one]
+    assert len(actions) == len(set(actions))
+    assert set().union(*(also for *_, also in FEATURES)) <= set(actions)

@@ -21,8 +21,8 @@ from rebalancer.kube.access import (
     READ_RULES,
     USAGE_RULES,
     act_rules,
+    config_map_rules,
     lease_rules,
-    memory_rules,
 )
 from rebalancer.kube.evict import EVICT
 from rebalancer.kube.resources import AccessRule
@@ -83,7 +83,7 @@ def test_the_right_to_act_is_exactly_what_a_run_needs():
     assert rules(one(manifests, "ClusterRole", f"{name}-observe")) == set(READ_RULES)
     assert rules(one(manifests, "Role")) == {
         *lease_rules("rebalancing", NAME),
-        *memory_rules("rebalancing", f"{NAME}-memory"),
+        *config_map_rules("rebalancing", f"{NAME}-memory"),
     }
     assert one(manifests, "ClusterRoleBinding")["roleRef"]["name"] == name
     account = {"kind": "ServiceAccount", "name": NAME, "namespace": "rebalancing"}
@@ -179,7 +179,7 @@ def test_releases_have_a_state_of_their_own_or_share_one():
     assert {"--lease=first/one", "--memory=first/one-memory"} <= set(container(shared)["args"])
     assert not [m for m in shared if m["kind"] == "Lease"]
     role = one(shared, "Role", f"rebalancing-{NAME}")
-    assert rules(role) == {*lease_rules("first", "one"), *memory_rules("first", "one-memory")}
+    assert rules(role) == {*lease_rules("first", "one"), *config_map_rules("first", "one-memory")}
     binding = one(shared, "RoleBinding", f"rebalancing-{NAME}")
     assert binding["metadata"]["namespace"] == "first"
     assert binding["subjects"] == one(own, "RoleBinding")["subjects"]
@@ -351,6 +351,40 @@ def test_deployments_may_be_patched_only_where_the_policy_restarts(values, wante
     ("values", "wanted"),
     [
         ({}, False),
+        ({"strategies": {"scale-out": {}}}, True),
+        ({"strategies": {"scale-out": None}}, True),
+        ({"strategies": {"more": {"strategy": "scale-out"}}}, True),
+        ({"strategies": {"scale-out": {"mode": "off"}}}, False),
+        ({"strategies": {"scale-out": {"mode": False}}}, False),
+        ({"existingPolicy": "mine"}, False),
+        ({"existingPolicy": "mine", "capacityStatus": {"enabled": True}}, True),
+        ({"capacityStatus": {"enabled": True}, "sharedState": "other/one"}, True),
+    ],
+)
+@pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
+def test_the_status_of_machines_is_kept_only_where_a_strategy_acts_on_them(
+    values, wanted, mode, kind
+):
+    manifests = render({**values, "mode": mode, "kind": kind})
+    name = f"{NAME}-machines"
+    maps = [m for m in manifests if m["metadata"]["name"] == name and m["kind"] == "ConfigMap"]
+    roles = [m for m in manifests if m["metadata"]["name"] == name and m["kind"] == "Role"]
+    run = one(manifests, kind)
+    pod = pod_spec(run) if kind == "CronJob" else run["spec"]["template"]["spec"]
+    assert (f"--capacity-status=rebalancing/{name}" in pod["containers"][0]["args"]) == wanted
+    assert (len(maps), len(roles)) == (wanted, wanted)
+    for role in roles:
+        every = set(config_map_rules("rebalancing", name))
+        assert rules(role) == {rule for rule in every if mode == "enforce" or rule.verb == "get"}
+        assert one(manifests, "RoleBinding", name)["roleRef"]["name"] == name
+        assert "data" not in maps[0]
+
+
+@pytest.mark.parametrize("mode", ["enforce", "observe"])
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, False),
         ({"policy": {"scheduler": {"fromConfig": "/etc/scheduler.yaml"}}}, False),
         ({"policy": {"scheduler": {"fromConfig": {"configMap": "kube-system/packing"}}}}, True),
         ({"existingPolicy": "mine"}, False),
@@ -379,7 +413,7 @@ def test_without_enforcing_no_right_to_write_is_bound(mode, tmp_path):
     bound = one(manifests, "ClusterRoleBinding")["roleRef"]["name"]
     verbs = {rule.verb for rule in rules(one(manifests, "ClusterRole", bound))}
     assert verbs <= {"get", "list"}
-    remembered = next(iter(memory_rules("rebalancing", f"{NAME}-memory")))
+    remembered = next(iter(config_map_rules("rebalancing", f"{NAME}-memory")))
     assert remembered.verb == "get"
     assert rules(one(manifests, "Role")) == {remembered}
     loaded = policy_of(manifests, tmp_path)
@@ -519,6 +553,7 @@ CHANGED = {
     "namespace": "shop",
     "extraArgs": ["--max-requests=4"],
     "sharedState": "other/rebalancer-kube",
+    "capacityStatus.enabled": True,
     "kind": "Deployment",
     "serve.every": "*/3 * * * *",
     "serve.replicas": 3,

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from importlib.resources import files as resources
 
+from rebalancer.registry import Registry
 from tests.docs.pages import DOCS, ROOT
 
 FOLDER = DOCS / "images" / "strategies"
@@ -31,7 +32,7 @@ _PAGE = """<svg xmlns="http://www.w3.org/2000/svg" class="pods" viewBox="0 0 {wi
 def files() -> Iterator[tuple[str, bytes]]:
     """Yield the path in the repository and the content of each picture."""
     for page in sorted((DOCS / "strategies").glob("*.md")):
-        if page.stem != "README":
+        if page.stem != "README" and Registry.installed()[page.stem].scales is None:
             path = (FOLDER / f"{page.stem}.svg").relative_to(ROOT)
             yield str(path), picture(page.stem, page.read_text(encoding="utf-8")).encode()
 

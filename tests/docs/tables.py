@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rebalancer.capacity.codes import GroupCode, PodCode, Standing
+from rebalancer.capacity.scale_out import ScaleOutCode
 from rebalancer.cli import _EPILOG
 from rebalancer.nodes.preflight import DrainVerdict
 from rebalancer.plan.outcome import Status
@@ -162,6 +163,7 @@ CODES = {
     "standings": Standing,
     "pending-codes": PodCode,
     "group-codes": GroupCode,
+    "scale-out-codes": ScaleOutCode,
     "expanders": Expander,
 }
 """Written part -> the enumeration that it lists."""

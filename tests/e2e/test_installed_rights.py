@@ -10,6 +10,7 @@ from rebalancer.kube.access import (
     AUTOSCALER_RULES,
     DRAIN_RULES,
     USAGE_RULES,
+    config_map_rules,
     lease_rules,
 )
 from rebalancer.kube.client import USER_AGENT
@@ -97,8 +98,9 @@ def test_no_run_of_the_whole_suite_has_asked_for_anything_else(
     installed = Installed(cluster, tmp_path, rbac=OPTIONAL)
     rules = granted(installed, acting=True)
     assert {*USAGE_RULES, *RESTART_RULES, *AUTOSCALER_RULES, *AUTOSCALER_FOLLOW_RULES} <= rules
-    # And these to the account of drains, of which tests/e2e/test_emptying_nodes.py has one.
+    # And these to the account of drains, of which tests/e2e/test_emptying_nodes.py has one, and to runs that act on machines.
     rules |= {*DRAIN_RULES, *lease_rules("default", "turns")}
+    rules |= {*config_map_rules("default", "machines")}
     assert installed.run().code == 0
     seen = sum(request.agent == USER_AGENT for request in all_runs.requests())
     record_property("requests", seen)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rebalancer.kube.memory import Remembered
+from rebalancer.kube.config_map import StoredMap
 from rebalancer.memory.document import KEY
 from rebalancer.memory.keeper import Keeper
 from rebalancer.testing.snapshots import snapshot_of
@@ -18,11 +18,11 @@ class _Store:
     def __init__(self, text: str) -> None:
         self._data = {KEY: text}
 
-    def read(self) -> Remembered:
-        return Remembered(self._data, "1", {})
+    def read(self) -> StoredMap:
+        return StoredMap(self._data, "1", {})
 
-    def write(self, known: Remembered, data: dict[str, str]) -> Remembered:
-        return Remembered(data, "2", {})
+    def write(self, known: StoredMap, data: dict[str, str]) -> StoredMap:
+        return StoredMap(data, "2", {})
 
 
 def _read(data: bytes) -> None:

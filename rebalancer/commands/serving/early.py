@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 from rebalancer.base.stop import Clock
-from rebalancer.snapshot.leaving import LEAVE, notices_of
+from rebalancer.snapshot.leaving import LEAVE, NoticeKind, notices_of
 from rebalancer.wire.marks import KEYS
 from rebalancer.wire.objects import Node
 from rebalancer.wire.pods import PodRecord
@@ -124,7 +124,7 @@ def notices(node: Node) -> tuple[object, ...]:
         taints,
         ready,
         node.metadata.deletion_timestamp,
-        notices_of(node),
+        tuple(one for one in notices_of(node) if one.kind is not NoticeKind.NOTED),
     )
 
 

@@ -1,12 +1,16 @@
 """Machines without a provider: objects and groups in, what is said of them out."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
 from rebalancer.capacity.groups import Groups
-from rebalancer.capacity.growth import Growth, growth_of
+from rebalancer.capacity.growth import NO_OUTLOOK, Growth, growth_of
+from rebalancer.capacity.look import look
 from rebalancer.capacity.removal import NodeStanding, standings
+from rebalancer.capacity.report import CapacityReport
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.providers.contract import NodeGroup
@@ -22,6 +26,7 @@ class Judged:
 
     snapshot: Snapshot
     standings: list[NodeStanding]
+    growth: Growth | None = None
 
     def __getitem__(self, node):
         return self.standings[self.snapshot.nodes.index[node]]
@@ -51,6 +56,25 @@ class Grown:
         return {self.snapshot.pods.name[of.pod]: of.code.value for of in self.growth.pods}
 
 
+@dataclass(frozen=True)
+class Given:
+    """A provider that knows these groups."""
+
+    known: Sequence[NodeGroup]
+
+    def groups(self, nodes):
+        return self.known
+
+    def template(self, group):
+        return None
+
+    def grow(self, group, desired):
+        raise AssertionError("a look acts on nothing")
+
+    def terminate(self, group, instance):
+        raise AssertionError("a look acts on nothing")
+
+
 class Machines:
     """Asks about machines under a policy."""
 
@@ -71,8 +95,33 @@ class Machines:
         needed = self.grow(objects, groups, policy).growth.needed
         return Judged(snapshot, standings(problem, settings, of, under, asked=asked, needed=needed))
 
-    def grow(self, objects, groups=(), policy="", templates=None) -> Grown:
+    def look(self, objects, groups=(), policy="") -> Judged:
+        """Ask as a run does, of a provider with these groups."""
         planning, snapshot = self.planning(policy), snapshot_of(objects)
+        settings = planning.loaded.policy.capacity
+        seen = look(planning, settings, snapshot, "pools", Given(groups), lambda *_: NO_OUTLOOK)
+        return Judged(snapshot, list(seen.nodes), seen.growth)
+
+    def report(self, objects, groups=(), outlook=NO_OUTLOOK, policy="") -> CapacityReport:
+        """Return all that is said of a cluster."""
+        grown = self.grow(objects, groups, policy, outlook=outlook)
+        judged = self.judge(objects, groups, policy)
+        return CapacityReport(
+            snapshot=grown.snapshot,
+            provider="test",
+            groups=Groups(grown.snapshot, groups),
+            autoscalers=(),
+            nodes=tuple(judged.standings),
+            growth=grown.growth,
+        )
+
+    def grow(
+        self, objects, groups=(), policy="", templates=None, outlook=NO_OUTLOOK, asking=None
+    ) -> Grown:
+        """``asking``: the names of the pods for which groups may grow; None: all."""
+        planning, snapshot = self.planning(policy), snapshot_of(objects)
+        if asking is not None:
+            outlook = replace(outlook, asking=np.isin(list(snapshot.pods.name), asking))
         return Grown(
             snapshot,
             growth_of(
@@ -81,6 +130,7 @@ class Machines:
                 Groups(snapshot, groups),
                 lambda group: (templates or {}).get(group.name),
                 planning.loaded.policy.capacity,
+                outlook,
             ),
         )
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from rebalancer.capacity.codes import GroupCode
+from rebalancer.capacity.growth import Outlook, Refusal
 from rebalancer.providers.contract import NodeGroup, NodeTemplate
 from rebalancer.testing.workloads import HOSTNAME, ZONE, apart, node, spread, workload
 from rebalancer.wire.objects import Taint
@@ -223,3 +225,101 @@ def test_nothing_grows_for_a_pod_that_a_daemon_set_has_made_for_a_node(machines)
     agent = [one for one in workload("agent", [""], kind="DaemonSet") if one["kind"] == "Pod"]
     grown = machines.grow([*_full("a"), *agent], [group("pool", "a")])
     assert (grown.by, grown.codes) == ({}, {"agent-0": "BelongsToNode"})
+
+
+def test_machines_on_their_way_are_filled_before_a_group_grows(machines):
+    """Three pods of 3 cores take a node each; one machine is coming, so that two more are asked for."""
+    objects = [*_full("a"), *_waiting(3, cpu="3")]
+    groups = [group("pool", "a", desired=2)]
+    grown = machines.grow(objects, groups, outlook=Outlook(coming={"pool": 1}))
+    assert grown.by == {"pool": 2}
+    assert sorted(grown.codes.values()) == ["GroupGrows", "GroupGrows", "NodeOnItsWay"]
+
+
+def test_nothing_grows_twice_for_the_same_pods(machines):
+    objects = [*_full("a"), *_waiting(3, cpu="3")]
+    groups = [group("pool", "a", desired=4)]
+    grown = machines.grow(objects, groups, outlook=Outlook(coming={"pool": 3}))
+    assert (grown.by, set(grown.codes.values())) == ({}, {"NodeOnItsWay"})
+
+
+def test_machines_on_their_way_stand_in_the_size_once(machines):
+    """Two machines, one of them coming, at most three: one more, not none and not two."""
+    objects = [*_full("a"), *_waiting(4, cpu="3")]
+    groups = [group("pool", "a", desired=2, high=3)]
+    grown = machines.grow(objects, groups, outlook=Outlook(coming={"pool": 1}))
+    assert grown.by == {"pool": 1}
+    assert list(grown.codes.values()).count("NodeGroupMaxSizeReached") == 2
+
+
+def test_a_barred_group_does_not_grow_and_says_why(machines):
+    barred = {"pool": Refusal("pool", GroupCode.BACKS_OFF, "tried again later")}
+    objects, groups = [*_full("a"), *_waiting(1, cpu="3")], [group("pool", "a")]
+    grown = machines.grow(objects, groups, outlook=Outlook(barred=barred))
+    assert (grown.by, grown.codes) == ({}, {"web-0": "GroupMayNotGrow"})
+    assert grown["web-0"].refusals == (barred["pool"],)
+
+
+def test_another_group_grows_in_the_place_of_a_barred_one(machines):
+    barred = {"first": Refusal("first", GroupCode.BACKS_OFF, "tried again later")}
+    objects = [*_full("a"), *_waiting(1, cpu="3")]
+    templates = {name: _template() for name in ("first", "second")}
+    groups = [group("first"), group("second")]
+    assert machines.grow(objects, groups, templates=templates).by == {"first": 1}
+    grown = machines.grow(objects, groups, templates=templates, outlook=Outlook(barred=barred))
+    assert grown.by == {"second": 1}
+
+
+def test_a_pod_for_which_nothing_has_to_grow_yet(machines):
+    objects = [*_full("a"), *_waiting(2, cpu="3")]
+    grown = machines.grow(objects, [group("pool", "a")], asking=["web-1"])
+    assert grown.codes == {"web-0": "TooYoung", "web-1": "GroupGrows"}
+    assert grown.by == {"pool": 1}
+
+
+def test_alike_groups_share_the_new_nodes_the_smallest_first(machines):
+    """Five nodes of groups with 0, 1 and 3: three for the first and two for the second make 3, 3 and 3."""
+    objects = [*_full("a"), *_waiting(5, cpu="3")]
+    zones = {name: _template(labels={ZONE: name}) for name in ("za", "zb", "zc")}
+    groups = [group("za", desired=0), group("zb", desired=1), group("zc", desired=3)]
+    assert machines.grow(objects, groups, templates=zones).by == {"za": 3, "zb": 2}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        _template(labels={"disk": "ssd"}),
+        _template(cpu="4500m"),
+        _template(taints=(Taint(key="x", value="", effect="PreferNoSchedule"),)),
+    ],
+)
+def test_groups_that_differ_share_nothing(machines, other):
+    objects = [*_full("a"), *_waiting(2, cpu="3", memory="12Gi")]
+    templates = {"one": _template(), "other": other}
+    grown = machines.grow(objects, [group("one"), group("other")], templates=templates)
+    assert len(grown.by) == 1
+
+
+def test_alike_groups_share_within_their_maximum(machines):
+    objects = [*_full("a"), *_waiting(4, cpu="3")]
+    templates = {"one": _template(), "two": _template()}
+    groups = [group("one", high=1), group("two", high=5)]
+    assert machines.grow(objects, groups, templates=templates).by == {"one": 1, "two": 3}
+
+
+def test_a_pod_that_only_one_zone_takes_is_not_shared_away(machines):
+    objects = [*_full("a"), *_waiting(2, cpu="3", spec={"nodeSelector": {ZONE: "za"}})]
+    templates = {name: _template(labels={ZONE: name}) for name in ("za", "zb")}
+    grown = machines.grow(objects, [group("za"), group("zb")], templates=templates)
+    assert grown.by == {"za": 2}
+
+
+def test_a_pod_for_which_a_group_has_grown_does_not_ask_again_while_its_machine_comes(machines):
+    """A group has grown for b by one machine, which by itself the larger a would be given."""
+    objects = [*_full("x"), *_waiting(1, "a", cpu="3"), *_waiting(1, "b", cpu="2")]
+    groups = [group("pool", "x", desired=2)]
+    outlook = Outlook(coming={"pool": 1}, promised={"default/b-0": "pool"})
+    grown = machines.grow(objects, groups, outlook=outlook)
+    assert grown.codes == {"a-0": "GroupGrows", "b-0": "NodeOnItsWay"}
+    gone = Outlook(promised=outlook.promised)
+    assert machines.grow(objects, [group("pool", "x")], outlook=gone).by == {"pool": 2}

@@ -1,12 +1,15 @@
 """Which nodes can go: Cluster Autoscaler's rules of scale-down as a table of small clusters that a person can check."""
 
+import json
+
 import pytest
 
 from rebalancer.providers.contract import NodeGroup
-from rebalancer.testing.workloads import OLD, apart, disruption_budget, node, workload
+from rebalancer.testing.workloads import NOW, OLD, apart, disruption_budget, node, workload
 from tests.unit.capacity.conftest import group
 
 _EMPTY_DIR = {"volumes": [{"name": "data", "emptyDir": {}}]}
+_FREE = "protect: {singleReplicas: false}"
 _HOST_PATH = {"volumes": [{"name": "data", "hostPath": {"path": "/data"}}]}
 
 
@@ -64,8 +67,7 @@ def _on_a(**more):
     ],
 )
 def test_what_is_on_a_node_decides(machines, objects, code):
-    policy = "protect: {singleReplicas: false}"
-    judged = machines.judge(_three(objects), _groups(), policy)
+    judged = machines.judge(_three(objects), _groups(), _FREE)
     assert judged.codes["a"] == code, judged["a"].message
 
 
@@ -112,7 +114,7 @@ def test_pods_that_belong_to_nodes_or_end_do_not_keep_them(machines, metadata, c
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        ({"ready": False}, "NotReady"),
+        ({"ready": False}, "Empty"),
         ({"unschedulable": True}, "Empty"),
         ({"labels": {"node-role.kubernetes.io/control-plane": ""}}, "ControlPlane"),
         (
@@ -123,6 +125,67 @@ def test_pods_that_belong_to_nodes_or_end_do_not_keep_them(machines, metadata, c
 )
 def test_what_a_node_says_of_itself_decides(machines, change, code):
     assert machines.judge(_three(**change), _groups()).codes["a"] == code
+
+
+def test_a_node_that_is_not_ready_goes_once_its_pods_are_given_up(machines):
+    codes = machines.judge(_three(_on_a(), ready=False), _groups()).codes
+    assert codes["a"] == "NotReady"
+    assert machines.judge(_three(ready=False), _groups()).codes["a"] == "Empty"
+
+
+def test_of_a_group_that_is_all_but_one_dead_only_as_many_go_as_the_minimum_leaves(machines):
+    """No pod needs a place for them, so that none of the living has to be spared for that."""
+    objects = [node("a"), *(node(name, ready=False) for name in "bcd")]
+    judged = machines.judge(objects, [group("pool", *"abcd", low=2)])
+    assert sorted(judged.codes.values()).count("Empty") == 2
+
+
+def _scale_in(phase, **more):
+    state = {"phase": phase, "since": NOW, "at": NOW, "uid": "u", **more}
+    return {"rebalancer/scale-in": json.dumps(state)}
+
+
+def test_where_not_all_can_go_those_do_that_could_before(machines):
+    """As Cluster Autoscaler's earlier candidates: nodes that are alike would change places, and none get to its time."""
+    for noted in "abc":
+        objects = [node(name) for name in "abc"]
+        objects["abc".index(noted)]["metadata"]["annotations"] = _scale_in("unneeded")
+        judged = machines.look(objects, [group("pool", *"abc", low=2)])
+        assert [name for name, code in judged.codes.items() if code == "Empty"] == [noted]
+
+
+def _leaving(objects, name):
+    """Close a node as scale-in does."""
+    (of,) = [
+        one for one in objects if one["metadata"].get("name") == name and one["kind"] == "Node"
+    ]
+    of["metadata"]["annotations"] = _scale_in("leaving", cordoned=True)
+    of["spec"]["unschedulable"] = True
+    of["spec"]["taints"] = [
+        {"key": "rebalancer/scale-in", "effect": "NoSchedule"},
+        {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"},
+    ]
+    return objects
+
+
+def test_a_node_that_is_being_emptied_goes_on_as_long_as_it_could_go(machines):
+    for objects, code in (
+        (_on_a(), "Removable"),
+        ([*_on_a(), disruption_budget("web", "web", allowed=0)], "Removable"),
+        ([*_on_a(), *workload("new", [""], cpu="3")], "NeededByPendingPod"),
+        ([*_on_a(), *workload("new", [""], cpu="100m")], "Removable"),
+        (_on_a(spec=_EMPTY_DIR), "BlockedByPod"),
+    ):
+        judged = machines.look(_leaving(_three(objects), "a"), _groups(), _FREE)
+        assert judged.codes["a"] == code, judged["a"].message
+
+
+def test_a_node_that_is_given_back_is_room_for_the_pods_that_wait(machines):
+    objects = _leaving(_three(workload("new", [""], cpu="3")), "a")
+    seen = machines.look(objects, _groups())
+    assert seen.codes["a"] == "NeededByPendingPod"
+    assert [one.code for one in seen.growth.pods] == ["Fits"]
+    assert seen.growth.increases == ()
 
 
 def test_an_annotation_keeps_a_node(machines):

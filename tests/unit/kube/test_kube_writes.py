@@ -7,8 +7,8 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
+from rebalancer.kube.config_map import ConfigMapConflictError, ConfigMapStore
 from rebalancer.kube.events import EventWriter, Subject, shortened
-from rebalancer.kube.memory import MemoryConflictError, MemoryStore
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/shop/events"
@@ -136,7 +136,7 @@ def test_memory_is_replaced_as_it_was_read_and_keeps_what_is_not_ours(
         return config_map(asked.body["data"], "6")
 
     server.handle("PUT", MEMORY, put)
-    store = MemoryStore(client_of(server.url, tmp_path), "ops", "memory")
+    store = ConfigMapStore(client_of(server.url, tmp_path), "ops", "memory")
     known = store.read()
     assert known is not None
     assert (known.data, known.resource_version) == ({}, "5")
@@ -150,14 +150,14 @@ def test_memory_is_replaced_as_it_was_read_and_keeps_what_is_not_ours(
 def test_without_the_config_map_nothing_is_remembered(
     server: ScriptedServer, tmp_path: Path
 ) -> None:
-    assert MemoryStore(client_of(server.url, tmp_path), "ops", "memory").read() is None
+    assert ConfigMapStore(client_of(server.url, tmp_path), "ops", "memory").read() is None
 
 
 @pytest.mark.parametrize(
     ("answer", "error", "said"),
     [
-        (Say(status_body(409, "modified"), 409), MemoryConflictError, "another client"),
-        (Say(status_body(404, "gone"), 404), MemoryConflictError, "another client"),
+        (Say(status_body(409, "modified"), 409), ConfigMapConflictError, "another client"),
+        (Say(status_body(404, "gone"), 404), ConfigMapConflictError, "another client"),
         (Say(status_body(403, "no"), 403), ClusterReadError, "may not update configmaps memory"),
     ],
 )
@@ -170,7 +170,7 @@ def test_what_keeps_memory_from_being_written_is_said(
 ) -> None:
     server.on("GET", MEMORY, config_map({"a": "b"}, "5"))
     server.on("PUT", MEMORY, answer)
-    store = MemoryStore(client_of(server.url, tmp_path), "ops", "memory")
+    store = ConfigMapStore(client_of(server.url, tmp_path), "ops", "memory")
     known = store.read()
     assert known is not None
     with pytest.raises(error, match=said):
@@ -179,7 +179,7 @@ def test_what_keeps_memory_from_being_written_is_said(
 
 def test_memory_beyond_the_limit_is_not_even_sent(server: ScriptedServer, tmp_path: Path) -> None:
     server.on("GET", MEMORY, config_map({"a": "b"}, "5"))
-    store = MemoryStore(client_of(server.url, tmp_path), "ops", "memory")
+    store = ConfigMapStore(client_of(server.url, tmp_path), "ops", "memory")
     known = store.read()
     assert known is not None
     with pytest.raises(ClusterReadError, match="has grown to 1000005 bytes"):

@@ -7,7 +7,7 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.cost.streaks import Streaks
-from rebalancer.kube.memory import MemoryStore
+from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.memory.document import KEY, Document, PaceMemory, StreakMemory, decode, encode
 from rebalancer.memory.keeper import Keeper
 from rebalancer.memory.remember import remember
@@ -51,7 +51,7 @@ def server() -> Iterator[ScriptedServer]:
 
 def loaded(server: ScriptedServer, tmp_path: Path) -> tuple[Keeper, list[str]]:
     warnings: list[str] = []
-    store = MemoryStore(client_of(server.url, tmp_path, Sleeps()), "ops", "memory")
+    store = ConfigMapStore(client_of(server.url, tmp_path, Sleeps()), "ops", "memory")
     keeper = Keeper(store, "ops/memory", warnings.append)
     keeper.load(SNAPSHOT)
     return keeper, warnings

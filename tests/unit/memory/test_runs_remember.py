@@ -10,7 +10,7 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.cli import command
-from rebalancer.kube.memory import MemoryStore
+from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.memory.document import KEY, Document, decode, encode
 from rebalancer.memory.remember import remember
 from rebalancer.plan.outcome import Outcome, Status
@@ -186,7 +186,7 @@ def test_a_memory_that_cannot_be_written_ends_the_run_after_its_wave(run, drifte
     def refused(self, known, data):
         raise ClusterReadError("may not update configmaps memory")
 
-    monkeypatch.setattr(MemoryStore, "write", refused)
+    monkeypatch.setattr(ConfigMapStore, "write", refused)
     code, report = run()
     assert code == ExitCode.PARTIAL
     assert [move["outcome"] for move in report["moves"]] == ["evicted"]

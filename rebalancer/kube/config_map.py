@@ -1,4 +1,4 @@
-"""The one ConfigMap that remembers earlier moves: read it, replace it, never create it."""
+"""One ConfigMap that runs keep something in: read it, replace its data, never create it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ LARGEST = 1_000_000
 """Bytes of data; the API's limit is 1 MiB for the whole object."""
 
 
-class MemoryConflictError(ClusterReadError):
+class ConfigMapConflictError(ClusterReadError):
     """Another client has changed the ConfigMap since it was read: read it again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class StoredMap:
     """The ConfigMap as it was read."""
 
     data: Mapping[str, str]
@@ -29,8 +29,13 @@ class Remembered:
     _object: Mapping[str, Any]
     """All of it, so that labels and annotations of others survive."""
 
+    @property
+    def uid(self) -> str:
+        """Its uid, empty if the server has named none."""
+        return str(self._object.get("metadata", {}).get("uid") or "")
 
-class MemoryStore:
+
+class ConfigMapStore:
     """The ConfigMap ``name`` in ``namespace``."""
 
     def __init__(self, client: Client, namespace: str, name: str) -> None:
@@ -39,8 +44,8 @@ class MemoryStore:
         self._namespace, self._name = namespace, name
         self._path = CONFIG_MAPS.path(namespace, name)
 
-    def read(self) -> Remembered | None:
-        """Return what is remembered; None if there is no such ConfigMap (not installed by the chart).
+    def read(self) -> StoredMap | None:
+        """Return what is in it; None if there is no such ConfigMap (not installed by the chart).
 
         Raises:
             ClusterReadError: it could not be read.
@@ -48,34 +53,43 @@ class MemoryStore:
         response = self._client.get(self._path)
         if response.status == 404:
             return None
-        return self._remembered(self._client.expect(response, self._rule("get")).body)
+        return self._stored(self._client.expect(response, self._rule("get")).body)
 
-    def write(self, known: Remembered, data: Mapping[str, str]) -> Remembered:
-        """Replace the data of the ConfigMap as it was ``known``; return what is remembered now.
+    def write(
+        self,
+        known: StoredMap,
+        data: Mapping[str, str],
+        annotations: Mapping[str, str] | None = None,
+    ) -> StoredMap:
+        """Replace the data of the ConfigMap as it was ``known``, and set ``annotations``; return what it is now.
 
         Raises:
-            MemoryConflictError: it has changed meanwhile, or is gone.
+            ConfigMapConflictError: it has changed meanwhile, or is gone.
             ClusterReadError: it could not be written.
         """
         size = sum(len(key.encode()) + len(value.encode()) for key, value in data.items())
         if size > LARGEST:
             raise ClusterReadError(
-                f"the memory has grown to {size} bytes; ConfigMap {self._namespace}/{self._name} holds"
+                f"its data has grown to {size} bytes; ConfigMap {self._namespace}/{self._name} holds"
                 f" {LARGEST}"
             )
         # The version it was read at makes this a compare-and-swap.
         changed = {**known._object, "data": dict(data)}  # noqa: SLF001
+        if annotations:
+            metadata = changed["metadata"]
+            all_of_them = {**(metadata.get("annotations") or {}), **annotations}
+            changed["metadata"] = {**metadata, "annotations": all_of_them}
         response = self._client.put(self._path, msgspec.json.encode(changed))
         if response.status in (404, 409):
-            raise MemoryConflictError(
+            raise ConfigMapConflictError(
                 f"ConfigMap {self._namespace}/{self._name} was changed by another client meanwhile"
             )
-        return self._remembered(self._client.expect(response, self._rule("update")).body)
+        return self._stored(self._client.expect(response, self._rule("update")).body)
 
     def _rule(self, verb: str) -> AccessRule:
         return AccessRule(verb, "", CONFIG_MAPS.plural, self._namespace, self._name)
 
-    def _remembered(self, body: bytes) -> Remembered:
+    def _stored(self, body: bytes) -> StoredMap:
         try:
             shape = msgspec.json.decode(body, type=_Shape)
             whole = msgspec.json.decode(body, type=dict[str, Any])
@@ -83,7 +97,7 @@ class MemoryStore:
             raise ClusterReadError(
                 f"what was answered for ConfigMap {self._namespace}/{self._name} is no ConfigMap"
             ) from None
-        return Remembered(
+        return StoredMap(
             data=shape.data or {}, resource_version=shape.metadata.resource_version, _object=whole
         )
 

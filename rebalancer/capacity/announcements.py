@@ -1,0 +1,152 @@
+"""What is announced of machines in Events, with the reasons of Cluster Autoscaler: once for each change, not in each run.
+
+What is new is what differs from the state that an earlier run has left. A node of which something else is said than before has
+an Event of its own, so that ``kubectl describe node`` says why it stays: an Event needs no right to write nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from rebalancer.capacity.backoff import TIMEOUT, GroupMemory
+from rebalancer.capacity.codes import GOES, PodCode, ScaleInCode, Standing
+from rebalancer.capacity.growth import PendingPod
+from rebalancer.capacity.report import CapacityReport
+from rebalancer.capacity.scale_out import ScaleOutCode
+from rebalancer.capacity.state import State
+from rebalancer.kube.events import Subject
+from rebalancer.plan.machines import ActStatus, MachineAct
+
+MOST = 200
+"""Events of one run: those of acts come first, and the status names all."""
+_NOT_HELPED = frozenset({PodCode.MAX_SIZE, PodCode.NO_GROUP, PodCode.BARRED})
+_STAYS, _GOES = "NoScaleDown", "ScaleDownCandidate"
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """One Event."""
+
+    about: Subject
+    reason: str
+    action: str
+    note: str
+    warning: bool = False
+
+
+def announcements(
+    earlier: State,
+    state: State,
+    look: CapacityReport,
+    acts: Sequence[MachineAct],
+    status: Subject,
+) -> list[Announcement]:
+    """Return what is new since ``earlier``; ``state``: after this run. ``status``: the ConfigMap, for what is of a group.
+
+    Beside another autoscaler only what was done here is.
+    """
+    announced = [*_of_groups(acts, status), *_of_removals(look, acts)]
+    if not look.autoscalers:
+        announced += _failures(earlier.groups, state.groups, status)
+        announced += islice(_of_pods(earlier, state, look, acts), MOST)
+        announced += islice(_of_nodes(earlier, state, look, acts), MOST)
+    return announced[:MOST]
+
+
+def grown_groups(acts: Iterable[MachineAct]) -> dict[str, str]:
+    """Return the groups that were let grow, each with how much."""
+    return {
+        act.group: act.message
+        for act in acts
+        if act.code == ScaleOutCode.GROWS and act.status is ActStatus.DONE
+    }
+
+
+def _of_groups(acts: Iterable[MachineAct], status: Subject) -> Iterator[Announcement]:
+    for act in acts:
+        done = act.code == ScaleOutCode.GROWS and act.status is ActStatus.DONE
+        refused = act.code == ScaleOutCode.FAILED
+        if done or refused:
+            note = f"{act.group}: {act.message}"
+            yield Announcement(status, act.code, "ScaleUp", note, refused)
+
+
+def _of_removals(look: CapacityReport, acts: Iterable[MachineAct]) -> Iterator[Announcement]:
+    """Yield the nodes that scale-in has begun to remove, has removed, or could not."""
+    nodes = look.snapshot.nodes.index
+    empty = {one.node for one in look.nodes if one.code is Standing.EMPTY}
+    for act in acts:
+        if act.status not in (ActStatus.DONE, ActStatus.FAILED):
+            continue
+        match act.code:
+            case ScaleInCode.TAKEN_OUT if nodes.get(act.node) in empty:
+                reason = "ScaleDownEmpty"
+            case ScaleInCode.TAKEN_OUT | ScaleInCode.TERMINATED:
+                reason = "ScaleDown"
+            case ScaleInCode.GIVEN_BACK:
+                reason = _STAYS
+            case ScaleInCode.FAILED:
+                reason = "ScaleDownFailed"
+            case _:
+                continue
+        if act.status is ActStatus.FAILED:
+            reason = "ScaleDownFailed"
+        if act.node:
+            note, failed = f"{act.code}: {act.message}", reason == "ScaleDownFailed"
+            yield Announcement(_node(act.node), reason, "ScaleDown", note, failed)
+
+
+def _node(name: str) -> Subject:
+    """Return a node. As in the kubelet's own Events the name stands for the uid: kubectl finds both."""
+    return Subject("Node", "", name, name)
+
+
+def _failures(
+    before: Mapping[str, GroupMemory], after: Mapping[str, GroupMemory], status: Subject
+) -> Iterator[Announcement]:
+    """Yield the groups whose machines did not come."""
+    for name, memory in sorted(after.items()):
+        known = before.get(name, GroupMemory())
+        if memory.code == TIMEOUT and memory.failed != known.failed:
+            note = f"{name}: {memory.why}"
+            yield Announcement(status, "ScaleUpTimedOut", "ScaleUp", note, warning=True)
+
+
+def _of_pods(
+    earlier: State, state: State, look: CapacityReport, acts: Iterable[MachineAct]
+) -> Iterator[Announcement]:
+    """Yield the pods for which a group has grown, and those for which none can that were not such before."""
+    grown = grown_groups(acts)
+    for one in look.growth.pods:
+        if one.code is PodCode.GROWS and one.group in grown:
+            note = f"pod triggered scale-up: {one.group}: {grown[one.group]}"
+            yield Announcement(_pod(look, one), "TriggeredScaleUp", "ScaleUp", note)
+        elif one.code in _NOT_HELPED:
+            uid = look.snapshot.pods.uid[one.pod]
+            if uid in state.pods and earlier.pods.get(uid) != state.pods[uid]:
+                whys = "; ".join(f"{of.group}: {of.message}" for of in one.refusals)
+                note = f"pod did not trigger scale-up: {whys or 'there is no group of machines'}"
+                yield Announcement(_pod(look, one), "NotTriggerScaleUp", "ScaleUp", note)
+
+
+def _pod(look: CapacityReport, one: PendingPod) -> Subject:
+    snapshot = look.snapshot
+    namespace = snapshot.classes[int(snapshot.pods.cls[one.pod])].namespace
+    return Subject("Pod", namespace, snapshot.pods.name[one.pod], snapshot.pods.uid[one.pod])
+
+
+def _of_nodes(
+    earlier: State, state: State, look: CapacityReport, acts: Iterable[MachineAct]
+) -> Iterator[Announcement]:
+    """Yield the nodes of which something else is said now; not those that were acted on."""
+    acted = {act.node for act in acts if act.status in (ActStatus.DONE, ActStatus.FAILED)}
+    for one in look.nodes:
+        name = look.snapshot.nodes.names[one.node]
+        before, now = earlier.nodes.get(name), state.nodes.get(name)
+        if name in acted or None in (before, now) or before == now:
+            continue
+        reason = _GOES if one.code in GOES else _STAYS
+        note = f"{one.code.value}: {one.message}; it was {before}"
+        yield Announcement(_node(name), reason, "ScaleDown", note)

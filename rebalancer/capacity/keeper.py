@@ -1,0 +1,83 @@
+"""Reads what earlier runs have left of machines, and writes their status after a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.capacity.announcements import Announcement, announcements, grown_groups
+from rebalancer.capacity.backoff import GroupMemory
+from rebalancer.capacity.report import CapacityReport
+from rebalancer.capacity.state import State, decode
+from rebalancer.capacity.status import status_of
+from rebalancer.kube.config_map import ConfigMapConflictError, ConfigMapStore, StoredMap
+from rebalancer.kube.events import Subject
+from rebalancer.plan.machines import MachineAct
+
+_ATTEMPTS = 3
+THEIRS = ("kube-system", "cluster-autoscaler-status")
+"""The ConfigMap that Cluster Autoscaler writes."""
+
+
+class StatusKeeper:
+    """The ConfigMap ``(namespace, name)`` with the status of machines, in one run."""
+
+    def __init__(
+        self, store: ConfigMapStore, where: tuple[str, str], warn: Callable[[str], None]
+    ) -> None:
+        self._store, self._where, self._warn = store, where, warn
+        self._name = "/".join(where)
+        self._known: StoredMap | None = None
+        self._earlier = State()
+
+    def load(self) -> State:
+        """Return what earlier runs have left.
+
+        Raises:
+            ClusterReadError: there is no such ConfigMap, or it could not be read.
+        """
+        self._known = self._read()
+        self._earlier, flaw = decode(self._known.data)
+        if flaw is not None:
+            self._warn(f"ConfigMap {self._name}: {flaw}; back-offs of groups begin afresh")
+        return self._earlier
+
+    def write(
+        self,
+        look: CapacityReport,
+        groups: Mapping[str, GroupMemory],
+        acts: Sequence[MachineAct],
+        now: float,
+    ) -> list[Announcement]:
+        """Write the status after a run; return what is to be announced. ``groups``: what is remembered of each.
+
+        Raises:
+            ClusterReadError: it could not be written, or is another's.
+        """
+        for one in look.autoscalers:
+            if one.name == "Cluster Autoscaler" and self._where == THEIRS:
+                raise ClusterReadError(
+                    f"ConfigMap {self._name} is {one.name}'s own, which runs here ({one.sign}): name another with"
+                    f" --capacity-status"
+                )
+        written = status_of(self._earlier, now, look, groups, grown_groups(acts))
+        for attempt in range(_ATTEMPTS):
+            known = self._known if self._known is not None and not attempt else self._read()
+            try:
+                self._known = self._store.write(known, written.data, written.annotations)
+            except ConfigMapConflictError:
+                # Only one run acts at a time: who else has written changed labels, or ours was taken and the reply lost.
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                break
+        subject = Subject("ConfigMap", *self._where, known.uid)
+        return announcements(self._earlier, written.state, look, acts, subject)
+
+    def _read(self) -> StoredMap:
+        known = self._store.read()
+        if known is None:
+            raise ClusterReadError(
+                f"there is no ConfigMap {self._name}: create it (the chart does), or run without --capacity-status"
+            )
+        return known

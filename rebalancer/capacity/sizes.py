@@ -1,0 +1,78 @@
+"""How many machines a group has, in which state, and how many are on their way.
+
+The counts are those of Cluster Autoscaler (``clusterstate.Readiness``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from rebalancer.capacity.groups import Groups
+from rebalancer.providers.contract import NodeGroup
+from rebalancer.snapshot.model import Snapshot
+
+STARTUP = 900.0
+"""Seconds for which a node that is not Ready counts as one that starts (``MaxNodeStartupTime``)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """The nodes of a group, or of the cluster; ``missing`` machines have no node."""
+
+    ready: int = 0
+    not_started: int = 0
+    unready: int = 0
+    being_deleted: int = 0
+    missing: int = 0
+    """Machines that there are to be, and that are no nodes."""
+
+    @property
+    def registered(self) -> int:
+        """The nodes."""
+        return self.ready + self.not_started + self.unready + self.being_deleted
+
+    @property
+    def coming(self) -> int:
+        """Machines that were asked for, and that are no ready nodes yet."""
+        return self.missing + self.not_started
+
+
+def sizes_of(snapshot: Snapshot, groups: Groups) -> dict[str, Sizes]:
+    """Return group -> its machines; of groups whose size is not known none are missing."""
+    sizes: dict[str, Sizes] = {}
+    for group in groups.groups:
+        nodes = groups.nodes_of(group)
+        sizes[group.name] = _counted(snapshot, nodes, _missing(group, len(nodes)))
+    return sizes
+
+
+def size_of_cluster(snapshot: Snapshot, of_groups: Iterable[Sizes]) -> Sizes:
+    """Return the nodes of the cluster, those in no group included, and what its groups are missing."""
+    missing = sum(one.missing for one in of_groups)
+    return _counted(snapshot, range(len(snapshot.nodes)), missing)
+
+
+def _counted(snapshot: Snapshot, nodes: Iterable[int], missing: int) -> Sizes:
+    of, now = snapshot.nodes, snapshot.captured_at
+    ready = not_started = unready = being_deleted = 0
+    for node in nodes:
+        if of.leaving[node]:
+            being_deleted += 1
+        elif of.ready[node] and node not in of.unreadable:
+            ready += 1
+        elif now - of.created[node] < STARTUP:
+            not_started += 1
+        else:
+            unready += 1
+    return Sizes(
+        ready=ready,
+        not_started=not_started,
+        unready=unready,
+        being_deleted=being_deleted,
+        missing=missing,
+    )
+
+
+def _missing(group: NodeGroup, registered: int) -> int:
+    return 0 if group.desired is None else max(0, group.desired - registered)

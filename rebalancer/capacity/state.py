@@ -1,0 +1,69 @@
+"""What one run leaves to the next about machines: back-offs, when states began, and what was said of whom.
+
+It stands beside the status in one ConfigMap, so that it outlives the run of a CronJob. Losing it costs a back-off and the
+times of transitions, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+
+from rebalancer.capacity.backoff import GroupMemory
+from rebalancer.wire.times import LAST_SECOND
+
+KEY = "state.json"
+"""Key of the ConfigMap's data."""
+VERSION = 1
+
+
+class Condition(msgspec.Struct, frozen=True, rename="camel"):
+    """A condition of the status."""
+
+    status: str
+    since: Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
+    """Unix seconds of its last transition."""
+
+
+class State(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """All that is remembered of machines."""
+
+    version: int = VERSION
+    groups: dict[str, GroupMemory] = {}
+    conditions: dict[str, Condition] = {}
+    """``GROUP/condition``, without a group of the cluster -> what it was."""
+    nodes: dict[str, str] = {}
+    """Node -> the code that was said of it."""
+    pods: dict[str, str] = {}
+    """uid of a pod that waits -> the code that was said of it."""
+
+    promised: dict[str, str] = {}
+    """uid of a pod that waits -> the group that has grown for it."""
+
+    def of(self, group: str) -> GroupMemory:
+        """Return what is remembered of a group."""
+        return self.groups.get(group, GroupMemory())
+
+
+def decode(data: Mapping[str, str]) -> tuple[State, str | None]:
+    """Return the state in a ConfigMap's data, an empty one if there is none; and why it was not understood, if so.
+
+    Never raises: people edit it, and newer programs write it.
+    """
+    text = data.get(KEY)
+    if not text:
+        return State(), None
+    try:
+        state = msgspec.json.decode(text, type=State)
+    except (ValueError, TypeError, RecursionError) as error:
+        return State(), f"{KEY} could not be understood: {error}"
+    if state.version != VERSION:
+        return State(), f"{KEY} is of version {state.version}, this program knows {VERSION}"
+    return state, None
+
+
+def encode(state: State) -> dict[str, str]:
+    """Return the data of the ConfigMap. The same state gives the same bytes."""
+    return {KEY: msgspec.json.encode(state, order="sorted").decode()}

@@ -1,0 +1,254 @@
+"""The status of the machines as Cluster Autoscaler writes it, with a reason for each node and each pod that waits.
+
+A pure function: what an earlier run has left, the time and what was seen in, the data of the ConfigMap out. The fields are
+those of ``clusterstate/api.ClusterAutoscalerStatus``; ``reasons`` is ours.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import yaml
+
+from rebalancer.capacity.backoff import GroupMemory
+from rebalancer.capacity.codes import PodCode, Standing
+from rebalancer.capacity.report import CapacityReport
+from rebalancer.capacity.sizes import Sizes, size_of_cluster, sizes_of
+from rebalancer.capacity.state import Condition, State, encode
+from rebalancer.providers.contract import NodeGroup
+from rebalancer.wire.times import rfc3339
+
+KEY = "status"
+"""Key of the ConfigMap's data."""
+UPDATED = "cluster-autoscaler.kubernetes.io/last-updated"
+"""Annotation with the time of the last write."""
+_NODES, _PODS = 350_000, 150_000
+"""Bytes for the reasons of nodes, and for those of pods: a ConfigMap holds 1 MiB in all."""
+_PROMISED = 3000
+"""Most pods of which is kept which group has grown for them."""
+_LONGEST = 300
+"""Characters of one reason."""
+_OK_UNREADY, _SHARE_UNREADY = 3, 0.45
+"""Unready nodes with which all is well (``--ok-total-unready-count``, ``--max-total-unready-percentage``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a run writes."""
+
+    data: Mapping[str, str]
+    annotations: Mapping[str, str]
+    state: State
+
+
+@dataclass(slots=True)
+class _Conditions:
+    """Conditions with the times at which they last changed."""
+
+    earlier: Mapping[str, Condition]
+    now: float
+    kept: dict[str, Condition] = field(default_factory=dict)
+
+    def times(self, name: str, status: str) -> dict[str, str]:
+        """Return when a condition was looked at, and since when it is as it is."""
+        known = self.earlier.get(name)
+        if known is None or known.status != status or known.since > self.now:
+            known = Condition(status, self.now)
+        self.kept[name] = known
+        return {"lastProbeTime": rfc3339(self.now), "lastTransitionTime": rfc3339(known.since)}
+
+
+def status_of(
+    earlier: State,
+    now: float,
+    look: CapacityReport,
+    groups: Mapping[str, GroupMemory],
+    grown: Collection[str] = (),
+) -> Written:
+    """Return what to write at ``now`` (Unix seconds).
+
+    ``groups``: what is remembered of each group after this run. ``grown``: the groups that it let grow.
+    """
+    sizes = sizes_of(look.snapshot, look.groups)
+    conditions = _Conditions(earlier.conditions, now)
+    whole = size_of_cluster(look.snapshot, sizes.values())
+    long = {name: one.missing for name, one in sizes.items() if _gave_up(groups, name, now)}
+    head = {
+        "time": _go_time(now),
+        "autoscalerStatus": "Running",
+        "clusterWide": {
+            "health": {
+                **_health(whole, sum(long.values())),
+                **conditions.times("health", _is_healthy(whole)),
+            },
+            "scaleUp": _with_times(conditions, "scaleUp", _growing(sizes, groups, now)),
+            "scaleDown": _scale_down(conditions, "", sum(one.goes for one in look.nodes)),
+        },
+        "nodeGroups": [
+            _group(look, group, sizes[group.name], long.get(group.name, 0), groups, conditions)
+            for group in look.groups.groups
+        ],
+    }
+    nodes, of_nodes, nodes_cut = _cut(_node_reasons(look), _NODES)
+    waiting, of_pods, pods_cut = _cut(_pod_reasons(look), _PODS)
+    text = yaml.safe_dump(head, sort_keys=False, width=100)
+    text += f"reasons:\n  nodes:{nodes}\n  pendingPods:{waiting}\n"
+    text += f"  leftOut: {{nodes: {nodes_cut}, pendingPods: {pods_cut}}}\n"
+    state = State(
+        groups={name: of for name, of in sorted(groups.items()) if of != GroupMemory()},
+        conditions=conditions.kept,
+        nodes=of_nodes,
+        pods=of_pods,
+        promised=dict(islice(_promised(look, grown), _PROMISED)),
+    )
+    return Written({KEY: text, **encode(state)}, {UPDATED: _go_time(now)}, state)
+
+
+def _promised(look: CapacityReport, grown: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the pods that a machine will take that was asked for, each with its group."""
+    for one in look.growth.pods:
+        asked = one.code is PodCode.GROWS and one.group in grown
+        if one.group is not None and (asked or one.code is PodCode.COMING):
+            yield look.snapshot.pods.uid[one.pod], one.group
+
+
+# -- conditions ----------------------------------------------------------------------------------------------
+
+
+def _group(
+    look: CapacityReport,
+    group: NodeGroup,
+    sizes: Sizes,
+    long: int,
+    memories: Mapping[str, GroupMemory],
+    conditions: _Conditions,
+) -> dict[str, Any]:
+    name, memory = group.name, memories.get(group.name, GroupMemory())
+    backs_off = memory.backs_off(conditions.now)
+    status = "Backoff" if backs_off else "InProgress" if sizes.coming else "NoActivity"
+    if status == "NoActivity" and _is_healthy(sizes) != "Healthy":
+        status = "Unhealthy"
+    info = {"errorCode": memory.code, "errorMessage": memory.why} if backs_off else {}
+    if backs_off:
+        info["until"] = rfc3339(memory.until)
+    limits = {
+        "cloudProviderTarget": group.desired,
+        "minSize": group.minimum,
+        "maxSize": group.maximum,
+    }
+    return {
+        "name": name,
+        "health": {
+            **_health(sizes, long),
+            **{key: size for key, size in limits.items() if size is not None},
+            **conditions.times(f"{name}/health", _is_healthy(sizes)),
+        },
+        "scaleUp": {
+            "status": status,
+            "backoffInfo": info,
+            **conditions.times(f"{name}/scaleUp", status),
+        },
+        "scaleDown": _scale_down(conditions, f"{name}/", look.going(group)),
+    }
+
+
+def _health(sizes: Sizes, long: int) -> dict[str, Any]:
+    return {
+        "status": _is_healthy(sizes),
+        "nodeCounts": {
+            "registered": {
+                "total": sizes.registered,
+                "ready": sizes.ready,
+                "notStarted": sizes.not_started,
+                "beingDeleted": sizes.being_deleted,
+                "unready": {"total": sizes.unready, "resourceUnready": 0},
+            },
+            "longUnregistered": long,
+            "unregistered": sizes.missing - long,
+        },
+    }
+
+
+def _is_healthy(sizes: Sizes) -> str:
+    many = sizes.unready > _OK_UNREADY and sizes.unready > _SHARE_UNREADY * sizes.registered
+    return "Unhealthy" if many else "Healthy"
+
+
+def _growing(sizes: Mapping[str, Sizes], memories: Mapping[str, GroupMemory], now: float) -> str:
+    grows = any(one.coming and not _gave_up(memories, name, now) for name, one in sizes.items())
+    return "InProgress" if grows else "NoActivity"
+
+
+def _gave_up(memories: Mapping[str, GroupMemory], group: str, now: float) -> bool:
+    return memories.get(group, GroupMemory()).backs_off(now)
+
+
+def _with_times(conditions: _Conditions, name: str, status: str) -> dict[str, str]:
+    return {"status": status, **conditions.times(name, status)}
+
+
+def _scale_down(conditions: _Conditions, of: str, candidates: int) -> dict[str, Any]:
+    status = "CandidatesPresent" if candidates else "NoCandidates"
+    return {
+        "status": status,
+        "candidates": candidates,
+        **conditions.times(f"{of}scaleDown", status),
+    }
+
+
+# -- reasons -------------------------------------------------------------------------------------------------
+
+_Reason = tuple[str, str, dict[str, str]]
+"""Key in the state, code, and what is written."""
+
+
+def _node_reasons(look: CapacityReport) -> Iterator[_Reason]:
+    """Yield the nodes by name; those last of which there is least to say."""
+    names = look.snapshot.nodes.names
+    for one in sorted(look.nodes, key=lambda one: (one.code is Standing.TOO_FULL, names[one.node])):
+        name, group = names[one.node], {} if one.group is None else {"group": one.group}
+        said = {"name": name, **group, "code": one.code.value, "message": one.message}
+        yield name, one.code.value, said
+
+
+def _pod_reasons(look: CapacityReport) -> Iterator[_Reason]:
+    """Yield the pods that wait, in the scheduler's order."""
+    snapshot = look.snapshot
+    for one in look.growth.pods:
+        group = {} if one.group is None else {"group": one.group}
+        refusals = (f"{of.group}: {of.message}" for of in one.refusals)
+        said = {
+            "namespace": snapshot.classes[int(snapshot.pods.cls[one.pod])].namespace,
+            "name": snapshot.pods.name[one.pod],
+            **group,
+            "code": one.code.value,
+            "message": "; ".join((one.message, *refusals)),
+        }
+        yield snapshot.pods.uid[one.pod], one.code.value, said
+
+
+def _cut(reasons: Iterable[_Reason], room: int) -> tuple[str, dict[str, str], int]:
+    """Return as many lines as there is room for, the codes in them, and how many are left out."""
+    lines: list[str] = []
+    codes: dict[str, str] = {}
+    left_out = 0
+    for key, code, said in reasons:
+        # What is JSON is YAML, and quick to write.
+        line = f"\n  - {json.dumps({**said, 'message': said['message'][:_LONGEST]})}"
+        room -= len(line)
+        if room < 0:
+            left_out += 1
+            continue
+        lines.append(line)
+        codes[key] = code
+    return "".join(lines) or " []", codes, left_out
+
+
+def _go_time(seconds: float) -> str:
+    """Return a time as Go's ``Time.String`` writes it in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S.%f +0000 UTC")

@@ -1,0 +1,120 @@
+"""The nodes of the cluster as scale-in reads and writes them: one at a time, on the version that was read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from rebalancer.kube.client import Client
+from rebalancer.kube.node_pods import read_node_pods
+from rebalancer.kube.nodes import NodeChange, NodeView, change_node
+from rebalancer.nodes.draining import left_of
+from rebalancer.nodes.triage import Orders
+from rebalancer.wire.scale_in import GOING, KEY, TAINT, Phase, ScaleIn, scale_in_of
+
+_ALL = Orders(force=True, delete_emptydir_data=True, ignore_daemonsets=True, evict_batch=True)
+"""With the machine every pod goes: only those that belong to the node stay to its end."""
+_TAINT = {"key": TAINT.key, "effect": TAINT.effect}
+
+
+def write_state(
+    client: Client, name: str, state: ScaleIn | None, after: Phase | None
+) -> ScaleIn | None:
+    """Have ``state`` stand on a node, None: nothing; and close or open the node with the same write.
+
+    Return what was written, for None what stood there; None if the node is gone, or not at the phase ``after`` any more (None:
+    at none). Who cordoned the node, and which Node it was, is noted in ``leaving``.
+
+    Raises:
+        ClusterReadError: it could not be read or written.
+    """
+    written: ScaleIn | None = None
+
+    def wanted(node: NodeView) -> NodeChange | None:
+        nonlocal written
+        before = scale_in_of(node.annotations)
+        phase = None if before is None else before.phase
+        if phase is not None and state is not None and phase is state.phase is not after:
+            # A reply to us was lost.
+            written = before
+            return None
+        if phase is not after:
+            written = None
+            return None
+        written = _with_node(state, node) if state is not None else before
+        value = None if state is None or written is None else written.value
+        annotations = {KEY: value}
+        if state is not None and state.phase in GOING:
+            return NodeChange(unschedulable=True, annotations=annotations, taints=_closed(node))
+        if before is None or before.phase not in GOING:
+            return NodeChange(annotations=annotations)
+        lifts = before.cordoned and node.unschedulable
+        return NodeChange(
+            unschedulable=False if lifts else None, annotations=annotations, taints=_open(node)
+        )
+
+    return None if change_node(client, name, wanted) is None else written
+
+
+def enter_ending(client: Client, name: str, state: ScaleIn) -> str | None:
+    """Note that the machine of a node is about to be ended; return why it must not be, None once it is noted.
+
+    Raises:
+        ClusterReadError: it could not be read or written.
+    """
+    why: str | None = None
+
+    def wanted(node: NodeView) -> NodeChange | None:
+        nonlocal why
+        before = scale_in_of(node.annotations)
+        why = _not_ours(node, before)
+        if why is not None or before is None or before.phase is Phase.ENDING:
+            return None
+        ending = msgspec.structs.replace(before, phase=Phase.ENDING, at=state.at, by=state.by)
+        return NodeChange(annotations={KEY: ending.value})
+
+    return why if change_node(client, name, wanted) is not None else "the node is gone"
+
+
+def left_on(
+    client: Client,
+    name: str,
+    *,
+    clock: Callable[[], float],
+    version: tuple[int, int],
+    ready: bool,
+) -> str:
+    """Return which pods are still on a node, in words; empty if none is but those that belong to it.
+
+    On a node that is not ``ready`` no pod ever comes to its end.
+
+    Raises:
+        ClusterReadError: they could not be read.
+    """
+    left = left_of(read_node_pods(client, [name], clock=clock, version=version), _ALL)
+    if not ready:
+        left = type(left)(to_evict=left.to_evict, batch=left.batch, refused=left.refused)
+    return left.text()
+
+
+def _not_ours(node: NodeView, state: ScaleIn | None) -> str | None:
+    if state is None or state.phase not in GOING:
+        return "another client has taken our annotation away"
+    if state.uid != node.uid:
+        return "another node has come under its name"
+    return None if node.unschedulable else "another client has uncordoned it"
+
+
+def _with_node(state: ScaleIn, node: NodeView) -> ScaleIn:
+    if state.phase is not Phase.LEAVING:
+        return state
+    return msgspec.structs.replace(state, uid=node.uid, cordoned=not node.unschedulable)
+
+
+def _closed(node: NodeView) -> tuple[dict[str, object], ...]:
+    return (*_open(node), dict(_TAINT))
+
+
+def _open(node: NodeView) -> tuple[dict[str, object], ...]:
+    return tuple(dict(taint) for taint in node.taints if taint.get("key") != KEY)

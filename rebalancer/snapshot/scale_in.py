@@ -1,0 +1,78 @@
+"""What scale-in has written on the nodes of a snapshot, and the same cluster with something else written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rebalancer.snapshot.columns import frozen
+from rebalancer.snapshot.leaving import LEAVING, Notice, scale_in_notice
+from rebalancer.snapshot.model import Nodes, Snapshot
+from rebalancer.snapshot.nodes import UNSCHEDULABLE
+from rebalancer.wire.objects import Taint
+from rebalancer.wire.scale_in import GOING, TAINT, ScaleIn
+
+
+def scale_ins(nodes: Nodes) -> dict[int, ScaleIn]:
+    """Return node -> what stands on it, ascending."""
+    return {
+        node: state
+        for node, notices in sorted(nodes.notices.items())
+        if (state := _state(notices)) is not None
+    }
+
+
+def with_scale_ins(snapshot: Snapshot, changed: Mapping[int, ScaleIn | None]) -> Snapshot:
+    """Return the snapshot as it is once this stands on nodes (None: nothing), with the cordons and taints that go with it."""
+    if not changed:
+        return snapshot
+    nodes = snapshot.nodes
+    notices = dict(nodes.notices)
+    sets, taint_set = list(nodes.taint_sets), nodes.taint_set.copy()
+    leaving, unschedulable = nodes.leaving.copy(), nodes.unschedulable.copy()
+    for node, state in changed.items():
+        before = notices.get(node, ())
+        stood = _state(before)
+        others = tuple(one for one in before if one.scale_in is None)
+        notices[node] = (*others, scale_in_notice(state)) if state is not None else others
+        lifted = stood is not None and stood.cordoned
+        closed = state is not None and state.phase in GOING
+        unschedulable[node] = closed or (bool(unschedulable[node]) and not lifted)
+        kept = [
+            taint
+            for taint in sets[int(taint_set[node])]
+            if taint.key != TAINT.key and not (taint.key == UNSCHEDULABLE.key and lifted)
+        ]
+        taints = _closed(kept) if closed else tuple(kept)
+        if taints not in sets:
+            sets.append(taints)
+        taint_set[node] = sets.index(taints)
+        if stood is not None and stood.phase in GOING:
+            leaving[node] = _leaves(others, taints)
+        leaving[node] |= closed
+    return replace(
+        snapshot,
+        nodes=replace(
+            nodes,
+            notices={node: of for node, of in sorted(notices.items()) if of},
+            taint_sets=tuple(sets),
+            taint_set=frozen(taint_set),
+            leaving=frozen(leaving),
+            unschedulable=frozen(unschedulable),
+        ),
+    )
+
+
+def _state(notices: tuple[Notice, ...]) -> ScaleIn | None:
+    return next((one.scale_in for one in notices if one.scale_in is not None), None)
+
+
+def _closed(taints: list[Taint]) -> tuple[Taint, ...]:
+    cordoned = any(taint.key == UNSCHEDULABLE.key for taint in taints)
+    return (*taints, *(() if cordoned else (UNSCHEDULABLE,)), TAINT)
+
+
+def _leaves(notices: tuple[Notice, ...], taints: tuple[Taint, ...]) -> bool:
+    """Return whether a node is announced to go by others, too."""
+    announced = any(notice.holds(LEAVING.conditions) for notice in notices)
+    return announced or any(taint.key in LEAVING.taints for taint in taints)

@@ -1,0 +1,66 @@
+"""How far a node is on its way out of its group: what scale-in writes on it, so that any later run goes on from there.
+
+All of it stands in one annotation, written together with the cordon and the taint: a kill leaves a whole step or none.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+
+import msgspec
+
+from rebalancer.wire.objects import Taint
+
+KEY = "rebalancer/scale-in"
+"""Of the annotation, and of the taint."""
+TAINT = Taint(key=KEY, effect="NoSchedule")
+
+
+class Phase(enum.StrEnum):
+    """How far the node is."""
+
+    UNNEEDED = "unneeded"
+    """It can go, and nothing else was done to it."""
+    LEAVING = "leaving"
+    """It is cordoned and tainted, and its pods are moved away."""
+    ENDING = "ending"
+    """It was empty, and its machine is being ended, or was: the Node is left to the cloud controller."""
+    FAILED = "failed"
+    """It was given back, for it could not be done; nothing is removed for a while."""
+
+
+GOING = frozenset({Phase.LEAVING, Phase.ENDING})
+"""The phases in which the node is closed."""
+
+
+class ScaleIn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the annotation says; times are RFC 3339."""
+
+    phase: Phase
+    since: str
+    """Since when it is unneeded, without a break."""
+    at: str
+    """When that was seen last; from ``leaving`` on: when the phase began."""
+    by: str = ""
+    """The process that brought it there."""
+    uid: str = ""
+    """Of the Node, from ``leaving`` on: another one of its name is another machine."""
+    cordoned: bool = False
+    """Whether it was us who cordoned it."""
+    why: str = ""
+    """Of ``failed``."""
+
+    @property
+    def value(self) -> str:
+        """The value of the annotation."""
+        return msgspec.json.encode(self).decode()
+
+
+def scale_in_of(annotations: Mapping[str, str]) -> ScaleIn | None:
+    """Return what stands on a node; None if nothing does, or what does cannot be read."""
+    text = annotations.get(KEY)
+    try:
+        return None if text is None else msgspec.json.decode(text, type=ScaleIn)
+    except (ValueError, RecursionError):
+        return None

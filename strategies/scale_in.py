@@ -1,0 +1,82 @@
+"""Scale-in: machines that are not needed are emptied and ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from rebalancer.api import Direction, DomainTerm, Duration, Entry, Params, Term, View
+from strategies.priced_nodes import EmptyingGroups
+
+
+class ScaleInParams(Params):
+    """Options of scale-in; the defaults are those of Cluster Autoscaler, but for giveUpAfter."""
+
+    direction: ClassVar[Direction | None] = Direction.PACK
+    scales: ClassVar[Literal["in", "out"] | None] = "in"
+
+    unneeded_for: Duration = Field(
+        default=timedelta(minutes=10),
+        description="A node is taken out once it could have gone for so long, without a break.",
+    )
+    unready_for: Duration = Field(
+        default=timedelta(minutes=20), description="The same of a node that is not Ready."
+    )
+    at_once: int = Field(
+        default=10, ge=1, le=1000, description="Most nodes that are on their way out at once."
+    )
+    draining_at_once: int = Field(
+        default=1,
+        ge=0,
+        le=1000,
+        description="Most of them that have pods to move; 0: only empty ones go.",
+    )
+    give_up_after: Duration = Field(
+        default=timedelta(minutes=15),
+        description="A node that is not empty after so long is given back.",
+    )
+    cool_down_after_growth: Duration = Field(
+        default=timedelta(minutes=10),
+        description="No further node is taken out while one of any group is younger, or machines of its own group are on their way.",
+    )
+    cool_down_after_failure: Duration = Field(
+        default=timedelta(minutes=3),
+        description="No further node is taken out for so long after one had to be given back.",
+    )
+
+
+class ScaleIn:
+    """Takes machines out of their groups that are not needed, after their pods have landings elsewhere and have left.
+
+    Which nodes can go is what ``rebalancer capacity`` says. A node is cordoned and tainted; its pods leave by this
+    strategy's term, within budgets and PodDisruptionBudgets; then its machine is ended (``rebalancer.capacity.scale_in``).
+    """
+
+    Params = ScaleInParams
+
+    def terms(self, view: View, params: ScaleInParams) -> Sequence[Term]:  # noqa: ARG002
+        """Return one hard term: a pod on a node that is taken out is one that still has to move."""
+        return [_GoingTerm(view)]
+
+
+class _GoingTerm(DomainTerm):
+    """The groups of one price: 1 for a pod on a node that is taken out."""
+
+    def __init__(self, view: View) -> None:
+        nodes = view.snapshot.nodes
+        price = np.zeros(len(nodes))
+        price[
+            [
+                node
+                for node, notices in nodes.notices.items()
+                if any(notice.kind == "scale-in" for notice in notices)
+            ]
+        ] = 1.0
+        groups = EmptyingGroups(
+            view, price, lambda node: f"{nodes.names[node]} is taken out of its group"
+        )
+        super().__init__(view, Entry.HARD, list(groups.present()), groups.later)

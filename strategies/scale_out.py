@@ -1,0 +1,43 @@
+"""Scale-out: groups of machines grow for pods that no node takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from rebalancer.api import Duration, Params, Term, View
+
+
+class ScaleOutParams(Params):
+    """Options of scale-out. Which group grows is ``capacity.expander``."""
+
+    scales: ClassVar[Literal["in", "out"] | None] = "out"
+
+    new_pod_delay: Duration = Field(
+        default=timedelta(0), description="No group grows for pods that are younger."
+    )
+    provision_time: Duration = Field(
+        default=timedelta(minutes=15),
+        description="A group has failed when machines that it was asked for are no ready nodes after so long; it is tried"
+        " again after 5 minutes, then 10, 20, 30.",
+    )
+    cool_down: Duration = Field(
+        default=timedelta(0),
+        description="A group does not grow again sooner. Machines on their way count anyway.",
+    )
+
+
+class ScaleOut:
+    """Adds machines to groups, within their maximum, for pods that no node takes.
+
+    It moves no pod. What is done is in ``rebalancer.capacity.scale_out``.
+    """
+
+    Params = ScaleOutParams
+
+    def terms(self, view: View, params: ScaleOutParams) -> Sequence[Term]:  # noqa: ARG002
+        """See Strategy: it says nothing of where pods are."""
+        return ()

@@ -1,0 +1,258 @@
+"""Groups grow for pods that wait: runs on an embedded cluster whose nodes are instances of moto."""
+
+import pytest
+
+from rebalancer.base.errors import PolicyError
+from rebalancer.embedded.apiserver.faults import Fault
+from tests.aws.fleet import site
+from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
+
+GROWN = ("pool", "ScaledUpGroup", "done")
+_CALLS = {"autoscaling:DescribeAutoScalingGroups", "autoscaling:SetDesiredCapacity"}
+
+
+@pytest.fixture
+def ground(cloud, tmp_path):
+    with site(cloud, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+def waiting(ground):
+    """Article 004: three machines of 1930m hold nine of ten pods of 500m; the tenth waits."""
+    ground.fleet.add("pool", 3, high=6)
+    ground.scale(1)
+    assert ground.acts() == []
+    ground.scale(10)
+    assert ground.waiting() == 1
+    return ground
+
+
+def test_article_004_from_one_to_ten_replicas(waiting):
+    waiting.cloud.ours.clear()
+    assert waiting.acts() == [GROWN]
+    assert waiting.fleet.sizes == {"pool": 4}
+    assert set(waiting.cloud.ours) == _CALLS
+    scale_up = waiting.status["nodeGroups"][0]["scaleUp"]
+    assert scale_up["status"] == "NoActivity"  # what was seen before it grew
+
+    # The machine is on its way: nothing grows twice.
+    waiting.pass_time(120)
+    assert waiting.acts() == []
+    assert waiting.fleet.sizes == {"pool": 4}
+    document = waiting.status
+    assert document["nodeGroups"][0]["scaleUp"]["status"] == "InProgress"
+    assert [one["code"] for one in document["reasons"]["pendingPods"]] == ["NodeOnItsWay"]
+
+    waiting.fleet.join()
+    assert waiting.waiting() == 0
+    waiting.pass_time(120)
+    assert waiting.acts() == []
+    (pool,) = waiting.status["nodeGroups"]
+    assert pool["health"]["nodeCounts"]["registered"] == {
+        "total": 4,
+        "ready": 4,
+        "notStarted": 0,
+        "beingDeleted": 0,
+        "unready": {"total": 0, "resourceUnready": 0},
+    }
+    assert (pool["scaleUp"]["status"], pool["health"]["cloudProviderTarget"]) == ("NoActivity", 4)
+
+
+def test_events_are_written_once_for_a_change(waiting):
+    for _ in range(3):
+        waiting.acts()
+        waiting.pass_time(120)
+    (pod,) = [
+        pod["metadata"]["name"]
+        for pod in waiting.cluster.objects("Pod")
+        if not pod["spec"].get("nodeName")
+    ]
+    of_nodes = waiting.events("NoScaleDown")
+    assert sorted({*waiting.events()} - {*of_nodes}) == [
+        ("ConfigMap", "machines", "ScaledUpGroup"),
+        ("Pod", pod, "TriggeredScaleUp"),
+    ]
+    # Three nodes could go, or had no place for a pod, while there was one pod only; now they are full.
+    assert len(of_nodes) == len(set(of_nodes)) == 3
+
+
+def test_pods_that_nothing_helps_are_told_why_once_and_again_when_it_changes(ground):
+    ground.fleet.add("pool", 1, high=1)
+    ground.scale(4)
+    for _ in range(3):
+        assert ground.acts() == []
+        ground.pass_time(120)
+    assert [reason for *_, reason in ground.events()] == ["NotTriggerScaleUp"]
+    (event,) = [
+        one for one in ground.cluster.objects("Event") if one["reason"] == "NotTriggerScaleUp"
+    ]
+    assert event["note"] == "pod did not trigger scale-up: pool: it has 1 nodes and may have 1"
+
+
+def test_a_group_never_grows_beyond_its_maximum(ground):
+    ground.fleet.add("pool", 1, high=3)
+    ground.scale(40)
+    assert ground.acts() == [GROWN]
+    assert ground.fleet.sizes == {"pool": 3}
+    ground.fleet.join()
+    assert ground.acts() == []
+    assert ground.fleet.sizes == {"pool": 3}
+
+
+def test_many_pods_that_wait_hold_back_moves_but_not_machines(ground):
+    """safety.maxPendingPods is about moves: that pods wait is what groups grow for."""
+    ground.fleet.add("pool", 1, high=9)
+    ground.scale(24)
+    code, report = ground.run()
+    assert code == 0
+    assert "pods wait for a node" in report["standstill"][0]
+    assert ground.fleet.sizes == {"pool": 8}
+
+
+def test_machines_that_do_not_come_are_waited_for_and_then_another_group_grows(waiting):
+    assert waiting.acts() == [GROWN]
+    waiting.fleet.add("other", 0, high=5, zone="b")
+    sizes = waiting.fleet.sizes
+    for _ in range(7):
+        waiting.pass_time(120)
+        assert waiting.acts() == []
+    waiting.pass_time(61)
+    assert waiting.acts() == [("other", "ScaledUpGroup", "done")]
+    assert waiting.fleet.sizes == {"pool": sizes["pool"], "other": 1}
+    pool = next(one for one in waiting.status["nodeGroups"] if one["name"] == "pool")
+    assert pool["scaleUp"]["status"] == "Backoff"
+    assert pool["scaleUp"]["backoffInfo"]["errorCode"] == "timeout"
+    assert waiting.events("ScaleUpTimedOut") == [("ConfigMap", "machines", "ScaleUpTimedOut")]
+
+
+def test_after_a_back_off_the_same_machines_are_waited_for_and_no_more_are_asked_for(waiting):
+    waiting.acts()
+    for _ in range(15):
+        waiting.pass_time(480)
+        waiting.acts()
+        assert waiting.fleet.sizes == {"pool": 4}
+    assert len(waiting.events("ScaleUpTimedOut")) >= 2
+
+
+def test_a_group_that_failed_and_whose_machines_come_after_all_has_failed_at_nothing(waiting):
+    waiting.acts()
+    waiting.pass_time(901)
+    code, report = waiting.run()
+    assert (code, [one["code"] for one in report["machines"]]) == (0, ["GroupMayNotGrow"])
+    waiting.fleet.join()
+    waiting.acts()
+    assert waiting.status["nodeGroups"][0]["scaleUp"]["backoffInfo"] == {}
+
+
+def test_what_the_provider_refuses_ends_the_run_with_4_and_backs_off(waiting):
+    waiting.cloud.refuses["autoscaling:SetDesiredCapacity"] = 400
+    code, report = waiting.run()
+    (act,) = report["machines"]
+    assert (code, act["code"], act["status"]) == (4, "FailedToScaleUpGroup", "failed")
+    assert "autoscaling:SetDesiredCapacity: Injected: by the test" in act["message"]
+    assert waiting.events("FailedToScaleUpGroup")
+    waiting.cloud.refuses.clear()
+    waiting.pass_time(120)
+    assert waiting.acts() == [("pool", "GroupMayNotGrow", "waits")]
+    waiting.pass_time(200)
+    assert waiting.acts() == [GROWN]
+    assert waiting.fleet.sizes == {"pool": 4}
+
+
+def test_a_run_that_was_killed_before_it_wrote_does_not_grow_a_group_twice(waiting):
+    """What was asked for stands at the provider: the status may be lost."""
+    before = waiting.cluster.get("ConfigMap", "machines")
+    assert waiting.acts() == [GROWN]
+    now = waiting.cluster.get("ConfigMap", "machines")
+    waiting.cluster.apply({**now, "apiVersion": "v1", "kind": "ConfigMap", "data": before["data"]})
+    assert waiting.acts() == []
+    assert waiting.fleet.sizes == {"pool": 4}
+
+
+@pytest.mark.parametrize(
+    ("strategies", "options"),
+    [("{scale-out: {mode: observe}}", {}), ("{scale-out: {}}", {"dry_run": True})],
+)
+def test_what_only_observes_asks_for_nothing(cloud, tmp_path, strategies, options):
+    with site(cloud, tmp_path, strategies) as ground:
+        ground.fleet.add("pool", 1)
+        ground.scale(4)
+        assert ground.acts(**options) == [("pool", "ScaledUpGroup", "planned")]
+        assert ground.fleet.sizes == {"pool": 1}
+        assert "autoscaling:SetDesiredCapacity" not in cloud.ours
+        if options:
+            assert "data" not in ground.cluster.get("ConfigMap", "machines")
+            assert ground.events() == []
+        else:
+            assert ground.events("TriggeredScaleUp") == []
+
+
+def test_beside_cluster_autoscaler_it_advises_and_leaves_its_object_alone(ground):
+    ground.fleet.add("pool", 1)
+    ground.scale(1, "cluster-autoscaler")
+    ground.scale(4)
+    code, report = ground.run()
+    (act,) = report["machines"]
+    assert (code, act["status"]) == (0, "planned")
+    assert "Cluster Autoscaler runs here" in act["message"]
+    assert ground.events() == []
+    theirs = {"namespace": "kube-system", "name": "cluster-autoscaler-status"}
+    ground.cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": theirs})
+    code, report = ground.run(capacity_status=("kube-system", "cluster-autoscaler-status"))
+    assert code == 4
+    assert "Cluster Autoscaler's own, which runs here" in " ".join(report["warnings"])
+    assert "data" not in ground.cluster.get("ConfigMap", "cluster-autoscaler-status", "kube-system")
+
+
+def test_pods_younger_than_new_pod_delay_wait(cloud, tmp_path):
+    with site(cloud, tmp_path, "{scale-out: {newPodDelay: 5m}}") as ground:
+        ground.fleet.add("pool", 1)
+        ground.scale(4)
+        assert ground.acts() == []
+        ground.pass_time(300)
+        assert ground.acts() == [GROWN]
+
+
+def test_in_a_cool_down_a_group_does_not_grow_again(cloud, tmp_path):
+    with site(cloud, tmp_path, "{scale-out: {coolDown: 10m}}") as ground:
+        ground.fleet.add("pool", 1)
+        ground.scale(4)
+        assert ground.acts() == [GROWN]
+        ground.fleet.join()
+        ground.scale(7)
+        assert ground.acts() == [("pool", "GroupMayNotGrow", "waits")]
+        ground.pass_time(600)
+        assert ground.acts() == [GROWN]
+
+
+def test_without_a_place_for_its_back_offs_a_run_that_acts_is_refused(ground):
+    ground.fleet.add("pool", 1)
+    with pytest.raises(PolicyError, match="scale-out needs --capacity-status NAMESPACE/NAME"):
+        ground.run(capacity_status=None)
+    assert ground.acts(capacity_status=None, dry_run=True) == []
+
+
+def test_without_the_config_map_nothing_is_done_to_machines_and_the_run_says_so(ground):
+    ground.fleet.add("pool", 1)
+    ground.scale(4)
+    code, report = ground.run(capacity_status="default/none")
+    assert (code, report["machines"]) == (4, [])
+    assert "there is no ConfigMap default/none" in " ".join(report["warnings"])
+    assert ground.fleet.sizes == {"pool": 1}
+
+
+def test_a_status_that_cannot_be_written_is_a_partial_failure(waiting):
+    path = "/configmaps/machines"
+    waiting.cluster.faults.add(Fault("PUT", path, status=500, times=20))
+    code, report = waiting.run()
+    assert (code, [act["status"] for act in report["machines"]]) == (4, ["done"])
+    assert "the status of machines could not be written" in " ".join(report["warnings"])
+
+
+def test_the_status_is_kept_where_the_policy_moves_no_machine(cloud, tmp_path):
+    with site(cloud, tmp_path, "{topology-spread: {}}") as ground:
+        ground.fleet.add("pool", 2)
+        assert ground.acts() == []
+        codes = [one["code"] for one in ground.status["reasons"]["nodes"]]
+        assert sorted(codes) == ["Empty", "NoPlaceToMovePods"]

@@ -1,0 +1,136 @@
+"""Article 004, the growing half, on a real scheduler: KWOK's nodes are the machines behind moto's groups."""
+
+import time
+
+import pytest
+import yaml
+
+from rebalancer.capacity.status import KEY, UPDATED
+from rebalancer.kube.access import (
+    ACT_RULES,
+    EVENT_RULES,
+    FOLLOW_RULES,
+    READ_RULES,
+    config_map_rules,
+)
+from tests.aws.cloud import REGION, in_the_cloud
+from tests.aws.fleet import ENABLED, Fleet
+from tests.controlplane import objects, operations, wait_until
+from tests.e2e.product import grant, rebalancer
+
+RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
+STATUS = ("default", "machines")
+MAP = "/api/v1/namespaces/default/configmaps/machines"
+
+
+class Machines:
+    """Nodes of the control plane, as a fleet makes them."""
+
+    def __init__(self, plane):
+        self._plane = plane
+
+    def objects(self, _kind):
+        return self._plane.api.list_all("/api/v1/nodes")
+
+    def apply(self, node):
+        node["metadata"]["annotations"] |= objects.node("any")["metadata"]["annotations"]
+        self._plane.apply([node])
+
+    def settle(self):
+        operations.wait_nodes_ready(self._plane.api, len(self.objects("Node")))
+
+
+@pytest.fixture
+def fleet(cluster, monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "test")
+    monkeypatch.setenv("AWS_REGION", REGION)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with in_the_cloud(time.monotonic) as cloud:
+        yield Fleet(cloud, Machines(cluster))
+
+
+@pytest.fixture
+def flags(cluster, fleet, tmp_path):
+    """Ten replicas of half a core on three machines that hold nine of them."""
+    fleet.add("pool", 3, high=6)
+    names = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "machines"}}
+    cluster.apply([names, objects.deployment("web", 10, cpu="500m", memory="512Mi")])
+    wait_until(lambda: seen(cluster) == (9, 1), 60, "nine pods are Ready and one waits")
+    policy = tmp_path / "policy.yaml"
+    aws = {"tags": [ENABLED], "region": REGION, "endpoint": fleet.cloud.url}
+    policy.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "rebalancer/v1",
+                "kind": "Policy",
+                "provider": {"aws": aws},
+                "strategies": {"scale-out": {}},
+            }
+        )
+    )
+    return (f"--policy={policy}", "--output=json", f"--capacity-status={'/'.join(STATUS)}")
+
+
+def seen(plane):
+    """How many pods are Ready, and how many the scheduler has refused."""
+    pods = operations.pods(plane.api, selector="app=web")
+    refused = [
+        each
+        for pod in pods
+        for each in pod.get("status", {}).get("conditions", ())
+        if "nodeName" not in pod["spec"] and each.get("reason") == "Unschedulable"
+    ]
+    return sum(map(operations.is_ready, pods)), len(refused)
+
+
+def events(plane):
+    """(kind, reason) of our Events, in order."""
+    listed = plane.api.list_all("/apis/events.k8s.io/v1/namespaces/default/events")
+    return sorted(
+        (one["regarding"]["kind"], one["reason"])
+        for one in listed
+        if one.get("reportingController") == "kube-rebalancer"
+    )
+
+
+def test_a_group_grows_once_for_a_pod_that_waits_and_the_pod_runs(cluster, fleet, flags):
+    kubeconfig = grant(cluster, (*RULES, *config_map_rules(*STATUS)))
+
+    def run(*more):
+        ran = rebalancer("run", *flags, f"--kubeconfig={kubeconfig}", *more)
+        assert ran.code == 0, (ran.err, ran.out)
+        return [(act["code"], act["status"]) for act in ran.report["machines"]]
+
+    assert run("--dry-run") == [("ScaledUpGroup", "planned")]
+    assert "data" not in cluster.api.get(MAP)
+    assert run() == [("ScaledUpGroup", "done")]
+    assert fleet.sizes == {"pool": 4}
+    assert run() == []
+    assert fleet.sizes == {"pool": 4}
+    assert events(cluster) == [("ConfigMap", "ScaledUpGroup"), ("Pod", "TriggeredScaleUp")]
+    kept = cluster.api.get(MAP)
+    document = yaml.safe_load(kept["data"][KEY])
+    assert kept["metadata"]["annotations"][UPDATED] == document["time"]
+    (pool,) = document["nodeGroups"]
+    assert (pool["scaleUp"]["status"], pool["health"]["cloudProviderTarget"]) == ("InProgress", 4)
+
+    fleet.join()
+    wait_until(lambda: seen(cluster) == (10, 0), 60, "all pods are Ready")
+    assert run() == []
+    (pool,) = yaml.safe_load(cluster.api.get(MAP)["data"][KEY])["nodeGroups"]
+    assert (pool["scaleUp"]["status"], pool["health"]["nodeCounts"]["registered"]["ready"]) == (
+        "NoActivity",
+        4,
+    )
+
+
+def test_without_the_right_to_the_config_map_a_run_names_it_and_asks_for_no_machine(
+    cluster, fleet, flags
+):
+    read_only = [rule for rule in config_map_rules(*STATUS) if rule.verb == "get"]
+    kubeconfig = grant(cluster, (*RULES, *read_only))
+    ran = rebalancer("run", *flags, f"--kubeconfig={kubeconfig}")
+    assert ran.code == 3
+    assert "update configmaps machines in namespace default" in ran.err
+    assert fleet.sizes == {"pool": 3}

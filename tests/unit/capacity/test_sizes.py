@@ -1,0 +1,65 @@
+"""Machines by their state: small groups that a person can check."""
+
+import pytest
+
+from rebalancer.capacity.groups import Groups
+from rebalancer.capacity.sizes import Sizes, size_of_cluster, sizes_of
+from rebalancer.providers.contract import NodeGroup
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import node
+from tests.unit.capacity.conftest import group
+
+_YOUNG = "2027-01-15T07:50:00Z"
+_GOING = {"key": "ToBeDeletedByClusterAutoscaler", "value": "1", "effect": "NoSchedule"}
+
+
+def _node(name, *, created=None, **more):
+    made = node(name, **more)
+    made["metadata"]["creationTimestamp"] = created or made["metadata"]["creationTimestamp"]
+    return made
+
+
+def _sizes(nodes, *groups):
+    snapshot = snapshot_of(nodes)
+    return sizes_of(snapshot, Groups(snapshot, groups))
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (_node("a"), Sizes(ready=1)),
+        (_node("a", ready=False), Sizes(unready=1)),
+        # A node that is not Ready ten minutes after it was made has not started yet.
+        (_node("a", ready=False, created=_YOUNG), Sizes(not_started=1)),
+        (_node("a", taints=[_GOING]), Sizes(being_deleted=1)),
+        # A cordon is no state of the machine.
+        (_node("a", unschedulable=True), Sizes(ready=1)),
+    ],
+)
+def test_a_node_is_in_one_state(made, expected):
+    assert _sizes([made], group("pool", "a")) == {"pool": expected}
+
+
+def test_machines_without_a_node_are_missing():
+    sizes = _sizes([_node("a")], group("pool", "a", desired=4))["pool"]
+    assert (sizes.registered, sizes.missing, sizes.coming) == (1, 3, 3)
+
+
+def test_a_node_that_starts_is_on_its_way_too():
+    nodes = [_node("a"), _node("b", ready=False, created=_YOUNG)]
+    sizes = _sizes(nodes, group("pool", "a", "b", desired=3))["pool"]
+    assert (sizes.missing, sizes.coming) == (1, 2)
+
+
+def test_a_group_with_more_nodes_than_it_is_to_have_misses_none():
+    assert _sizes([_node("a"), _node("b")], group("pool", "a", "b", desired=1))["pool"].coming == 0
+
+
+def test_of_a_group_whose_size_is_not_known_none_are_missing():
+    assert _sizes([_node("a")], NodeGroup(name="pool", instances=("a",)))["pool"] == Sizes(ready=1)
+
+
+def test_the_cluster_counts_nodes_in_no_group_as_well():
+    snapshot = snapshot_of([_node("a"), _node("alone")])
+    sizes = sizes_of(snapshot, Groups(snapshot, [group("pool", "a", desired=2)]))
+    assert size_of_cluster(snapshot, sizes.values()) == Sizes(ready=2, missing=1)

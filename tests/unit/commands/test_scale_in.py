@@ -1,0 +1,318 @@
+"""Scale-in, run after run, on an embedded cluster whose nodes are a group of machines."""
+
+from dataclasses import replace
+
+import pytest
+
+from rebalancer.base.errors import ProviderError
+from rebalancer.testing.objects import deployment, pdb, require_apart
+from tests.unit.commands.scaling import TICK, grounded
+
+_HALF = {"cpu": "500m", "memory": "512Mi"}
+
+
+def _web(ground, replicas, **more):
+    ground.cluster.apply(deployment("web", replicas, **{**_HALF, **more}))
+    ground.cluster.settle()
+
+
+def _full(ground, *names):
+    """Fill these nodes, so that they stay."""
+    for name in names:
+        ground.cluster.apply(
+            deployment(f"pad-{name}", 1, cpu="1500m", nodeSelector={"kubernetes.io/hostname": name})
+        )
+    ground.cluster.settle()
+
+
+def _until(ground, code, node, limit=20):
+    """Tick until this is done to a node; return how many ticks that took."""
+    for number in range(1, limit + 1):
+        if any(act[:2] == (code, node) for act in ground.tick()):
+            return number
+    raise AssertionError(f"{code} did not come for {node}: {ground.report['machines']}")
+
+
+def test_a_node_goes_once_it_could_for_ten_minutes_and_not_before(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        assert ground.tick() == [("Unneeded", "n2", "done")]
+        since = ground.state("n2")["since"]
+        for _ in range(4):
+            assert ground.tick() == [("Unneeded", "n2", "waits")]
+            assert ground.is_open("n2")
+        assert ground.state("n2")["since"] == since
+        assert ground.tick() == [("TakenOut", "n2", "done"), ("Emptying", "n2", "waits")]
+        assert ground.closed("n2")
+        assert ground.state("n2")["cordoned"]
+        assert ground.tick() == [("Terminated", "n2", "done")]
+        assert (ground.pool.ended, ground.pool.group.desired) == (["n2"], 1)
+        assert (ground.tick(), ground.nodes) == ([], ["n1"])
+
+
+def test_it_must_have_lasted_without_a_break(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        for _ in range(4):
+            ground.tick()
+        _web(ground, 3)  # too much is requested
+        assert ("NeededAgain", "n2", "done") in ground.tick()
+        assert ground.state("n2") is None
+        _web(ground, 0)
+        assert ground.tick() == [("Unneeded", "n2", "done")]
+
+
+def test_a_provider_that_cannot_be_asked_breaks_nothing_off(tmp_path, monkeypatch):
+    """A look that failed says nothing: what stands on nodes stays, as Cluster Autoscaler keeps it over a loop that failed."""
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        ground.tick()
+        before = ground.state("n2")
+        with monkeypatch.context() as patch:
+
+            def refuse(_):
+                raise ProviderError("no credentials")
+
+            patch.setattr(ground.pool, "groups", refuse)
+            ground.cluster.advance(TICK)
+            code, report = ground.run()
+        assert code == 4
+        assert report["warnings"] == ["nothing is done to machines: no credentials"]
+        assert ground.state("n2") == before
+        for _ in range(3):
+            ground.tick()
+        assert ground.tick()[0] == ("TakenOut", "n2", "done")
+
+
+def test_after_a_long_pause_of_the_runs_it_must_last_again(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        ground.tick()
+        assert ground.tick(3600.0) == [
+            ("Unneeded", "n2", "done"),
+            ("Unneeded", "n2", "waits"),
+        ]
+        assert ground.is_open("n2")
+
+
+def _pads(ground):
+    """Fill two of three nodes by half, so that they stay; return the third one."""
+    labels = {"app": "pad"}
+    ground.cluster.apply(
+        deployment("pad", 2, cpu="1100m", affinity=require_apart(labels), labels=labels)
+    )
+    ground.cluster.settle()
+    (free,) = [name for name in ground.nodes if not _pods(ground, name, "pad")]
+    return free
+
+
+def _web_on(ground, node, replicas, name="web", **more):
+    """Have a Deployment's pods on one node, which they might leave."""
+    others = [one for one in ground.nodes if one != node]
+    ground.cluster.cordon(others)
+    ground.cluster.apply(deployment(name, replicas, **{**_HALF, **more}))
+    ground.cluster.settle()
+    ground.cluster.cordon(others, on=False)
+    assert len(_pods(ground, node, name)) == replicas
+
+
+def test_pods_leave_within_their_budget_before_the_machine_ends(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 3, low=1) as ground:
+        free = _pads(ground)
+        ground.cluster.apply(pdb("web", {"app": "web"}, minAvailable=3))
+        _web_on(ground, free, 4, cpu="200m")
+        fewest, moves = [], []
+        while not ground.pool.ended:
+            ground.tick()
+            fewest.append(ground.ready("web"))
+            moves += ground.report["moves"]
+            assert len(fewest) < 20
+        assert ground.pool.ended == [free]
+        assert min(fewest) >= 3
+        assert {(one["strategy"], one["outcome"]) for one in moves} == {("scale-in", "evicted")}
+        assert len(moves) == 4
+
+
+def _pods(ground, node, name):
+    return [
+        one["metadata"]["name"]
+        for one in ground.cluster.objects("Pod")
+        if one["spec"].get("nodeName") == node and one["metadata"]["name"].startswith(name)
+    ]
+
+
+def test_the_empty_ones_go_first_and_of_the_others_one_at_a_time(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 6, low=1, options="atOnce: 4") as ground:
+        _full(ground, "n1")
+        for name in ("n2", "n3", "n4"):
+            _web_on(ground, name, 1, name=f"on-{name}", cpu="100m")
+        acts = []
+        while not any(act[0] == "TakenOut" for act in acts):
+            acts = ground.tick()
+        taken = [name for code, name, _ in acts if code == "TakenOut"]
+        assert taken[:2] == ["n5", "n6"]
+        assert len(taken) == 3
+        assert [code for code, *_ in acts].count("EnoughAtOnce") >= 1
+        assert "drainingAtOnce is 1" in str(ground.report["machines"])
+
+
+def test_never_below_the_minimum_also_if_that_is_raised_meanwhile(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 3, low=1) as ground:
+        for _ in range(6):
+            ground.tick()
+        closed = [name for name in ground.nodes if ground.closed(name)]
+        assert len(closed) == 2
+        ground.pool.group = replace(ground.pool.group, minimum=3)
+        codes = {act[0] for act in ground.tick()}
+        assert codes == {"GivenBack"}
+        assert (ground.pool.ended, ground.pool.group.desired) == ([], 3)
+        assert all(ground.is_open(name) for name in ground.nodes)
+
+
+def test_the_minimum_counts_at_the_moment_of_the_call(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        assert _until(ground, "TakenOut", "n2")
+        asked = ground.pool.groups
+
+        def raised(nodes):
+            groups = asked(nodes)
+            ground.pool.group = replace(ground.pool.group, minimum=2)
+            return groups
+
+        monkeypatch.setattr(ground.pool, "groups", raised)
+        assert ground.tick() == [("GivenBack", "n2", "done")]
+        assert (ground.pool.ended, ground.is_open("n2")) == ([], True)
+
+
+def test_a_node_that_is_needed_again_is_opened(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        assert _until(ground, "TakenOut", "n2")
+        ground.cluster.apply(deployment("new", 1, cpu="1500m"))
+        ground.cluster.settle()
+        assert ("GivenBack", "n2", "done") in ground.tick()
+        assert ground.is_open("n2")
+        assert ground.state("n2") is None
+        assert ground.ready("new") == 1
+
+
+def test_a_cordon_that_was_there_before_stays(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        ground.cluster.cordon(["n2"])
+        assert _until(ground, "TakenOut", "n2")
+        assert not ground.state("n2").get("cordoned", False)
+        ground.pool.refuses = "autoscaling:TerminateInstanceInAutoScalingGroup: AccessDenied: no"
+        assert _until(ground, "Failed", "n2")
+        spec = ground.cluster.get("Node", "n2")["spec"]
+        assert spec["unschedulable"]
+        assert "rebalancer" not in str(spec.get("taints"))
+
+
+def test_a_node_that_a_person_uncordons_is_left_to_them(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        assert _until(ground, "TakenOut", "n2")
+        ground.cluster.cordon(["n2"], on=False)
+        assert ("GivenBack", "n2", "done") in ground.tick()
+        assert ground.is_open("n2")
+        assert ground.pool.ended == []
+
+
+def test_a_refusal_gives_the_node_back_and_nothing_goes_for_three_minutes(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 3, low=1, options="atOnce: 1") as ground:
+        _full(ground, "n1")
+        first = ("n2", "n3")
+        taken = None
+        while taken is None:
+            taken = next((act[1] for act in ground.tick() if act[0] == "TakenOut"), None)
+        other = next(name for name in first if name != taken)
+        ground.pool.refuses = "AccessDenied: no"
+        assert ("Failed", taken, "failed") in ground.tick()
+        assert ground.state(taken)["phase"] == "failed"
+        assert "AccessDenied" in ground.state(taken)["why"]
+        assert ground.is_open(taken)
+        ground.pool.refuses = None
+        assert ("CoolingDown", other, "waits") in ground.tick()
+        acts = ground.tick()
+        assert ("CoolingDown", taken, "done") in acts
+        assert ("TakenOut", other, "done") in acts
+
+
+def test_a_node_that_does_not_become_empty_is_given_back(tmp_path, monkeypatch):
+    options = "giveUpAfter: 5m, budgets: {perRun: 0}"
+    with grounded(tmp_path, monkeypatch, 3, low=1, options=options) as ground:
+        free = _pads(ground)
+        _web_on(ground, free, 1, cpu="200m")
+        codes = []
+        for _ in range(10):
+            ground.cluster.advance(TICK)
+            code, report = ground.run()
+            codes += [act["code"] for act in report["machines"]]
+            if "Failed" in codes:
+                break
+        assert code == 4
+        assert ground.state(free)["why"].startswith("not empty after 5m: 1 to evict")
+        assert codes.count("Emptying") == 3
+        assert (ground.pool.ended, ground.is_open(free)) == ([], True)
+        assert ground.ready("web") == 1
+
+
+def test_nothing_goes_while_a_node_has_just_joined(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        for _ in range(4):
+            ground.tick()
+        ground.pool.grow(ground.pool.group, 3)
+        ground.tick()
+        assert ("CoolingDown", "n2", "waits") in ground.tick()
+        assert "has joined less than 10m ago" in str(ground.report["machines"])
+        assert _until(ground, "TakenOut", "n2") == 4
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ({"dry_run": True}, "a dry run changes nothing"),
+        ({"mode": "observe"}, "it only observes"),
+        ({"settings": ("strategies.scale-in.mode=observe",)}, "it only observes"),
+        (
+            {"settings": ("strategies.scale-in.windows=[{allow: '0 0 1 1 *', for: 1m}]",)},
+            "its window is closed",
+        ),
+    ],
+)
+def test_advice_changes_nothing_and_says_why(tmp_path, monkeypatch, how, why):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        before = ground.cluster.get("Node", "n2")["metadata"]["resourceVersion"]
+        assert ground.tick(**how) == [("Unneeded", "n2", "planned")]
+        assert why in ground.report["machines"][0]["message"]
+        assert ground.cluster.get("Node", "n2")["metadata"]["resourceVersion"] == before
+
+
+def test_beside_another_autoscaler_it_is_advice(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        labels = {"app": "cluster-autoscaler"}
+        ground.cluster.apply(deployment("cluster-autoscaler", 1, labels=labels, cpu="10m"))
+        ground.cluster.settle()
+        assert {act[2] for act in ground.tick()} == {"planned"}
+        assert "Cluster Autoscaler runs here" in ground.report["machines"][0]["message"]
+        assert all(ground.state(name) is None for name in ground.nodes)
+
+
+def test_a_dry_run_plans_what_the_run_does(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 3, low=1) as ground:
+        free = _pads(ground)
+        _web_on(ground, free, 2, cpu="200m")
+        for _ in range(5):
+            ground.tick()
+        ground.cluster.advance(TICK)
+        _, dry = ground.run(dry_run=True)
+        assert ground.is_open(free)
+        _, real = ground.run()
+        assert ground.closed(free)
+        assert [one["pod"] for one in dry["moves"]] == [one["pod"] for one in real["moves"]] != []
+        assert dry["machines"][0]["code"] == "TakenOut"
