@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from rebalancer.snapshot.columns import frozen
-from rebalancer.snapshot.leaving import LEAVING, Notice, scale_in_notice
+from rebalancer.snapshot.leaving import LEAVING, Announcement, scale_in_notice
 from rebalancer.snapshot.model import Nodes, Snapshot
 from rebalancer.snapshot.nodes import UNSCHEDULABLE
 from rebalancer.wire.objects import Taint
@@ -63,7 +63,7 @@ def with_scale_ins(snapshot: Snapshot, changed: Mapping[int, ScaleIn | None]) ->
     )
 
 
-def _state(notices: tuple[Notice, ...]) -> ScaleIn | None:
+def _state(notices: tuple[Announcement, ...]) -> ScaleIn | None:
     return next((one.scale_in for one in notices if one.scale_in is not None), None)
 
 
@@ -72,7 +72,7 @@ def _closed(taints: list[Taint]) -> tuple[Taint, ...]:
     return (*taints, *(() if cordoned else (UNSCHEDULABLE,)), TAINT)
 
 
-def _leaves(notices: tuple[Notice, ...], taints: tuple[Taint, ...]) -> bool:
+def _leaves(notices: tuple[Announcement, ...], taints: tuple[Taint, ...]) -> bool:
     """Return whether a node is announced to go by others, too."""
     announced = any(notice.holds(LEAVING.conditions) for notice in notices)
     return announced or any(taint.key in LEAVING.taints for taint in taints)
