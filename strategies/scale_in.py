@@ -9,14 +9,13 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from rebalancer.api import Direction, DomainTerm, Duration, Entry, Params, Term, View
+from rebalancer.api import DomainTerm, Duration, Entry, Params, Term, View
 from strategies.priced_nodes import EmptyingGroups
 
 
 class ScaleInParams(Params):
     """Options of scale-in; the defaults are those of Cluster Autoscaler, but for giveUpAfter."""
 
-    direction: ClassVar[Direction | None] = Direction.PACK
     scales: ClassVar[Literal["in", "out"] | None] = "in"
 
     unneeded_for: Duration = Field(

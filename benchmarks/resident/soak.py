@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rebalancer.base.environment import Environment, SystemClock
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop, ends = threading.Event(), time.monotonic() + 60 * chosen.minutes
     with EmbeddedCluster() as embedded, tempfile.TemporaryDirectory() as folder:
         befallen = _Cluster(embedded, chosen.seed)
-        resident, vitals = _resident(embedded, Path(folder), stop)
+        resident, vitals = resident_on(embedded.kubeconfig, Path(folder), stop)
         thread = threading.Thread(target=resident.live)
         thread.start()
         step, differs = 0, False
@@ -97,10 +97,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             befallen.change(step)
             if step % 10 == 0:
                 embedded.faults.clear()
-                took = _same(embedded, vitals)
+                took = until_same(embedded.kubeconfig, embedded.clock.now, vitals)
                 differs = took is None
-                same = "never the same" if took is None else f"the same after {took:.1f} s"
-                _say(f"step {step}: {vitals.runs} runs, {same}, {_megabytes():.0f} MB")
+                _say(f"step {step}: {said(vitals, took)}")
                 embedded.faults.requests.clear()
         lived = thread.is_alive()
         stop.set()
@@ -108,14 +107,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(differs or not lived)
 
 
-def _resident(
-    cluster: EmbeddedCluster, folder: Path, stop: threading.Event
-) -> tuple[Resident, Vitals]:
+def resident_on(kubeconfig: Path, folder: Path, stop: threading.Event) -> tuple[Resident, Vitals]:
+    """Return `serve` for a cluster, to be run in a thread of this process until ``stop``."""
     policy = folder / "policy.yaml"
     policy.write_text(_POLICY)
     options = RunOptions(
         policy_path=str(policy),
-        kubeconfig=str(cluster.kubeconfig),
+        kubeconfig=str(kubeconfig),
         quiet=True,
         deadline=60,
         lease=("default", "turns"),
@@ -132,18 +130,27 @@ class _Nowhere(io.StringIO):
         return len(text)
 
 
-def _same(cluster: EmbeddedCluster, vitals: Vitals) -> float | None:
-    """Return the seconds until what is known is what a fresh list gives, None if that never comes."""
-    client = connect(kubeconfig=cluster.kubeconfig, environ={})
+def until_same(kubeconfig: Path, clock: Callable[[], float], vitals: Vitals) -> float | None:
+    """Return the seconds until what is known is what a fresh list gives, None if that never comes.
+
+    ``clock``: Unix seconds of the cluster.
+    """
+    client = connect(kubeconfig=kubeconfig, environ={})
     began = time.monotonic()
     while (took := time.monotonic() - began) < _PATIENCE:
         follower: Follower | None = vitals.follower
         if follower is not None:
             known = contents(follower.snapshot(()))
-            if known == contents(read_cluster(client, clock=cluster.clock.now).snapshot):
+            if known == contents(read_cluster(client, clock=clock).snapshot):
                 return took
         time.sleep(0.2)
     return None
+
+
+def said(vitals: Vitals, took: float | None) -> str:
+    """Return a line on one look, which was the same after ``took`` seconds."""
+    same = "never the same" if took is None else f"the same after {took:.1f} s"
+    return f"{vitals.runs} runs, {same}, {_megabytes():.0f} MB"
 
 
 def _megabytes() -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import resource
+import re
 import subprocess
 import tempfile
 import threading
@@ -70,11 +71,14 @@ def run(
             env=dict(environment) if environment is not None else None,
         )
         watchdog = threading.Timer(limit, process.kill)
+        peaks = _Peaks(process.pid)
         watchdog.start()
+        peaks.start()
         try:
             _, status, usage = os.wait4(process.pid, 0)
         finally:
             watchdog.cancel()
+            peaks.end()
         seconds = time.monotonic() - started
         process.returncode = os.waitstatus_to_exitcode(status)
         texts = []
@@ -85,12 +89,37 @@ def run(
         status=process.returncode,
         seconds=seconds,
         cpu=usage.ru_utime + usage.ru_stime,
-        peak_mb=_megabytes(usage),
+        peak_mb=peaks.megabytes,
         server_cpu=cpu_seconds(server) - before if server is not None else 0.0,
         out=texts[0],
         err=texts[1],
     )
 
 
-def _megabytes(usage: resource.struct_rusage) -> float:
-    return usage.ru_maxrss / 1024
+class _Peaks:
+    """Looks at the peak of a process's memory until it ends.
+
+    What the kernel says of it at its end counts the memory of this process, too, which it had until its exec.
+    """
+
+    _LOOK = 0.02
+
+    def __init__(self, pid: int) -> None:
+        self.megabytes = 0.0
+        self._status, self._ended = Path(f"/proc/{pid}/status"), threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def start(self) -> None:
+        """Begin, after the exec."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """The process has ended."""
+        self._ended.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(self._LOOK):
+            with contextlib.suppress(OSError):
+                for peak in re.findall(r"VmHWM:\s+(\d+) kB", self._status.read_text()):
+                    self.megabytes = int(peak) / 1024

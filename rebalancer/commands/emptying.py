@@ -105,6 +105,8 @@ class EmptyingRounds:
     """Of which every round is a copy, with a time and a policy of its own."""
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     """Uid -> the outcome of the last attempt to evict the pod."""
+    waited: bool = False
+    """Whether another run had the Lease at first."""
 
     @classmethod
     def of(
@@ -166,6 +168,7 @@ class EmptyingRounds:
                     yield run, source
                     return
                 said = f"waiting  for the Lease, which {source.lease_taken.holder} has"
+            self.waited = True
             self.progress.note("lease", said)
             if (why := self.stop.wait(_TURN)) is not None:
                 raise ClusterReadError(f"{why}, while another run had the Lease")
@@ -180,7 +183,7 @@ class EmptyingRounds:
         """
         with self.source(()) as (run, source):
             reading = source.read()
-            names = choice.of(reading.snapshot)
+            names = self._chosen(choice, reading.snapshot)
             if source.client is not None:
                 self._look_up_daemon_sets(source.client, reading.snapshot, names)
             checks = self._checks(run, reading.snapshot, names)
@@ -189,6 +192,15 @@ class EmptyingRounds:
 
                 checks = asked(source.client, reading.snapshot, checks)
             return Preflight(source.name, reading.snapshot, names, checks)
+
+    def _chosen(self, choice: NodeChoice, snapshot: Snapshot) -> Sequence[str]:
+        try:
+            return choice.of(snapshot)
+        except PolicyError:
+            if choice.names or not self.waited:
+                raise
+            # What had the Lease may have removed the nodes with these labels.
+            return ()
 
     def _checks(self, run: RunContext, snapshot: Snapshot, names: Sequence[str]) -> list[NodeCheck]:
         """Return what is to be expected of these nodes, all of them emptied together; ``run`` has read them."""

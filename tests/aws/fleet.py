@@ -4,6 +4,7 @@ moto starts and ends instances at once, puts all of a group into its first zone,
 lacks capacity: that machines do not come is played by :meth:`Fleet.join` not being called.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,6 +14,7 @@ from rebalancer.capacity.status import KEY
 from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node
 from tests.aws.cloud import REGION
+from tests.unit.commands.draining import FAST
 from tests.unit.commands.embedded import ClusterClock, Runner
 
 ENABLED = "k8s.io/cluster-autoscaler/enabled"
@@ -137,9 +139,10 @@ class Site:
 
 
 @contextmanager
-def site(cloud, folder, strategies="{scale-out: {}}") -> Iterator[Site]:
-    """Yield a cluster whose clock stands still but for :meth:`Site.pass_time`."""
-    with EmbeddedCluster(EmbeddedClock(START)) as cluster:
+def site(cloud, folder, strategies="{scale-out: {}}", *, lives=False) -> Iterator[Site]:
+    """Yield a cluster whose clock stands still but for :meth:`Site.pass_time`; ``lives``: it runs, so that pods can be moved."""
+    clock = EmbeddedClock(START, time.time) if lives else EmbeddedClock(START)
+    with EmbeddedCluster(clock, timings=FAST if lives else None) as cluster:
         made = Site(cloud, cluster, folder, strategies)
         try:
             yield made

@@ -672,6 +672,10 @@ ESCALATE = {"interruption": {"steps": ["leave", {"step": "escalate", "means": "d
     [
         ({}, False, False),
         ({"kind": "Deployment"}, False, False),
+        ({"strategies": {"scale-in": {}}}, True, False),
+        ({"strategies": {"mine": {"strategy": "scale-in"}}}, True, False),
+        ({"strategies": {"scale-in": {"mode": "observe"}}}, False, False),
+        ({"strategies": {"scale-out": {}}}, False, False),
         ({"kind": "Deployment", "policy": {"signals": {"kubernetes": {}}}}, True, False),
         ({"policy": {"signals": {"kubernetes": {}}, **ESCALATE}}, False, False),
         ({"kind": "Deployment", "policy": ESCALATE}, False, False),
@@ -680,7 +684,7 @@ ESCALATE = {"interruption": {"steps": ["leave", {"step": "escalate", "means": "d
         ({"existingPolicy": "mine", "rbac": {"marks": True, "deletePods": True}}, True, True),
     ],
 )
-def test_nodes_are_changed_and_pods_deleted_only_where_the_policy_listens(values, patches, deletes):
+def test_nodes_are_changed_and_pods_deleted_only_where_the_policy_does_so(values, patches, deletes):
     text = yaml.safe_dump(render(values))
     rules = [
         rule

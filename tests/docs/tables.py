@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rebalancer.capacity.codes import GroupCode, PodCode, Standing
+from rebalancer.capacity.codes import GroupCode, PodCode, ScaleInCode, Standing
 from rebalancer.capacity.scale_out import ScaleOutCode
 from rebalancer.cli import _EPILOG
 from rebalancer.nodes.preflight import DrainVerdict
@@ -163,6 +163,7 @@ CODES = {
     "standings": Standing,
     "pending-codes": PodCode,
     "group-codes": GroupCode,
+    "scale-in-codes": ScaleInCode,
     "scale-out-codes": ScaleOutCode,
     "expanders": Expander,
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.storm.invariants import violations
 from tests.storm.results import row_of
 from tests.storm.run import Ground, ground
-from tests.storm.schedule import scenario
+from tests.storm.schedule import scenario, served
 
 
 def main() -> int:
@@ -39,7 +39,8 @@ def _holds(stage: Ground, seed: int, chosen: argparse.Namespace) -> bool:
     """Play the scenario of a seed, say how it went, and return whether nothing was violated."""
     started = time.monotonic()
     try:
-        record = stage.play(scenario(seed), chosen.source)
+        made = served(scenario(seed)) if chosen.serve else scenario(seed)
+        record = stage.play(made, chosen.source)
     except Exception as error:  # noqa: BLE001 - the next one may show more; this one counts as failed
         _say(f"         NOT PLAYED to its end: {error!r}  {scenario(seed)}")
         return False
@@ -70,6 +71,9 @@ def _parser() -> argparse.ArgumentParser:
         default=0,
         metavar="N",
         help="play a seed that violated something up to N times more: real processes on a busy machine",
+    )
+    parser.add_argument(
+        "--serve", action="store_true", help="play rebalancer serve in the place of a run"
     )
     parser.add_argument("--source", type=Path, help="play another tree than the installed one")
     parser.add_argument("--keep", metavar="FOLDER", help="where the runs' outputs are kept")

@@ -17,6 +17,7 @@ import yaml
 
 from tests.controlplane import ControlPlane, access, wait_until
 from tests.storm.faults import LISTED
+from tests.storm.schedule import SERVED
 from tests.storm.witnesses import LEASE, MEMORY, OPS, Ran
 
 _GROUPS = {
@@ -80,14 +81,22 @@ class Command:
     """Where the packages are taken from, if not from where they are installed."""
 
     def start(
-        self, port: int, token: str, user: str, identity: str, deadline: float, streams: str = ""
+        self,
+        port: int,
+        token: str,
+        user: str,
+        identity: str,
+        deadline: float,
+        streams: str = "",
+        *,
+        serves: bool = False,
     ) -> "Process":
-        """Start a run through the proxy at this port; ``streams`` says what is wrong with its output."""
+        """Start a run, or what ``serves``, through the proxy at this port; ``streams`` says what is wrong with its output."""
         kubeconfig = self.folder / f"{identity}.kubeconfig"
         kubeconfig.write_text(yaml.safe_dump(_kubeconfig(port, self.ca, token)))
         arguments = [
             str(Path(sys.executable).with_name("rebalancer")),
-            "run",
+            *(("serve", "--every=1h") if serves else ("run",)),
             f"--kubeconfig={kubeconfig}",
             f"--policy={self.policy}",
             f"--lease={OPS}/{LEASE}",
@@ -98,7 +107,8 @@ class Command:
         environ = {**os.environ, "POD_NAME": identity}
         if self.source is not None:
             environ["PYTHONPATH"] = str(self.source)
-        ran = Ran(user, identity, deadline, time.time())
+        ends = deadline + SERVED if serves else deadline
+        ran = Ran(user, identity, ends, time.time(), serves=serves)
         return Process(ran, arguments, environ, self.folder / identity, streams)
 
 

@@ -14,7 +14,7 @@ from tests.controlplane import ControlPlane, Options
 from tests.storm.faults import Script
 from tests.storm.product import Command, Process, grant
 from tests.storm.proxy import Proxy, Seen, Upstream
-from tests.storm.schedule import Act, Scenario
+from tests.storm.schedule import ENOUGH, Act, Scenario
 from tests.storm.witnesses import (
     AUDIT_POLICY,
     Audit,
@@ -31,7 +31,16 @@ _LONGEST = 45.0
 _CLEAN_RUNS = 4
 _CLEAN_DEADLINE = 60.0
 _STREAMS = ("stdout full", "stdout closed", "stderr full", "stderr closed", "stderr gone")
-_PROCESS_ACTS = (*_STREAMS, "SIGTERM", "SIGKILL", "SIGSTOP", "rival", "wrong clock", "next run")
+_PROCESS_ACTS = (
+    *_STREAMS,
+    ENOUGH,
+    "SIGTERM",
+    "SIGKILL",
+    "SIGSTOP",
+    "rival",
+    "wrong clock",
+    "next run",
+)
 _ACCOUNTS = ("storm-main", "storm-rival")
 _RIVAL_TRIES = 25
 _RIVAL_PAUSE = 2.0
@@ -102,7 +111,13 @@ class Stage:
             if act.moment == "before" and act.name not in _PROCESS_ACTS:
                 self._do(act)
         proxy = self._proxy(self._script(), self._hook)
-        self._main = self._start("storm-main", proxy, self._scenario.deadline, self._streams())
+        self._main = self._start(
+            "storm-main",
+            proxy,
+            self._scenario.deadline,
+            self._streams(),
+            serves=self._scenario.served,
+        )
         for act in self._scenario.acts:
             if act.moment.startswith("after "):
                 self._begin(act, float(act.moment.removeprefix("after ")))
@@ -176,10 +191,20 @@ class Stage:
         self._proxies.append(made)
         return made
 
-    def _start(self, user: str, proxy: Proxy, deadline: float, streams: str = "") -> Process:
+    def _start(
+        self,
+        user: str,
+        proxy: Proxy,
+        deadline: float,
+        streams: str = "",
+        *,
+        serves: bool = False,
+    ) -> Process:
         identity = f"{user}-{len(self._proxies)}"
         token = self._ground.tokens[user]
-        return self._command.start(proxy.port, token, user, identity, deadline, streams)
+        return self._command.start(
+            proxy.port, token, user, identity, deadline, streams, serves=serves
+        )
 
     def _finished(self, process: Process, proxy: Proxy) -> Ran:
         # What it asks first starts its clock at the latest; noted before anybody waits for its deadline.
@@ -249,6 +274,8 @@ class Stage:
         match act.name:
             case "SIGTERM" | "SIGKILL":
                 self._main.signal(signal.Signals[act.name])
+            case str(name) if name == ENOUGH:
+                self._main.signal(signal.SIGTERM)
             case "SIGSTOP":
                 self._main.stop_for(act.amount)
             case "stderr gone":

@@ -2,7 +2,7 @@
 
 The first seeds are combinations of which a review says that they break promises; CI plays these. The next ones cover every
 pair of kind, fault and phase; those after them are drawn at random. Every fifth seed steers besides: its world has
-workloads whose landings need marks.
+workloads whose landings need marks. Any of them can be played by ``serve`` in the place of a run.
 """
 
 import random
@@ -30,6 +30,10 @@ TAKEN_OVER = 2 * 60.0 + 2
 """Seconds after which a Lease that is not renewed can be another's: its term, and as long again to watch it."""
 LONGEST_DEADLINE = TAKEN_OVER + 60
 RIVAL_DEADLINE = 20.0
+SERVED = 4.0
+"""Seconds after a run's deadline for which ``serve`` goes on, until it is ended."""
+ENOUGH = "served long enough"
+"""The act that ends it, by SIGTERM."""
 LEASE_TERM = 60.0
 SERVER_ERRORS = ("500 after commit", "502 after commit", "503 after commit", "504 after commit")
 
@@ -108,6 +112,8 @@ class Scenario:
     """Seconds that a replacement needs to be Ready."""
     steered: bool = False
     """Whether there are workloads whose landings need marks, and the policy allows them."""
+    served: bool = False
+    """Whether ``serve`` is played, and not one run."""
 
     @property
     def rival_deadline(self) -> float:
@@ -127,8 +133,8 @@ class Scenario:
 
     def __str__(self) -> str:
         what = [*map(str, self.faults), *map(str, self.acts)]
-        steered = " (steered)" if self.steered else ""
-        return f"seed {self.seed}{steered}: {'; '.join(what) or 'nothing goes wrong'}"
+        how = " (steered)" * self.steered + " (serve)" * self.served
+        return f"seed {self.seed}{how}: {'; '.join(what) or 'nothing goes wrong'}"
 
 
 def scenario(seed: int) -> Scenario:
@@ -148,6 +154,12 @@ def scenario(seed: int) -> Scenario:
         faults = tuple(_random_fault(rng) for _ in range(size))
     made = Scenario(seed, _distinct(faults), acts, ready_after=rng.choice((0.3, 0.3, 1.0)))
     return _steered(made) if seed % _STEERED_EVERY == _STEERED_AT else made
+
+
+def served(made: Scenario) -> Scenario:
+    """Return the same scenario for ``serve``, which is ended some time after a run would have to be."""
+    end = Act(ENOUGH, f"after {made.deadline + SERVED:g}")
+    return replace(made, acts=(*made.acts, end), served=True)
 
 
 def _steered(made: Scenario) -> Scenario:

@@ -5,12 +5,15 @@ from itertools import product
 from tests.storm.faults import EFFECTS, KINDS, MARKING, effects_on, kind_of, phases_of
 from tests.storm.schedule import (
     ACTS,
+    ENOUGH,
     LONG_DEADLINE,
     LONGEST_DEADLINE,
     MARKED_MOMENTS,
+    SERVED,
     _covering,
     covering_seeds,
     scenario,
+    served,
 )
 
 
@@ -57,6 +60,13 @@ def test_marks_meet_every_fault_and_signals_at_their_requests_within_a_thousand_
     assert faults == {(kind, name) for kind in MARKING for name in effects_on(kind)}
     ends = {a.name for one in scenarios for a in one.acts if a.moment in MARKED_MOMENTS}
     assert ends == {"SIGTERM", "SIGKILL"}
+
+
+def test_serve_is_ended_after_the_time_that_a_run_would_have():
+    made = served(scenario(0))
+    assert made.acts[:-1] == scenario(0).acts
+    assert str(made).startswith("seed 0 (serve): ")
+    assert str(made).endswith(f"{ENOUGH} at after {made.deadline + SERVED:g}")
 
 
 def test_a_request_is_of_the_kind_that_its_path_says():

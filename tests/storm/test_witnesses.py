@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from tests.storm.records import START, History
-from tests.storm.witnesses import Audit, carried_out, hour_count
+from tests.storm.witnesses import Audit, Ran, carried_out, hour_count
 
 JUDGES = "tests.storm.witnesses, tests.storm.invariants, tests.storm.proxy"
 
@@ -29,6 +29,16 @@ def event(code, uid="u1", subresource="eviction", verb="create"):
             "requestReceivedTimestamp": "2026-01-01T00:00:00.500000Z",
         }
     )
+
+
+def test_what_serves_writes_a_report_of_each_run_and_perhaps_half_of_the_last():
+    def wrote(*moves):
+        return json.dumps({"moves": [{"uid": uid} for uid in moves], "warnings": []}, indent=2)
+
+    ran = Ran("main", "main-1", 1.0, 0.0, out="\n".join([wrote("a"), wrote("b", "c"), '{"mov']))
+    assert len(ran.reports) == 2
+    assert [move["uid"] for move in (ran.report or {})["moves"]] == ["a", "b", "c"]
+    assert Ran("main", "main-1", 1.0, 0.0, out="no JSON").report is None
 
 
 def test_evictions_that_were_carried_out_are_read_once(tmp_path):

@@ -129,17 +129,33 @@ class Ran:
     """Evictions that it asked for: when, and the uid of the pod."""
     read: list[tuple[float, str]] = field(default_factory=list)
     """Pods that it read by name: when, and the name."""
+    serves: bool = False
+    """Whether it makes run after run until it is ended."""
     starved: list[tuple[float, float]] = field(default_factory=list)
     """When it was looked at, and the seconds until then that it could have run and had no processor."""
 
     @property
-    def report(self) -> dict[str, Any] | None:
-        """Its report, if it wrote one."""
+    def reports(self) -> list[dict[str, Any]]:
+        """All that it wrote, up to one that is not whole."""
+        reports: list[dict[str, Any]] = []
+        decoder, text = json.JSONDecoder(), self.out.strip()
         with contextlib.suppress(ValueError):
-            report = json.loads(self.out)
-            if isinstance(report, dict) and "moves" in report:
-                return report
-        return None
+            while text:
+                report, end = decoder.raw_decode(text)
+                if not isinstance(report, dict) or "moves" not in report:
+                    break
+                reports.append(report)
+                text = text[end:].lstrip()
+        return reports
+
+    @property
+    def report(self) -> dict[str, Any] | None:
+        """Its report, if it wrote one: the last, with the moves and warnings of all."""
+        reports = self.reports
+        if not reports:
+            return None
+        both = ("moves", "warnings")
+        return {**reports[-1], **{key: [one for r in reports for one in r[key]] for key in both}}
 
     def starved_since(self, begun: float) -> float:
         """Return the seconds since ``begun`` that the machine kept it from running."""

@@ -46,7 +46,7 @@ class Pool:
 
     cluster: EmbeddedCluster
     group: NodeGroup
-    template_node: dict[str, str]
+    template_node: dict[str, Any]
     ended: list[str] = field(default_factory=list)
     """The machines that were ended, in order."""
     refuses: str | None = None
@@ -115,6 +115,12 @@ class Ground:
         """What scale-in has written on a node."""
         annotations = self.cluster.get("Node", name)["metadata"].get("annotations") or {}
         return json.loads(annotations[KEY]) if KEY in annotations else None
+
+    def stated(self, name: str) -> dict[str, Any]:
+        """The same of a node on which something stands."""
+        state = self.state(name)
+        assert state is not None
+        return state
 
     def closed(self, name: str) -> bool:
         """Whether a node is cordoned and tainted by us."""

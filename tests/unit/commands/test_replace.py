@@ -17,6 +17,7 @@ from rebalancer.commands.replace import ReplaceOptions, replace_nodes, text_of_m
 from rebalancer.nodes import draining, replacing
 from rebalancer.nodes.missing import Missing
 from rebalancer.testing.objects import deployment, job, pdb
+from rebalancer.wire.times import rfc3339
 from tests.unit.clocks import LeapingClock, Once
 from tests.unit.commands.called import called
 from tests.unit.commands.draining import Drained, Terminal, is_cordoned, nodes, pods_on
@@ -123,6 +124,28 @@ def test_two_replacements_at_once_empty_the_nodes_and_remove_each_once(tmp_path)
         for name in ("n1", "n2"):
             stage = cluster.get("Node", name)["metadata"]["annotations"]["rebalancer/replace"]
             assert json.loads(stage)["phase"] == "done"
+
+
+def test_nodes_that_another_one_removed_while_it_had_the_lease_are_not_missed():
+    lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "turns"}}
+    with nodes("n1", "n2", "n3") as cluster:
+        two_old_nodes(cluster)
+        now = rfc3339(cluster.clock.now()).replace("Z", ".000000Z")
+        held = {"holderIdentity": "other", "renewTime": now, "leaseDurationSeconds": 600}
+        cluster.apply({**lease, "spec": held})
+
+        class Err(io.StringIO):
+            def write(self, text):
+                if "waiting  for the Lease, which other has" in text:
+                    cluster.remove_node("n1")
+                    cluster.remove_node("n2")
+                    cluster.apply({**lease, "spec": {"holderIdentity": ""}})
+                return super().write(text)
+
+        done = replaced(cluster, err=Err(), lease=("default", "turns"))
+        assert done.code == 0, done.err
+        assert done.report["nodes"] == []
+        assert replaced(cluster, lease=("default", "turns")).code == 2
 
 
 def test_nodes_with_batch_work_come_last(tmp_path):

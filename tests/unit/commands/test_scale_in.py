@@ -37,14 +37,14 @@ def test_a_node_goes_once_it_could_for_ten_minutes_and_not_before(tmp_path, monk
     with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
         _full(ground, "n1")
         assert ground.tick() == [("Unneeded", "n2", "done")]
-        since = ground.state("n2")["since"]
+        since = ground.stated("n2")["since"]
         for _ in range(4):
             assert ground.tick() == [("Unneeded", "n2", "waits")]
             assert ground.is_open("n2")
-        assert ground.state("n2")["since"] == since
+        assert ground.stated("n2")["since"] == since
         assert ground.tick() == [("TakenOut", "n2", "done"), ("Emptying", "n2", "waits")]
         assert ground.closed("n2")
-        assert ground.state("n2")["cordoned"]
+        assert ground.stated("n2")["cordoned"]
         assert ground.tick() == [("Terminated", "n2", "done")]
         assert (ground.pool.ended, ground.pool.group.desired) == (["n2"], 1)
         assert (ground.tick(), ground.nodes) == ([], ["n1"])
@@ -146,7 +146,7 @@ def test_the_empty_ones_go_first_and_of_the_others_one_at_a_time(tmp_path, monke
         _full(ground, "n1")
         for name in ("n2", "n3", "n4"):
             _web_on(ground, name, 1, name=f"on-{name}", cpu="100m")
-        acts = []
+        acts: list[tuple[str, str, str]] = []
         while not any(act[0] == "TakenOut" for act in acts):
             acts = ground.tick()
         taken = [name for code, name, _ in acts if code == "TakenOut"]
@@ -202,7 +202,7 @@ def test_a_cordon_that_was_there_before_stays(tmp_path, monkeypatch):
         _full(ground, "n1")
         ground.cluster.cordon(["n2"])
         assert _until(ground, "TakenOut", "n2")
-        assert not ground.state("n2").get("cordoned", False)
+        assert not ground.stated("n2").get("cordoned", False)
         ground.pool.refuses = "autoscaling:TerminateInstanceInAutoScalingGroup: AccessDenied: no"
         assert _until(ground, "Failed", "n2")
         spec = ground.cluster.get("Node", "n2")["spec"]
@@ -230,8 +230,8 @@ def test_a_refusal_gives_the_node_back_and_nothing_goes_for_three_minutes(tmp_pa
         other = next(name for name in first if name != taken)
         ground.pool.refuses = "AccessDenied: no"
         assert ("Failed", taken, "failed") in ground.tick()
-        assert ground.state(taken)["phase"] == "failed"
-        assert "AccessDenied" in ground.state(taken)["why"]
+        assert ground.stated(taken)["phase"] == "failed"
+        assert "AccessDenied" in ground.stated(taken)["why"]
         assert ground.is_open(taken)
         ground.pool.refuses = None
         assert ("CoolingDown", other, "waits") in ground.tick()
@@ -253,7 +253,7 @@ def test_a_node_that_does_not_become_empty_is_given_back(tmp_path, monkeypatch):
             if "Failed" in codes:
                 break
         assert code == 4
-        assert ground.state(free)["why"].startswith("not empty after 5m: 1 to evict")
+        assert ground.stated(free)["why"].startswith("not empty after 5m: 1 to evict")
         assert codes.count("Emptying") == 3
         assert (ground.pool.ended, ground.is_open(free)) == ([], True)
         assert ground.ready("web") == 1

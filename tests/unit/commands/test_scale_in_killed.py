@@ -85,7 +85,7 @@ def test_killed_at_each_write_the_next_run_goes_on(tmp_path, monkeypatch, after)
                 kills += 1
             killing.begin(10**6)
             cluster.settle()
-            assert ground.pool.group.desired >= 2
+            assert (ground.pool.group.desired or 0) >= 2
             assert len(ground.pool.group.instances) >= 2
             assert _ready(cluster, "web") >= 2
             assert all(one in free for one in ground.pool.ended)
