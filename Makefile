@@ -8,6 +8,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# Tests wait for threads and processes half of their time: two for each processor.
+WORKERS = $(shell $(BIN)/python -c "import os; print(2 * (os.cpu_count() or 1))")
 
 help:  ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -23,8 +25,8 @@ setup: $(STAMP)  ## make .venv with everything, so that .venv/bin/rebalancer is 
 demo: $(STAMP)  ## the story in an embedded cluster; needs no Kubernetes
 	$(BIN)/rebalancer demo --report demo-report.html
 
-test: $(STAMP)  ## unit, property, contract and chart tests on all processors, no cluster; PYTEST_ARGS="-n 0" for one
-	$(BIN)/python -m pytest -n auto --dist worksteal -o cache_dir=.pytest_cache/test -m "not browser and not e2e and not prometheus and not node and not ticks" $(PYTEST_ARGS)
+test: $(STAMP)  ## unit, property, contract and chart tests on all processors, no cluster; PYTEST_ARGS="-n 0" for one process
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o cache_dir=.pytest_cache/test -m "not browser and not e2e and not prometheus and not node and not ticks" $(PYTEST_ARGS)
 
 docs: $(STAMP)  ## write the tables, outputs and strategies' pictures in README and docs again
 	$(BIN)/python -m tests.docs
