@@ -10,12 +10,14 @@ from dataclasses import dataclass
 class Pace:
     """How fast evictions are carried out, in seconds."""
 
-    eviction: float = 0.025
-    """For one eviction, of eight at once.
+    eviction: float = 0.1
+    """For one eviction and what replaces it, of many at once.
 
-    On a real control plane one took 0.2 s in the median (0.05 to 0.6; 95 evictions of 27 undisturbed runs of
-    ``make storm``, 2 shared cores), a look at the pod and the wait until its replacement has a node included. Eight
-    at once are taken to need an eighth of that. Waves of up to 50 go one by one, and are too short to matter.
+    The ReplicaSet controller sends at most 20 requests a second (``--kube-api-qps`` of kube-controller-manager, the
+    default), and a replacement takes two or more: the pod, and the status of its ReplicaSet. So ten a second are
+    replaced, and more only where that limit is raised. On two loaded processors with it lifted, one took 0.2 to 0.25 s, of
+    ours and of the peer's (benchmarks/README.md, "The pace of a first run"). What a cluster can do more, the run
+    after its first one knows.
     """
     wave: float = 2.0
     """For the replacements of a wave to be Ready, once the last one is evicted.

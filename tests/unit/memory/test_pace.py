@@ -43,11 +43,11 @@ LATER = outcome(2, Status.NOT_ATTEMPTED)
 @pytest.mark.parametrize(
     ("known", "outcomes", "seconds", "pace"),
     [
-        # The usual pace: 0.025 s an eviction, 2 s a wave. Two evictions, and the wave has not ended after 70 s.
+        # The usual pace: 0.1 s an eviction, 2 s a wave. Two evictions, and the wave has not ended after 70 s.
         (None, [outcome(1), outcome(1), LATER], 70.0, PaceMemory(2, 1, 70.0)),
         # Evictions alone were cut: 35 s each.
         (None, [outcome(1), outcome(1), NOT_BEGUN], 70.0, PaceMemory(2, 0, 70.0)),
-        # By what is known this had to be expected: 1.9 s after evictions, or 0.03 s for one of them.
+        # By what is known this had to be expected: 1.9 s after evictions, or 0.1 s for one of them.
         (None, [outcome(1), LATER], 1.9, None),
         (None, [outcome(1), NOT_BEGUN], 0.02, None),
         (PaceMemory(1, 1, 90.0), [outcome(1), LATER], 70.0, PaceMemory(1, 1, 90.0)),
