@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from rebalancer.aws.instance_types import allocatable, labels_of
-from rebalancer.aws.services import asking, region_of_environment, service
-from rebalancer.base.errors import ProviderError
+from rebalancer.aws.services import ATTEMPTS, asking, did_nothing, region_of_environment, service
+from rebalancer.base.errors import ProviderError, ProviderRefusalError
 from rebalancer.policy.params import ProviderParams
 from rebalancer.providers.contract import KnownNode, Machines, NodeGroup, NodeTemplate
 from rebalancer.signals.model import SignalError
@@ -34,8 +34,8 @@ ACTS = (
 _TEMPLATE = "k8s.io/cluster-autoscaler/node-template/"
 _NAMES = 50
 """Most names in one DescribeAutoScalingGroups (its API reference)."""
-_GOING = ("Terminat", "Detach", "Warmed")
-"""How the lifecycle states of instances begin that are no nodes, or will not be for long."""
+_GOING = ("Terminat", "Detach", "Warmed", "Standby", "EnteringStandby")
+"""How the lifecycle states of instances begin that do not count in the desired capacity, or will not for long."""
 
 
 class AutoScalingParams(ProviderParams):
@@ -124,8 +124,11 @@ class AutoScalingGroups:
             )
 
     def terminate(self, group: NodeGroup, instance: str) -> None:
-        """See Machines. Lifecycle hooks of the group are run as at any other end."""
-        client = self._client("autoscaling")
+        """See Machines. Lifecycle hooks of the group are run as at any other end.
+
+        Where a reply is lost it is not sent again: a second request could lower the desired capacity a second time.
+        """
+        client = self._client("autoscaling", attempts=1)
         with _asking(f"{group.name}: {ACTS[1]} {instance}"):
             client.terminate_instance_in_auto_scaling_group(
                 InstanceId=instance.rpartition("/")[2], ShouldDecrementDesiredCapacity=True
@@ -156,9 +159,9 @@ class AutoScalingGroups:
         data: Mapping[str, Any] = versions[0]["LaunchTemplateData"] if versions else {}
         return data.get("InstanceType")
 
-    def _client(self, name: str) -> Any:
+    def _client(self, name: str, attempts: int = ATTEMPTS) -> Any:
         with _asking(f"the client of {name}"):
-            return service(name, self._region, self._params.endpoint)
+            return service(name, self._region, self._params.endpoint, attempts=attempts)
 
 
 def _filter(tag: str) -> dict[str, Any]:
@@ -207,4 +210,5 @@ def _asking(what: str) -> Iterator[None]:
         with asking(what):
             yield
     except SignalError as error:
-        raise ProviderError(f"the provider aws: {error}") from error
+        kind = ProviderRefusalError if did_nothing(error) else ProviderError
+        raise kind(f"the provider aws: {error}") from error

@@ -16,23 +16,28 @@ from rebalancer.signals.model import SignalError
 
 _CONNECT, _READ = 3.0, 10.0
 """Seconds."""
-_ATTEMPTS = 3
+ATTEMPTS = 3
+_TRANSIENT = ("Throttl", "RequestLimitExceeded", "TooManyRequests", "SlowDown", "RequestTimeout")
+"""In the codes of errors that pass, although their status is 4xx."""
 _REGION = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-\d+")
 _IN_QUEUE = re.compile(rf"https://(?:sqs\.({_REGION.pattern})|({_REGION.pattern})\.queue)\.")
 _making = threading.Lock()
 
 
-def service(name: str, region: str, endpoint: str = "", *, waits: float = 0.0) -> Any:
+def service(
+    name: str, region: str, endpoint: str = "", *, waits: float = 0.0, attempts: int = ATTEMPTS
+) -> Any:
     """Return the client of a service; the same one each time, for all threads.
 
     ``endpoint``: an address in the place of AWS's; ``waits``: seconds for which the service may hold an answer back.
+    ``attempts``: how often a request is sent at most; 1 where a second one would do more than the first.
 
     Raises:
         SignalError: boto3 is not installed, or the region or endpoint cannot be.
     """
     # A session must not be used by two threads at once; its clients may be.
     with _making:
-        return _made(name, region, endpoint, waits)
+        return _made(name, region, endpoint, waits, attempts)
 
 
 @lru_cache(maxsize=1)
@@ -49,7 +54,7 @@ def _session() -> Any:
 
 
 @lru_cache(maxsize=64)
-def _made(name: str, region: str, endpoint: str, waits: float) -> Any:
+def _made(name: str, region: str, endpoint: str, waits: float, attempts: int) -> Any:
     from rebalancer import __version__  # noqa: PLC0415
 
     session = _session()
@@ -58,7 +63,7 @@ def _made(name: str, region: str, endpoint: str, waits: float) -> Any:
     config = Config(
         connect_timeout=_CONNECT,
         read_timeout=_READ + waits,
-        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+        retries={"mode": "standard", "total_max_attempts": attempts},
         user_agent_extra=f"kube-rebalancer/{__version__}",
     )
     with asking(f"the client of {name}"):
@@ -84,6 +89,18 @@ def asking(what: str) -> Iterator[None]:
         raise SignalError(f"{what}: {' '.join(words.split())}") from error
     except (BotoCoreError, ValueError) as error:
         raise SignalError(f"{what}: {' '.join(str(error).split())}") from error
+
+
+def did_nothing(error: SignalError) -> bool:
+    """Return whether the service has refused the request for good: it was not carried out, nor would it be a moment later.
+
+    See "Error retries" in AWS's SDK guide: other answers (5xx, throttling) and lost ones are transient.
+    """
+    response = getattr(error.__cause__, "response", None) or {}
+    status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    code = response.get("Error", {}).get("Code", "")
+    transient = any(word in code for word in _TRANSIENT) or status == 429
+    return 400 <= status < 500 and not transient
 
 
 def refused(error: SignalError, *codes: str) -> bool:

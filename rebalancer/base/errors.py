@@ -71,6 +71,10 @@ class ProviderError(RebalancerError):
     exit_code = ExitCode.UNREADABLE
 
 
+class ProviderRefusalError(ProviderError):
+    """The provider of machines has refused a request: for certain nothing was done."""
+
+
 class StoppedError(RebalancerError):
     """A signal ended the command before anything was moved."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -86,7 +87,7 @@ class Groups:
         """
         self._snapshot = snapshot
         self.groups = tuple(sorted(groups, key=lambda group: group.name))
-        rows = {one.instance: row for row, one in enumerate(known_nodes(snapshot))}
+        rows = _rows(snapshot)
         self.of_node: dict[int, int] = {}
         """Node -> its group; nodes without one are not in it."""
         named: set[str] = set()
@@ -209,6 +210,17 @@ def alike(one: Blueprint, other: Blueprint) -> bool:
 
 def _lasting(labels: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in labels.items() if key not in _OF_PLACE}
+
+
+def _rows(snapshot: Snapshot) -> dict[str, int]:
+    """Return machine -> its node.
+
+    A machine that two nodes name is no node's: a kubelet chooses the ``providerID`` of its own node, and an empty node could
+    end the machine of another one.
+    """
+    known = known_nodes(snapshot)
+    claims = Counter(one.instance for one in known)
+    return {one.instance: row for row, one in enumerate(known) if claims[one.instance] == 1}
 
 
 def known_nodes(snapshot: Snapshot) -> list[KnownNode]:

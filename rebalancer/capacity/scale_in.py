@@ -13,6 +13,7 @@ The order, the times and what keeps a node are those of Cluster Autoscaler (``co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -21,7 +22,7 @@ from typing import Protocol
 import msgspec
 
 from rebalancer.base.durations import format_duration
-from rebalancer.base.errors import ClusterReadError, ProviderError
+from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefusalError
 from rebalancer.capacity.codes import ScaleInCode, Standing
 from rebalancer.capacity.removal import NodeStanding
 from rebalancer.capacity.scaling import Ground
@@ -41,6 +42,9 @@ _CLOSED = 5.0
 """Seconds for which a node must have been closed before it counts as empty: the scheduler may have chosen it just before."""
 _SETTLED = timedelta(minutes=1)
 """Until a machine whose end was asked for is sure to be known as such: DescribeAutoScalingGroups may lag behind."""
+
+_AHEAD = 60.0
+"""Seconds by which a time may be ahead: the clocks of API servers differ."""
 
 
 class ScaleInOptions(Protocol):
@@ -92,12 +96,29 @@ class NodeScaleIn:
                 yield from self._noted(node, standing, state)
             case Phase.FAILED if self._passed(state.at, self._params.cool_down_after_failure):
                 yield self._write(node, None, ScaleInCode.COOLING_DOWN, "its cool-down is over")
-            case Phase.LEAVING if not self._snapshot.nodes.unschedulable[node]:
+            case Phase.LEAVING | Phase.ENDING if not self._snapshot.nodes.unschedulable[node]:
                 yield self._given_back(node, "another client has uncordoned it")
-            case Phase.LEAVING if not standing.goes and standing.code is not Standing.NO_GROUP:
+            case Phase.LEAVING if not self._may_go(node):
                 yield self._given_back(node, f"it cannot go any more: {standing.message}")
+            case Phase.ENDING if self._passed(state.at, _SETTLED) and self._group(node) is not None:
+                yield self._not_ended(node, state)
             case _:
                 pass
+
+    def _not_ended(self, node: int, state: ScaleIn) -> MachineAct:
+        """Have the next run judge a node again whose machine should have ended; the second time it is given back."""
+        text = f"its machine was to be ended at {state.at}, and is still there"
+        if state.why:
+            return self._given_back(node, text, failed=True)
+        again = msgspec.structs.replace(
+            state, phase=Phase.LEAVING, at=rfc3339(self._now), by=self._ground.by, why=text
+        )
+        return self._write(node, again, ScaleInCode.EMPTYING, text)
+
+    def _may_go(self, node: int) -> bool:
+        """Return whether nothing is known that keeps a node; one in no group is waited for: the provider may lag behind."""
+        standing = self._standing[node]
+        return standing.goes or standing.code is Standing.NO_GROUP
 
     def _noted(
         self, node: int, standing: NodeStanding, state: ScaleIn | None = None
@@ -107,10 +128,15 @@ class NodeScaleIn:
         if state is None or self._passed(state.at, needed):
             fresh = ScaleIn(Phase.UNNEEDED, at, at, self._ground.by)
             text = f"{standing.message}; it is taken out if that lasts {format_duration(needed)}"
+            if state is not None:
+                text += f" from now on: no run has looked since {state.at}"
             yield self._write(node, fresh, ScaleInCode.UNNEEDED, text)
         elif self._passed(state.at, needed / 2):
             # Written only now and then: every run would be many writes for nothing.
-            self._write(node, msgspec.structs.replace(state, at=at), ScaleInCode.UNNEEDED, "")
+            later = msgspec.structs.replace(state, at=at)
+            act = self._write(node, later, ScaleInCode.UNNEEDED, "")
+            if act.status is ActStatus.FAILED:
+                yield act
         if state is not None and not self._is_due(node):
             text = f"since {state.since}; it is taken out if that lasts {format_duration(needed)}"
             yield self._act(node, ScaleInCode.UNNEEDED, ActStatus.WAITS, text)
@@ -190,27 +216,27 @@ class NodeScaleIn:
         """End the machines of the nodes that are empty."""
         for node, state in list(self._states.items()):
             if state.phase in GOING and self._ground.stop.reason() is None:
-                yield self._ended(node, state)
+                ending = state.phase is Phase.ENDING
+                yield self._ending(node, state) if ending else self._ended(node, state)
+
+    def _ending(self, node: int, state: ScaleIn) -> MachineAct:
+        text = f"its machine was to be ended at {state.at}: whether it is, is seen later"
+        if self._group(node) is None:
+            text = f"its machine was ended at {state.at}: the cloud controller removes the node"
+        return self._act(node, ScaleInCode.ENDING, ActStatus.WAITS, text)
 
     def _ended(self, node: int, state: ScaleIn) -> MachineAct:
-        group = self._ground.look.groups.group_of(node)
-        if state.phase is Phase.ENDING and group is None:
-            return self._act(
-                node,
-                ScaleInCode.ENDING,
-                ActStatus.WAITS,
-                f"its machine was ended at {state.at}: the cloud controller removes the node",
-            )
         client = self._ground.client
         if self._ground.holds is not None or client is None:
             text = f"its pods leave since {state.at} ({self._ground.holds})"
             return self._act(node, ScaleInCode.EMPTYING, ActStatus.PLANNED, text)
-        if state.phase is Phase.LEAVING and self._since(state.at) < _CLOSED:
+        if not self._may_go(node):
+            text = "whether it can go is judged by the next run"
+            return self._act(node, ScaleInCode.EMPTYING, ActStatus.WAITS, text)
+        if self._age(state.at, self._ground.now()) < _CLOSED:
             text = f"closed at {state.at}: a pod may be on its way to it"
             return self._act(node, ScaleInCode.EMPTYING, ActStatus.WAITS, text)
-        if state.phase is Phase.ENDING and not self._passed(state.at, _SETTLED):
-            text = f"its machine was to be ended at {state.at}: whether it is, is seen later"
-            return self._act(node, ScaleInCode.ENDING, ActStatus.WAITS, text)
+        group = self._group(node)
         try:
             left = left_on(
                 client,
@@ -240,35 +266,27 @@ class NodeScaleIn:
     ) -> MachineAct:
         """End the machine of an empty node: first that is written, so that a kill in between gives nothing back."""
         name, ground = self._snapshot.nodes.names[node], self._ground
-        ending = state
-        if state.phase is Phase.LEAVING:
-            at = rfc3339(ground.now())
-            ending = msgspec.structs.replace(state, phase=Phase.ENDING, at=at, by=ground.by)
+        ending = msgspec.structs.replace(
+            state, phase=Phase.ENDING, at=rfc3339(ground.now()), by=ground.by
+        )
         if (why := enter_ending(client, name, ending)) is not None:
             return self._given_back(node, why)
         self._states[node] = ending
+        if (stopped := ground.stop.reason()) is not None:
+            return self._act(node, ScaleInCode.ENDING, ActStatus.WAITS, stopped)
         instance = self._snapshot.nodes.provider_id[node] or name
         try:
             asked = ground.guarded.terminate(group.name, instance)
         except GroupSizeError as error:
             return self._given_back(node, str(error))
-        except ProviderError as error:
-            if not self._is_there(group, instance):
-                # It may have been done all the same: what ends is not opened again.
-                raise
+        except ProviderRefusalError as error:
+            # Where a reply was lost it may have been done all the same: what ends is not opened again.
             return self._given_back(node, str(error), failed=True)
         if not asked:
             text = f"its machine has left {group.name}: the cloud controller removes the node"
             return self._act(node, ScaleInCode.ENDING, ActStatus.WAITS, text)
         text = f"{instance} is ended, and {group.name} is to have one machine less"
         return self._act(node, ScaleInCode.TERMINATED, ActStatus.DONE, text)
-
-    def _is_there(self, group: NodeGroup, instance: str) -> bool:
-        """Return whether a machine is for certain still one of its group."""
-        try:
-            return self._ground.guarded.has(group.name, instance)
-        except ProviderError:
-            return False
 
     # -- what is written ---------------------------------------------------------------------------
 
@@ -306,7 +324,7 @@ class NodeScaleIn:
         return self._act(node, code, status, text)
 
     def _act(self, node: int, code: ScaleInCode, status: ActStatus, text: str) -> MachineAct:
-        group = self._ground.look.groups.group_of(node)
+        group = self._group(node)
         return MachineAct(
             strategy=self._ground.strategy,
             code=code.value,
@@ -316,12 +334,17 @@ class NodeScaleIn:
             message=text,
         )
 
-    def _passed(self, since: str, time: timedelta) -> bool:
-        return self._now - unix_seconds(since) >= time.total_seconds()
+    def _group(self, node: int) -> NodeGroup | None:
+        return self._ground.look.groups.group_of(node)
 
-    def _since(self, at: str) -> float:
-        """Return the seconds since a time, as the clock is now."""
-        return self._ground.now() - unix_seconds(at)
+    def _passed(self, since: str, time: timedelta) -> bool:
+        return self._age(since, self._now) >= time.total_seconds()
+
+    @staticmethod
+    def _age(at: str, now: float) -> float:
+        """Return the seconds since a time; one that is yet to come is none of ours, and would hold its node for ever."""
+        age = now - unix_seconds(at)
+        return age if age >= -_AHEAD else math.inf
 
 
 def _options(ground: Ground) -> ScaleInOptions:

@@ -85,6 +85,8 @@ class Scaling:
     acts: list[MachineAct] = field(default_factory=list)
     """What was done so far."""
     kept: bool = True
+    stop: Stop | None = None
+    """Once it comes, as when the Lease is lost, nothing more is done: another process acts."""
 
     @property
     def failed(self) -> bool:
@@ -109,10 +111,17 @@ class Scaling:
             self._each(name, scaler.after())
         self.kept = self.keep(self.acts)
 
+    def _until_stop(self, acts: Iterable[MachineAct]) -> Iterator[MachineAct]:
+        each = iter(acts)
+        while self.stop is None or self.stop.reason() is None:
+            if (act := next(each, None)) is None:
+                return
+            yield act
+
     def _each(self, name: str, acts: Iterable[MachineAct]) -> None:
         """Note what one scaler does; where it cannot go on, pods are moved and the others act all the same."""
         try:
-            self.acts.extend(acts)
+            self.acts.extend(self._until_stop(acts))
         except (ClusterReadError, ProviderError) as error:
             self.acts.append(
                 MachineAct(

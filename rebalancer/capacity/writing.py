@@ -11,6 +11,9 @@ from rebalancer.kube.node_pods import read_node_pods
 from rebalancer.kube.nodes import NodeChange, NodeView, change_node
 from rebalancer.nodes.draining import left_of
 from rebalancer.nodes.triage import Orders
+from rebalancer.signals.notice import NOTICE
+from rebalancer.signals.state import STATE
+from rebalancer.snapshot.leaving import DRAIN, LEAVING
 from rebalancer.wire.scale_in import GOING, KEY, TAINT, Phase, ScaleIn, scale_in_of
 
 _ALL = Orders(force=True, delete_emptydir_data=True, ignore_daemonsets=True, evict_batch=True)
@@ -42,14 +45,15 @@ def write_state(
         if phase is not after:
             written = None
             return None
-        written = _with_node(state, node) if state is not None else before
+        fresh = before is None or before.phase not in GOING
+        written = (_with_node(state, node) if fresh else state) if state is not None else before
         value = None if state is None or written is None else written.value
         annotations = {KEY: value}
         if state is not None and state.phase in GOING:
             return NodeChange(unschedulable=True, annotations=annotations, taints=_closed(node))
         if before is None or before.phase not in GOING:
             return NodeChange(annotations=annotations)
-        lifts = before.cordoned and node.unschedulable
+        lifts = before.cordoned and node.unschedulable and not _must_stay_closed(node)
         return NodeChange(
             unschedulable=False if lifts else None, annotations=annotations, taints=_open(node)
         )
@@ -60,6 +64,8 @@ def write_state(
 def enter_ending(client: Client, name: str, state: ScaleIn) -> str | None:
     """Note that the machine of a node is about to be ended; return why it must not be, None once it is noted.
 
+    Of two processes one alone gets None: a second request could make the group smaller a second time.
+
     Raises:
         ClusterReadError: it could not be read or written.
     """
@@ -69,7 +75,12 @@ def enter_ending(client: Client, name: str, state: ScaleIn) -> str | None:
         nonlocal why
         before = scale_in_of(node.annotations)
         why = _not_ours(node, before)
-        if why is not None or before is None or before.phase is Phase.ENDING:
+        if why is None and before is not None and before.phase is Phase.ENDING:
+            # A reply to us was lost, or another process was faster.
+            ours = (before.at, before.by) == (state.at, state.by)
+            why = None if ours else f"{before.by} is ending its machine"
+            return None
+        if why is not None or before is None:
             return None
         ending = msgspec.structs.replace(before, phase=Phase.ENDING, at=state.at, by=state.by)
         return NodeChange(annotations={KEY: ending.value})
@@ -104,6 +115,12 @@ def _not_ours(node: NodeView, state: ScaleIn | None) -> str | None:
     if state.uid != node.uid:
         return "another node has come under its name"
     return None if node.unschedulable else "another client has uncordoned it"
+
+
+def _must_stay_closed(node: NodeView) -> bool:
+    """Return whether others want it closed, too: they may have come when it was closed already, and count on that."""
+    announced = any(key in node.annotations for key in (DRAIN, NOTICE, STATE))
+    return announced or any(taint.get("key") in LEAVING.taints for taint in node.taints)
 
 
 def _with_node(state: ScaleIn, node: NodeView) -> ScaleIn:

@@ -79,7 +79,8 @@ def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | N
     def keep(acts: Sequence[MachineAct]) -> bool:
         return _kept(run, source, reading, keeper, seen, memories, acts)
 
-    return Scaling(list(_scalers(run, source, reading, seen, machines, memories)), keep)
+    scalers = list(_scalers(run, source, reading, seen, machines, memories))
+    return Scaling(scalers, keep, stop=run.stop)
 
 
 def _patience(policy: Policy) -> Patience | None:

@@ -88,11 +88,14 @@ class Machines(Protocol):
         """Set how many machines of a group there are to be; returns before they are there.
 
         Raises:
-            ProviderError: the provider refuses, cannot be asked, or is for reports only.
+            ProviderRefusalError: the provider refuses, or is for reports only: nothing was done.
+            ProviderError: it cannot be asked, or its answer did not come: the request may have been carried out.
         """
 
     def terminate(self, group: NodeGroup, instance: str) -> None:
         """End one of :attr:`NodeGroup.instances`, and lower by one how many there are to be; returns before it has ended.
+
+        It must be asked once: a second request for the same machine may lower the size of the group a second time.
 
         Raises:
             ProviderError: see :meth:`grow`.

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rebalancer.base.errors import ProviderError
+from rebalancer.base.errors import ProviderRefusalError
 from rebalancer.providers.contract import KnownNode, Machines, NodeGroup
 
 
-class GroupSizeError(ProviderError):
+class GroupSizeError(ProviderRefusalError):
     """A group would leave its sizes; nothing was asked of the provider."""
 
 
@@ -29,7 +29,8 @@ class Guarded:
 
         Raises:
             GroupSizeError: that would be more than its maximum.
-            ProviderError: there is no such group, its sizes are not known, or the provider refuses.
+            ProviderRefusalError: there is no such group, its sizes are not known, or the provider refuses.
+            ProviderError: it is not known whether the provider has done it.
         """
         now = self._read(group)
         _, maximum, wanted = _sizes(now)
@@ -58,24 +59,18 @@ class Guarded:
         self.machines.terminate(now, instance)
         return True
 
-    def has(self, group: str, instance: str) -> bool:
-        """Return whether a group has this machine, and it is not about to end.
-
-        Raises:
-            ProviderError: there is no such group, or the provider cannot be asked.
-        """
-        return instance in self._read(group).instances
-
     def _read(self, name: str) -> NodeGroup:
         for group in self.machines.groups(self.nodes):
             if group.name == name:
                 return group
-        raise ProviderError(f"the provider has no group {name} any more")
+        raise ProviderRefusalError(f"the provider has no group {name} any more")
 
 
 def _sizes(group: NodeGroup) -> tuple[int, int, int]:
     """Return minimum, maximum and desired size."""
     minimum, maximum, desired = group.minimum, group.maximum, group.desired
     if minimum is None or maximum is None or desired is None:
-        raise ProviderError(f"{group.name}: its sizes are not known, so that nothing is changed")
+        raise ProviderRefusalError(
+            f"{group.name}: its sizes are not known, so that nothing is changed"
+        )
     return minimum, maximum, desired

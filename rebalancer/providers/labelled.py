@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rebalancer.base.errors import ProviderError
+from rebalancer.base.errors import ProviderRefusalError
 from rebalancer.policy.params import ProviderParams
 from rebalancer.providers.contract import KnownNode, Machines, NodeGroup, NodeTemplate
 
@@ -62,8 +62,8 @@ class LabelledGroups:
         raise _reports_only(group)
 
 
-def _reports_only(group: NodeGroup) -> ProviderError:
-    return ProviderError(
+def _reports_only(group: NodeGroup) -> ProviderRefusalError:
+    return ProviderRefusalError(
         f"{group.name}: the provider none is for reports only; name one that adds and removes machines, such as provider: {{aws: ...}}"
     )
 

@@ -35,7 +35,8 @@ def with_scale_ins(snapshot: Snapshot, changed: Mapping[int, ScaleIn | None]) ->
         stood = _state(before)
         others = tuple(one for one in before if one.scale_in is None)
         notices[node] = (*others, scale_in_notice(state)) if state is not None else others
-        lifted = stood is not None and stood.cordoned
+        announced = _leaves(others, sets[int(taint_set[node])])
+        lifted = stood is not None and stood.cordoned and not announced
         closed = state is not None and state.phase in GOING
         unschedulable[node] = closed or (bool(unschedulable[node]) and not lifted)
         kept = [

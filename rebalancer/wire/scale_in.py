@@ -49,7 +49,7 @@ class ScaleIn(msgspec.Struct, frozen=True, omit_defaults=True):
     cordoned: bool = False
     """Whether it was us who cordoned it."""
     why: str = ""
-    """Of ``failed``."""
+    """Of ``failed``; before: why its machine is to be ended a second time."""
 
     @property
     def value(self) -> str:

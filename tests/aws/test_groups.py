@@ -1,19 +1,24 @@
 """Auto Scaling groups as groups of machines, on moto."""
 
+import io
 import json
 import re
+from typing import Any
 
 import boto3
 import pytest
+from botocore.awsrequest import AWSResponse
+from botocore.exceptions import ClientError
 from moto import mock_aws
 from pydantic import ValidationError
 
 from rebalancer.aws.groups import ACTS, CALLS, AutoScaling, as_group
 from rebalancer.aws.instance_types import allocatable
-from rebalancer.aws.services import service
-from rebalancer.base.errors import ProviderError
+from rebalancer.aws.services import ATTEMPTS, did_nothing, service
+from rebalancer.base.errors import ProviderError, ProviderRefusalError
 from rebalancer.providers.contract import KnownNode
 from rebalancer.providers.guarded import GroupSizeError, Guarded
+from rebalancer.signals.model import SignalError
 from rebalancer.testing.providers import check_provider, check_scaling
 from rebalancer.wire.objects import Taint
 
@@ -138,8 +143,6 @@ def test_a_taint_that_is_none_is_named(account):
 
 def test_what_was_refused_names_the_call(account, monkeypatch):
     def refuse(*_args, **_more):
-        from botocore.exceptions import ClientError  # noqa: PLC0415
-
         raise ClientError({"Error": {"Code": "AccessDenied", "Message": "no"}}, "Describe")
 
     monkeypatch.setattr(service("autoscaling", _REGION), "get_paginator", refuse)
@@ -147,6 +150,53 @@ def test_what_was_refused_names_the_call(account, monkeypatch):
         ProviderError, match="autoscaling:DescribeAutoScalingGroups: AccessDenied: no"
     ):
         _opened().groups(())
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "nothing"),
+    [
+        (403, "AccessDenied", True),
+        (400, "ValidationError", True),
+        (400, "Throttling", False),
+        (400, "RequestLimitExceeded", False),
+        (503, "ServiceUnavailable", False),
+        (500, "InternalFailure", False),
+        (None, "", False),
+    ],
+)
+def test_only_a_refusal_for_good_says_that_nothing_was_done(status, code, nothing):
+    error = SignalError("asked")
+    if status is not None:
+        answer: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+        error.__cause__ = ClientError(answer, "TerminateInstanceInAutoScalingGroup")
+    assert did_nothing(error) is nothing
+
+
+class _Raw(io.BytesIO):
+    def stream(self, **_):
+        yield self.read()
+
+
+@pytest.mark.parametrize(("status", "kind"), [(403, ProviderRefusalError), (500, ProviderError)])
+def test_a_machine_is_asked_to_end_once(account, monkeypatch, status, kind):
+    """A second request could lower the size of the group a second time."""
+    account.add("pool", 2)
+    machines, sent = _opened(), []
+    (group,) = machines.groups(())
+    client = service("autoscaling", _REGION, attempts=1)
+
+    def answered(**_):
+        sent.append(1)
+        return AWSResponse("https://aws", status, {}, _Raw(b"<a/>"))
+
+    client.meta.events.register_first("before-send", answered)
+    try:
+        with pytest.raises(ProviderError) as caught:
+            machines.terminate(group, group.instances[0])
+    finally:
+        client.meta.events.unregister("before-send", answered)
+    assert type(caught.value) is kind
+    assert sent == [1]
 
 
 def _calls(*services):
@@ -157,7 +207,8 @@ def _calls(*services):
         made.add(f"{model.service_model.service_name.replace('-', '')}:{model.name}")
 
     for name in services:
-        service(name, _REGION).meta.events.register("before-call", note)
+        for attempts in (ATTEMPTS, 1):
+            service(name, _REGION, attempts=attempts).meta.events.register("before-call", note)
     return made
 
 
@@ -197,6 +248,7 @@ def test_what_moto_lets_through_the_guard_does_not(account):
 def test_instances_that_are_about_to_end_are_no_machines_of_their_group(account):
     """The lifecycle states that moto never shows, as DescribeAutoScalingGroups has them."""
     states = ["InService", "Pending", "Terminating", "Terminating:Wait", "Terminated", "Detaching"]
+    states += ["Standby", "EnteringStandby"]
     described = {
         "AutoScalingGroupName": "pool",
         "MinSize": 0,

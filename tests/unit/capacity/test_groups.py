@@ -42,6 +42,16 @@ def test_nodes_are_known_by_their_machine_and_without_one_by_name():
     assert groups.nodes_of(of) == [0, 1]
 
 
+def test_a_machine_that_two_nodes_name_is_no_nodes():
+    """A kubelet chooses the providerID of its node: an empty node must not end the machine of another one."""
+    claiming, owner = node("evil"), node("victim")
+    for one in (claiming, owner):
+        one["spec"]["providerID"] = "aws:///za/i-1"
+    snapshot = snapshot_of([claiming, owner, node("b")])
+    groups = Groups(snapshot, [of := group("pool", "aws:///za/i-1", "b")])
+    assert [snapshot.nodes.names[one] for one in groups.nodes_of(of)] == ["b"]
+
+
 def test_a_node_that_is_not_ready_is_no_model():
     snapshot = snapshot_of([node("a", ready=False), node("b")])
     assert _made(snapshot, group("pool", "a", "b")).source == "b"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rebalancer.base.environment import SystemClock
-from rebalancer.base.errors import ProviderError
+from rebalancer.base.errors import ProviderError, ProviderRefusalError
 from rebalancer.commands import machines as commands
 from rebalancer.providers.contract import NodeGroup, NodeTemplate
 from rebalancer.testing.objects import EmbeddedCluster, node
@@ -51,6 +51,8 @@ class Pool:
     """The machines that were ended, in order."""
     refuses: str | None = None
     """What each call to act is answered with."""
+    lost: str | None = None
+    """What becomes of requests to end a machine whose reply is lost: ``done`` or ``ignored``."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def groups(self, nodes):
@@ -65,13 +67,17 @@ class Pool:
 
     def terminate(self, group, instance):
         self._refuse()
+        if self.lost == "ignored":
+            raise ProviderError("read timeout")
         self.ended.append(instance)
         left = tuple(one for one in self.group.instances if one != instance)
         self.group = replace(self.group, instances=left, desired=(self.group.desired or 0) - 1)
+        if self.lost == "done":
+            raise ProviderError("read timeout")
 
     def _refuse(self):
         if self.refuses is not None:
-            raise ProviderError(self.refuses)
+            raise ProviderRefusalError(self.refuses)
 
     # -- the world ---------------------------------------------------------------------------------
 

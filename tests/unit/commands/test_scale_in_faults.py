@@ -1,0 +1,190 @@
+"""Scale-in while requests are lost, others write on the same nodes, and annotations are forged."""
+
+import json
+from typing import Any
+
+import pytest
+
+from rebalancer.base.stop import Stop
+from rebalancer.capacity.scaling import Scaling
+from rebalancer.capacity.writing import enter_ending
+from rebalancer.kube.nodes import NodeView
+from rebalancer.plan.machines import ActStatus, MachineAct
+from rebalancer.snapshot.leaving import DRAIN
+from rebalancer.testing.objects import deployment
+from rebalancer.wire.scale_in import KEY, Phase, ScaleIn
+from tests.unit.commands.scaling import grounded
+from tests.unit.commands.test_scale_in import _full, _until
+
+_FUTURE = "2099-01-01T00:00:00Z"
+
+
+def _forge(ground, name, phase, *, cordon, at="2020-01-01T00:00:00Z", **more):
+    """Write on a node what scale-in writes, as whoever may annotate nodes can."""
+    uid = ground.cluster.get("Node", name)["metadata"]["uid"]
+    said = {"phase": phase, "since": "2020-01-01T00:00:00Z", "at": at, "uid": uid, **more}
+    node = {"apiVersion": "v1", "kind": "Node"}
+    metadata = {"name": name, "annotations": {KEY: json.dumps(said)}}
+    ground.cluster.apply({**node, "metadata": metadata})
+    if cordon:
+        ground.cluster.cordon([name])
+
+
+def _annotate(ground, name, **annotations):
+    metadata = {"name": name, "annotations": annotations}
+    ground.cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+
+
+# -- the reply of the provider is lost -----------------------------------------------------------------------
+
+
+def test_a_lost_reply_to_a_request_that_was_carried_out_ends_one_machine(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 2, low=0) as ground:
+        _full(ground, "n1")
+        assert _until(ground, "TakenOut", "n2")
+        ground.pool.lost = "done"
+        assert ground.tick() == [("Failed", "n2", "failed")]
+        # What may be ending is not opened again.
+        assert ground.closed("n2")
+        ground.pool.lost = None
+        for _ in range(3):
+            ground.tick()
+        assert (ground.pool.ended, ground.pool.group.desired) == (["n2"], 1)
+        assert ground.nodes == ["n1"]
+
+
+def test_a_lost_request_is_sent_again_after_a_new_look(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        assert _until(ground, "TakenOut", "n2")
+        ground.pool.lost = "ignored"
+        assert ground.tick() == [("Failed", "n2", "failed")]
+        assert ground.stated("n2")["phase"] == "ending"
+        ground.pool.lost = None
+        assert [act[0] for act in ground.tick()] == ["Emptying", "Emptying"]
+        assert (ground.stated("n2")["phase"], ground.stated("n2")["cordoned"]) == ("leaving", True)
+        assert ground.tick() == [("Terminated", "n2", "done")]
+        assert ground.pool.ended == ["n2"]
+
+
+def test_a_machine_that_never_ends_is_given_back(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        assert _until(ground, "TakenOut", "n2")
+        ground.pool.lost = "ignored"
+        for _ in range(3):
+            ground.tick()
+        assert ground.stated("n2")["phase"] == "ending"
+        assert ("Failed", "n2", "failed") in ground.tick()
+        assert ground.stated("n2")["phase"] == "failed"
+        assert ground.is_open("n2")
+
+
+def test_a_node_whose_end_was_lost_is_given_back_if_it_is_needed_by_then(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        assert _until(ground, "TakenOut", "n2")
+        ground.pool.lost = "ignored"
+        ground.tick()
+        ground.pool.lost = None
+        ground.cluster.apply(deployment("new", 1, cpu="1500m"))
+        ground.cluster.settle()
+        ground.tick()
+        assert ("GivenBack", "n2", "done") in ground.tick()
+        assert (ground.pool.ended, ground.ready("new")) == ([], 1)
+
+
+# -- others write on the same node ---------------------------------------------------------------------------
+
+
+def _entered(monkeypatch, stands, ours):
+    """Return what enter_ending says of a node on which ``stands`` stands."""
+    node = NodeView("n", "u", "1", True, {KEY: stands.value}, "", ())
+
+    def change(_client, _name, wanted):
+        wanted(node)
+        return node
+
+    monkeypatch.setattr("rebalancer.capacity.writing.change_node", change)
+    client: Any = None
+    return enter_ending(client, "n", ours)
+
+
+def test_of_two_processes_one_alone_ends_a_machine(monkeypatch):
+    leaving = ScaleIn(Phase.LEAVING, "t0", "t1", "a", uid="u")
+    ours = ScaleIn(Phase.ENDING, "t0", "t2", "a", uid="u")
+    theirs = ScaleIn(Phase.ENDING, "t0", "t2", "b", uid="u")
+    assert _entered(monkeypatch, leaving, ours) is None
+    assert _entered(monkeypatch, ours, ours) is None  # the reply was lost
+    assert _entered(monkeypatch, theirs, ours) == "b is ending its machine"
+
+
+def test_nothing_more_is_done_once_the_lease_is_lost():
+    done = []
+
+    def acts():
+        for name in ("a", "b", "c"):
+            done.append(name)
+            yield MachineAct(
+                strategy="s", code="Closed", status=ActStatus.DONE, group="", node=name, message=""
+            )
+
+    class Clock:
+        def now(self):
+            return 0.0
+
+    class Scaler:
+        def before(self):
+            return acts()
+
+        after = before
+
+    stop = Stop(Clock())
+    stop.add(lambda: "the Lease is lost" if len(done) >= 2 else None)
+    scaling = Scaling([("s", Scaler())], lambda _: True, stop=stop)
+    scaling.before()
+    scaling.after()
+    assert done == ["a", "b"]
+    assert [act.node for act in scaling.acts] == ["a", "b"]
+
+
+def test_a_node_that_a_person_drains_meanwhile_stays_cordoned(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        assert _until(ground, "TakenOut", "n2")
+        _annotate(ground, "n2", **{DRAIN: "{}"})
+        assert ("GivenBack", "n2", "done") in ground.tick()
+        spec = ground.cluster.get("Node", "n2")["spec"]
+        assert (spec.get("unschedulable"), "scale-in" in str(spec.get("taints"))) == (True, False)
+        assert ground.pool.ended == []
+
+
+# -- forged annotations --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", ["leaving", "ending"])
+@pytest.mark.parametrize("cordon", [False, True])
+def test_a_forged_annotation_does_not_end_a_machine_that_cannot_go(
+    tmp_path, monkeypatch, phase, cordon
+):
+    """Neither one with pods that have no place elsewhere, nor an empty one that is to stay."""
+    with grounded(tmp_path, monkeypatch, 3, low=1) as ground:
+        _full(ground, "n1", "n2")
+        _annotate(ground, "n3", **{"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"})
+        for name in ("n2", "n3"):
+            _forge(ground, name, phase, cordon=cordon)
+        for _ in range(3):
+            ground.tick()
+        assert ground.pool.ended == []
+        assert [ground.state(name) for name in ("n2", "n3")] == [None, None]
+        assert ground.ready("pad-n2") == 1
+
+
+@pytest.mark.parametrize("phase", ["unneeded", "leaving", "ending", "failed"])
+def test_a_time_that_is_yet_to_come_holds_nothing_for_ever(tmp_path, monkeypatch, phase):
+    with grounded(tmp_path, monkeypatch, 3, low=1) as ground:
+        _full(ground, "n1")
+        _forge(ground, "n3", phase, cordon=phase in ("leaving", "ending"), at=_FUTURE)
+        for _ in range(12):
+            ground.tick()
+        assert sorted(ground.pool.ended) == ["n2", "n3"]
