@@ -14,16 +14,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rebalancer.base.plain_text import count
-from rebalancer.cost.guards import guard_term
 from rebalancer.cost.term import Emptiable
 from rebalancer.plan.plan import Code, NodeCode, NodeVerdict, Plan
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.judge import Judge
+from rebalancer.planner.emptying_trial import EmptyingTrial
+from rebalancer.planner.leaving_pods import LeavingPods
 from rebalancer.planner.problem import Contribution
-from rebalancer.planner.reasons import protections_of
 from rebalancer.policy.model import Eagerness
-from rebalancer.snapshot.columns import Bools, Floats, Int32s, summed_by_node
-from rebalancer.snapshot.protect import PASSING
+from rebalancer.snapshot.columns import Bools, Floats
 
 LEAST: Mapping[Eagerness, float] = {
     Eagerness.TIMID: 1.0,
@@ -34,8 +32,7 @@ LEAST: Mapping[Eagerness, float] = {
 }
 """Least share saved per share disturbed. Karpenter asks for a half: its longest chain of moves is then 4 long."""
 
-# Judgements of one choice, and pods on the nodes of one choice.
-_TRIES = 6000
+# Pods on the nodes of one choice.
 _PODS = 1000
 _WEIGHED = ("cpu", "memory")
 
@@ -58,14 +55,9 @@ class Emptier:
 
     def __init__(self, draft: Draft, of: Contribution, emptiable: Emptiable, others: Bools) -> None:
         self._draft, self._of, self._emptiable = draft, of, emptiable
-        self._others = np.flatnonzero(others).astype(np.int32)
         self._nodes = emptiable.nodes & ~others
-        self._pods = _Pods(draft, of)
-        self._judge = Judge(
-            draft.view, draft.enforced, guard_term(draft.view), draft.settings.threshold
-        )
-        self._left = _TRIES
-        self._moved: list[int] = []
+        self._pods = LeavingPods(draft, of)
+        self._trial = EmptyingTrial(draft, self._pods, np.flatnonzero(others).astype(np.int32))
         self._why: dict[int, NodeVerdict] = {}
 
     @property
@@ -132,7 +124,7 @@ class Emptier:
                 node not in chosen
                 and len(chosen) < most
                 and len(self._few_enough(trial)) == len(trial)
-                and self._left > 0
+                and not self._trial.exhausted
                 and not self._failing(trial, one_will_do=True)
             ):
                 chosen = trial
@@ -202,133 +194,18 @@ class Emptier:
 
     def _fitting(self, nodes: Sequence[int], fixed: int = 0) -> list[int]:
         """Return those of ``nodes`` that can be emptied together; the first ``fixed`` can, if no more are marked."""
-        while len(nodes) > fixed and (failing := set(self._failing(nodes))):
+        while len(nodes) > fixed and (failing := self._failing(nodes)):
             left = [node for node in nodes[fixed:] if node not in failing]
             # Where only those that were begun fail, the last of the others is one too many.
             nodes = [*nodes[:fixed], *(left if len(left) < len(nodes) - fixed else left[:-1])]
         return list(nodes)
 
-    def _failing(self, nodes: Sequence[int], *, one_will_do: bool = False) -> list[int]:
-        """Return the nodes whose pods have no landings while all of ``nodes`` are marked, one after the other."""
-        marked = np.array(sorted(nodes), np.int32)
-        failing: list[int] = []
-        with self._draft.scheduler.marking(marked):
-            for node in nodes:
-                before = len(self._moved)
-                if (why := self._leave(node, marked)) is not None:
-                    self._undo(before)
-                    self._keep(node, NodeVerdict(NodeCode.NO_PLACE, why))
-                    failing.append(node)
-                    if one_will_do:
-                        break
-            self._undo(0)
-        return failing
-
-    def _leave(self, node: int, marked: Int32s) -> str | None:
-        """Move the pods of ``node`` in the state; return which one has no landing, and why, if one has none."""
-        draft, state = self._draft, self._draft.state
-        for pod in self._pods.on(node).tolist():
-            self._left -= 1
-            cls = int(state.cls_of[pod])
-            ref = draft.snapshot.pod_ref(pod)
-            if self._left < 0:
-                return f"{ref}: whether it has a landing elsewhere takes too long to say in one run"
-            verdict = self._judge.harmless(pod, node)
-            if verdict.refused is not None:
-                return f"{ref}: {verdict.refused[1]}"
-            landings = verdict.prediction
-            if landings.takers:
-                return f"{ref}: pods that are pending would take the room that it leaves"
-            closed = np.union1d(marked, self._others)
-            if (again := np.intersect1d(landings.nodes, closed)).size:
-                name = draft.snapshot.nodes.names[int(again[0])]
-                return f"{ref}: would land on {name}, which is to be empty, too"
-            state.evict(pod)
-            state.hide_newest_victim()
-            state.place(pod, draft.snapshot.classes[cls].replacement, int(landings.nodes[0]))
-            self._moved.append(pod)
-        return None
-
-    def _undo(self, left: int) -> None:
-        """Take moves back until only so many are left."""
-        state = self._draft.state
-        while len(self._moved) > left:
-            pod = self._moved.pop()
-            state.unplace(pod)
-            state.show_newest_victim()
-            state.unevict(pod)
-
-
-class _Pods:
-    """The pods on each node that have to leave it, and those among them that cannot."""
-
-    def __init__(self, draft: Draft, of: Contribution) -> None:
-        snapshot, problem = draft.snapshot, draft.problem
-        self._draft, pods = draft, snapshot.pods
-        per_node = np.array([cls.per_node for cls in snapshot.classes] or [False], bool)
-        here = draft.state.unmoved()
-        here = here[~per_node[pods.cls[here]]]
-        most = np.maximum(1, snapshot.nodes.allocatable.max(axis=1, initial=1))
-        size = (snapshot.requests / most[:, None]).max(axis=0, initial=0.0)
-        # The largest first: they fit into few places.
-        self._pods = here[np.lexsort((here, -size[pods.cls[here]], pods.node[here]))]
-        self._starts = np.searchsorted(pods.node[self._pods], np.arange(len(snapshot.nodes) + 1))
-        self._mine = np.ones(len(pods), bool) if of.selected is None else of.selected.pods(snapshot)
-        forbidden = problem.disruptions.forbidden_pods()
-        self._stays = ~self._mine | (problem.protected != 0) | forbidden
-        self._stays_for_good = ~self._mine | ((problem.protected & ~PASSING) != 0)
-        self._stays_for_good |= forbidden & ~_lets_go_later(draft)
-        costs = np.bincount(pods.node[here], problem.costs[here], minlength=len(snapshot.nodes))
-        self.costs: Floats = costs.astype(np.float64)
-        """(N,) what it costs to evict the pods of each node."""
-        used = summed_by_node(
-            snapshot.requests, pods.cls[here], pods.node[here], len(snapshot.nodes)
-        )
-        total = np.maximum(1, snapshot.nodes.allocatable.sum(axis=1, keepdims=True))
-        self.load: Floats = (used / total).max(axis=0, initial=0.0)
-        """(N,) the largest share of all nodes' resources that the pods of each node request."""
-
-    def on(self, node: int) -> Int32s:
-        """Return the pods that have to leave ``node``, the largest first."""
-        return self._pods[self._starts[node] : self._starts[node + 1]]
-
-    def staying(self, node: int, *, for_good: bool = False) -> Int32s:
-        """Return the pods that cannot leave ``node``, the largest first; ``for_good`` as below."""
-        pods = self.on(node)
-        return pods[(self._stays_for_good if for_good else self._stays)[pods]]
-
-    def blocked(self, node: int, *, for_good: bool = False) -> NodeVerdict | None:
-        """Return why a pod cannot leave ``node``; ``for_good``: what ends by itself is waited for."""
-        staying = self.staying(node, for_good=for_good)
-        if not len(staying):
-            return None
-        others = f", and {len(staying) - 1} more" if len(staying) > 1 else ""
-        text = (
-            f"{self._draft.snapshot.pod_ref(int(staying[0]))}{others}: {self.why(int(staying[0]))}"
-        )
-        return NodeVerdict(NodeCode.POD_STAYS, text)
-
-    def why(self, pod: int) -> str:
-        """Return why a pod cannot leave its node."""
-        draft = self._draft
-        if protections := protections_of(draft, pod):
-            return "; ".join(f"{name}: {text}" for name, text in protections.items())
-        if (
-            forbidden := draft.problem.disruptions.forbidden(int(draft.snapshot.pods.cls[pod]))
-        ) is not None:
-            return forbidden[1]
-        return "the select of the strategy does not match it"
-
-
-def _lets_go_later(draft: Draft) -> Bools:
-    """Return the pods (P,) that a single PodDisruptionBudget keeps in place, and not for ever."""
-    snapshot, disruptions = draft.snapshot, draft.problem.disruptions
-    of_class = np.zeros(max(1, len(snapshot.classes)), bool)
-    for cls in range(len(snapshot.classes)):
-        budgets = disruptions.of(cls)
-        of_class[cls] = len(budgets) == 1 and not snapshot.budgets[budgets[0]].never_allows
-    later: Bools = of_class[snapshot.pods.cls]
-    return later
+    def _failing(self, nodes: Sequence[int], *, one_will_do: bool = False) -> set[int]:
+        """Return the nodes that cannot be emptied while all of ``nodes`` are marked; note why."""
+        failing = self._trial.failing(nodes, one_will_do=one_will_do)
+        for node, why in failing.items():
+            self._keep(node, NodeVerdict(NodeCode.NO_PLACE, why))
+        return set(failing)
 
 
 def half_emptied(plan: Plan, strategy: str, names: Sequence[str], nodes: Bools) -> list[int]:
