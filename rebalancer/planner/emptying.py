@@ -54,7 +54,7 @@ class Emptier:
     """
 
     def __init__(self, draft: Draft, of: Contribution, emptiable: Emptiable, others: Bools) -> None:
-        self._draft, self._of, self._emptiable = draft, of, emptiable
+        self._draft, self._emptiable = draft, emptiable
         self._nodes = emptiable.nodes & ~others
         self._pods = LeavingPods(draft, of)
         self._trial = EmptyingTrial(draft, self._pods, np.flatnonzero(others).astype(np.int32))
