@@ -31,6 +31,7 @@ from rebalancer.providers.contract import Machines, Provider
 from rebalancer.providers.guarded import Guarded
 from rebalancer.providers.labelled import LabelledGroups
 from rebalancer.registry import PlugIns, Registry
+from rebalancer.snapshot.model import Snapshot
 
 if TYPE_CHECKING:
     from rebalancer.capacity.announcements import Announcement
@@ -53,6 +54,26 @@ def opened(run: RunContext, providers: PlugIns[Provider]) -> tuple[str, Machines
         params: Any = provider.Params.model_validate_json(text, by_alias=True, by_name=False)
         return name, provider.open(params, run.environment.environ)
     return NONE, LabelledGroups()
+
+
+def judged(
+    run: RunContext, source: Source, snapshot: Snapshot, *, asks: bool = True
+) -> CapacityReport:
+    """Return what is to be said of the machines, without acting: with the back-offs of groups where the run has their ConfigMap.
+
+    ``asks``: whether the provider is asked; else groups are what labels show.
+
+    Raises:
+        ProviderError: it cannot be asked.
+        ClusterReadError: what earlier runs have left could not be read.
+    """
+    policy, memories = run.loaded.policy, Memories()
+    if (keeper := _keeper(run, source.client)) is not None:
+        memories.earlier, memories.patience = keeper.load(), _patience(policy)
+    providers = Registry.installed().providers
+    name, machines = opened(run, providers) if asks else (NONE, LabelledGroups())
+    with collector_paused():
+        return look(run.planning, policy.capacity, snapshot, name, machines, memories.outlook)
 
 
 def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | None:
