@@ -16,7 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.cost.term import View
-from rebalancer.planner.judge import TOLERANCE, Judge, Verdict
+from rebalancer.planner.judge import Judge
+from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.labels import ZONE_KEYS
 

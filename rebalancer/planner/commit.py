@@ -11,11 +11,11 @@ from rebalancer.cost.term import Term
 from rebalancer.planner.candidates import CandidateList
 from rebalancer.planner.chains import FirstMove
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.judge import TOLERANCE, Verdict
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.promises import Pair
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.rendering import Chosen
+from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.scheduler.prediction import Prediction
 
 

@@ -8,13 +8,14 @@ from rebalancer.cost.term import Term
 from rebalancer.plan.plan import Cause, Code
 from rebalancer.planner.candidates import CandidateList
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.judge import TOLERANCE, Judge, Verdict, is_gamble
+from rebalancer.planner.judge import Judge
 from rebalancer.planner.postponed import Postponed, falls_short
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.promises import Pair, Promise
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.reasons import Refusal
 from rebalancer.planner.steer import LandingSteer
+from rebalancer.planner.verdict import TOLERANCE, Verdict, is_gamble
 
 # So many that promise too little anyway are judged anyway, to show people where they would land.
 _CLOSELY = 300

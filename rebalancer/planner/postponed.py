@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rebalancer.planner.judge import GAMBLE, Verdict, is_gamble
 from rebalancer.planner.promises import Pair, Promise
+from rebalancer.planner.verdict import GAMBLE, Verdict, is_gamble
 
 # So many pairs that were refused before are looked at again in one wave.
 _AGAIN = 300

@@ -6,9 +6,9 @@ import heapq
 from collections.abc import Iterable
 
 from rebalancer.planner.candidates import CandidateList, Key, Ranked
-from rebalancer.planner.judge import TOLERANCE
 from rebalancer.planner.postponed import Postponed
 from rebalancer.planner.promises import Pair
+from rebalancer.planner.verdict import TOLERANCE
 
 # A promise is looked at before what is known only if it is larger by more than this share of it.
 _CLEARLY = 0.05

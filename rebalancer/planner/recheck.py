@@ -10,11 +10,12 @@ from rebalancer.plan.plan import Cause, Method, Move
 from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.chains import Chains, FirstMove
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.judge import Judge, Verdict, is_gamble
+from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.rendering import Rendering, cost_of_entries
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.steer import LandingSteer
+from rebalancer.planner.verdict import Verdict, is_gamble
 from rebalancer.snapshot.protect import TEXTS
 
 # So many pods less than planned, in expectation, and a move is left to the next run. A small chance of a

@@ -16,12 +16,12 @@ from rebalancer.cost.bound import lower_bound
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Backlog, Cause, Code, Explanation, Later, Move, Plan
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.judge import TOLERANCE
 from rebalancer.planner.notices import notices
 from rebalancer.planner.plan import Callbacks, Decision, last_wave, size_of
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.recheck import Rechecked, rechecked
 from rebalancer.planner.settings import Settings
+from rebalancer.planner.verdict import TOLERANCE
 from rebalancer.planner.waves import Waves
 from rebalancer.snapshot.model import PodFlag, Snapshot
 

@@ -12,7 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.judge import TOLERANCE, Judge, Verdict, signs
+from rebalancer.planner.effects import signs
+from rebalancer.planner.judge import Judge
+from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.scheduler.steering import Steering
 from rebalancer.snapshot.columns import Int32s
 
@@ -65,7 +67,7 @@ class LandingSteer:
         places = np.flatnonzero(open_)
         if not len(places):
             return []
-        changes = np.round(self._judge.changes(pod, node, nodes[places]), 9)
+        changes = np.round(self._judge.effects.on_nodes(pod, node, nodes[places]), 9)
         order = np.lexsort((nodes[places], changes[2], marks[places], changes[1], changes[0]))
         fixes = signs(changes[:2])[order] < 0
         return [int(place) for place in places[order[fixes]][:_TRIES]]

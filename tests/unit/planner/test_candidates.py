@@ -107,7 +107,7 @@ def test_the_pods_of_a_pair_are_those_on_the_node_until_they_have_moved(draft):
     assert candidates.pods((web[0], N2)) == []
 
 
-def test_judged_pods_go_first_in_their_order_then_the_others(draft):
+def test_kept_verdictsd_pods_go_first_in_their_order_then_the_others(draft):
     web = pair_of(draft, "web-0")
     term = Aging(Entry.SOFT, {web: 1.0}, pods=tuple(rows(draft, ["web-2", "web-1"])))
     assert named(draft, ("old", 1.0, term)).pods(web) == rows(draft, ["web-2", "web-1", "web-0"])

@@ -12,10 +12,10 @@ from rebalancer.planner.chain_waves import ChainWaves
 from rebalancer.planner.chains import Chains, FirstMove
 from rebalancer.planner.commit import Commit
 from rebalancer.planner.examination import Examination
-from rebalancer.planner.judge import Verdict
 from rebalancer.planner.postponed import Postponed
 from rebalancer.planner.reasons import Refusal
 from rebalancer.planner.settings import Settings
+from rebalancer.planner.verdict import Verdict
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.values import Limit
 from rebalancer.scheduler.prediction import Prediction

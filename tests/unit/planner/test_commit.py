@@ -6,8 +6,8 @@ import pytest
 from rebalancer.planner.candidates import CandidateList
 from rebalancer.planner.chains import FirstMove
 from rebalancer.planner.commit import Commit
-from rebalancer.planner.judge import Verdict
 from rebalancer.planner.quota import QuotaLedger
+from rebalancer.planner.verdict import Verdict
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.testing.workloads import node, workload
 from tests.unit.planner.conftest import draft_of

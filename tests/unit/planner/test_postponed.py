@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rebalancer.planner import postponed
-from rebalancer.planner.judge import Verdict
 from rebalancer.planner.postponed import Postponed
 from rebalancer.planner.promises import Promise
+from rebalancer.planner.verdict import Verdict
 from rebalancer.scheduler.prediction import Prediction
 
 PAIRS = [(0, node) for node in range(5)]

@@ -1,0 +1,153 @@
+"""Verdicts on moves, kept for as long as what they rest on says the same.
+
+A move changes the state, and with it few verdicts: each rests on a prediction, on the terms that the move concerns,
+and on the guard. Predictions are kept by the scheduler's model, so that identity stands for them; terms and guard
+give *stamps*, which stay the same while they say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+
+from rebalancer.cost.term import Alike, Entry, Judging, Stamped, Term, View
+from rebalancer.planner.problem import WeightedTerm, concern_of
+from rebalancer.planner.verdict import TOLERANCE, Verdict, is_gamble
+from rebalancer.scheduler.prediction import Prediction
+from rebalancer.snapshot.columns import Int32s
+
+# So many landings are kept with the verdicts on them.
+_KEPT_LANDINGS = 2_000_000
+
+
+@dataclass(slots=True)
+class _Kept:
+    """A verdict, and what it was computed from."""
+
+    version: int
+    """Of the state in which it was last seen to hold."""
+    prediction: Prediction
+    rules: tuple[int, ...]
+    """Stamps of the hard and soft terms that the move concerns, and of the guard."""
+    balance: tuple[int, ...]
+    """Stamps of the others."""
+    verdict: Verdict
+
+    def holds_by_rules(self, *, unless_gamble: bool) -> bool:
+        """Return whether it holds however the balance changes."""
+        if unless_gamble and is_gamble(self.verdict):
+            return True
+        # Rules alone refuse the move.
+        return self.verdict.refused is not None and any(
+            abs(gain) > TOLERANCE for gain in self.verdict.gain[:2]
+        )
+
+
+class KeptVerdicts:
+    """The verdicts on the moves of one draft; makes those that it has not, or that hold no more."""
+
+    def __init__(self, view: View, terms: Sequence[WeightedTerm], guard: Term) -> None:
+        self._view = view
+        rules = [one.term for one in terms if one.term.entry is not Entry.IMBALANCE]
+        self._rules = _Stamps(view, [*rules, guard])
+        self._balance = _Stamps(
+            view, [one.term for one in terms if one.term.entry is Entry.IMBALANCE]
+        )
+        alike = [term for term in (*rules, guard) if isinstance(term, Alike)]
+        self._seen_from = alike if len(alike) == len(rules) + 1 else None
+        self._selected_nodes = [one.selected.nodes for one in terms if one.selected is not None]
+        self._judging = [one.term for one in terms if isinstance(one.term, Judging)]
+        self._of_move: dict[Hashable, _Kept] = {}
+        self._alike: dict[Hashable, _Kept] = {}
+        """Verdicts by all that rules see of a move: the same for many nodes that pods of a class leave."""
+        self._landings = 0
+
+    def verdict(
+        self,
+        pod: int,
+        cls: int,
+        node: int,
+        cost: float,
+        make: Callable[[int, int, float, Prediction], Verdict],
+        *,
+        unless_gamble: bool,
+    ) -> Verdict:
+        """Return the verdict on moving ``pod``, of class ``cls``, off ``node``; ``make`` is asked only where none holds.
+
+        ``unless_gamble``: the gain in balance need not be exact if the move is a gamble.
+        """
+        judged = self._judged(pod)
+        key, version = (cls, node, cost, judged), self._view.state.version
+        kept = self._of_move.get(key)
+        if kept is not None and kept.version == version:
+            return kept.verdict
+        prediction = self._view.scheduler.pending.foresee(self._view.state, pod)
+        rules = self._rules.of(cls, node, prediction)
+        if kept is not None and (kept.prediction is not prediction or kept.rules != rules):
+            kept = None
+        alike = None
+        if kept is None:
+            alike = self._alike_key(cls, node, cost, prediction, (rules, judged))
+        by_rules = kept or self._alike.get(alike)
+        if by_rules is not None and by_rules.holds_by_rules(unless_gamble=unless_gamble):
+            return by_rules.verdict
+        # Balance changes with nearly every move, so that it is asked last.
+        balance = self._balance.of(cls, node, prediction)
+        if kept is not None and kept.balance == balance:
+            kept.version = version
+            return kept.verdict
+        verdict = make(pod, node, cost, prediction)
+        self._make_room(len(prediction.nodes))
+        made = self._of_move[key] = _Kept(version, prediction, rules, balance, verdict)
+        if alike is not None:
+            self._alike[alike] = made
+        return verdict
+
+    def _make_room(self, landings: int) -> None:
+        """Forget all where this many landings more are too many."""
+        self._landings += landings
+        if self._landings > _KEPT_LANDINGS:
+            self._of_move.clear()
+            self._alike.clear()
+            self._landings = landings
+
+    def _judged(self, pod: int) -> tuple[int, ...]:
+        """Return which terms judge a pod by itself: only its like have the same verdict."""
+        return tuple([index for index, term in enumerate(self._judging) if term.judges(pod)])
+
+    def _alike_key(
+        self, cls: int, node: int, cost: float, prediction: Prediction, rules: Hashable
+    ) -> Hashable | None:
+        """Return what is equal for moves that rules see alike; None if this is like no other."""
+        if self._seen_from is None or prediction.takers or (prediction.nodes == node).any():
+            return None
+        replacement = self._view.snapshot.classes[cls].replacement
+        seen = tuple([term.seen_from(cls, node, replacement) for term in self._seen_from])
+        # The prediction is kept with the verdict, so that its identity stands for it.
+        may_move = tuple([bool(nodes[node]) for nodes in self._selected_nodes])
+        return cls, cost, id(prediction), rules, seen, may_move
+
+
+class _Stamps:
+    """How long what some terms say of a move holds."""
+
+    def __init__(self, view: View, terms: Iterable[Term]) -> None:
+        self._view = view
+        self._terms = [(concern_of(term), _stamp_of(term)) for term in terms]
+
+    def of(self, cls: int, node: int, prediction: Prediction) -> tuple[int, ...]:
+        """Return what is the same only while these terms say the same of a move."""
+        replacement = self._view.snapshot.classes[cls].replacement
+        move = (cls, node, replacement, prediction.nodes)
+        return tuple(
+            [
+                self._view.state.version if stamp is None else stamp(*move)
+                for concerns, stamp in self._terms
+                if concerns(cls, replacement)
+            ]
+        )
+
+
+def _stamp_of(term: Term) -> Callable[[int, int, int, Int32s], int] | None:
+    """Return a function of how long a term's delta holds; None if it does not know."""
+    return term.stamp if isinstance(term, Stamped) else None

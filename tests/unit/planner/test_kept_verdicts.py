@@ -1,0 +1,95 @@
+"""A verdict that is kept is the one that would be computed again after every move."""
+
+import random
+
+import pytest
+
+from rebalancer.cost.guards import guard_term
+from rebalancer.planner.judge import Judge
+from rebalancer.planner.settings import Settings
+from rebalancer.planner.verdict import is_gamble
+from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.values import Limit
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.testing.workloads import HOSTNAME, ZONE, apart, node, spread, workload
+from tests.unit.planner.conftest import draft_of
+
+
+class Sampling(SchedulerProfile):
+    """Scores four nodes only, so that small clusters are sampled, too."""
+
+    def nodes_to_find(self, nodes):
+        return min(4, nodes)
+
+
+def drifted(seed):
+    """Workloads under many rules, thrown onto six nodes of three zones, two of them nearly empty."""
+    rng = random.Random(seed)
+    objects = [node(f"n{i}", f"zone-{i % 3}") for i in range(6)]
+    for i in range(12):
+        rule = rng.choice(
+            (
+                None,
+                apart(f"w{i}", HOSTNAME, weight=100),
+                apart(f"w{i}", ZONE),
+                spread(f"w{i}", ZONE),
+                spread(f"w{i}", HOSTNAME),
+            )
+        )
+        stand = [f"n{rng.randrange(4)}" for _ in range(rng.choice((2, 3, 6)))]
+        objects += workload(f"w{i}", stand, cpu=rng.choice(("20m", "200m", "450m")), spec=rule)
+    return objects
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_kept_verdict_is_the_one_that_would_be_computed_again(plan, monkeypatch, seed, sampled):
+    profile = (Sampling if sampled else SchedulerProfile).for_version((1, 36))
+    seen = {"kept": 0, "made": 0}
+    judge, made = Judge.judge, Judge.judge_landing
+
+    def counted(self, *args):
+        seen["made"] += 1
+        return made(self, *args)
+
+    def checked(self, pod, cls, node, cost, *, unless_gamble=False):
+        verdict = judge(self, pod, cls, node, cost, unless_gamble=unless_gamble)
+        seen["kept"] += 1
+        view = self._view
+        fresh = SchedulerModel(view.snapshot, view.scheduler.profile)
+        replacement = view.snapshot.classes[cls].replacement
+        with view.state.evicted(pod, gone=view.snapshot.waits(cls)):
+            landing = fresh.predict(view.state, replacement)
+        assert verdict.prediction.nodes.tolist() == landing.nodes.tolist()
+        assert verdict.prediction.probability.tolist() == landing.probability.tolist()
+        again = made(self, pod, node, cost, landing)
+        assert (verdict.refused, verdict.vain) == (again.refused, again.vain)
+        assert (verdict.gain[:2], verdict.best[:2]) == (again.gain[:2], again.best[:2])
+        if verdict.refused is None and not (unless_gamble and is_gamble(verdict)):
+            assert (verdict.gain, verdict.by_strategy) == (again.gain, again.by_strategy)
+        return verdict
+
+    budgets = Budgets(in_flight=Limit.parse(3), per_run=Limit.parse("100%"))
+    monkeypatch.setattr(Judge, "judge", checked)
+    monkeypatch.setattr(Judge, "judge_landing", counted)
+    assert plan(drifted(seed), settings=Settings(budgets=budgets), profile=profile).moves
+    assert 0 < seen["made"] <= seen["kept"]
+
+
+def test_what_a_node_holds_counts_for_balance_alone():
+    """A move elsewhere changes no verdict; one from the same node does."""
+    draft = draft_of(drifted(3))
+    view = draft.view
+    judge = Judge(view, draft.terms, guard_term(view), draft.settings.threshold)
+    pod = int(view.state.unmoved()[0])
+    cls, node = int(view.state.cls_of[pod]), int(view.state.node_of[pod])
+    first = judge.judge(pod, cls, node, 1.0)
+    assert judge.judge(pod, cls, node, 1.0) is first
+    other = next(
+        p for p in view.state.unmoved().tolist() if view.state.node_of[p] == node and p != pod
+    )
+    view.state.evict(other)
+    view.state.place(other, int(view.state.cls_of[other]), (node + 1) % 6)
+    again = judge.judge(pod, cls, node, 1.0)
+    assert again is not first
