@@ -10,10 +10,10 @@ from rebalancer.base.data_text import plain_number
 from rebalancer.base.plain_text import count
 from rebalancer.base.text_lines import columns, lines_of, more
 from rebalancer.capacity.autoscalers import Autoscaler
-from rebalancer.capacity.codes import PodCode, Standing
+from rebalancer.capacity.codes import PodCode, RemovalCode
 from rebalancer.capacity.groups import Groups
 from rebalancer.capacity.growth import NO_OUTLOOK, Growth, Outlook, PendingPod
-from rebalancer.capacity.removal import NodeStanding
+from rebalancer.capacity.removal import NodeRemoval
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.snapshot.model import Snapshot
 
@@ -30,7 +30,7 @@ class CapacityReport:
     """Name of the provider, ``none`` where the policy names none."""
     groups: Groups
     autoscalers: tuple[Autoscaler, ...]
-    nodes: tuple[NodeStanding, ...]
+    nodes: tuple[NodeRemoval, ...]
     growth: Growth
     outlook: Outlook = NO_OUTLOOK
     """What was reckoned with."""
@@ -124,7 +124,7 @@ def capacity_table(report: CapacityReport) -> str:
 
 def _head(report: CapacityReport) -> Iterator[str]:
     going = sum(one.goes for one in report.nodes)
-    ruled = sum(one.code is Standing.RULE_BREAKS for one in report.nodes)
+    ruled = sum(one.code is RemovalCode.RULE_BREAKS for one in report.nodes)
     more_go = f", {ruled} more if rules of the policy may break" if ruled else ""
     yield f"{going} of {count(len(report.nodes), 'node')} can go{more_go}"
     new = sum(len(step.nodes) for step in report.growth.increases)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rebalancer.capacity import scale_in, writing
+from rebalancer.capacity.writing import left_on
+from rebalancer.kube.nodes import change_node
 from rebalancer.testing.objects import deployment, pod
 from tests.unit.commands.scaling import TICK, grounded
 
@@ -57,7 +58,7 @@ class Course:
 
     def __init__(self, ground, patch):
         self.ground, self.left, self.late = ground, None, False
-        terminate, change, listed = ground.pool.terminate, writing.change_node, scale_in.left_on
+        terminate = ground.pool.terminate
 
         def ended(group, instance):
             if ground.pool.refuses is None and ground.pool.lost != "ignored":
@@ -67,7 +68,7 @@ class Course:
 
         def changed(*args):
             try:
-                return change(*args)
+                return change_node(*args)
             finally:
                 self._counted()
 
@@ -75,11 +76,11 @@ class Course:
             if self.late:
                 self.late = False
                 ground.cluster.apply(pod(_LATE, nodeName=name))
-            return listed(client, name, **more)
+            return left_on(client, name, **more)
 
-        patch.setattr(scale_in, "left_on", bound)
+        patch.setattr("rebalancer.capacity.scale_in.left_on", bound)
         patch.setattr(ground.pool, "terminate", ended)
-        patch.setattr(writing, "change_node", changed)
+        patch.setattr("rebalancer.capacity.writing.change_node", changed)
 
     def _may_end(self, node):
         pool = self.ground.pool
