@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from rebalancer.capacity.backoff import TIMEOUT, GroupMemory
-from rebalancer.capacity.codes import GOES, PodCode, ScaleInCode, Standing
+from rebalancer.capacity.codes import GOES, PodCode, RemovalCode, ScaleInCode
 from rebalancer.capacity.growth import PendingPod
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.capacity.scale_out import ScaleOutCode
@@ -39,7 +39,7 @@ class Announcement:
 def announcements(
     earlier: State,
     state: State,
-    look: CapacityReport,
+    report: CapacityReport,
     acts: Sequence[MachineAct],
     status: Subject,
 ) -> list[Announcement]:
@@ -47,11 +47,11 @@ def announcements(
 
     Beside another autoscaler only what was done here is.
     """
-    announced = [*_of_groups(acts, status), *_of_removals(look, acts)]
-    if not look.autoscalers:
+    announced = [*_of_groups(acts, status), *_of_removals(report, acts)]
+    if not report.autoscalers:
         announced += _failures(earlier.groups, state.groups, status)
-        announced += islice(_of_pods(earlier, state, look, acts), MOST)
-        announced += islice(_of_nodes(earlier, state, look, acts), MOST)
+        announced += islice(_of_pods(earlier, state, report, acts), MOST)
+        announced += islice(_of_nodes(earlier, state, report, acts), MOST)
     return announced[:MOST]
 
 
@@ -73,10 +73,10 @@ def _of_groups(acts: Iterable[MachineAct], status: Subject) -> Iterator[Announce
             yield Announcement(status, act.code, "ScaleUp", note, refused)
 
 
-def _of_removals(look: CapacityReport, acts: Iterable[MachineAct]) -> Iterator[Announcement]:
+def _of_removals(report: CapacityReport, acts: Iterable[MachineAct]) -> Iterator[Announcement]:
     """Yield the nodes that scale-in has begun to remove, has removed, or could not."""
-    nodes = look.snapshot.nodes.index
-    empty = {one.node for one in look.nodes if one.code is Standing.EMPTY}
+    nodes = report.snapshot.nodes.index
+    empty = {one.node for one in report.nodes if one.code is RemovalCode.EMPTY}
     for act in acts:
         if act.status not in (ActStatus.DONE, ActStatus.FAILED):
             continue
@@ -115,35 +115,35 @@ def _failures(
 
 
 def _of_pods(
-    earlier: State, state: State, look: CapacityReport, acts: Iterable[MachineAct]
+    earlier: State, state: State, report: CapacityReport, acts: Iterable[MachineAct]
 ) -> Iterator[Announcement]:
     """Yield the pods for which a group has grown, and those for which none can that were not such before."""
     grown = grown_groups(acts)
-    for one in look.growth.pods:
+    for one in report.growth.pods:
         if one.code is PodCode.GROWS and one.group in grown:
             note = f"pod triggered scale-up: {one.group}: {grown[one.group]}"
-            yield Announcement(_pod(look, one), "TriggeredScaleUp", "ScaleUp", note)
+            yield Announcement(_pod(report, one), "TriggeredScaleUp", "ScaleUp", note)
         elif one.code in _NOT_HELPED:
-            uid = look.snapshot.pods.uid[one.pod]
+            uid = report.snapshot.pods.uid[one.pod]
             if uid in state.pods and earlier.pods.get(uid) != state.pods[uid]:
                 whys = "; ".join(f"{of.group}: {of.message}" for of in one.refusals)
                 note = f"pod did not trigger scale-up: {whys or 'there is no group of machines'}"
-                yield Announcement(_pod(look, one), "NotTriggerScaleUp", "ScaleUp", note)
+                yield Announcement(_pod(report, one), "NotTriggerScaleUp", "ScaleUp", note)
 
 
-def _pod(look: CapacityReport, one: PendingPod) -> Subject:
-    snapshot = look.snapshot
+def _pod(report: CapacityReport, one: PendingPod) -> Subject:
+    snapshot = report.snapshot
     namespace = snapshot.classes[int(snapshot.pods.cls[one.pod])].namespace
     return Subject("Pod", namespace, snapshot.pods.name[one.pod], snapshot.pods.uid[one.pod])
 
 
 def _of_nodes(
-    earlier: State, state: State, look: CapacityReport, acts: Iterable[MachineAct]
+    earlier: State, state: State, report: CapacityReport, acts: Iterable[MachineAct]
 ) -> Iterator[Announcement]:
     """Yield the nodes of which something else is said now; not those that were acted on."""
     acted = {act.node for act in acts if act.status in (ActStatus.DONE, ActStatus.FAILED)}
-    for one in look.nodes:
-        name = look.snapshot.nodes.names[one.node]
+    for one in report.nodes:
+        name = report.snapshot.nodes.names[one.node]
         before, now = earlier.nodes.get(name), state.nodes.get(name)
         if name in acted or None in (before, now) or before == now:
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 
 
-class Standing(enum.StrEnum):
+class RemovalCode(enum.StrEnum):
     """Whether a node can go. Stable: users alert on them."""
 
     EMPTY = "Empty"
@@ -36,7 +36,7 @@ class Standing(enum.StrEnum):
     """Its pods have no landings elsewhere, together with those of the other nodes that can go."""
 
 
-GOES = frozenset({Standing.EMPTY, Standing.REMOVABLE})
+GOES = frozenset({RemovalCode.EMPTY, RemovalCode.REMOVABLE})
 """The codes of nodes that can go."""
 
 

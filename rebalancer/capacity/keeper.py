@@ -44,7 +44,7 @@ class StatusKeeper:
 
     def write(
         self,
-        look: CapacityReport,
+        report: CapacityReport,
         groups: Mapping[str, GroupMemory],
         acts: Sequence[MachineAct],
         now: float,
@@ -54,13 +54,13 @@ class StatusKeeper:
         Raises:
             ClusterReadError: it could not be written, or is another's.
         """
-        for one in look.autoscalers:
+        for one in report.autoscalers:
             if one.name == "Cluster Autoscaler" and self._where == THEIRS:
                 raise ClusterReadError(
                     f"ConfigMap {self._name} is {one.name}'s own, which runs here ({one.sign}): name another with"
                     f" --capacity-status"
                 )
-        written = status_of(self._earlier, now, look, groups, grown_groups(acts))
+        written = status_of(self._earlier, now, report, groups, grown_groups(acts))
         for attempt in range(_ATTEMPTS):
             known = self._known if self._known is not None and not attempt else self._read()
             try:
@@ -72,7 +72,7 @@ class StatusKeeper:
             else:
                 break
         subject = Subject("ConfigMap", *self._where, known.uid)
-        return announcements(self._earlier, written.state, look, acts, subject)
+        return announcements(self._earlier, written.state, report, acts, subject)
 
     def _read(self) -> StoredMap:
         known = self._store.read()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.capacity.codes import GOES, Standing
+from rebalancer.capacity.codes import GOES, RemovalCode
 from rebalancer.capacity.groups import Groups
 from rebalancer.cost.term import Emptiable
 from rebalancer.plan.plan import NodeCode as EmptyingCode
@@ -42,11 +42,11 @@ class StayingPod:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeStanding:
+class NodeRemoval:
     """Whether a node can go."""
 
     node: int
-    code: Standing
+    code: RemovalCode
     message: str
     group: str | None
     used: Mapping[str, float]
@@ -60,7 +60,7 @@ class NodeStanding:
         return self.code in GOES
 
 
-def standings(
+def removals(
     problem: Problem,
     settings: Settings,
     groups: Groups,
@@ -70,7 +70,7 @@ def standings(
     needed: Mapping[str, int],
     begun: Bools | None = None,
     noted: Bools | None = None,
-) -> list[NodeStanding]:
+) -> list[NodeRemoval]:
     """Return what is to be said of each node, in the snapshot's order.
 
     ``under``: largest share requested. ``asked``: whether a provider was asked, so that nodes in no group stay.
@@ -81,7 +81,7 @@ def standings(
     none = np.zeros(len(problem.snapshot.nodes), bool)
     noted = none if noted is None else noted
     removal = _Removal(problem, settings, groups, under, asked=asked, needed=needed, noted=noted)
-    return removal.standings(none if begun is None else begun)
+    return removal.removals(none if begun is None else begun)
 
 
 class _Removal:
@@ -108,10 +108,10 @@ class _Removal:
         self._also: EmptyingChoice
         """What could go if only the scheduler's rules were kept."""
 
-    def standings(self, begun: Bools) -> list[NodeStanding]:
+    def removals(self, begun: Bools) -> list[NodeRemoval]:
         emptier, choice = self._chosen(self._draft, begun)
         _, self._also = self._chosen(self._of_scheduler, choice.nodes)
-        return [self._standing(node, emptier, choice) for node in range(len(self._snapshot.nodes))]
+        return [self._removal(node, emptier, choice) for node in range(len(self._snapshot.nodes))]
 
     def _chosen(self, draft: Draft, going: Bools) -> tuple[Emptier, EmptyingChoice]:
         """Return the nodes that can go by the rules of ``draft``: ``going`` (N,) and more."""
@@ -150,10 +150,10 @@ class _Removal:
         )
         return Emptier(draft, self._of, emptiable, marked_by_others(self._snapshot))
 
-    def _surplus(self, choice: EmptyingChoice, going: Bools) -> dict[int, tuple[Standing, str]]:
+    def _surplus(self, choice: EmptyingChoice, going: Bools) -> dict[int, tuple[RemovalCode, str]]:
         """Return the nodes that were chosen although their group would fall below its minimum."""
         left: Counter[str] = Counter()
-        surplus: dict[int, tuple[Standing, str]] = {}
+        surplus: dict[int, tuple[RemovalCode, str]] = {}
         # Those that go already count first, then those that were noted before, then those whose pods are fewest.
         pods = self._draft.state.lasting_count
         chosen = np.flatnonzero(choice.nodes)
@@ -165,18 +165,18 @@ class _Removal:
                 continue
             if left[group.name] >= group.desired - group.minimum:
                 surplus[node] = (
-                    Standing.MIN_SIZE,
+                    RemovalCode.MIN_SIZE,
                     _too_few(group.name, group.desired, group.minimum),
                 )
             left[group.name] += 1
         return surplus
 
-    def _standing(self, node: int, emptier: Emptier, choice: EmptyingChoice) -> NodeStanding:
+    def _removal(self, node: int, emptier: Emptier, choice: EmptyingChoice) -> NodeRemoval:
         code, text, pods = self._said(node, emptier, choice)
         group = self._groups.group_of(node)
         used = {name: float(share[node]) for name, share in self._used.items()}
         gpus = {name: share for name, share in used.items() if name in _GPUS and share >= 0}
-        return NodeStanding(
+        return NodeRemoval(
             node,
             code,
             text,
@@ -187,7 +187,7 @@ class _Removal:
 
     def _said(
         self, node: int, emptier: Emptier, choice: EmptyingChoice
-    ) -> tuple[Standing, str, tuple[StayingPod, ...]]:
+    ) -> tuple[RemovalCode, str, tuple[StayingPod, ...]]:
         if (kept := self._kept.get(node)) is not None:
             return *kept, ()
         verdict = choice.verdicts[node]
@@ -195,24 +195,24 @@ class _Removal:
             case EmptyingCode.EMPTY:
                 ready = bool(self._snapshot.nodes.ready[node])
                 text = "only pods that belong to it are on it" if ready else verdict.message
-                return Standing.EMPTY, text, ()
+                return RemovalCode.EMPTY, text, ()
             case EmptyingCode.EMPTIED:
-                return Standing.REMOVABLE, verdict.message, ()
+                return RemovalCode.REMOVABLE, verdict.message, ()
             case EmptyingCode.POD_STAYS:
                 staying = tuple(StayingPod(*one) for one in emptier.staying(node))
-                return Standing.POD_STAYS, verdict.message, staying
+                return RemovalCode.POD_STAYS, verdict.message, staying
             case EmptyingCode.NOT_ELIGIBLE:
-                return Standing.BEING_REMOVED, verdict.message, ()
+                return RemovalCode.BEING_REMOVED, verdict.message, ()
             case _ if self._also.nodes[node]:
-                return Standing.RULE_BREAKS, verdict.message, ()
+                return RemovalCode.RULE_BREAKS, verdict.message, ()
             case _:
-                return Standing.NO_PLACE, self._also.verdicts[node].message, ()
+                return RemovalCode.NO_PLACE, self._also.verdicts[node].message, ()
 
     # -- what nodes themselves say -------------------------------------------------------------------
 
     def _kept_nodes(
         self, under: float, needed: Mapping[str, int], *, asked: bool
-    ) -> Iterator[tuple[int, tuple[Standing, str]]]:
+    ) -> Iterator[tuple[int, tuple[RemovalCode, str]]]:
         """Yield the nodes that cannot go whatever is on them, each with the first reason."""
         taken = np.zeros(len(self._snapshot.nodes), bool)
         rules = (
@@ -226,33 +226,37 @@ class _Removal:
                 yield node, (code, texts if isinstance(texts, str) else texts[node])
             taken |= mask
 
-    def _states(self) -> Iterator[tuple[Bools, Standing, str | Mapping[int, str]]]:
+    def _states(self) -> Iterator[tuple[Bools, RemovalCode, str | Mapping[int, str]]]:
         nodes = self._snapshot.nodes
         unreadable = np.zeros(len(nodes), bool)
         unreadable[list(nodes.unreadable)] = True
-        yield unreadable, Standing.NOT_READY, nodes.unreadable
-        yield nodes.leaving, Standing.BEING_REMOVED, "it is being deleted, or announced to go"
+        yield unreadable, RemovalCode.NOT_READY, nodes.unreadable
+        yield nodes.leaving, RemovalCode.BEING_REMOVED, "it is being deleted, or announced to go"
         for key in _CONTROL_PLANE:
             carries = nodes.labels.column(key) >= 0
-            yield carries, Standing.CONTROL_PLANE, f"it is labelled {key}"
+            yield carries, RemovalCode.CONTROL_PLANE, f"it is labelled {key}"
         says = {
             node: next(n.text for n in notices if n.kind is NoticeKind.KEEP)
             for node, notices in nodes.notices.items()
             if any(n.kind is NoticeKind.KEEP for n in notices)
         }
-        yield _mask(says, len(nodes)), Standing.DISABLED, {n: f"it is {t}" for n, t in says.items()}
+        yield (
+            _mask(says, len(nodes)),
+            RemovalCode.DISABLED,
+            {n: f"it is {t}" for n, t in says.items()},
+        )
         # Once its pods are given up, what is left of it can go.
         holding = np.zeros(len(nodes), bool)
         holding[self._snapshot.pods.node[_movers(self._draft)]] = True
-        yield ~nodes.ready & holding, Standing.NOT_READY, "it is not Ready, and pods are on it"
+        yield ~nodes.ready & holding, RemovalCode.NOT_READY, "it is not Ready, and pods are on it"
 
     def _memberships(
         self, *, asked: bool
-    ) -> Iterator[tuple[Bools, Standing, str | Mapping[int, str]]]:
+    ) -> Iterator[tuple[Bools, RemovalCode, str | Mapping[int, str]]]:
         size = len(self._snapshot.nodes)
         if asked:
             alone = ~_mask(self._groups.of_node, size)
-            yield alone, Standing.NO_GROUP, "its machine is in no group of the provider"
+            yield alone, RemovalCode.NO_GROUP, "its machine is in no group of the provider"
         small = {
             node: _too_few(group.name, group.desired, group.minimum)
             for node in self._groups.of_node
@@ -261,9 +265,11 @@ class _Removal:
             and group.minimum is not None
             and group.desired <= group.minimum
         }
-        yield _mask(small, size), Standing.MIN_SIZE, small
+        yield _mask(small, size), RemovalCode.MIN_SIZE, small
 
-    def _fullness(self, under: float) -> Iterator[tuple[Bools, Standing, str | Mapping[int, str]]]:
+    def _fullness(
+        self, under: float
+    ) -> Iterator[tuple[Bools, RemovalCode, str | Mapping[int, str]]]:
         size = len(self._snapshot.nodes)
         of_gpus = np.zeros(size, bool)
         for name in _GPUS:
@@ -274,15 +280,15 @@ class _Removal:
                 node: f"{share[node]:.0%} of its {name} is requested, more than {under:.0%}"
                 for node in np.flatnonzero(above).tolist()
             }
-            yield above, Standing.TOO_FULL, texts
+            yield above, RemovalCode.TOO_FULL, texts
 
-    def _needed(self, needed: Mapping[str, int]) -> tuple[Bools, Standing, Mapping[int, str]]:
+    def _needed(self, needed: Mapping[str, int]) -> tuple[Bools, RemovalCode, Mapping[int, str]]:
         snapshot = self._snapshot
         texts = {
             snapshot.nodes.index[name]: f"{snapshot.pod_ref(pod)} waits, and fits on it"
             for name, pod in needed.items()
         }
-        return _mask(texts, len(snapshot.nodes)), Standing.NEEDED, texts
+        return _mask(texts, len(snapshot.nodes)), RemovalCode.NEEDED, texts
 
 
 def _movers(draft: Draft) -> Int32s:

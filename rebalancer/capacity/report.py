@@ -10,10 +10,10 @@ from rebalancer.base.data_text import plain_number
 from rebalancer.base.plain_text import count
 from rebalancer.base.text_lines import columns, lines_of, more
 from rebalancer.capacity.autoscalers import Autoscaler
-from rebalancer.capacity.codes import PodCode, Standing
+from rebalancer.capacity.codes import PodCode, RemovalCode
 from rebalancer.capacity.groups import Groups
 from rebalancer.capacity.growth import NO_OUTLOOK, Growth, Outlook, PendingPod
-from rebalancer.capacity.removal import NodeStanding
+from rebalancer.capacity.removal import NodeRemoval
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.snapshot.model import Snapshot
 
@@ -30,7 +30,7 @@ class CapacityReport:
     """Name of the provider, ``none`` where the policy names none."""
     groups: Groups
     autoscalers: tuple[Autoscaler, ...]
-    nodes: tuple[NodeStanding, ...]
+    nodes: tuple[NodeRemoval, ...]
     growth: Growth
     outlook: Outlook = NO_OUTLOOK
     """What was reckoned with."""
@@ -75,7 +75,7 @@ def capacity_data(report: CapacityReport) -> dict[str, Any]:
             }
             for step in report.growth.increases
         ],
-        "pending": [_pending_data(report.snapshot, one) for one in report.growth.pods],
+        "pending": [pending_data(report.snapshot, one) for one in report.growth.pods],
     }
 
 
@@ -98,7 +98,8 @@ def _pod_data(snapshot: Snapshot, pod: int) -> dict[str, Any]:
     return {"namespace": cls.namespace, "pod": snapshot.pods.name[pod], "owner": owner}
 
 
-def _pending_data(snapshot: Snapshot, one: PendingPod) -> dict[str, Any]:
+def pending_data(snapshot: Snapshot, one: PendingPod) -> dict[str, Any]:
+    """Return what is said of a pod that waits, as plain data."""
     return {
         **_pod_data(snapshot, one.pod),
         "code": one.code.value,
@@ -123,7 +124,7 @@ def capacity_table(report: CapacityReport) -> str:
 
 def _head(report: CapacityReport) -> Iterator[str]:
     going = sum(one.goes for one in report.nodes)
-    ruled = sum(one.code is Standing.RULE_BREAKS for one in report.nodes)
+    ruled = sum(one.code is RemovalCode.RULE_BREAKS for one in report.nodes)
     more_go = f", {ruled} more if rules of the policy may break" if ruled else ""
     yield f"{going} of {count(len(report.nodes), 'node')} can go{more_go}"
     new = sum(len(step.nodes) for step in report.growth.increases)
@@ -182,7 +183,7 @@ def _pending(report: CapacityReport) -> Iterator[str]:
         return
     rows = [("POD THAT WAITS", "CODE", "HELPED BY")]
     for one in report.growth.pods:
-        by = f"a new node of {one.group}" if one.group is not None else one.node or "-"
+        by = helper_of(one) or "-"
         rows.append((report.snapshot.pod_ref(one.pod), one.code.value, by))
     heads, *lines = columns(rows, "", _LEFT)
     yield heads
@@ -190,5 +191,15 @@ def _pending(report: CapacityReport) -> Iterator[str]:
         yield line
         if one.code is PodCode.FITS:
             continue
-        for text in (one.message, *(f"{of.group}: {of.message}" for of in one.refusals)):
+        for text in pending_words(one):
             yield from lines_of(text, "    ", "      ")
+
+
+def helper_of(one: PendingPod) -> str | None:
+    """Return which node would take a pod that waits, in words; None if none would."""
+    return f"a new node of {one.group}" if one.group is not None else one.node
+
+
+def pending_words(one: PendingPod) -> list[str]:
+    """Return why no node takes a pod that waits, and why no group grows for it where none does."""
+    return [one.message, *(f"{of.group}: {of.message}" for of in one.refusals)]

@@ -23,9 +23,9 @@ import msgspec
 
 from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefusalError
-from rebalancer.capacity.codes import ScaleInCode, Standing
-from rebalancer.capacity.removal import NodeStanding
-from rebalancer.capacity.scaling import Ground
+from rebalancer.capacity.codes import RemovalCode, ScaleInCode
+from rebalancer.capacity.removal import NodeRemoval
+from rebalancer.capacity.scaling import ScalerContext
 from rebalancer.capacity.writing import enter_ending, left_on, write_state
 from rebalancer.kube.client import Client
 from rebalancer.plan.machines import ActStatus, MachineAct
@@ -62,18 +62,18 @@ class ScaleInOptions(Protocol):
 class NodeScaleIn:
     """Takes nodes out; see :class:`rebalancer.capacity.scaling.Scaler`."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground, self._params = ground, _options(ground)
-        self._snapshot = ground.look.snapshot
-        self._now = ground.now()
+    def __init__(self, context: ScalerContext) -> None:
+        self._context, self._params = context, _options(context)
+        self._snapshot = context.report.snapshot
+        self._now = context.now()
         self._states: dict[int, ScaleIn] = scale_ins(self._snapshot.nodes)
         self._changed: dict[int, ScaleIn | None] = {}
         """What was written on nodes, or would be."""
-        self._standing = {one.node: one for one in ground.look.nodes}
+        self._removal = {one.node: one for one in context.report.nodes}
 
     def seen(self, snapshot: Snapshot) -> Snapshot:
         """See Reshaping: closed nodes are closed for the plan, also in a dry run."""
-        acts = self._ground.holds is None or self._ground.dry
+        acts = self._context.suspended is None or self._context.dry
         return with_scale_ins(snapshot, self._changed) if acts else snapshot
 
     # -- before the plan ---------------------------------------------------------------------------
@@ -82,24 +82,24 @@ class NodeScaleIn:
         """Look at each node again, note which could go, and close those that could for long enough."""
         for node, state in list(self._states.items()):
             yield from self._again(node, state)
-        new = [node for node, of in self._standing.items() if of.goes and node not in self._states]
+        new = [node for node, of in self._removal.items() if of.goes and node not in self._states]
         for node in sorted(new, key=lambda node: not self._is_empty(node))[:_NOTED_AT_ONCE]:
-            yield from self._noted(node, self._standing[node])
+            yield from self._noted(node, self._removal[node])
         yield from self._taken_out()
 
     def _again(self, node: int, state: ScaleIn) -> Iterator[MachineAct]:
-        standing = self._standing[node]
+        removal = self._removal[node]
         match state.phase:
-            case Phase.UNNEEDED if not standing.goes:
-                yield self._write(node, None, ScaleInCode.NEEDED, standing.message)
+            case Phase.UNNEEDED if not removal.goes:
+                yield self._write(node, None, ScaleInCode.NEEDED, removal.message)
             case Phase.UNNEEDED:
-                yield from self._noted(node, standing, state)
+                yield from self._noted(node, removal, state)
             case Phase.FAILED if self._passed(state.at, self._params.cool_down_after_failure):
                 yield self._write(node, None, ScaleInCode.COOLING_DOWN, "its cool-down is over")
             case Phase.LEAVING | Phase.ENDING if not self._snapshot.nodes.unschedulable[node]:
                 yield self._given_back(node, "another client has uncordoned it")
             case Phase.LEAVING if not self._may_go(node):
-                yield self._given_back(node, f"it cannot go any more: {standing.message}")
+                yield self._given_back(node, f"it cannot go any more: {removal.message}")
             case Phase.ENDING if self._passed(state.at, _SETTLED) and self._group(node) is not None:
                 yield self._not_ended(node, state)
             case _:
@@ -111,23 +111,23 @@ class NodeScaleIn:
         if state.why:
             return self._given_back(node, text, failed=True)
         again = msgspec.structs.replace(
-            state, phase=Phase.LEAVING, at=rfc3339(self._now), by=self._ground.by, why=text
+            state, phase=Phase.LEAVING, at=rfc3339(self._now), by=self._context.by, why=text
         )
         return self._write(node, again, ScaleInCode.EMPTYING, text)
 
     def _may_go(self, node: int) -> bool:
         """Return whether nothing is known that keeps a node; one in no group is waited for: the provider may lag behind."""
-        standing = self._standing[node]
-        return standing.goes or standing.code is Standing.NO_GROUP
+        removal = self._removal[node]
+        return removal.goes or removal.code is RemovalCode.NO_GROUP
 
     def _noted(
-        self, node: int, standing: NodeStanding, state: ScaleIn | None = None
+        self, node: int, removal: NodeRemoval, state: ScaleIn | None = None
     ) -> Iterator[MachineAct]:
         """Note since when a node could go. What was seen last must not be longer ago than it takes: runs may have paused."""
         at, needed = rfc3339(self._now), self._needed_for(node)
         if state is None or self._passed(state.at, needed):
-            fresh = ScaleIn(Phase.UNNEEDED, at, at, self._ground.by)
-            text = f"{standing.message}; it is taken out if that lasts {format_duration(needed)}"
+            fresh = ScaleIn(Phase.UNNEEDED, at, at, self._context.by)
+            text = f"{removal.message}; it is taken out if that lasts {format_duration(needed)}"
             if state is not None:
                 text += f" from now on: no run has looked since {state.at}"
             yield self._write(node, fresh, ScaleInCode.UNNEEDED, text)
@@ -156,12 +156,12 @@ class NodeScaleIn:
                 yield self._closed(node)
 
     def _closed(self, node: int) -> MachineAct:
-        standing, state = self._standing[node], self._states[node]
+        removal, state = self._removal[node], self._states[node]
         leaving = msgspec.structs.replace(
-            state, phase=Phase.LEAVING, at=rfc3339(self._now), by=self._ground.by
+            state, phase=Phase.LEAVING, at=rfc3339(self._now), by=self._context.by
         )
         return self._write(
-            node, leaving, ScaleInCode.TAKEN_OUT, f"since {state.since}: {standing.message}"
+            node, leaving, ScaleInCode.TAKEN_OUT, f"since {state.since}: {removal.message}"
         )
 
     def _is_due(self, node: int) -> bool:
@@ -169,7 +169,7 @@ class NodeScaleIn:
         return (
             state is not None
             and state.phase is Phase.UNNEEDED
-            and self._standing[node].goes
+            and self._removal[node].goes
             and self._passed(state.since, self._needed_for(node))
         )
 
@@ -178,7 +178,7 @@ class NodeScaleIn:
         return self._params.unneeded_for if ready else self._params.unready_for
 
     def _is_empty(self, node: int) -> bool:
-        return self._standing[node].code is Standing.EMPTY
+        return self._removal[node].code is RemovalCode.EMPTY
 
     def _full(self, node: int) -> str | None:
         """Return which limit of nodes on their way is reached for one more, None if none is."""
@@ -196,7 +196,7 @@ class NodeScaleIn:
 
         By what stands in the cluster and at the provider: the youngest node, machines on their way, and failures on nodes.
         """
-        groups, after = self._ground.look.groups, self._params.cool_down_after_growth
+        groups, after = self._context.report.groups, self._params.cool_down_after_growth
         group = groups.group_of(node)
         desired = 0 if group is None or not after else group.desired or 0
         if group is not None and len(group.instances) < desired:
@@ -215,7 +215,7 @@ class NodeScaleIn:
     def after(self) -> Iterator[MachineAct]:
         """End the machines of the nodes that are empty."""
         for node, state in list(self._states.items()):
-            if state.phase in GOING and self._ground.stop.reason() is None:
+            if state.phase in GOING and self._context.stop.reason() is None:
                 ending = state.phase is Phase.ENDING
                 yield self._ending(node, state) if ending else self._ended(node, state)
 
@@ -226,14 +226,14 @@ class NodeScaleIn:
         return self._act(node, ScaleInCode.ENDING, ActStatus.WAITS, text)
 
     def _ended(self, node: int, state: ScaleIn) -> MachineAct:
-        client = self._ground.client
-        if self._ground.holds is not None or client is None:
-            text = f"its pods leave since {state.at} ({self._ground.holds})"
+        client = self._context.client
+        if self._context.suspended is not None or client is None:
+            text = f"its pods leave since {state.at} ({self._context.suspended})"
             return self._act(node, ScaleInCode.EMPTYING, ActStatus.PLANNED, text)
         if not self._may_go(node):
             text = "whether it can go is judged by the next run"
             return self._act(node, ScaleInCode.EMPTYING, ActStatus.WAITS, text)
-        if self._age(state.at, self._ground.now()) < _CLOSED:
+        if self._age(state.at, self._context.now()) < _CLOSED:
             text = f"closed at {state.at}: a pod may be on its way to it"
             return self._act(node, ScaleInCode.EMPTYING, ActStatus.WAITS, text)
         group = self._group(node)
@@ -241,7 +241,7 @@ class NodeScaleIn:
             left = left_on(
                 client,
                 self._snapshot.nodes.names[node],
-                clock=self._ground.now,
+                clock=self._context.now,
                 version=self._snapshot.version,
                 ready=bool(self._snapshot.nodes.ready[node]),
             )
@@ -265,18 +265,18 @@ class NodeScaleIn:
         self, client: Client, node: int, state: ScaleIn, group: NodeGroup
     ) -> MachineAct:
         """End the machine of an empty node: first that is written, so that a kill in between gives nothing back."""
-        name, ground = self._snapshot.nodes.names[node], self._ground
+        name, context = self._snapshot.nodes.names[node], self._context
         ending = msgspec.structs.replace(
-            state, phase=Phase.ENDING, at=rfc3339(ground.now()), by=ground.by
+            state, phase=Phase.ENDING, at=rfc3339(context.now()), by=context.by
         )
         if (why := enter_ending(client, name, ending)) is not None:
             return self._given_back(node, why)
         self._states[node] = ending
-        if (stopped := ground.stop.reason()) is not None:
+        if (stopped := context.stop.reason()) is not None:
             return self._act(node, ScaleInCode.ENDING, ActStatus.WAITS, stopped)
         instance = self._snapshot.nodes.provider_id[node] or name
         try:
-            asked = ground.guarded.terminate(group.name, instance)
+            asked = context.guarded.terminate(group.name, instance)
         except GroupSizeError as error:
             return self._given_back(node, str(error))
         except ProviderRefusalError as error:
@@ -292,8 +292,8 @@ class NodeScaleIn:
 
     def _given_back(self, node: int, why: str, *, failed: bool = False) -> MachineAct:
         """Open a node again; after a failure nothing is taken out for a while."""
-        at = rfc3339(self._ground.now())
-        left = ScaleIn(Phase.FAILED, at, at, self._ground.by, why=why) if failed else None
+        at = rfc3339(self._context.now())
+        left = ScaleIn(Phase.FAILED, at, at, self._context.by, why=why) if failed else None
         code = ScaleInCode.FAILED if failed else ScaleInCode.GIVEN_BACK
         act = self._write(node, left, code, why)
         if failed and act.status is ActStatus.DONE:
@@ -302,9 +302,9 @@ class NodeScaleIn:
 
     def _write(self, node: int, state: ScaleIn | None, code: ScaleInCode, text: str) -> MachineAct:
         """Have this stand on a node, with the cordon and the taint that go with it, where the scaler acts."""
-        client, before = self._ground.client, self._states.get(node)
-        if self._ground.holds is not None or client is None:
-            status, text = ActStatus.PLANNED, f"{text} ({self._ground.holds})"
+        client, before = self._context.client, self._states.get(node)
+        if self._context.suspended is not None or client is None:
+            status, text = ActStatus.PLANNED, f"{text} ({self._context.suspended})"
         else:
             name, status = self._snapshot.nodes.names[node], ActStatus.DONE
             try:
@@ -326,7 +326,7 @@ class NodeScaleIn:
     def _act(self, node: int, code: ScaleInCode, status: ActStatus, text: str) -> MachineAct:
         group = self._group(node)
         return MachineAct(
-            strategy=self._ground.strategy,
+            strategy=self._context.strategy,
             code=code.value,
             status=status,
             group="" if group is None else group.name,
@@ -335,7 +335,7 @@ class NodeScaleIn:
         )
 
     def _group(self, node: int) -> NodeGroup | None:
-        return self._ground.look.groups.group_of(node)
+        return self._context.report.groups.group_of(node)
 
     def _passed(self, since: str, time: timedelta) -> bool:
         return self._age(since, self._now) >= time.total_seconds()
@@ -347,6 +347,6 @@ class NodeScaleIn:
         return age if age >= -_AHEAD else math.inf
 
 
-def _options(ground: Ground) -> ScaleInOptions:
-    options: ScaleInOptions = ground.params
+def _options(context: ScalerContext) -> ScaleInOptions:
+    options: ScaleInOptions = context.params
     return options

@@ -10,7 +10,7 @@ from rebalancer.base.errors import ProviderError
 from rebalancer.base.plain_text import count
 from rebalancer.capacity.backoff import REFUSED
 from rebalancer.capacity.growth import Growth
-from rebalancer.capacity.scaling import Ground
+from rebalancer.capacity.scaling import ScalerContext
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.providers.contract import NodeGroup
 
@@ -51,18 +51,18 @@ def group_growths(growth: Growth, groups: tuple[NodeGroup, ...]) -> list[GroupGr
 class ScaleOut:
     """See Scaler."""
 
-    def __init__(self, ground: Ground) -> None:
-        self._ground = ground
+    def __init__(self, context: ScalerContext) -> None:
+        self._context = context
 
     def before(self) -> Iterator[MachineAct]:
         """See Scaler: nodes take minutes to come, so that groups grow first."""
-        look = self._ground.look
-        for one in group_growths(look.growth, look.groups.groups):
+        report = self._context.report
+        for one in group_growths(report.growth, report.groups.groups):
             yield self._grown(one)
         barred: dict[str, str] = {}
-        for pod in look.growth.pods:
+        for pod in report.growth.pods:
             for refusal in pod.refusals:
-                if refusal.group in look.outlook.barred:
+                if refusal.group in report.outlook.barred:
                     barred.setdefault(refusal.group, refusal.message)
         for group, why in sorted(barred.items()):
             yield self._act(ScaleOutCode.WAITS, ActStatus.WAITS, group, why)
@@ -72,24 +72,24 @@ class ScaleOut:
         return iter(())
 
     def _grown(self, one: GroupGrowth) -> MachineAct:
-        ground, name = self._ground, one.group.name
+        context, name = self._context, one.group.name
         text = f"{one.group.desired} -> {one.to} machines (max {one.group.maximum}) for {count(one.pods, 'pod')}"
-        if ground.holds is not None:
-            text = f"{text}; {ground.holds}"
+        if context.suspended is not None:
+            text = f"{text}; {context.suspended}"
             return self._act(ScaleOutCode.GROWS, ActStatus.PLANNED, name, text)
         try:
-            asked = ground.guarded.grow(name, one.to)
+            asked = context.guarded.grow(name, one.to)
         except ProviderError as error:
-            ground.memories.has_failed(name, REFUSED, str(error), ground.now())
+            context.memories.has_failed(name, REFUSED, str(error), context.now())
             return self._act(ScaleOutCode.FAILED, ActStatus.FAILED, name, f"{text}: {error}")
-        ground.memories.has_grown(name, ground.now())
+        context.memories.has_grown(name, context.now())
         if not asked:
             text += "; as many were asked for meanwhile"
         return self._act(ScaleOutCode.GROWS, ActStatus.DONE, name, text)
 
     def _act(self, code: ScaleOutCode, status: ActStatus, group: str, text: str) -> MachineAct:
         return MachineAct(
-            strategy=self._ground.strategy,
+            strategy=self._context.strategy,
             code=code.value,
             status=status,
             group=group,

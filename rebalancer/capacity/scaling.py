@@ -1,7 +1,7 @@
 """The one place at which a run acts on machines: before it plans, and after it has moved pods.
 
 Each strategy of the policy that ``scales`` (``rebalancer.policy.params.Params``) is a :class:`Scaler` here. All of them go by
-the same look at the machines, made before the plan. A scaler keeps nothing in the process: what the next run has to know
+the same assessment of the machines, made before the plan. A scaler keeps nothing in the process: what the next run has to know
 stands on nodes, at the provider and in the ConfigMap of the status, so that a CronJob, ``serve`` and a run after a kill
 go on alike.
 """
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class ScalerContext:
     """What a scaler is given."""
 
     strategy: str
     """As it stands in the policy."""
     params: Any
     """The strategy's options."""
-    look: CapacityReport
+    report: CapacityReport
     memories: Memories
     """What is remembered of groups; what the scaler adds is kept for later runs."""
     guarded: Guarded
     client: Client | None
-    """None where there is no cluster: ``holds`` says so, too."""
+    """None where there is no cluster: ``suspended`` says so, too."""
     now: Callable[[], float]
     """Returns the API server's time in Unix seconds."""
     by: str
     """This process, as it is written on nodes."""
     stop: Stop
-    holds: str | None
+    suspended: str | None
     """Why nothing is changed, in words; None where the scaler acts."""
     dry: bool = False
     """Whether that is because of a dry run only, whose plan is that of a run."""
@@ -53,7 +53,7 @@ class Ground:
 class Scaler(Protocol):
     """Acts on machines for one strategy. Each act may be the last before the process is killed.
 
-    Where ``Ground.holds`` says why, nothing is changed, and acts are ``planned``.
+    Where ``ScalerContext.suspended`` says why, nothing is changed, and acts are ``planned``.
     """
 
     def before(self) -> Iterable[MachineAct]:
@@ -71,7 +71,7 @@ class Reshaping(Protocol):
         """Return the snapshot as it is after what was done before the plan."""
 
 
-MakeScaler = Callable[[Ground], Scaler]
+MakeScaler = Callable[[ScalerContext], Scaler]
 
 
 @dataclass(slots=True)
@@ -144,16 +144,16 @@ def scaling_strategies(policy: Policy) -> Iterator[tuple[str, str]]:
     yield from sorted(named, key=lambda one: one[1] != "out")
 
 
-def holds_back(
-    policy: Policy, strategy: str, look: CapacityReport, standstill: Sequence[str]
+def suspension(
+    policy: Policy, strategy: str, report: CapacityReport, standstill: Sequence[str]
 ) -> str | None:
     """Return why a strategy of the policy only advises now, None if it may act; ``standstill``: why no pod may be moved."""
     if policy.mode_of(strategy) is Mode.OBSERVE:
         return "it only observes"
-    for one in look.autoscalers:
+    for one in report.autoscalers:
         return f"{one.name} runs here ({one.sign}), so that this is advice beside it"
     if standstill:
         return f"standing still: {standstill[0]}"
-    if not policy.allows(strategy, look.snapshot.captured_at):
+    if not policy.allows(strategy, report.snapshot.captured_at):
         return "its window is closed"
     return None

@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from rebalancer.capacity.backoff import GroupMemory
-from rebalancer.capacity.codes import PodCode, Standing
+from rebalancer.capacity.codes import PodCode, RemovalCode
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.capacity.sizes import Sizes, size_of_cluster, sizes_of
 from rebalancer.capacity.state import Condition, State, encode
@@ -66,7 +66,7 @@ class _Conditions:
 def status_of(
     earlier: State,
     now: float,
-    look: CapacityReport,
+    report: CapacityReport,
     groups: Mapping[str, GroupMemory],
     grown: Collection[str] = (),
 ) -> Written:
@@ -74,9 +74,9 @@ def status_of(
 
     ``groups``: what is remembered of each group after this run. ``grown``: the groups that it let grow.
     """
-    sizes = sizes_of(look.snapshot, look.groups)
+    sizes = sizes_of(report.snapshot, report.groups)
     conditions = _Conditions(earlier.conditions, now)
-    whole = size_of_cluster(look.snapshot, sizes.values())
+    whole = size_of_cluster(report.snapshot, sizes.values())
     long = {name: one.missing for name, one in sizes.items() if _gave_up(groups, name, now)}
     head = {
         "time": _go_time(now),
@@ -87,15 +87,15 @@ def status_of(
                 **conditions.times("health", _is_healthy(whole)),
             },
             "scaleUp": _with_times(conditions, "scaleUp", _growing(sizes, groups, now)),
-            "scaleDown": _scale_down(conditions, "", sum(one.goes for one in look.nodes)),
+            "scaleDown": _scale_down(conditions, "", sum(one.goes for one in report.nodes)),
         },
         "nodeGroups": [
-            _group(look, group, sizes[group.name], long.get(group.name, 0), groups, conditions)
-            for group in look.groups.groups
+            _group(report, group, sizes[group.name], long.get(group.name, 0), groups, conditions)
+            for group in report.groups.groups
         ],
     }
-    nodes, of_nodes, nodes_cut = _cut(_node_reasons(look), _NODES)
-    waiting, of_pods, pods_cut = _cut(_pod_reasons(look), _PODS)
+    nodes, of_nodes, nodes_cut = _cut(_node_reasons(report), _NODES)
+    waiting, of_pods, pods_cut = _cut(_pod_reasons(report), _PODS)
     text = yaml.safe_dump(head, sort_keys=False, width=100)
     text += f"reasons:\n  nodes:{nodes}\n  pendingPods:{waiting}\n"
     text += f"  leftOut: {{nodes: {nodes_cut}, pendingPods: {pods_cut}}}\n"
@@ -104,24 +104,24 @@ def status_of(
         conditions=conditions.kept,
         nodes=of_nodes,
         pods=of_pods,
-        promised=dict(islice(_promised(look, grown), _PROMISED)),
+        promised=dict(islice(_promised(report, grown), _PROMISED)),
     )
     return Written({KEY: text, **encode(state)}, {UPDATED: _go_time(now)}, state)
 
 
-def _promised(look: CapacityReport, grown: Collection[str]) -> Iterator[tuple[str, str]]:
+def _promised(report: CapacityReport, grown: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield the pods that a machine will take that was asked for, each with its group."""
-    for one in look.growth.pods:
+    for one in report.growth.pods:
         asked = one.code is PodCode.GROWS and one.group in grown
         if one.group is not None and (asked or one.code is PodCode.COMING):
-            yield look.snapshot.pods.uid[one.pod], one.group
+            yield report.snapshot.pods.uid[one.pod], one.group
 
 
 # -- conditions ----------------------------------------------------------------------------------------------
 
 
 def _group(
-    look: CapacityReport,
+    report: CapacityReport,
     group: NodeGroup,
     sizes: Sizes,
     long: int,
@@ -153,7 +153,7 @@ def _group(
             "backoffInfo": info,
             **conditions.times(f"{name}/scaleUp", status),
         },
-        "scaleDown": _scale_down(conditions, f"{name}/", look.going(group)),
+        "scaleDown": _scale_down(conditions, f"{name}/", report.going(group)),
     }
 
 
@@ -207,19 +207,21 @@ _Reason = tuple[str, str, dict[str, str]]
 """Key in the state, code, and what is written."""
 
 
-def _node_reasons(look: CapacityReport) -> Iterator[_Reason]:
+def _node_reasons(report: CapacityReport) -> Iterator[_Reason]:
     """Yield the nodes by name; those last of which there is least to say."""
-    names = look.snapshot.nodes.names
-    for one in sorted(look.nodes, key=lambda one: (one.code is Standing.TOO_FULL, names[one.node])):
+    names = report.snapshot.nodes.names
+    for one in sorted(
+        report.nodes, key=lambda one: (one.code is RemovalCode.TOO_FULL, names[one.node])
+    ):
         name, group = names[one.node], {} if one.group is None else {"group": one.group}
         said = {"name": name, **group, "code": one.code.value, "message": one.message}
         yield name, one.code.value, said
 
 
-def _pod_reasons(look: CapacityReport) -> Iterator[_Reason]:
+def _pod_reasons(report: CapacityReport) -> Iterator[_Reason]:
     """Yield the pods that wait, in the scheduler's order."""
-    snapshot = look.snapshot
-    for one in look.growth.pods:
+    snapshot = report.snapshot
+    for one in report.growth.pods:
         group = {} if one.group is None else {"group": one.group}
         refusals = (f"{of.group}: {of.message}" for of in one.refusals)
         said = {

@@ -9,20 +9,18 @@ import click
 
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import DATA_FORMS, data_text
-from rebalancer.base.environment import Environment, collector_paused, system_environment
+from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import printable_lines
-from rebalancer.capacity.look import look
-from rebalancer.capacity.memories import Memories
 from rebalancer.capacity.report import capacity_data, capacity_table
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import recall
+from rebalancer.commands.flag_values import named, reference
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_flag, with_flags
-from rebalancer.commands.machines import opened
+from rebalancer.commands.machines import judged
 from rebalancer.commands.options import PolicyFlags, RunOptions
 from rebalancer.commands.source import Source, open_source
-from rebalancer.registry import Registry
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import rfc3339
 
@@ -34,7 +32,8 @@ class CapacityOptions(PolicyFlags):
     kubeconfig: str | None = None
     context_name: str | None = None
     snapshot_path: str | None = None
-    memory: str | None = None
+    memory: tuple[str, str] | None = None
+    capacity_status: tuple[str, str] | None = None
     output: str = "table"
 
 
@@ -55,8 +54,15 @@ class CapacityOptions(PolicyFlags):
 )
 @click.option(
     "--memory",
+    callback=named(reference),
     metavar="NS/NAME",
     help="ConfigMap of run --memory: which owners cool down.",
+)
+@click.option(
+    "--capacity-status",
+    callback=named(reference),
+    metavar="NS/NAME",
+    help="ConfigMap of run --capacity-status: which groups failed to grow.",
 )
 @output_flag("table", *DATA_FORMS, of="report")
 def command(**flags: Any) -> int:
@@ -73,20 +79,15 @@ def capacity(options: CapacityOptions, environment: Environment) -> ExitCode:
 
     Raises:
         PolicyError: the policy, a flag or the file is wrong.
-        ClusterReadError: the cluster could not be read.
+        ClusterReadError: the cluster, or what earlier runs have left, could not be read.
         ProviderError: the provider of machines could not be asked.
     """
     dry_run = RunOptions(dry_run=True, **asdict(options))
-    registry = Registry.installed()
-    run = run_context(dry_run, environment, registry=registry)
+    run = run_context(dry_run, environment)
     with open_source(run, dry_run.access()) as source:
         reading = source.read()
         recall(run, source, reading)
-    with collector_paused():
-        name, machines = opened(run, registry.providers)
-        settings = run.loaded.policy.capacity
-        outlook = Memories().outlook
-        report = look(run.planning, settings, reading.snapshot, name, machines, outlook)
+        report = judged(run, source, reading.snapshot)
     text = printable_lines(capacity_table(report))
     if options.output in DATA_FORMS:
         text = data_text(

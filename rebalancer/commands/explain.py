@@ -11,7 +11,7 @@ import click
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
-from rebalancer.base.errors import ExitCode, PolicyError
+from rebalancer.base.errors import ExitCode, PolicyError, ProviderError
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import printable_lines
 from rebalancer.base.text_lines import wrapped
@@ -84,6 +84,11 @@ def explain_pod(
         plan = [line for text in pod_words(report, facts) for line in wrapped(text, "  ", "    ")]
         table = "\n".join([table, "In the plan of a dry run", *plan, ""])
     data = landing.as_json() | decision_data(facts)
+    if int(snapshot.pods.node[pod]) < 0:
+        lines, machines = explaining.machines(pod)
+        if node is None:
+            table = "\n".join([table, "What machines would do", *lines, ""])
+        data |= {"machines": machines}
     return explaining.write("PodExplanation", report, data, table)
 
 
@@ -154,6 +159,29 @@ class _Explaining:
         memory = recall(self._run, self._source, self._reading)
         planned = make_plan(self._run, self._reading, memory, observe)
         return run_report(self._run, self._source, planned), planned.observer
+
+    def machines(self, pod: int) -> tuple[list[str], dict[str, Any]]:
+        """Return what ``rebalancer capacity`` says of a pod that waits, as lines and as data; of a file no provider is asked."""
+        from rebalancer.capacity.report import (  # noqa: PLC0415  # seldom needed
+            helper_of,
+            pending_data,
+            pending_words,
+        )
+        from rebalancer.commands.machines import judged  # noqa: PLC0415
+
+        asks = self._source.client is not None
+        try:
+            report = judged(self._run, self._source, self.snapshot, asks=asks)
+        except ProviderError as error:
+            return wrapped(f"not judged: {error}", "  ", "    "), {"notJudged": str(error)}
+        one = next((of for of in report.growth.pods if of.pod == pod), None)
+        if one is None:
+            return ["  not judged: it is being deleted"], {"notJudged": "it is being deleted"}
+        texts = [f"{one.code.value}: {helper_of(one) or 'no group helps'}", *pending_words(one)]
+        lines = [line for text in texts for line in wrapped(text, "  ", "    ")]
+        if not report.groups.groups:
+            lines.append("  there is no group of machines; see: rebalancer capacity")
+        return lines, pending_data(self.snapshot, one)
 
     def write(self, kind: str, report: RunReport, data: Mapping[str, Any], table: str) -> ExitCode:
         """Write the explanation as a table, as JSON or as YAML."""

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 from rebalancer.base.environment import collector_paused
 from rebalancer.base.errors import ClusterReadError
+from rebalancer.capacity.assessment import NONE, assess
 from rebalancer.capacity.groups import known_nodes
-from rebalancer.capacity.look import NONE, look
 from rebalancer.capacity.memories import Memories, Patience
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.capacity.scale_in import NodeScaleIn
 from rebalancer.capacity.scale_out import ScaleOut
 from rebalancer.capacity.scaling import (
-    Ground,
     MakeScaler,
     Scaler,
+    ScalerContext,
     Scaling,
-    holds_back,
     scaling_strategies,
+    suspension,
 )
 from rebalancer.commands.context import RunContext
 from rebalancer.commands.identity import instance
@@ -31,6 +31,7 @@ from rebalancer.providers.contract import Machines, Provider
 from rebalancer.providers.guarded import Guarded
 from rebalancer.providers.labelled import LabelledGroups
 from rebalancer.registry import PlugIns, Registry
+from rebalancer.snapshot.model import Snapshot
 
 if TYPE_CHECKING:
     from rebalancer.capacity.announcements import Announcement
@@ -55,6 +56,26 @@ def opened(run: RunContext, providers: PlugIns[Provider]) -> tuple[str, Machines
     return NONE, LabelledGroups()
 
 
+def judged(
+    run: RunContext, source: Source, snapshot: Snapshot, *, asks: bool = True
+) -> CapacityReport:
+    """Return what is to be said of the machines, without acting: with the back-offs of groups where the run has their ConfigMap.
+
+    ``asks``: whether the provider is asked; else groups are what labels show.
+
+    Raises:
+        ProviderError: it cannot be asked.
+        ClusterReadError: what earlier runs have left could not be read.
+    """
+    policy, memories = run.loaded.policy, Memories()
+    if (keeper := _keeper(run, source.client)) is not None:
+        memories.earlier, memories.patience = keeper.load(), _patience(policy)
+    providers = Registry.installed().providers
+    name, machines = opened(run, providers) if asks else (NONE, LabelledGroups())
+    with collector_paused():
+        return assess(run.planning, policy.capacity, snapshot, name, machines, memories.outlook)
+
+
 def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | None:
     """Return what the run does to machines; None if its policy has no such strategy, and no status is kept.
 
@@ -72,7 +93,7 @@ def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | N
         if keeper is not None:
             memories.earlier = keeper.load()
         name, machines = opened(run, Registry.installed().providers)
-        seen = look(
+        seen = assess(
             run.planning, policy.capacity, reading.snapshot, name, machines, memories.outlook
         )
 
@@ -107,24 +128,24 @@ def _scalers(
         standstill = run.planning.standstill(
             reading.snapshot, reading.clock_skew, pending=scales != "out"
         )
-        holds = holds_back(policy, name, seen, standstill)
+        suspended = suspension(policy, name, seen, standstill)
         if run.reviewed is not None:
-            holds = "a plan that was reviewed is about pods only"
-        dry = holds is None and not run.acts
-        ground = Ground(
+            suspended = "a plan that was reviewed is about pods only"
+        dry = suspended is None and not run.acts
+        context = ScalerContext(
             strategy=name,
             params=policy.strategies[name].params,
-            look=seen,
+            report=seen,
             memories=memories,
             guarded=guarded,
             client=source.client,
             now=_server_time(run, source, reading),
             by=instance(run.environment),
             stop=run.stop,
-            holds="a dry run changes nothing" if dry else holds,
+            suspended="a dry run changes nothing" if dry else suspended,
             dry=dry,
         )
-        yield name, make(ground)
+        yield name, make(context)
 
 
 def _server_time(run: RunContext, source: Source, reading: Reading) -> Callable[[], float]:

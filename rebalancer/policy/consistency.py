@@ -30,6 +30,22 @@ def opposed(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[F
             yield source.document.problem(source.base, message)
 
 
+def beside_scale_in(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[str]:
+    """Yield a warning for each strategy that spreads pods over the nodes that another one empties and removes."""
+    active = [name for name in policy.strategies if policy.mode_of(name) is not Mode.OFF]
+    for removes, spreads in itertools.product(active, active):
+        one, other = policy.strategies[removes], policy.strategies[spreads]
+        if one.params.scales != "in" or other.params.direction is not Direction.SPREAD:
+            continue
+        if one.select.may_meet(other.select):
+            message = (
+                f"{spreads} moves pods onto nodes of little use, which {removes} removes: nodes may fill up again and stay."
+                " Leave one of them out, or select different nodes, such as select: {nodes: {pool: a}}"
+            )
+            source = sources[spreads]
+            yield str(source.document.problem(source.base, message))
+
+
 def lacking_provider(
     policy: Policy, sources: Mapping[str, StrategySource], *, acts: bool
 ) -> Iterator[FileProblem]:

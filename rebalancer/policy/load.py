@@ -16,7 +16,7 @@ from rebalancer import API_VERSION
 from rebalancer.base.errors import PluginError, PolicyError
 from rebalancer.base.plain_text import shown
 from rebalancer.policy.changes import PolicyChanges
-from rebalancer.policy.consistency import lacking_provider, opposed, without_effect
+from rebalancer.policy.consistency import beside_scale_in, lacking_provider, opposed, without_effect
 from rebalancer.policy.document import MOST_BYTES, parse, without_nulls
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration
@@ -159,7 +159,11 @@ class _Sources(Sources):
             source=source,
             files=tuple(self.files),
             policy_hash=policy_hash(policy),
-            warnings=(*self.warnings, *without_effect(policy, self.strategies)),
+            warnings=(
+                *self.warnings,
+                *without_effect(policy, self.strategies),
+                *beside_scale_in(policy, self.strategies),
+            ),
         )
 
     def _order(self, file: str) -> int:

@@ -182,12 +182,13 @@ def test_a_machine_is_asked_to_end_once(account, monkeypatch, status, kind):
     """A second request could lower the size of the group a second time."""
     account.add("pool", 2)
     machines, sent = _opened(), []
+    headers: Any = {}
     (group,) = machines.groups(())
     client = service("autoscaling", _REGION, attempts=1)
 
     def answered(**_):
         sent.append(1)
-        return AWSResponse("https://aws", status, {}, _Raw(b"<a/>"))
+        return AWSResponse("https://aws", status, headers, _Raw(b"<a/>"))
 
     client.meta.events.register_first("before-send", answered)
     try:

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rebalancer.capacity.codes import GroupCode, PodCode, ScaleInCode, Standing
+from rebalancer.capacity.codes import GroupCode, PodCode, RemovalCode, ScaleInCode
 from rebalancer.capacity.scale_out import ScaleOutCode
 from rebalancer.cli import _EPILOG
 from rebalancer.nodes.preflight import DrainVerdict
@@ -160,7 +160,7 @@ CODES = {
     "node-codes": NodeCode,
     "outcomes": Status,
     "verdicts": DrainVerdict,
-    "standings": Standing,
+    "removal-codes": RemovalCode,
     "pending-codes": PodCode,
     "group-codes": GroupCode,
     "scale-in-codes": ScaleInCode,

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from rebalancer.capacity.assessment import assess
 from rebalancer.capacity.groups import Groups
 from rebalancer.capacity.growth import NO_OUTLOOK, Growth, growth_of
-from rebalancer.capacity.look import look
-from rebalancer.capacity.removal import NodeStanding, standings
+from rebalancer.capacity.removal import NodeRemoval, removals
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_policy
@@ -25,7 +25,7 @@ class Judged:
     """What is said of the nodes."""
 
     snapshot: Snapshot
-    standings: list[NodeStanding]
+    standings: list[NodeRemoval]
     growth: Growth | None = None
 
     def __getitem__(self, node):
@@ -93,13 +93,13 @@ class Machines:
         under = planning.loaded.policy.capacity.under
         problem, settings = planning.problem(snapshot), planning.settings()
         needed = self.grow(objects, groups, policy).growth.needed
-        return Judged(snapshot, standings(problem, settings, of, under, asked=asked, needed=needed))
+        return Judged(snapshot, removals(problem, settings, of, under, asked=asked, needed=needed))
 
     def look(self, objects, groups=(), policy="") -> Judged:
         """Ask as a run does, of a provider with these groups."""
         planning, snapshot = self.planning(policy), snapshot_of(objects)
         settings = planning.loaded.policy.capacity
-        seen = look(planning, settings, snapshot, "pools", Given(groups), lambda *_: NO_OUTLOOK)
+        seen = assess(planning, settings, snapshot, "pools", Given(groups), lambda *_: NO_OUTLOOK)
         return Judged(snapshot, list(seen.nodes), seen.growth)
 
     def report(self, objects, groups=(), outlook=NO_OUTLOOK, policy="") -> CapacityReport:

@@ -25,8 +25,7 @@ kind: Policy
 provider: {{aws: {{names: [pool]}}}}
 protect: {{minPodAge: 0s, singleReplicas: false}}
 {more}
-strategies:
-  scale-in: {{{options}}}
+strategies: {{{strategies}}}
 """
 
 
@@ -157,10 +156,14 @@ def grounded(
     low: int = 0,
     high: int = 10,
     options: str = "",
+    strategies: str = "",
     more: str = "",
     **template: str,
 ) -> Iterator[Ground]:
-    """Yield a cluster on a group of so many machines, whose nodes joined an hour ago."""
+    """Yield a cluster on a group of so many machines, whose nodes joined an hour ago.
+
+    ``options``: of scale-in; ``strategies``: those in its place.
+    """
     with EmbeddedCluster(timings=FAST) as cluster:
         group = NodeGroup(name="pool", instances=(), minimum=low, maximum=high, desired=size)
         pool = Pool(cluster, group, {"cpu": "2", "memory": "4Gi", **template})
@@ -168,6 +171,7 @@ def grounded(
         cluster.settle()
         cluster.advance(3600.0)
         monkeypatch.setattr(commands, "opened", lambda *_: ("pool", pool))
-        policy = POLICY.format(options=options, more=more)
+        strategies = strategies or f"scale-in: {{{options}}}"
+        policy = POLICY.format(strategies=strategies, more=more)
         runner = Runner(cluster, folder, policy, OurClock(cluster))
         yield Ground(cluster, pool, runner, policy)

@@ -126,3 +126,30 @@ def test_what_cannot_be_explained_is_a_usage_error(cluster, args, says):
     done = called("explain", *args, cluster)
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr
+
+
+_MACHINES = "docs/examples/capacity.zip"
+
+
+@pytest.mark.parametrize(
+    ("pod", "says"),
+    [
+        ("default/train-6wnbj4njvd-87jd4", "GroupGrows: a new node of batch"),
+        ("default/model-np95bghg5x-bkf4n", "NoGroupFits: no group helps"),
+    ],
+)
+def test_of_a_pod_that_waits_it_is_said_what_new_machines_would_do(pod, says):
+    assert says in called("explain", "pod", pod, f"--snapshot={_MACHINES}").stdout
+
+
+def test_on_a_file_no_provider_is_asked(tmp_path):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {taints: {}}\n"
+        "provider: {aws: {names: [gone], endpoint: 'http://127.0.0.1:1'}}\n"
+    )
+    pod = "default/train-6wnbj4njvd-87jd4"
+    done = called(
+        "explain", "pod", pod, f"--snapshot={_MACHINES}", f"--policy={policy}", "-o", "json"
+    )
+    assert json.loads(done.stdout)["machines"]["group"] == "batch"

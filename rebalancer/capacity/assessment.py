@@ -1,4 +1,4 @@
-"""One look at the machines of a cluster: its groups, which nodes can go, which groups have to grow."""
+"""Assesses the machines of a cluster once: its groups, which nodes can go, which groups have to grow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from rebalancer.capacity.autoscalers import autoscalers
 from rebalancer.capacity.groups import Groups, known_nodes
 from rebalancer.capacity.growth import Growth, Outlook, growth_of
-from rebalancer.capacity.removal import standings
+from rebalancer.capacity.removal import removals
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.capacity.waiting import waiting_pods
 from rebalancer.planner.planning import Planning
@@ -25,7 +25,7 @@ NONE = "none"
 """The provider of policies that name none."""
 
 
-def look(
+def assess(
     planning: Planning,
     settings: CapacitySettings,
     snapshot: Snapshot,
@@ -52,7 +52,7 @@ def look(
     growth, begun = grown(snapshot), _at(snapshot, Phase.LEAVING)
     back = with_scale_ins(snapshot, dict.fromkeys(np.flatnonzero(begun).tolist()))
     problem = planning.problem(back)
-    nodes = standings(
+    nodes = removals(
         problem,
         planning.settings(),
         groups,
