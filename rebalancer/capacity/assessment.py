@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from rebalancer.capacity.autoscalers import autoscalers
 from rebalancer.capacity.groups import Groups, known_nodes
 from rebalancer.capacity.growth import Growth, Outlook, growth_of
 from rebalancer.capacity.removal import removals
@@ -16,6 +15,7 @@ from rebalancer.planner.planning import Planning
 from rebalancer.policy.capacity import CapacitySettings
 from rebalancer.providers.contract import Machines
 from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.autoscalers import autoscalers
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.scale_in import scale_ins, with_scale_ins

@@ -9,12 +9,12 @@ from typing import Any
 from rebalancer.base.data_text import plain_number
 from rebalancer.base.plain_text import count
 from rebalancer.base.text_lines import columns, lines_of, more
-from rebalancer.capacity.autoscalers import Autoscaler
 from rebalancer.capacity.codes import PodCode, RemovalCode
 from rebalancer.capacity.groups import Groups
 from rebalancer.capacity.growth import NO_OUTLOOK, Growth, Outlook, PendingPod
 from rebalancer.capacity.removal import NodeRemoval
 from rebalancer.providers.contract import NodeGroup
+from rebalancer.snapshot.autoscalers import Autoscaler
 from rebalancer.snapshot.model import Snapshot
 
 _SHOWN = 5

@@ -16,6 +16,7 @@ from rebalancer.policy.model import Mode, Policy
 from rebalancer.policy.params import Direction
 from rebalancer.policy.values import Limit
 from rebalancer.registry import Registry
+from rebalancer.snapshot.autoscalers import autoscalers
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
@@ -172,41 +173,12 @@ def _contradictions(policy: Policy, snapshot: Snapshot, registry: Registry) -> I
             yield f"{one} and {other} are the same {named[0]}, and both select {pods}: these count twice"
 
 
-_AUTOSCALER_LABELS = {
-    "karpenter.sh/nodepool": "Karpenter",
-    "karpenter.sh/provisioner-name": "Karpenter",
-}
-_AUTOSCALER_TAINTS = {
-    "DeletionCandidateOfClusterAutoscaler": "Cluster Autoscaler",
-    "ToBeDeletedByClusterAutoscaler": "Cluster Autoscaler",
-    "karpenter.sh/disrupted": "Karpenter",
-    "karpenter.sh/unregistered": "Karpenter",
-}
-
-
-def autoscalers(snapshot: Snapshot) -> dict[str, str]:
-    """Return the autoscalers that labels and taints of nodes, or workloads of their name, show; with what shows them."""
-    nodes = snapshot.nodes
-    seen: dict[str, str] = {}
-    for key, name in _AUTOSCALER_LABELS.items():
-        count = int(np.count_nonzero(nodes.labels.column(key) >= 0))
-        if count:
-            seen.setdefault(name, f"{count} of {len(nodes)} nodes have the label {key}")
-    for taint in sorted({taint.key for taints in nodes.taint_sets for taint in taints}):
-        if taint in _AUTOSCALER_TAINTS:
-            seen.setdefault(_AUTOSCALER_TAINTS[taint], f"a node has the taint {taint}")
-    for owner in snapshot.owners:
-        if "cluster-autoscaler" in owner.name:
-            seen.setdefault("Cluster Autoscaler", f"{owner.ref} runs")
-    return seen
-
-
 def _against_autoscalers(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
     """Yield the strategies that spread what an autoscaler packs."""
     for name in _active(policy):
         if policy.strategies[name].params.direction is Direction.SPREAD:
-            for autoscaler, why in sorted(autoscalers(snapshot).items()):
+            for one in autoscalers(snapshot):
                 yield (
-                    f"{name} spreads pods over nodes that {autoscaler} packs and takes away ({why}): each may undo "
+                    f"{name} spreads pods over nodes that {one.name} packs and takes away ({one.sign}): each may undo "
                     "what the other does; let it take empty nodes only, or leave this strategy out"
                 )

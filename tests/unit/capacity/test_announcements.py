@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.capacity.announcements import MOST, announcements
-from rebalancer.capacity.autoscalers import Autoscaler
 from rebalancer.capacity.backoff import REFUSED, TIMEOUT, GroupMemory, failed
 from rebalancer.capacity.codes import ScaleInCode
 from rebalancer.capacity.scale_out import ScaleOutCode
@@ -13,6 +12,7 @@ from rebalancer.capacity.state import State
 from rebalancer.capacity.status import status_of
 from rebalancer.kube.events import Subject
 from rebalancer.plan.machines import ActStatus, MachineAct
+from rebalancer.snapshot.autoscalers import Autoscaler
 from rebalancer.testing.workloads import node, workload
 from tests.unit.capacity.conftest import group
 

@@ -104,15 +104,15 @@ def test_a_disruption_budget_that_never_allows_anything_is_named(one, warning):
     [
         (
             [node("n2", labels={"karpenter.sh/nodepool": "x"})],
-            "Karpenter packs and takes away (1 of 3 nodes have the label karpenter.sh/nodepool)",
+            "Karpenter packs and takes away (label karpenter.sh/nodepool on n2)",
         ),
         (
             [node("n2", taints=[{"key": "DeletionCandidateOfClusterAutoscaler", "effect": "PreferNoSchedule"}])],
-            "Cluster Autoscaler packs and takes away (a node has the taint DeletionCandidateOfClusterAutoscaler)",
+            "Cluster Autoscaler packs and takes away (taint DeletionCandidateOfClusterAutoscaler on n2)",
         ),
         (
             workload("cluster-autoscaler", ["n0"], namespace="kube-system"),
-            "Cluster Autoscaler packs and takes away (Deployment/kube-system/cluster-autoscaler runs)",
+            "Cluster Autoscaler packs and takes away (pod kube-system/cluster-autoscaler-0)",
         ),
     ],
 )  # fmt: skip

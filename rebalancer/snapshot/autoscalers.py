@@ -1,4 +1,4 @@
-"""Whether another autoscaler looks after the machines of a cluster: then we only advise."""
+"""The autoscalers that look after the machines of a cluster, as its pods and nodes show them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ _BY_NAME = {
     "karpenter": "Karpenter",
 }
 """Value of a label that names a pod's program (the charts' and manifests' own) -> autoscaler."""
+_OWNER = "cluster-autoscaler"
+"""How the names of Deployments end that run Cluster Autoscaler; its chart puts the release's name before that."""
 _BY_TAINT = {
     "ToBeDeletedByClusterAutoscaler": "Cluster Autoscaler",
     "DeletionCandidateOfClusterAutoscaler": "Cluster Autoscaler",
     "karpenter.sh/disrupted": "Karpenter",
+    "karpenter.sh/unregistered": "Karpenter",
 }
 _BY_LABEL = {"karpenter.sh/nodepool": "Karpenter", "karpenter.sh/provisioner-name": "Karpenter"}
 
@@ -45,7 +48,9 @@ def autoscalers(snapshot: Snapshot) -> list[Autoscaler]:
 def _signs(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
     pods, nodes = snapshot.pods, snapshot.nodes
     for index, cls in enumerate(snapshot.classes):
-        named = (_BY_NAME.get(cls.labels.get(key, "")) for key in _NAME_LABELS)
+        named = [_BY_NAME.get(cls.labels.get(key, "")) for key in _NAME_LABELS]
+        if cls.owner >= 0 and snapshot.owners[cls.owner].name.endswith(_OWNER):
+            named.append("Cluster Autoscaler")
         if (name := next(filter(None, named), None)) is not None:
             running = np.flatnonzero((pods.cls == index) & pods.living)
             if len(running):

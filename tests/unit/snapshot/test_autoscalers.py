@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.capacity.autoscalers import autoscalers
+from rebalancer.snapshot.autoscalers import autoscalers
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
 
@@ -24,6 +24,8 @@ _TAINT = {"key": "DeletionCandidateOfClusterAutoscaler", "effect": "PreferNoSche
             ["Cluster Autoscaler"],
         ),
         ([node("a"), *workload("x", [""], labels={"app": "cluster-autoscaler"})], []),
+        ([node("a"), *workload("main-aws-cluster-autoscaler", ["a"])], ["Cluster Autoscaler"]),
+        ([node("a"), *workload("cluster-autoscaler-exporter", ["a"])], []),
     ],
 )
 def test_pods_taints_and_labels_show_it(objects, names):
