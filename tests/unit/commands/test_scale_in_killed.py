@@ -1,5 +1,7 @@
 """Runs that are killed at each of their writes, to nodes and to the provider, and others that go on."""
 
+import random
+
 import pytest
 
 from rebalancer.kube.client import Client
@@ -8,8 +10,8 @@ from tests.unit.commands.scaling import TICK, grounded
 
 # The threads of a process that was killed end, too.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-ENOUGH = 80
-"""Runs; each comes one write further."""
+ENOUGH = 120
+"""Runs; each is killed at one of its first writes."""
 
 
 class Killed(BaseException):
@@ -50,9 +52,10 @@ def _ready(cluster, name):
     return int(cluster.get("Deployment", name)["status"].get("readyReplicas", 0))
 
 
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("after", [False, True], ids=["before-it", "after-it"])
-def test_killed_at_each_write_the_next_run_goes_on(tmp_path, monkeypatch, after):
-    """Each run does one write more than none: what it leaves is what the next one finds."""
+def test_killed_at_each_write_the_next_run_goes_on(tmp_path, monkeypatch, after, seed):
+    """Each run does one or two writes: what it leaves is what the next one reads."""
     with grounded(tmp_path, monkeypatch, 4, low=2) as ground:
         cluster, labels = ground.cluster, {"app": "pad"}
         cluster.apply(
@@ -73,12 +76,12 @@ def test_killed_at_each_write_the_next_run_goes_on(tmp_path, monkeypatch, after)
         cluster.settle()
         cluster.cordon([*full, free[1]], on=False)
         killing = Killing(monkeypatch, ground.pool, after=after)
-        kills = 0
+        kills, writes = 0, random.Random(seed)
         for _ in range(ENOUGH):
             cluster.advance(TICK)
             ground.pool.catch_up()
             cluster.settle()
-            killing.begin(1)
+            killing.begin(writes.randint(1, 2))
             try:
                 ground.run()
             except Killed:
