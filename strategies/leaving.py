@@ -10,16 +10,14 @@ from pydantic import Field
 
 from rebalancer.api import (
     LEAVING,
-    DomainTerm,
     Duration,
-    Entry,
     Params,
     SelectorText,
     Snapshot,
     Term,
     View,
 )
-from strategies.priced_nodes import EmptyingGroups
+from strategies.priced_nodes import EmptiedNodesTerm
 
 
 class LeavingParams(Params):
@@ -65,17 +63,16 @@ class Leaving:
         return [_LeavingTerm(view, params, _Reasons(view.snapshot, params).all())]
 
 
-class _LeavingTerm(DomainTerm):
-    """The groups of one price: 1 for a pod on a node that leaves."""
+class _LeavingTerm(EmptiedNodesTerm):
+    """The term of the nodes that leave, with notes on them."""
 
     def __init__(self, view: View, params: LeavingParams, reasons: dict[int, str]) -> None:
         names = view.snapshot.nodes.names
-        price = np.zeros(len(names))
-        price[list(reasons)] = 1.0
-        groups = EmptyingGroups(
-            view, price, lambda node: f"{names[node]} must be empty: {reasons.get(node, 'no')}"
+        super().__init__(
+            view,
+            list(reasons),
+            lambda node: f"{names[node]} must be empty: {reasons.get(node, 'no')}",
         )
-        super().__init__(view, Entry.HARD, list(groups.present()), groups.later)
         self._notes = list(_notes(view.snapshot, params, reasons))
 
     def notes(self) -> Sequence[str]:

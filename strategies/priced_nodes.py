@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.api import PodClass, PriceGroup, View
+from rebalancer.api import DomainTerm, Entry, PodClass, PriceGroup, View
 
 
 def tolerations(of_class: PodClass) -> Hashable:
@@ -59,3 +59,14 @@ class EmptyingGroups:
             least=0.0 if possible.any() else np.inf,
             describe=self._describe,
         )
+
+
+class EmptiedNodesTerm(DomainTerm):
+    """The groups of one price: 1 for a pod on one of these nodes, 0 elsewhere. Hard: such a pod still has to move."""
+
+    def __init__(self, view: View, nodes: Sequence[int], describe: Callable[[int], str]) -> None:
+        """``describe`` says of a node why pods have to leave it."""
+        price = np.zeros(len(view.snapshot.nodes))
+        price[list(nodes)] = 1.0
+        groups = EmptyingGroups(view, price, describe)
+        super().__init__(view, Entry.HARD, list(groups.present()), groups.later)

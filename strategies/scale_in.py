@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
-from rebalancer.api import DomainTerm, Duration, Entry, Params, Term, View
-from strategies.priced_nodes import EmptyingGroups
+from rebalancer.api import Duration, Params, Term, View
+from strategies.priced_nodes import EmptiedNodesTerm
 
 
 class ScaleInParams(Params):
@@ -59,23 +58,14 @@ class ScaleIn:
 
     def terms(self, view: View, params: ScaleInParams) -> Sequence[Term]:  # noqa: ARG002
         """Return one hard term: a pod on a node that is taken out is one that still has to move."""
-        return [_GoingTerm(view)]
-
-
-class _GoingTerm(DomainTerm):
-    """The groups of one price: 1 for a pod on a node that is taken out."""
-
-    def __init__(self, view: View) -> None:
         nodes = view.snapshot.nodes
-        price = np.zeros(len(nodes))
-        price[
-            [
-                node
-                for node, notices in nodes.notices.items()
-                if any(notice.kind == "scale-in" for notice in notices)
-            ]
-        ] = 1.0
-        groups = EmptyingGroups(
-            view, price, lambda node: f"{nodes.names[node]} is taken out of its group"
-        )
-        super().__init__(view, Entry.HARD, list(groups.present()), groups.later)
+        going = [
+            node
+            for node, notices in nodes.notices.items()
+            if any(notice.kind == "scale-in" for notice in notices)
+        ]
+        return [
+            EmptiedNodesTerm(
+                view, going, lambda node: f"{nodes.names[node]} is taken out of its group"
+            )
+        ]
