@@ -38,7 +38,6 @@ class State(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Node -> the code that was said of it."""
     pods: dict[str, str] = {}
     """uid of a pod that waits -> the code that was said of it."""
-
     promised: dict[str, str] = {}
     """uid of a pod that waits -> the group that has grown for it."""
 

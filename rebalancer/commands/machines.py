@@ -34,7 +34,7 @@ from rebalancer.registry import PlugIns, Registry
 from rebalancer.snapshot.model import Snapshot
 
 if TYPE_CHECKING:
-    from rebalancer.capacity.announcements import Announcement
+    from rebalancer.capacity.announcements import MachineEvent
     from rebalancer.capacity.keeper import StatusKeeper
     from rebalancer.kube.client import Client
 
@@ -70,10 +70,18 @@ def judged(
     policy, memories = run.loaded.policy, Memories()
     if (keeper := _keeper(run, source.client)) is not None:
         memories.earlier, memories.patience = keeper.load(), _patience(policy)
+    return _assessed(run, snapshot, memories, asks=asks)[0]
+
+
+def _assessed(
+    run: RunContext, snapshot: Snapshot, memories: Memories, *, asks: bool = True
+) -> tuple[CapacityReport, Machines]:
+    """Return what is to be said of the machines, and the provider that was asked."""
     providers = Registry.installed().providers
     name, machines = opened(run, providers) if asks else (NONE, LabelledGroups())
+    capacity = run.loaded.policy.capacity
     with collector_paused():
-        return assess(run.planning, policy.capacity, snapshot, name, machines, memories.outlook)
+        return assess(run.planning, capacity, snapshot, name, machines, memories.outlook), machines
 
 
 def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | None:
@@ -84,18 +92,14 @@ def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | N
         ClusterReadError: what earlier runs have left could not be read.
     """
     policy = run.loaded.policy
-    scales = any(scales in _SCALERS for _, scales in scaling_strategies(policy))
-    if not scales and run.capacity_status is None:
+    if run.capacity_status is None and not any(scaling_strategies(policy)):
         return None
-    with run.timings.phase("machines"), collector_paused():
+    with run.timings.phase("machines"):
         keeper = _keeper(run, source.client)
         memories = Memories(patience=_patience(policy))
         if keeper is not None:
             memories.earlier = keeper.load()
-        name, machines = opened(run, Registry.installed().providers)
-        seen = assess(
-            run.planning, policy.capacity, reading.snapshot, name, machines, memories.outlook
-        )
+        seen, machines = _assessed(run, reading.snapshot, memories)
 
     def keep(acts: Sequence[MachineAct]) -> bool:
         return _kept(run, source, reading, keeper, seen, memories, acts)
@@ -122,8 +126,6 @@ def _scalers(
     policy = run.loaded.policy
     guarded = Guarded(machines, known_nodes(reading.snapshot))
     for name, scales in scaling_strategies(policy):
-        if (make := _SCALERS.get(scales)) is None:
-            continue
         # Pods that wait in numbers are what groups grow for.
         standstill = run.planning.standstill(
             reading.snapshot, reading.clock_skew, pending=scales != "out"
@@ -145,7 +147,7 @@ def _scalers(
             suspended="a dry run changes nothing" if dry else suspended,
             dry=dry,
         )
-        yield name, make(context)
+        yield name, _SCALERS[scales](context)
 
 
 def _server_time(run: RunContext, source: Source, reading: Reading) -> Callable[[], float]:
@@ -180,9 +182,9 @@ def _kept(
     """Write the status and the Events of a run that acts; return whether the status could be written."""
     if keeper is None or source.client is None or not run.acts:
         return True
-    now = run.environment.clock.unix() + reading.clock_skew
+    now = _server_time(run, source, reading)
     try:
-        announced = keeper.write(seen, memories.groups, acts, now)
+        announced = keeper.write(seen, memories.groups, acts, now())
     except ClusterReadError as error:
         run.notes.append(f"the status of machines could not be written: {error}")
         return False
@@ -190,7 +192,7 @@ def _kept(
     return True
 
 
-def _announce(run: RunContext, client: Client, announced: Sequence[Announcement]) -> None:
+def _announce(run: RunContext, client: Client, announced: Sequence[MachineEvent]) -> None:
     from rebalancer.kube.events import EventWriter  # noqa: PLC0415
 
     writer = EventWriter(
