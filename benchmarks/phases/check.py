@@ -147,7 +147,9 @@ def calls_per_move(share: float, nodes: int, *, hot: bool, replicas: int = 10) -
 def calls_per_move_of_one(nodes: int) -> float:
     """Return the same of one owner, which wants its pods evenly on all nodes, one on each."""
     return _calls_per_move(
-        snapshot_of(MUCH, nodes, hot=False, pods_of_a_node=1, replicas=0, wishes=("host-soft",))
+        snapshot_of(
+            MUCH, nodes, hot=False, pods_of_a_node=1, replicas=0, constraints=("host-soft",)
+        )
     )
 
 

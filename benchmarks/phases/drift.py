@@ -44,11 +44,11 @@ def snapshot_of(
     hot: bool,
     pods_of_a_node: int = PODS_OF_A_NODE,
     replicas: int = 10,
-    wishes: tuple[str, ...] = (),
+    constraints: tuple[str, ...] = (),
 ) -> Snapshot:
-    """Return the drifted cluster; each owner has so many ``replicas``, and asks for one of ``wishes`` in turn."""
+    """Return the drifted cluster; each owner has so many ``replicas``, and has one of ``constraints`` in turn."""
     shape = drift(share, nodes, nodes * pods_of_a_node, hot=hot)
-    text = as_json(replace(shape, replicas=replicas, wishes=wishes or shape.wishes))
+    text = as_json(replace(shape, replicas=replicas, constraints=constraints or shape.constraints))
     return load_snapshot("-", stdin=io.BytesIO(text))
 
 

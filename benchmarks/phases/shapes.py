@@ -34,7 +34,7 @@ class Shape:
     pods: int
     replicas: int = 10
     """Pods of an owner; 0: all pods are one owner's."""
-    wishes: tuple[str, ...] = ("plain", "zone-soft", "zone-hard", "host-soft", "zone-apart")
+    constraints: tuple[str, ...] = ("plain", "zone-soft", "zone-hard", "host-soft", "zone-apart")
     """What owners ask for, in turn."""
     own_labels: bool = False
     """Whether each pod carries a label of its own, which makes it a class of its own."""
@@ -62,11 +62,11 @@ SEVERITIES: dict[str, dict[str, Any]] = {
     "ordinary": {},
     "label per pod": {"own_labels": True},
     "two pods a class": {"replicas": 2},
-    "three spreads each": {"wishes": ("three-spreads",)},
-    "apart by host": {"wishes": ("host-hard",)},
-    "apart in namespace": {"wishes": ("namespace-apart",), "in_namespace": 300},
+    "three spreads each": {"constraints": ("three-spreads",)},
+    "apart by host": {"constraints": ("host-hard",)},
+    "apart in namespace": {"constraints": ("namespace-apart",), "in_namespace": 300},
     "single-pod owners": {"replicas": 1},
-    "one owner": {"replicas": 0, "wishes": ("zone-soft",)},
+    "one owner": {"replicas": 0, "constraints": ("zone-soft",)},
     "budget each": {"budgets": 1.0},
 }
 """Name -> what differs from an ordinary cluster."""
@@ -121,9 +121,9 @@ class _Owner:
         self._namespace = f"ns{number // of.in_namespace:04d}"
         self._name = f"app{number:06d}"
         self._labels = {"app": self._name, "tier": "web", "pod-template-hash": "5d4f"}
-        self._level = number // len(of.wishes) % len(_REQUESTS)
+        self._level = number // len(of.constraints) % len(_REQUESTS)
         requests = _REQUESTS[self._level] if of.hot else _REQUEST
-        self._spec = _spec(of.wishes[number % len(of.wishes)], self._name, requests)
+        self._spec = _spec(of.constraints[number % len(of.constraints)], self._name, requests)
 
     def pods(self, rng: random.Random) -> Iterator[Manifest]:
         """Yield the pods, each on its node."""

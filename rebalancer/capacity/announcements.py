@@ -26,7 +26,7 @@ _STAYS, _GOES = "NoScaleDown", "ScaleDownCandidate"
 
 
 @dataclass(frozen=True, slots=True)
-class Announcement:
+class MachineEvent:
     """One Event."""
 
     about: Subject
@@ -42,7 +42,7 @@ def announcements(
     report: CapacityReport,
     acts: Sequence[MachineAct],
     status: Subject,
-) -> list[Announcement]:
+) -> list[MachineEvent]:
     """Return what is new since ``earlier``; ``state``: after this run. ``status``: the ConfigMap, for what is of a group.
 
     Beside another autoscaler only what was done here is.
@@ -64,16 +64,16 @@ def grown_groups(acts: Iterable[MachineAct]) -> dict[str, str]:
     }
 
 
-def _of_groups(acts: Iterable[MachineAct], status: Subject) -> Iterator[Announcement]:
+def _of_groups(acts: Iterable[MachineAct], status: Subject) -> Iterator[MachineEvent]:
     for act in acts:
         done = act.code == ScaleOutCode.GROWS and act.status is ActStatus.DONE
         refused = act.code == ScaleOutCode.FAILED
         if done or refused:
             note = f"{act.group}: {act.message}"
-            yield Announcement(status, act.code, "ScaleUp", note, refused)
+            yield MachineEvent(status, act.code, "ScaleUp", note, refused)
 
 
-def _of_removals(report: CapacityReport, acts: Iterable[MachineAct]) -> Iterator[Announcement]:
+def _of_removals(report: CapacityReport, acts: Iterable[MachineAct]) -> Iterator[MachineEvent]:
     """Yield the nodes that scale-in has begun to remove, has removed, or could not."""
     nodes = report.snapshot.nodes.index
     empty = {one.node for one in report.nodes if one.code is RemovalCode.EMPTY}
@@ -95,7 +95,7 @@ def _of_removals(report: CapacityReport, acts: Iterable[MachineAct]) -> Iterator
             reason = "ScaleDownFailed"
         if act.node:
             note, failed = f"{act.code}: {act.message}", reason == "ScaleDownFailed"
-            yield Announcement(_node(act.node), reason, "ScaleDown", note, failed)
+            yield MachineEvent(_node(act.node), reason, "ScaleDown", note, failed)
 
 
 def _node(name: str) -> Subject:
@@ -105,30 +105,30 @@ def _node(name: str) -> Subject:
 
 def _failures(
     before: Mapping[str, GroupMemory], after: Mapping[str, GroupMemory], status: Subject
-) -> Iterator[Announcement]:
+) -> Iterator[MachineEvent]:
     """Yield the groups whose machines did not come."""
     for name, memory in sorted(after.items()):
         known = before.get(name, GroupMemory())
         if memory.code == TIMEOUT and memory.failed != known.failed:
             note = f"{name}: {memory.why}"
-            yield Announcement(status, "ScaleUpTimedOut", "ScaleUp", note, warning=True)
+            yield MachineEvent(status, "ScaleUpTimedOut", "ScaleUp", note, warning=True)
 
 
 def _of_pods(
     earlier: State, state: State, report: CapacityReport, acts: Iterable[MachineAct]
-) -> Iterator[Announcement]:
+) -> Iterator[MachineEvent]:
     """Yield the pods for which a group has grown, and those for which none can that were not such before."""
     grown = grown_groups(acts)
     for one in report.growth.pods:
         if one.code is PodCode.GROWS and one.group in grown:
             note = f"pod triggered scale-up: {one.group}: {grown[one.group]}"
-            yield Announcement(_pod(report, one), "TriggeredScaleUp", "ScaleUp", note)
+            yield MachineEvent(_pod(report, one), "TriggeredScaleUp", "ScaleUp", note)
         elif one.code in _NOT_HELPED:
             uid = report.snapshot.pods.uid[one.pod]
             if uid in state.pods and earlier.pods.get(uid) != state.pods[uid]:
                 whys = "; ".join(f"{of.group}: {of.message}" for of in one.refusals)
                 note = f"pod did not trigger scale-up: {whys or 'there is no group of machines'}"
-                yield Announcement(_pod(report, one), "NotTriggerScaleUp", "ScaleUp", note)
+                yield MachineEvent(_pod(report, one), "NotTriggerScaleUp", "ScaleUp", note)
 
 
 def _pod(report: CapacityReport, one: PendingPod) -> Subject:
@@ -139,7 +139,7 @@ def _pod(report: CapacityReport, one: PendingPod) -> Subject:
 
 def _of_nodes(
     earlier: State, state: State, report: CapacityReport, acts: Iterable[MachineAct]
-) -> Iterator[Announcement]:
+) -> Iterator[MachineEvent]:
     """Yield the nodes of which something else is said now; not those that were acted on."""
     acted = {act.node for act in acts if act.status in (ActStatus.DONE, ActStatus.FAILED)}
     for one in report.nodes:
@@ -149,4 +149,4 @@ def _of_nodes(
             continue
         reason = _GOES if one.code in GOES else _STAYS
         note = f"{one.code.value}: {one.message}; it was {before}"
-        yield Announcement(_node(name), reason, "ScaleDown", note)
+        yield MachineEvent(_node(name), reason, "ScaleDown", note)

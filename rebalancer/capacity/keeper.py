@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.capacity.announcements import Announcement, announcements, grown_groups
+from rebalancer.capacity.announcements import MachineEvent, announcements, grown_groups
 from rebalancer.capacity.backoff import GroupMemory
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.capacity.state import State, decode
@@ -48,7 +48,7 @@ class StatusKeeper:
         groups: Mapping[str, GroupMemory],
         acts: Sequence[MachineAct],
         now: float,
-    ) -> list[Announcement]:
+    ) -> list[MachineEvent]:
         """Write the status after a run; return what is to be announced. ``groups``: what is remembered of each.
 
         Raises:

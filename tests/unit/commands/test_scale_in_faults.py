@@ -20,7 +20,7 @@ _FUTURE = "2099-01-01T00:00:00Z"
 
 
 def _forge(ground, name, phase, *, cordon, at="2020-01-01T00:00:00Z", **more):
-    """Write on a node what scale-in writes, as whoever may annotate nodes can."""
+    """Write on a node what scale-in writes, as any user who may annotate nodes can."""
     uid = ground.cluster.get("Node", name)["metadata"]["uid"]
     said = {"phase": phase, "since": "2020-01-01T00:00:00Z", "at": at, "uid": uid, **more}
     node = {"apiVersion": "v1", "kind": "Node"}

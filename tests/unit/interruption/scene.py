@@ -61,7 +61,7 @@ class Process:
         self.cluster, self.clock = cluster, clock or HandClock()
         self.killed = threading.Event()
         self.lines: list[str] = []
-        self.told: list[tuple[str, str]] = []
+        self.events: list[tuple[str, str]] = []
         self.stop = Stop(self.clock, signalled=self.killed)
         self.planned = 0
         self.client = connect(kubeconfig=cluster.kubeconfig, environ={}, stop=self.stop)
@@ -74,7 +74,7 @@ class Process:
             policy=policy or InterruptionPolicy(),
             plan=self._plan,
             say=self.lines.append,
-            write_event=lambda node, text: self.told.append((node, text)),
+            write_event=lambda node, text: self.events.append((node, text)),
         )
         self.nodes = FollowedNodes(self._every)
         self.pipeline_runs = PipelineRuns(self.pipeline, self.nodes)

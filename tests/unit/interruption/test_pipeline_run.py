@@ -62,7 +62,7 @@ def test_each_step_runs_once_in_order_and_stands_on_the_node(cluster):
         {"id": "e1", "kind": "spot", "source": "test", "deadline": NOON + 120}
     ]
     assert [step["status"] for step in there["steps"].values()] == ["done", "done"]
-    assert [node for node, _ in one.told] == ["n-a", "n-a"]
+    assert [node for node, _ in one.events] == ["n-a", "n-a"]
 
 
 def test_before_a_step_runs_it_stands_on_the_node_that_it_does(cluster):

@@ -192,7 +192,7 @@ def test_an_address_is_a_secret(cluster, step):
             outcome = outcome_of(here, spot())
     assert outcome.status == "failed"
     assert "500" in outcome.why
-    assert "SECRET" not in f"{outcome.why}{here.lines}{here.told}{cluster.get('Node', 'n-a')}"
+    assert "SECRET" not in f"{outcome.why}{here.lines}{here.events}{cluster.get('Node', 'n-a')}"
 
 
 def test_an_address_that_is_not_set_is_named_by_its_variable(cluster):
