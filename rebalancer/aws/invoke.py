@@ -26,7 +26,11 @@ class Lambda:
     Params: ClassVar[type[StepParams]] = LambdaParams
 
     def act(self, context: StepContext, params: LambdaParams) -> StepOutcome:
-        """See Step. The payload has the event's id: it may come twice."""
+        """See Step.
+
+        The key by which a second invocation is known is in the payload: a client context does not reach functions
+        that are invoked asynchronously (API reference of Lambda, Invoke).
+        """
         one = context.interruption
         payload = {
             "id": one.id,
@@ -35,6 +39,7 @@ class Lambda:
             "node": context.node,
             "deadline": None if context.deadline is None else rfc3339(context.deadline),
             "reason": one.reason,
+            "idempotency-key": context.idempotency_key,
         }
         functions = params.service("lambda", context)
         return sent_once(

@@ -13,6 +13,9 @@ from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import StepOutcome
 from rebalancer.wire.times import rfc3339
 
+_FIFO = ".fifo"
+"""What the names of FIFO topics end with, and no other's."""
+_LONGEST_GROUP = 128
 _LONGEST_SUBJECT = 99
 """Characters; SNS takes fewer than 100, in ASCII and without line ends."""
 
@@ -35,9 +38,23 @@ class Sns:
             context,
             f"topic {params.topic}: publish",
             lambda: topics.publish(
-                TopicArn=params.topic, Subject=subject(context), Message=message(context)
+                TopicArn=params.topic,
+                Subject=subject(context),
+                Message=message(context),
+                **_deduplicated(context, params.topic),
             ),
         )
+
+
+def _deduplicated(context: StepContext, topic: str) -> dict[str, str]:
+    """Return what a FIFO topic needs, which delivers a second message of the same step to nobody; nothing for others.
+
+    Group and id may have 128 letters, digits and punctuation marks (API reference of SNS, Publish).
+    """
+    if not topic.endswith(_FIFO):
+        return {}
+    machine = (context.instance or context.node)[:_LONGEST_GROUP]
+    return {"MessageGroupId": machine, "MessageDeduplicationId": context.idempotency_key}
 
 
 def subject(context: StepContext) -> str:

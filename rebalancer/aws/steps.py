@@ -12,8 +12,6 @@ from rebalancer.interruption.model import DONE, StepContext
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import StepOutcome
 
-_SENT = "sent"
-
 
 class AwsParams(StepParams):
     """Options that all steps on AWS have."""
@@ -38,15 +36,15 @@ class AwsParams(StepParams):
 
 
 def sent_once(context: StepContext, what: str, send: Callable[[], object]) -> StepOutcome:
-    """Send it, unless that was done; a process that is killed right after the call sends it again.
+    """Send it, unless that was done in this pipeline run; a process that is killed right after the call sends it again.
 
     ``what``: what is done, for the error's text.
 
     Raises:
         SignalError: AWS refused it, or could not be reached.
     """
-    if context.left != _SENT:
+    if context.left != context.idempotency_key:
         with asking(what):
             send()
-        context.keep(_SENT)
+        context.keep(context.idempotency_key)
     return DONE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -91,8 +92,19 @@ def context_of(
         left=record.left(planned.name),
         keep=keep,
         change=change,
+        idempotency_key=_idempotency_key(
+            record.node or interruption.instance, record.state.begun, planned.name
+        ),
         plan=pipeline.plan,
     )
+
+
+def _idempotency_key(machine: str, begun: float, step: str) -> str:
+    """Return the key of a step in the pipeline run of ``machine`` that began at ``begun`` (Unix seconds).
+
+    An event's id would not do: a taint that is removed and set again has the same id, and is to be acted on again.
+    """
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"kube-rebalancer/{machine}/{begun!r}/{step}"))
 
 
 def _require_short(left: str) -> None:

@@ -69,6 +69,12 @@ class StepContext:
 
     Returns the node as it is then, None if there is none. Where nothing is to be changed, nothing is kept.
     """
+    idempotency_key: str
+    """A UUID for receivers outside the cluster: the same for each attempt of this step in this pipeline run, and no other.
+
+    A process that continues after a kill may send a request again; by the key its receiver knows that it had it before.
+    Another announcement of the machine, after the end of this pipeline run, makes another key.
+    """
     plan: Callable[[], None]
     """Has the planner look at the cluster soon, and not only when its next run is due."""
 

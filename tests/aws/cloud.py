@@ -78,15 +78,15 @@ class Cloud:
             return self._clients[service]
 
     def configure(self, settings):
-        """Set what moto itself can be told."""
+        """Set what moto itself can be set to."""
         body = json.dumps(settings).encode()
         assert attempt("POST", f"{self.url}/moto-api/config", body, {}, 60) is None
 
-    def queue(self, name=None):
+    def queue(self, name=None, *, fifo=False):
         """Make a queue; return its URL."""
-        return self.client("sqs").create_queue(QueueName=name or f"q-{uuid.uuid4().hex}")[
-            "QueueUrl"
-        ]
+        given = {"Attributes": {"FifoQueue": "true"}} if fifo else {}
+        name = name or f"q-{uuid.uuid4().hex}"
+        return self.client("sqs").create_queue(QueueName=name, **given)["QueueUrl"]
 
     def instance(self, group=None):
         """Start an instance; return its id."""

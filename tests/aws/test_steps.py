@@ -3,6 +3,7 @@
 import io
 import json
 import threading
+import uuid
 import zipfile
 
 import pytest
@@ -39,7 +40,7 @@ class Pipeline:
         self.signalled = threading.Event()
         self.changes = changes
 
-    def context(self, step):
+    def context(self, step, **more):
         def keep(text):
             self.kept[step] = text
 
@@ -63,8 +64,10 @@ class Pipeline:
             "left": self.kept.get(step, ""),
             "keep": keep,
             "change": None,
+            "idempotency_key": f"key-of-{step}",
             "plan": lambda: None,
             **self.changes,
+            **more,
         }
         return StepContext(**given)
 
@@ -298,8 +301,12 @@ def test_a_function_is_invoked_once_and_nobody_waits_for_it(cloud):
             "node": "node-1",
             "deadline": "2025-11-20T10:02:00Z",
             "reason": "terminate",
+            "idempotency-key": "key-of-lambda",
         }
     ]
+    # Another event, after all was done for this one: what was kept of that is no reason not to send it.
+    step.act(pipeline.context("lambda", idempotency_key="another"), params)
+    assert cloud.invoked[1]["idempotency-key"] == "another"
 
 
 def test_a_function_that_cannot_be_invoked_is_named(cloud):
@@ -309,11 +316,12 @@ def test_a_function_that_cannot_be_invoked_is_named(cloud):
         Lambda().act(Pipeline("i-1").context("lambda"), params)
 
 
-def topic(cloud):
+def topic(cloud, *, fifo=False):
     """A topic, and the queue that is subscribed to it."""
-    notices = cloud.client("sns")
-    arn = notices.create_topic(Name=f"notices-{cloud.instance()}")["TopicArn"]
-    queue = cloud.queue(name := f"q-{arn[-17:]}")
+    notices, end = cloud.client("sns"), ".fifo" if fifo else ""
+    given = {"Attributes": {"FifoTopic": "true"}} if fifo else {}
+    arn = notices.create_topic(Name=f"notices-{cloud.instance()}{end}", **given)["TopicArn"]
+    queue = cloud.queue(name := f"q-{uuid.uuid4().hex}{end}", fifo=fifo)
     notices.subscribe(
         TopicArn=arn, Protocol="sqs", Endpoint=f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"
     )
@@ -355,6 +363,20 @@ def test_a_topic_hears_of_it_and_of_what_came_of_each_step(cloud):
         "  cordon  done\n"
         "  leave   timed-out: 2 pods are left: shop/api-1, shop/api-2\n",
     )
+
+
+def test_a_fifo_topic_delivers_once_what_a_process_publishes_again_after_a_kill(cloud):
+    arn, queue = topic(cloud, fifo=True)
+    step, params = Sns(), SnsParams(topic=arn, endpoint=cloud.url)
+    for _ in range(2):
+        # The first one was killed before it could keep that it had published.
+        pipeline = Pipeline("i-1", keep=lambda _: None)
+        assert step.act(pipeline.context("sns"), params) == DONE
+    pipeline.outcomes = {"sns": DONE}
+    assert step.act(pipeline.context("sns-2"), params) == DONE
+    assert cloud.calls.count("sns:Publish") == 3
+    first, last = published(cloud, queue), published(cloud, queue)
+    assert len(first) + len(last) == 2
 
 
 def test_a_subject_is_one_that_sns_takes(cloud):

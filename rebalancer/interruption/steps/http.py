@@ -19,6 +19,8 @@ from rebalancer.policy.params import Section
 from rebalancer.signals.model import SignalError, StepOutcome
 from rebalancer.wire.times import rfc3339
 
+IDEMPOTENCY_KEY = "Idempotency-Key"
+"""Header of each request; see "The Idempotency-Key HTTP Header Field" (IETF draft), and the APIs that have it."""
 PLACEHOLDERS = (
     "node",
     "instance",
@@ -107,7 +109,7 @@ class Webhook:
 
     def act(self, context: StepContext, params: WebhookParams) -> StepOutcome:
         """See Step."""
-        why = _sent(context, params)
+        why = _sent(context, params, context.idempotency_key)
         return DONE if why is None else failed(why)
 
 
@@ -118,12 +120,16 @@ class Mute(Webhook):
 
     def undo(self, context: StepContext, params: MuteParams) -> None:
         """See Undoing."""
-        if params.lift is not None and (why := _sent(context, params.lift)) is not None:
+        if params.lift is None:
+            return
+        # Another request than that of the step: under the same key, a receiver would answer it as the first one.
+        why = _sent(context, params.lift, f"{context.idempotency_key}-undo")
+        if why is not None:
             raise SignalError(why)
 
 
-def _sent(context: StepContext, request: Request) -> str | None:
-    """Send a request; return why it was not, None if it was."""
+def _sent(context: StepContext, request: Request, key: str) -> str | None:
+    """Send a request; return why it was not, None if it was. ``key``: by which a second delivery of it is known."""
     values = dict(_values(context))
     url = request.url or context.environ.get(request.url_from, "")
     if not url:
@@ -131,7 +137,7 @@ def _sent(context: StepContext, request: Request) -> str | None:
     # The source of the interruption does not choose the path: what is filled in stays one piece of it.
     in_url = {name: quote(value, safe="") for name, value in values.items()}
     url = string.Template(url).safe_substitute(in_url)
-    headers = {"Content-Type": "application/json"}
+    headers = {"Content-Type": "application/json", IDEMPOTENCY_KEY: key}
     try:
         send(request.method, url, filled(request.body, values), headers, context.stop)
     except SendingError as error:

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import uuid
 from dataclasses import replace
 
 import pytest
@@ -212,6 +213,36 @@ def test_what_has_ended_is_not_done_again_unless_there_is_something_new(cluster)
         assert one.step.acted == 0
         assert here.pipeline_run("n-a", spot(), spot(id_="e2")).run().result is Result.DONE
     assert one.step.contexts[0].left == "kept"
+
+
+def keys(cluster, *interruptions, seconds=0.0):
+    """Run two steps, of which the first is cut off by a kill once, by two processes; return the keys that each was given."""
+    clock, given = HandClock(), []
+    clock.seconds = seconds
+
+    def acts(context):
+        given.append(context.idempotency_key)
+        if len(given) == 1:
+            here.kill()
+        return failed("no")
+
+    for _ in range(2):
+        with process(cluster, [scripted("one", acts), scripted("two", acts)], clock=clock) as here:
+            here.pipeline_run("n-a", *interruptions).run()
+        clock.seconds += 5.0
+    return given
+
+
+def test_a_step_has_one_key_in_a_pipeline_run_whichever_process_runs_it(cluster):
+    first, again, second = keys(cluster, spot())
+    assert first == again
+    assert second != first
+    assert uuid.UUID(first).version == 5
+    # The same announcement once more, after it was withdrawn: its receivers are to act again.
+    with process(cluster, [scripted("one"), scripted("two")]) as here:
+        assert here.pipeline_run("n-a").run().result is Result.CANCELLED
+    later = keys(cluster, spot(), seconds=60.0)
+    assert not {first, second} & {*later}
 
 
 def test_the_api_server_may_be_down_for_all_of_it(cluster):

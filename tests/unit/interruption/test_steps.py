@@ -3,11 +3,13 @@
 import json
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.interruption.steps.exclude import LABEL
 from rebalancer.testing.objects import pod
@@ -127,13 +129,14 @@ def test_a_label_of_others_stays_and_ours_is_removed(cluster, before):
 
 @contextmanager
 def listening(status=200):
-    """Yield the address of a server, and the requests to it: method, path, body."""
+    """Yield the address of a server, and the requests to it: method, path, body, and the header Idempotency-Key."""
     requests = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            requests.append((self.command, self.path, json.loads(body)))
+            key = self.headers["Idempotency-Key"]
+            requests.append((self.command, self.path, json.loads(body), key))
             self.send_response(status)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -159,7 +162,8 @@ def test_a_webhook_says_what_came_of_the_steps_before_it(cluster):
         steps = [built_in("cordon"), built_in("webhook", url=f"{url}/hook", body=body)]
         with process(cluster, steps) as here:
             here.pipeline_run("n-a", spot()).run()
-    assert requests == [("POST", "/hook", {"text": "n-a: cordon done (done)"})]
+    ((*request, _),) = requests
+    assert request == ["POST", "/hook", {"text": "n-a: cordon done (done)"}]
 
 
 def test_what_is_filled_into_an_address_stays_one_piece_of_it(cluster):
@@ -167,9 +171,8 @@ def test_what_is_filled_into_an_address_stays_one_piece_of_it(cluster):
         step = built_in("webhook", url=f"{url}/of/$node/$reason", body={"text": "$reason"})
         with process(cluster, [step]) as here:
             outcome_of(here, spot(reason='../admin?x=1#"'))
-    assert requests == [
-        ("POST", "/of/n-a/..%2Fadmin%3Fx%3D1%23%22", {"text": '../admin?x=1#"'}),
-    ]
+    ((*request, _),) = requests
+    assert request == ["POST", "/of/n-a/..%2Fadmin%3Fx%3D1%23%22", {"text": '../admin?x=1#"'}]
 
 
 def test_mute_is_lifted_if_the_machine_stays(cluster):
@@ -178,10 +181,57 @@ def test_mute_is_lifted_if_the_machine_stays(cluster):
         with process(cluster, [built_in("mute", url=f"{url}/mute", lift=lift)]) as here:
             assert outcome_of(here, spot()).status == "done"
             here.pipeline_run("n-a").run()
-    assert [(method, path) for method, path, _ in requests] == [
+    assert [(method, path) for method, path, *_ in requests] == [
         ("POST", "/mute"),
         ("DELETE", "/mute/n-a"),
     ]
+
+
+@pytest.mark.parametrize("step", ["mute", "webhook"])
+def test_each_request_carries_a_key_that_its_second_delivery_has_too(cluster, step):
+    """The process dies between the answer and the record of it, twice."""
+    with listening() as (url, requests):
+        steps = [built_in(step, url=f"{url}/first"), built_in("webhook", url=f"{url}/last")]
+        last = replace(steps[1], name="webhook-2")
+        for kills in (True, True, False):
+            with process(cluster, [steps[0], last]) as here:
+                if kills:
+                    kill_once_answered(here, requests)
+                here.pipeline_run("n-a", spot()).run()
+    keys = {path: {key for _, at, _, key in requests if at == path} for path in ("/first", "/last")}
+    assert [path for _, path, *_ in requests] == ["/first"] * 3 + ["/last"]
+    assert [len(of) for of in keys.values()] == [1, 1]
+    assert keys["/first"] != keys["/last"]
+
+
+def kill_once_answered(here, requests):
+    """Let a process die at its first write after its first request was answered."""
+    original, answered = here.client.beside, len(requests)
+
+    def beside(stop):
+        client = original(stop)
+        patch = client.patch
+
+        def patched(*args, **more):
+            if len(requests) > answered:
+                here.kill()
+                raise ClusterReadError("killed")
+            return patch(*args, **more)
+
+        client.patch = patched
+        return client
+
+    here.client.beside = beside
+
+
+def test_the_request_that_lifts_a_mute_is_no_second_delivery_of_it(cluster):
+    with listening() as (url, requests):
+        step = built_in("mute", url=f"{url}/mute", lift={"url": f"{url}/mute"})
+        with process(cluster, [step]) as here:
+            outcome_of(here, spot())
+            here.pipeline_run("n-a").run()
+    keys = [key for *_, key in requests]
+    assert len({*keys}) == len(keys) == 2
 
 
 @pytest.mark.parametrize("step", ["mute", "webhook"])
