@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from rebalancer.base.environment import Environment, SystemClock
@@ -97,6 +98,11 @@ def serving(
         yield served
     finally:
         served.end()
+
+
+def like(**attributes: Any) -> Any:
+    """Return what has these attributes, and stands for what a part is given."""
+    return SimpleNamespace(**attributes)
 
 
 def soon(true: Callable[[], bool], said: Callable[[], str] = str) -> None:

@@ -119,6 +119,22 @@ def test_it_is_well_while_it_works_and_hears_from_the_server():
     assert b"the API server has not reported changes for 301 s" in health().body
 
 
+def test_of_several_ailments_the_one_that_says_most_is_named():
+    clock = HandClock()
+    vitals = Vitals(clock, deadline=120)
+    vitals.interruptions = interrupted("signal source queue has not answered for 141 s")
+    assert vitals.ailment() == "signal source queue has not answered for 141 s"
+    vitals.follower = silent_for(LONGEST_SILENCE + 1)
+    assert "the API server" in str(vitals.ailment())
+    clock.time += 241
+    assert vitals.ailment() == "nothing was done for 241 s"
+
+
+def interrupted(ailment: str) -> Any:
+    """What listens to signals, one source of which hangs."""
+    return SimpleNamespace(ailment=lambda: ailment)
+
+
 def test_it_is_ready_when_it_leads_or_stands_by():
     vitals = Vitals(HandClock(), deadline=120)
     ready = vitals.paths()["/readyz"]
