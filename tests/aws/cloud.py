@@ -5,8 +5,8 @@ The front stands for these parts of the user guides and API references, and for 
 - lifecycle hooks of Auto Scaling: an instance that is to go waits (Terminating:Wait), a message with a token is sent to the
   hook's queue; CompleteLifecycleAction ends the wait and the instance, RecordLifecycleActionHeartbeat prolongs it; both are
   answered with ValidationError where nothing waits with that token;
-- targets: one may be registered on several ports of a group (moto keeps one); deregistered, each is ``draining`` for the
-  delay, and registered no more after it.
+- targets: one may be registered on several ports of a group (moto keeps one), if it is an instance that was started
+  (InvalidTarget); deregistered, each is ``draining`` for the delay, and registered no more after it.
 
 It also keeps which calls were made, as IAM names them.
 """
@@ -17,14 +17,16 @@ import json
 import math
 import re
 import threading
+import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
 
 import boto3
+from botocore.exceptions import ClientError
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
@@ -32,6 +34,14 @@ from rebalancer.base.sending import attempt
 
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_REGION": REGION,
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_MAX_ATTEMPTS": "1",
+}
+"""Environment variables with which a process is let in."""
 _SCOPE = re.compile(r"Credential=[^/]+/\d+/[^/]+/([^/]+)/aws4_request")
 _PREFIXES = {"elbv2": "elasticloadbalancing"}
 _ELB = "http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/"
@@ -61,6 +71,14 @@ class Cloud:
     """``service:Action`` -> status: how each of these calls is answered."""
     held: dict[str, threading.Event] = field(default_factory=dict)
     """``service:Action``, of functions with the name after it -> what each of these calls waits for."""
+    instances: set[str] = field(default_factory=set)
+    """Those that were started by :meth:`instance`: no other can be a target."""
+    longest_poll: float = math.inf
+    """Seconds for which a queue may be polled, whatever the call asks for: a process that was killed leaves its poll behind."""
+    receipts: list[tuple[str, str]] = field(default_factory=list)
+    """Queue and receipt handle of what the product received by polls that were shortened."""
+    after_call: Callable[[str, Mapping[str, str]], None] = lambda *_: None
+    """Called with each call of the product, and its form, when it was carried out; the answer waits for its end."""
     targets: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """Target group, target and port -> the time at which it is registered no more."""
     _session: boto3.session.Session = field(
@@ -88,10 +106,22 @@ class Cloud:
         name = name or f"q-{uuid.uuid4().hex}"
         return self.client("sqs").create_queue(QueueName=name, **given)["QueueUrl"]
 
+    def redeliver(self):
+        """Let the time pass after which received messages that were not deleted are given to another process."""
+        receipts, self.receipts[:] = [*self.receipts], []
+        for url, receipt in receipts:
+            # One that was deleted, or is visible again, has no time that could pass.
+            with suppress(ClientError):
+                self.client("sqs").change_message_visibility(
+                    QueueUrl=url, ReceiptHandle=receipt, VisibilityTimeout=0
+                )
+
     def instance(self, group=None):
         """Start an instance; return its id."""
         started = self.client("ec2").run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1)
-        return started["Instances"][0]["InstanceId"]
+        name = started["Instances"][0]["InstanceId"]
+        self.instances.add(name)
+        return name
 
     def terminates(self, instance, hook, queue, *, wrapped=False):
         """Let an Auto Scaling group's hook hold an instance that is to go, and say so to its queue; return the token."""
@@ -121,9 +151,10 @@ class Front:
         size = int(environ.get("CONTENT_LENGTH") or 0)
         body = environ["wsgi.input"].read(size)
         call, form = called(environ, body)
+        ours = "kube-rebalancer/" in environ.get("HTTP_USER_AGENT", "")
         if call is not None:
             cloud.calls.append(call)
-            if "kube-rebalancer/" in environ.get("HTTP_USER_AGENT", ""):
+            if ours:
                 cloud.ours.append(call)
             function = _INVOCATIONS.search(environ.get("PATH_INFO", ""))
             held = cloud.held.get(f"{call} {function[1]}" if function else call)
@@ -131,6 +162,14 @@ class Front:
                 held.wait(600)
             if call in cloud.refuses:
                 return failing(start_response, cloud.refuses[call], "Injected", "by the test")
+        if ours and call == "sqs:ReceiveMessage" and cloud.longest_poll < math.inf:
+            return self._poll(environ, start_response, body)
+        answered = self._answered(environ, start_response, call, form, body)
+        if ours and call is not None:
+            cloud.after_call(call, form)
+        return answered
+
+    def _answered(self, environ, start_response, call, form, body):
         match call:
             case (
                 "autoscaling:CompleteLifecycleAction" | "autoscaling:RecordLifecycleActionHeartbeat"
@@ -143,8 +182,19 @@ class Front:
             case "elasticloadbalancing:DescribeTargetHealth":
                 return self._health(start_response, form)
             case "lambda:InvokeFunction":
-                cloud.invoked.append(json.loads(body))
+                self._cloud.invoked.append(json.loads(body))
         return self._pass(environ, start_response, body)
+
+    def _poll(self, environ, start_response, body):
+        cloud, asked = self._cloud, json.loads(body)
+        time.sleep(min(cloud.longest_poll, asked.get("WaitTimeSeconds", 0)))
+        at_once = json.dumps({**asked, "WaitTimeSeconds": 0}).encode()
+        answer = b"".join(self._pass(environ, start_response, at_once))
+        messages = json.loads(answer).get("Messages", ())
+        cloud.receipts += [(asked["QueueUrl"], each["ReceiptHandle"]) for each in messages]
+        if messages:
+            cloud.after_call("sqs:ReceiveMessage", {})
+        return [answer]
 
     def _pass(self, environ, start_response, body):
         inner = {**environ, "wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
@@ -155,7 +205,7 @@ class Front:
         action = self._cloud.waiting.get(token)
         asked = (form.get("InstanceId"), form.get("LifecycleHookName"))
         if action is None or asked != (action["EC2InstanceId"], action["LifecycleHookName"]):
-            words = f"No active Lifecycle Action found with token {token}"
+            words = f"No active Lifecycle Action with token {token}"
             return failing(start_response, 400, "ValidationError", words)
         if call.endswith("Heartbeat"):
             self._cloud.heartbeats.append(action["EC2InstanceId"])
@@ -169,6 +219,9 @@ class Front:
 
     def _register(self, start_response, form):
         for target in targets(form):
+            if target[1] not in self._cloud.instances:
+                words = f"The following targets are not in a running state: {target[1]}"
+                return failing(start_response, 400, "InvalidTarget", words)
             self._cloud.targets[target] = math.inf
         return answer(start_response, 200, elb("RegisterTargets"))
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.aws.cloud import REGION, in_the_cloud
+from tests.aws.cloud import CREDENTIALS, in_the_cloud
 
 
 @pytest.fixture(scope="module")
@@ -16,13 +16,7 @@ def region():
 @pytest.fixture
 def cloud(region, monkeypatch):
     """The module's cloud, as it was in the beginning, and credentials that it takes."""
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": REGION,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "AWS_MAX_ATTEMPTS": "1",
-    }.items():
+    for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     for kept in (region.calls, region.ours, region.heartbeats, region.completed, region.invoked):
         kept.clear()

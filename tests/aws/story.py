@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +17,7 @@ from rebalancer.interruption.steps.exclude import LABEL
 from rebalancer.signals.model import Interruption, PipelineOutcome, SignalError
 from rebalancer.signals.nodes import FollowedNodes
 from rebalancer.signals.state import STATE
-from rebalancer.testing.objects import EmbeddedCluster, node
+from rebalancer.testing.objects import node
 from rebalancer.testing.signals import surroundings
 from tests.aws.cloud import REGION, Cloud
 from tests.aws.test_steps import Balanced, interfaces
@@ -47,6 +47,10 @@ class Monitoring:
     url: str = ""
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     """Path and body of each request."""
+    keys: list[tuple[str, str]] = field(default_factory=list)
+    """Path and idempotency key of each."""
+    after_request: Callable[[str], None] = lambda _: None
+    """Called with the path of each when it was carried out; the answer waits for its end."""
 
 
 @contextmanager
@@ -57,6 +61,8 @@ def monitored() -> Iterator[Monitoring]:
         def do_POST(self):
             size = int(self.headers["Content-Length"])
             made.asked.append((self.path, json.loads(self.rfile.read(size))))
+            made.keys.append((self.path, self.headers["Idempotency-Key"]))
+            made.after_request(self.path)
             self.send_response(200)
             self.end_headers()
 
@@ -78,7 +84,7 @@ def monitored() -> Iterator[Monitoring]:
 class Machine:
     """An instance in two target groups, on three ports, that is a node."""
 
-    def __init__(self, cloud: Cloud, cluster: EmbeddedCluster, name: str):
+    def __init__(self, cloud: Cloud, cluster: Any, name: str):
         self.cloud, self.cluster, self.name = cloud, cluster, name
         self.balanced = Balanced(cloud)
         self.instance = self.balanced.instance
@@ -87,14 +93,18 @@ class Machine:
         self.empty = cloud.client("ec2").create_security_group(
             GroupName=f"empty-{self.instance}", Description="lets nothing in"
         )["GroupId"]
-        made = node(name)
-        made["spec"] = {**made.get("spec", {}), "providerID": f"aws:///{REGION}a/{self.instance}"}
-        cluster.apply(made)
+        self.join(f"aws:///{REGION}a/{self.instance}")
+
+    def join(self, provider_id: str) -> None:
+        """Become a node of the cluster."""
+        made = node(self.name)
+        made["spec"] = {**made.get("spec", {}), "providerID": provider_id}
+        self.cluster.apply(made)
 
     @property
     def node(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.cluster.get("Node", self.name)
-        return found
+        there: dict[str, Any] = self.cluster.get("Node", self.name)
+        return there
 
     @property
     def state(self) -> dict[str, Any]:

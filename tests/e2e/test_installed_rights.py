@@ -14,6 +14,7 @@ from rebalancer.kube.access import (
     lease_rules,
 )
 from rebalancer.kube.client import USER_AGENT
+from rebalancer.kube.delete import DELETE
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.restart import RESTART_RULES
 from tests.controlplane import audit
@@ -101,6 +102,8 @@ def test_no_run_of_the_whole_suite_has_asked_for_anything_else(
     # And these to the account of drains, of which tests/e2e/test_emptying_nodes.py has one, and to runs that act on machines.
     rules |= {*DRAIN_RULES, *lease_rules("default", "turns")}
     rules |= {*config_map_rules("default", "machines")}
+    # And this to what may escalate, by a policy of tests/e2e/test_interruption_kills.py.
+    rules |= {DELETE}
     assert installed.run().code == 0
     seen = sum(request.agent == USER_AGENT for request in all_runs.requests())
     record_property("requests", seen)

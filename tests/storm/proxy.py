@@ -15,6 +15,7 @@ from email.utils import formatdate, parsedate_to_datetime
 from pathlib import Path
 from typing import Self
 
+from tests.controlplane import ControlPlane
 from tests.storm.faults import Effect, Fault, Script, kind_of
 from tests.storm.wire import ClosedError, Head, Wire
 
@@ -69,6 +70,13 @@ class Upstream:
     ca: Path
     certificate: Path
     key: Path
+
+    @classmethod
+    def of(cls, plane: ControlPlane) -> Self:
+        """Return where the API server of a control plane is."""
+        keys = plane.directory / "pki"
+        port = int(plane.url.rpartition(":")[2])
+        return cls(port, keys / "ca.crt", keys / "tls.crt", keys / "tls.key")
 
 
 @dataclass

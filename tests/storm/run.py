@@ -55,10 +55,7 @@ class Ground:
         self.tokens = {name: grant(plane, name) for name in _ACCOUNTS}
         self.recorder = Recorder(plane.client(plane.admin_token))
         self.audit = Audit(plane.audit_log)
-        keys = plane.directory / "pki"
-        self.upstream = Upstream(
-            int(plane.url.rpartition(":")[2]), keys / "ca.crt", keys / "tls.crt", keys / "tls.key"
-        )
+        self.upstream = Upstream.of(plane)
         self.policies = {False: folder / "policy.yaml", True: folder / "steered.yaml"}
         """Whether landings are steered -> the policy."""
         for steered, text in ((False, POLICY), (True, STEERED_POLICY)):
