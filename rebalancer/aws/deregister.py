@@ -74,7 +74,10 @@ class Deregister:
                     TargetGroupArn=groups[end], Targets=_as_targets(context.instance, ports)
                 )
         leaving = [groups[end] for end in registered]
-        number = sum(map(len, every.values()))
+        # Those that others took out count, too: their connections are waited for.
+        number = sum(
+            len({*every.get(end, ()), *registered.get(end, ())}) for end in {**every, **registered}
+        )
         return self._drained(context, balancers, leaving, number) if params.wait else DONE
 
     def _drained(
@@ -98,10 +101,15 @@ class Deregister:
         for end, ports in kept.items():
             if end not in groups:
                 continue  # the target group was deleted meanwhile
-            with asking(f"target group {end}: register {context.instance} again"):
-                balancers.register_targets(
-                    TargetGroupArn=groups[end], Targets=_as_targets(context.instance, ports)
-                )
+            try:
+                with asking(f"target group {end}: register {context.instance} again"):
+                    balancers.register_targets(
+                        TargetGroupArn=groups[end], Targets=_as_targets(context.instance, ports)
+                    )
+            except SignalError as error:
+                # The instance is gone after all, or the group is now: to try again would be for ever.
+                if not refused(error, "InvalidTarget", "TargetGroupNotFound"):
+                    raise
 
 
 def _groups(balancers: Any) -> Iterator[tuple[str, str]]:

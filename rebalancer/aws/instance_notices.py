@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from rebalancer.aws.imds import ImdsError
+from rebalancer.base.plain_text import shown
 from rebalancer.signals.notice import NodeNotice
 from rebalancer.wire.times import rfc3339, unix_seconds
 
@@ -101,7 +102,9 @@ def _parsed(
     try:
         return parse(text, instance)
     except (ValueError, RecursionError) as error:
-        raise ImdsError(f"the instance metadata {path} cannot be understood: {error}") from None
+        raise ImdsError(
+            f"the instance metadata {path} cannot be understood: {shown(str(error))}"
+        ) from None
 
 
 def _spot(text: str, instance: str) -> tuple[NodeNotice, ...]:

@@ -47,7 +47,7 @@ class Sns:
 
 
 def _deduplicated(context: StepContext, topic: str) -> dict[str, str]:
-    """Return what a FIFO topic needs, which delivers a second message of the same step to nobody; nothing for others.
+    """Return what a FIFO topic needs, which delivers one message of each step; nothing for other topics.
 
     Group and id may have 128 letters, digits and punctuation marks (API reference of SNS, Publish).
     """

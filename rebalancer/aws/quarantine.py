@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import msgspec
 from pydantic import Field
 
-from rebalancer.aws.services import asking
+from rebalancer.aws.services import asking, refused
 from rebalancer.aws.steps import AwsParams
 from rebalancer.base.plain_text import count
 from rebalancer.interruption.model import DONE, StepContext, skipped
 from rebalancer.policy.interruption import StepParams
-from rebalancer.signals.model import StepOutcome
+from rebalancer.signals.model import SignalError, StepOutcome
 
 Groups = dict[str, list[str]]
 """Network interface -> its security groups."""
@@ -56,7 +56,12 @@ class Quarantine:
         if not kept:
             return
         compute = params.service("ec2", context)
-        there = _interfaces(compute, context.instance)
+        try:
+            there = _interfaces(compute, context.instance)
+        except SignalError as error:
+            if refused(error, "InvalidInstanceID.NotFound"):
+                return  # it is gone after all: to try again would be for ever
+            raise
         for one, groups in kept.items():
             if one in there:
                 _set(compute, one, groups)

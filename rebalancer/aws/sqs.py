@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -152,7 +153,9 @@ class SqsReceiver:
 
     def _give_back(self, messages: Sequence[Mapping[str, Any]]) -> None:
         for message in messages:
-            self._hide(message["ReceiptHandle"], 0)
+            # Not given back, it comes by itself a minute later.
+            with suppress(SignalError):
+                self._hide(message["ReceiptHandle"], 0)
 
     def _taken(self, message: Mapping[str, Any]) -> list[Interruption]:
         """Return what is to be done for a message; one that calls for nothing is deleted or left."""
@@ -230,11 +233,12 @@ class SqsReceiver:
         with self._lock:
             of_it = [held for held in self._held.values() if interruption.id in held.waits_for]
         for held in of_it:
-            self._stay_hidden(held, interruption, now)
+            # The hook first: without it the machine ends, while a message that is not hidden only comes once more.
             hook = held.ids[interruption.id]
             if hook is not None and now - held.hook_heard >= _HOOK_EVERY:
                 self._hold_hook(hook)
                 held.hook_heard = now
+            self._stay_hidden(held, interruption, now)
 
     def _stay_hidden(self, held: _Held, interruption: Interruption, now: float) -> None:
         left = 0.0 if interruption.deadline is None else interruption.deadline - now

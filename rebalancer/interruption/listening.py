@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
@@ -63,20 +64,17 @@ class Listening:
                 else:
                     self.stop.wait(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE)
-                self._tried(self._heartbeats)
+                self._tried(*self._heartbeats())
         finally:
             self.receiver.close()
 
-    def _tried(self, act: Callable[[], None]) -> bool:
-        try:
-            act()
-        except SignalError as error:
-            why = str(error)
-        except Exception as error:  # noqa: BLE001  # a plug-in's error must not end the listening for good
-            why = f"{type(error).__name__}: {error}"
-        else:
+    def _tried(self, *acts: Callable[[], None]) -> bool:
+        """Do each of ``acts``, whatever becomes of the others; return whether all could be done."""
+        failures = [why for act in acts if (why := _failure(act)) is not None]
+        if not failures:
             return True
         self.failures += 1
+        why = "; ".join(dict.fromkeys(failures))
         if why != self.trouble:
             self.say(f"signal source {self.name}: {why}; it is tried again")
         self.trouble = why
@@ -86,10 +84,24 @@ class Listening:
         for interruption in self.receiver.receive(self.stop):
             self.pipeline_runs.take(interruption, self.receiver)
 
-    def _heartbeats(self) -> None:
+    def _heartbeats(self) -> list[Callable[[], None]]:
+        """Return what sends the heartbeats that are due: one for each machine, none of which waits for another's."""
         now = self.clock.now()
         if now - self._beat < HEARTBEAT:
-            return
+            return []
         self._beat = now
-        for interruption in self.pipeline_runs.open_interruptions(self.receiver):
-            self.receiver.heartbeat(interruption)
+        return [
+            partial(self.receiver.heartbeat, interruption)
+            for interruption in self.pipeline_runs.open_interruptions(self.receiver)
+        ]
+
+
+def _failure(act: Callable[[], None]) -> str | None:
+    """Return why ``act`` could not be done, None if it was."""
+    try:
+        act()
+    except SignalError as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001  # a plug-in's error must not end the listening for good
+        return f"{type(error).__name__}: {error}"
+    return None

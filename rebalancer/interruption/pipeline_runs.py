@@ -62,7 +62,7 @@ class PipelineRuns:
         self._thread.start()
 
     def join(self, seconds: float) -> None:
-        """Wait until all threads have ended, after the world's stop; so many seconds at most."""
+        """Wait until all threads have ended, after the stop of the pipeline's context; so many seconds at most."""
         until = self._pipeline.clock.now() + seconds
         with self._lock:
             threads = [one.thread for one in self._entries.values() if one.thread is not None]

@@ -79,10 +79,10 @@ class FollowedNodes:
 
 def _same(before: Node, after: Node) -> bool:
     """Return whether a change says nothing that a source listens to: heartbeats change a node every few seconds."""
-    return _told(before) == _told(after)
+    return _announced_by(before) == _announced_by(after)
 
 
-def _told(node: Node) -> tuple[object, ...]:
+def _announced_by(node: Node) -> tuple[object, ...]:
     conditions = sorted((each.type, each.status) for each in node.status.conditions or ())
     return (
         node.spec.taints,

@@ -19,7 +19,7 @@ IDENTITY = {"meta-data/instance-id": INSTANCE}
 
 @dataclass
 class Metadata:
-    """What an instance is told of itself, each piece from its time on. Thread-safe."""
+    """What an instance can read of itself, each piece from its time on. Thread-safe."""
 
     now: Callable[[], float]
     url: str = ""

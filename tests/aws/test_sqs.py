@@ -66,7 +66,7 @@ class Ground:
         return (receiver or self.receiver).receive(Stop(SystemClock()))
 
     def become_visible(self):
-        """Let the time pass after which messages that were received are given to somebody again."""
+        """Let the time pass after which messages that were received are given to another receiver."""
         client = self.cloud.client("sqs")
         for held in [*self.receiver._held.values()]:
             client.change_message_visibility(
@@ -220,6 +220,16 @@ def test_a_message_stays_hidden_while_it_is_in_work(ground):
     assert ground.receive() == []
 
 
+def test_a_hook_has_its_heartbeat_though_the_message_cannot_be_kept_hidden(ground):
+    ground.cloud.terminates("i-1", "drain", ground.url)
+    (one,) = ground.receive()
+    ground.unix.ahead += 40
+    ground.cloud.refuses["sqs:ChangeMessageVisibility"] = 403
+    with pytest.raises(SignalError, match="keep a message hidden"):
+        ground.receiver.heartbeat(one)
+    assert ground.cloud.heartbeats == ["i-1"]
+
+
 def test_a_receipt_that_is_too_old_is_no_fault(ground):
     ground.send(spot("i-1"))
     (one,) = ground.receive()
@@ -285,6 +295,13 @@ def test_a_queue_that_is_not_there_is_named(ground):
     ground.cloud.client("sqs").delete_queue(QueueUrl=ground.url)
     with pytest.raises(SignalError, match=r"queue http.*: receive messages: .*NonExistentQueue"):
         ground.receive()
+
+
+def test_what_a_poll_gets_too_late_and_cannot_be_given_back_is_no_fault(ground):
+    ground.send(spot("i-1"))
+    ground.cloud.refuses["sqs:ChangeMessageVisibility"] = 403
+    ground.receiver._give_back([{"ReceiptHandle": "refused"}])
+    assert ground.cloud.ours[-1] == "sqs:ChangeMessageVisibility"
 
 
 def test_a_stop_ends_a_long_poll_and_what_it_still_gets_is_for_the_next(ground):

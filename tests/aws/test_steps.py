@@ -130,6 +130,18 @@ def test_an_instance_leaves_all_target_groups_on_all_ports(balanced, cloud):
     check_step(step, params, pipeline.context("deregister"))
 
 
+def test_targets_that_others_took_out_are_waited_for_and_counted(balanced, cloud):
+    cloud.drains = 1.0
+    for group, port in balanced.registered:
+        balanced.balancers.deregister_targets(
+            TargetGroupArn=group, Targets=[{"Id": balanced.instance, "Port": port}]
+        )
+    step, params = deregistration(cloud)
+    outcome = step.act(Pipeline(balanced.instance).context("deregister"), params)
+    assert outcome == StepOutcome(StepStatus.DONE, "3 targets drained")
+    assert "elasticloadbalancing:DeregisterTargets" not in cloud.ours
+
+
 def test_it_waits_until_targets_are_drained_and_no_longer_than_its_part(
     balanced, cloud, monkeypatch
 ):
@@ -263,6 +275,20 @@ def test_a_quarantine_that_was_cut_off_half_way_still_knows_what_was_before(clou
     assert interfaces(cloud, instance) == {one: {empty} for one in before}
     step.undo(pipeline.context("quarantine"), params)
     assert interfaces(cloud, instance) == before
+
+
+def test_a_machine_that_is_gone_has_nothing_to_undo(cloud):
+    """Both are tried again until they succeed: what never can would hold a place for ever."""
+    gone = Pipeline("i-00000000000000000")
+    gone.kept["quarantine"] = json.dumps({"eni-1": ["sg-1"]})
+    params = QuarantineParams(security_groups=("sg-2",), endpoint=cloud.url)
+    Quarantine().undo(gone.context("quarantine"), params)
+    balanced = Balanced(cloud)
+    ends = [group.partition(":targetgroup/")[2] for group in balanced.groups]
+    gone.kept["deregister"] = json.dumps({end: [8080] for end in (*ends, "web/deleted")})
+    step, options = deregistration(cloud)
+    step.undo(gone.context("deregister"), options)
+    assert cloud.ours.count("elasticloadbalancing:RegisterTargets") == 2
 
 
 def function(cloud):

@@ -7,6 +7,7 @@ import pytest
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.embedded.cluster import EmbeddedCluster
+from rebalancer.interruption import listening
 from rebalancer.interruption.listening import Listening
 from rebalancer.interruption.model import DONE
 from rebalancer.interruption.pipeline_run import PipelineRun
@@ -102,7 +103,7 @@ class Failing:
         raise SignalError("throttled")
 
     def heartbeat(self, interruption):
-        """Nobody waits for one."""
+        """Nothing waits for one."""
 
     def done(self, interruption, outcome):
         """Nothing holds what announced it."""
@@ -121,3 +122,39 @@ def test_a_source_that_fails_is_asked_after_pauses_that_grow(cluster):
     assert stop.seconds == [1, 2, 1, 2, 4, 8, 16, 32, 60, 60]
     assert lines == ["signal source queue: throttled; it is tried again"] * 2
     assert one.failures == 10
+
+
+class Deaf(Failing):
+    """A source that announces three machines, and cannot send the heartbeats of the first two."""
+
+    def __init__(self, stop):
+        super().__init__()
+        self.heard, self._stop = [], stop
+
+    def receive(self, stop):
+        self.asked += 1
+        return [spot(f"n-{one}", id_=one) for one in "abc"] if self.asked == 1 else []
+
+    def heartbeat(self, interruption):
+        if interruption.id == "a":
+            raise SignalError("hook a: access denied")
+        if interruption.id == "b":
+            raise ValueError("b")
+        self.heard.append(interruption.id)
+        self._stop.set()
+
+
+def test_no_machine_waits_for_the_heartbeat_of_another(cluster, monkeypatch):
+    monkeypatch.setattr(listening, "HEARTBEAT", 0.0)
+    ended = threading.Event()
+    lines: list[str] = []
+    source = Deaf(ended)
+    stop = Stop(SystemClock(), signalled=ended)
+    # Nothing begins the pipeline runs: all three wait for heartbeats.
+    with process(cluster, []) as here:
+        one = Listening("queue", source, here.pipeline_runs, SystemClock(), stop, lines.append)
+        one.start()
+        assert source.closed.wait(BUSY)
+    assert source.heard == ["c"]
+    assert one.failures == 1
+    assert lines == ["signal source queue: hook a: access denied; ValueError: b; it is tried again"]

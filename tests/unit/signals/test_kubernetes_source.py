@@ -148,8 +148,8 @@ def test_a_heartbeat_of_a_node_wakes_nobody():
 )
 def test_a_machine_is_known_by_name_provider_id_or_instance(asked, name):
     nodes = Cluster(node(), node("n2")).followed
-    found = nodes.node_of(*asked)
-    assert (None if found is None else found.metadata.name) == name
+    there = nodes.node_of(*asked)
+    assert (None if there is None else there.metadata.name) == name
 
 
 @pytest.mark.parametrize(
