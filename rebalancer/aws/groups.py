@@ -115,7 +115,7 @@ class AutoScalingGroups:
             allocatable(of) | dict(_below(tags, "resources/")),
         )
 
-    def grow(self, group: NodeGroup, desired: int) -> None:
+    def set_size(self, group: NodeGroup, desired: int) -> None:
         """See Machines. The group's own cool-down is not waited for."""
         client = self._client("autoscaling")
         with _asking(f"{group.name}: {ACTS[0]}"):

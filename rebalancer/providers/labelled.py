@@ -53,7 +53,7 @@ class LabelledGroups:
         """See Machines; only live nodes say what their group's would be."""
         return None
 
-    def grow(self, group: NodeGroup, desired: int) -> None:  # noqa: ARG002
+    def set_size(self, group: NodeGroup, desired: int) -> None:  # noqa: ARG002
         """See Machines."""
         raise _reports_only(group)
 

@@ -117,7 +117,7 @@ class Site:
         self.cluster.apply(deployment(name, replicas, cpu="500m", memory="512Mi", **more))
         self.cluster.settle()
 
-    def waiting(self):
+    def pending(self):
         """How many pods wait for a node."""
         return sum(not pod["spec"].get("nodeName") for pod in self.cluster.objects("Pod"))
 

@@ -236,11 +236,11 @@ def test_what_moto_lets_through_the_guard_does_not(account):
     (group,) = machines.groups(())
     guarded = Guarded(machines, ())
     with pytest.raises(GroupSizeError):
-        guarded.grow("pool", 3)
+        guarded.increase("pool", 3)
     with pytest.raises(GroupSizeError):
         guarded.terminate("pool", group.instances[0])
     assert machines.groups(()) == [group]
-    machines.grow(group, 3)
+    machines.set_size(group, 3)
     machines.terminate(group, group.instances[0])
     machines.terminate(group, group.instances[1])
     assert machines.groups(())[0].desired == 1

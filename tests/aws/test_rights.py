@@ -88,7 +88,7 @@ def looks(cloud):
 
 
 def grows(cloud):
-    fleet(cloud, lambda machines: Guarded(machines, ()).grow("live", 3))
+    fleet(cloud, lambda machines: Guarded(machines, ()).increase("live", 3))
 
 
 def terminates(cloud):

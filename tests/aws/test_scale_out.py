@@ -1,4 +1,4 @@
-"""Groups grow for pods that wait: runs on an embedded cluster whose nodes are instances of moto."""
+"""Scale-out: runs on an embedded cluster whose nodes are instances of moto."""
 
 import pytest
 
@@ -18,37 +18,37 @@ def ground(cloud, tmp_path):
 
 
 @pytest.fixture
-def waiting(ground):
+def pending(ground):
     """Article 004: three machines of 1930m hold nine of ten pods of 500m; the tenth waits."""
     ground.fleet.add("pool", 3, high=6)
     ground.scale(1)
     assert ground.acts() == []
     ground.scale(10)
-    assert ground.waiting() == 1
+    assert ground.pending() == 1
     return ground
 
 
-def test_article_004_from_one_to_ten_replicas(waiting):
-    waiting.cloud.ours.clear()
-    assert waiting.acts() == [GROWN]
-    assert waiting.fleet.sizes == {"pool": 4}
-    assert set(waiting.cloud.ours) == _CALLS
-    scale_up = waiting.status["nodeGroups"][0]["scaleUp"]
-    assert scale_up["status"] == "NoActivity"  # what was seen before it grew
+def test_article_004_from_one_to_ten_replicas(pending):
+    pending.cloud.ours.clear()
+    assert pending.acts() == [GROWN]
+    assert pending.fleet.sizes == {"pool": 4}
+    assert set(pending.cloud.ours) == _CALLS
+    scale_up = pending.status["nodeGroups"][0]["scaleUp"]
+    assert scale_up["status"] == "NoActivity"  # what was seen before the scale-out
 
     # The machine is on its way: nothing grows twice.
-    waiting.pass_time(120)
-    assert waiting.acts() == []
-    assert waiting.fleet.sizes == {"pool": 4}
-    document = waiting.status
+    pending.pass_time(120)
+    assert pending.acts() == []
+    assert pending.fleet.sizes == {"pool": 4}
+    document = pending.status
     assert document["nodeGroups"][0]["scaleUp"]["status"] == "InProgress"
     assert [one["code"] for one in document["reasons"]["pendingPods"]] == ["NodeOnItsWay"]
 
-    waiting.fleet.join()
-    assert waiting.waiting() == 0
-    waiting.pass_time(120)
-    assert waiting.acts() == []
-    (pool,) = waiting.status["nodeGroups"]
+    pending.fleet.join()
+    assert pending.pending() == 0
+    pending.pass_time(120)
+    assert pending.acts() == []
+    (pool,) = pending.status["nodeGroups"]
     assert pool["health"]["nodeCounts"]["registered"] == {
         "total": 4,
         "ready": 4,
@@ -59,21 +59,21 @@ def test_article_004_from_one_to_ten_replicas(waiting):
     assert (pool["scaleUp"]["status"], pool["health"]["cloudProviderTarget"]) == ("NoActivity", 4)
 
 
-def test_events_are_written_once_for_a_change(waiting):
+def test_events_are_written_once_for_a_change(pending):
     for _ in range(3):
-        waiting.acts()
-        waiting.pass_time(120)
+        pending.acts()
+        pending.pass_time(120)
     (pod,) = [
         pod["metadata"]["name"]
-        for pod in waiting.cluster.objects("Pod")
+        for pod in pending.cluster.objects("Pod")
         if not pod["spec"].get("nodeName")
     ]
-    of_nodes = waiting.events("NoScaleDown")
-    assert sorted({*waiting.events()} - {*of_nodes}) == [
+    of_nodes = pending.events("NoScaleDown")
+    assert sorted({*pending.events()} - {*of_nodes}) == [
         ("ConfigMap", "machines", "ScaledUpGroup"),
         ("Pod", pod, "TriggeredScaleUp"),
     ]
-    # Three nodes could go, or had no place for a pod, while there was one pod only; now they are full.
+    # Three nodes could be removed, or had no place for a pod, while there was one pod only; now they are full.
     assert len(of_nodes) == len(set(of_nodes)) == 3
 
 
@@ -110,64 +110,64 @@ def test_many_pods_that_wait_hold_back_moves_but_not_machines(ground):
     assert ground.fleet.sizes == {"pool": 8}
 
 
-def test_machines_that_do_not_come_are_waited_for_and_then_another_group_grows(waiting):
-    assert waiting.acts() == [GROWN]
-    waiting.fleet.add("other", 0, high=5, zone="b")
-    sizes = waiting.fleet.sizes
+def test_machines_that_do_not_come_are_waited_for_and_then_another_group_grows(pending):
+    assert pending.acts() == [GROWN]
+    pending.fleet.add("other", 0, high=5, zone="b")
+    sizes = pending.fleet.sizes
     for _ in range(7):
-        waiting.pass_time(120)
-        assert waiting.acts() == []
-    waiting.pass_time(61)
-    assert waiting.acts() == [("other", "ScaledUpGroup", "done")]
-    assert waiting.fleet.sizes == {"pool": sizes["pool"], "other": 1}
-    pool = next(one for one in waiting.status["nodeGroups"] if one["name"] == "pool")
+        pending.pass_time(120)
+        assert pending.acts() == []
+    pending.pass_time(61)
+    assert pending.acts() == [("other", "ScaledUpGroup", "done")]
+    assert pending.fleet.sizes == {"pool": sizes["pool"], "other": 1}
+    pool = next(one for one in pending.status["nodeGroups"] if one["name"] == "pool")
     assert pool["scaleUp"]["status"] == "Backoff"
     assert pool["scaleUp"]["backoffInfo"]["errorCode"] == "timeout"
-    assert waiting.events("ScaleUpTimedOut") == [("ConfigMap", "machines", "ScaleUpTimedOut")]
+    assert pending.events("ScaleUpTimedOut") == [("ConfigMap", "machines", "ScaleUpTimedOut")]
 
 
-def test_after_a_back_off_the_same_machines_are_waited_for_and_no_more_are_asked_for(waiting):
-    waiting.acts()
+def test_after_a_back_off_the_same_machines_are_waited_for_and_no_more_are_asked_for(pending):
+    pending.acts()
     for _ in range(15):
-        waiting.pass_time(480)
-        waiting.acts()
-        assert waiting.fleet.sizes == {"pool": 4}
-    assert len(waiting.events("ScaleUpTimedOut")) >= 2
+        pending.pass_time(480)
+        pending.acts()
+        assert pending.fleet.sizes == {"pool": 4}
+    assert len(pending.events("ScaleUpTimedOut")) >= 2
 
 
-def test_a_group_that_failed_and_whose_machines_come_after_all_has_failed_at_nothing(waiting):
-    waiting.acts()
-    waiting.pass_time(901)
-    code, report = waiting.run()
+def test_a_group_that_failed_and_whose_machines_come_after_all_has_failed_at_nothing(pending):
+    pending.acts()
+    pending.pass_time(901)
+    code, report = pending.run()
     assert (code, [one["code"] for one in report["machines"]]) == (0, ["GroupMayNotGrow"])
-    waiting.fleet.join()
-    waiting.acts()
-    assert waiting.status["nodeGroups"][0]["scaleUp"]["backoffInfo"] == {}
+    pending.fleet.join()
+    pending.acts()
+    assert pending.status["nodeGroups"][0]["scaleUp"]["backoffInfo"] == {}
 
 
-def test_what_the_provider_refuses_ends_the_run_with_4_and_backs_off(waiting):
-    waiting.cloud.refuses["autoscaling:SetDesiredCapacity"] = 400
-    code, report = waiting.run()
+def test_what_the_provider_refuses_ends_the_run_with_4_and_backs_off(pending):
+    pending.cloud.refuses["autoscaling:SetDesiredCapacity"] = 400
+    code, report = pending.run()
     (act,) = report["machines"]
     assert (code, act["code"], act["status"]) == (4, "FailedToScaleUpGroup", "failed")
     assert "autoscaling:SetDesiredCapacity: Injected: by the test" in act["message"]
-    assert waiting.events("FailedToScaleUpGroup")
-    waiting.cloud.refuses.clear()
-    waiting.pass_time(120)
-    assert waiting.acts() == [("pool", "GroupMayNotGrow", "waits")]
-    waiting.pass_time(200)
-    assert waiting.acts() == [GROWN]
-    assert waiting.fleet.sizes == {"pool": 4}
+    assert pending.events("FailedToScaleUpGroup")
+    pending.cloud.refuses.clear()
+    pending.pass_time(120)
+    assert pending.acts() == [("pool", "GroupMayNotGrow", "waits")]
+    pending.pass_time(200)
+    assert pending.acts() == [GROWN]
+    assert pending.fleet.sizes == {"pool": 4}
 
 
-def test_a_run_that_was_killed_before_it_wrote_does_not_grow_a_group_twice(waiting):
+def test_a_run_that_was_killed_before_it_wrote_does_not_grow_a_group_twice(pending):
     """What was asked for stands at the provider: the status may be lost."""
-    before = waiting.cluster.get("ConfigMap", "machines")
-    assert waiting.acts() == [GROWN]
-    now = waiting.cluster.get("ConfigMap", "machines")
-    waiting.cluster.apply({**now, "apiVersion": "v1", "kind": "ConfigMap", "data": before["data"]})
-    assert waiting.acts() == []
-    assert waiting.fleet.sizes == {"pool": 4}
+    before = pending.cluster.get("ConfigMap", "machines")
+    assert pending.acts() == [GROWN]
+    now = pending.cluster.get("ConfigMap", "machines")
+    pending.cluster.apply({**now, "apiVersion": "v1", "kind": "ConfigMap", "data": before["data"]})
+    assert pending.acts() == []
+    assert pending.fleet.sizes == {"pool": 4}
 
 
 @pytest.mark.parametrize(
@@ -242,10 +242,10 @@ def test_without_the_config_map_nothing_is_done_to_machines_and_the_run_says_so(
     assert ground.fleet.sizes == {"pool": 1}
 
 
-def test_a_status_that_cannot_be_written_is_a_partial_failure(waiting):
+def test_a_status_that_cannot_be_written_is_a_partial_failure(pending):
     path = "/configmaps/machines"
-    waiting.cluster.faults.add(Fault("PUT", path, status=500, times=20))
-    code, report = waiting.run()
+    pending.cluster.faults.add(Fault("PUT", path, status=500, times=20))
+    code, report = pending.run()
     assert (code, [act["status"] for act in report["machines"]]) == (4, ["done"])
     assert "the status of machines could not be written" in " ".join(report["warnings"])
 

@@ -27,7 +27,7 @@ class Lax:
     def template(self, group):
         return None
 
-    def grow(self, group, desired):
+    def set_size(self, group, desired):
         self.asked.append(desired)
         self.group = replace(self.group, desired=desired)
 
@@ -53,16 +53,20 @@ def test_never_below_the_minimum():
 def test_never_above_the_maximum():
     machines = Lax()
     guarded = Guarded(machines, ())
-    assert guarded.grow("pool", 4)
+    assert guarded.increase("pool", 4)
     with pytest.raises(GroupSizeError, match="pool may have 4 machines, not 5"):
-        guarded.grow("pool", 5)
+        guarded.increase("pool", 5)
     assert machines.asked == [4]
 
 
 def test_what_was_asked_before_is_not_asked_again():
     machines = Lax()
     guarded = Guarded(machines, ())
-    assert [guarded.grow("pool", 4), guarded.grow("pool", 4), guarded.grow("pool", 2)] == [
+    assert [
+        guarded.increase("pool", 4),
+        guarded.increase("pool", 4),
+        guarded.increase("pool", 2),
+    ] == [
         True,
         False,
         False,
@@ -83,7 +87,7 @@ def test_the_sizes_that_count_are_those_of_the_moment():
 def test_a_group_that_is_gone_or_without_sizes_is_left(group):
     machines = Lax(NodeGroup(name="pool", instances=("a",)))
     for ask in (
-        lambda of: of.grow(group, 2),
+        lambda of: of.increase(group, 2),
         lambda of: of.terminate(group, "a"),
     ):
         with pytest.raises(ProviderError, match=r"no group gone|sizes are not known"):
@@ -95,7 +99,7 @@ def test_the_provider_none_refuses():
     nodes = [KnownNode("a", "", {"agentpool": "pool"})]
     (group,) = LabelledGroups().groups(nodes)
     for ask in (
-        lambda of: of.grow(group, 2),
+        lambda of: of.set_size(group, 2),
         lambda of: of.terminate(group, "a"),
     ):
         with pytest.raises(ProviderError, match="the provider none is for reports only; name one"):
