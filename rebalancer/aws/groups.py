@@ -172,7 +172,11 @@ def _filter(tag: str) -> dict[str, Any]:
 
 
 def as_group(group: Mapping[str, Any]) -> NodeGroup:
-    """Return a group as DescribeAutoScalingGroups has it, without the instances that are about to end."""
+    """Return a group as DescribeAutoScalingGroups has it, without the instances that are about to end.
+
+    Where its capacity is no number of machines, its sizes are not known.
+    """
+    sized = not _is_weighted(group)
     return NodeGroup(
         name=group["AutoScalingGroupName"],
         instances=tuple(
@@ -182,11 +186,18 @@ def as_group(group: Mapping[str, Any]) -> NodeGroup:
                 if not one["LifecycleState"].startswith(_GOING)
             )
         ),
-        minimum=group["MinSize"],
-        maximum=group["MaxSize"],
-        desired=group["DesiredCapacity"],
+        minimum=group["MinSize"] if sized else None,
+        maximum=group["MaxSize"] if sized else None,
+        desired=group["DesiredCapacity"] if sized else None,
         zones=tuple(sorted(group.get("AvailabilityZones", ()))),
     )
+
+
+def _is_weighted(group: Mapping[str, Any]) -> bool:
+    """Return whether capacity is counted in units of instance types ("instance weights", "attribute-based selection")."""
+    mixed = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
+    weighted = any("WeightedCapacity" in one for one in mixed.get("Overrides", ()))
+    return weighted or group.get("DesiredCapacityType", "units") not in ("", "units")
 
 
 def _below(tags: Mapping[str, str], part: str) -> Iterator[tuple[str, str]]:

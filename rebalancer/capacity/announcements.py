@@ -66,7 +66,8 @@ def scaled_out_groups(acts: Iterable[MachineAct]) -> dict[str, str]:
 
 def _of_groups(acts: Iterable[MachineAct], status: Subject) -> Iterator[MachineEvent]:
     for act in acts:
-        done = act.code == ScaleOutCode.SCALED_OUT and act.status is ActStatus.DONE
+        resized = act.code in (ScaleOutCode.SCALED_OUT, ScaleOutCode.DECREASED)
+        done = resized and act.status is ActStatus.DONE
         refused = act.code == ScaleOutCode.FAILED
         if done or refused:
             note = f"{act.group}: {act.message}"

@@ -81,6 +81,11 @@ def failed(state: GroupState, code: str, why: str, now: float) -> GroupState:
     )
 
 
+def decreased(state: GroupState) -> GroupState:
+    """Return the state of a group that was decreased to the machines that it has: nothing is upcoming, which is no success."""
+    return msgspec.structs.replace(state, upcoming_since=0)
+
+
 def scaled_out(state: GroupState, now: float) -> GroupState:
     """Return the state of a group whose size was increased now."""
     return msgspec.structs.replace(state, scaled_out_at=now, upcoming_since=now)

@@ -6,7 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rebalancer.capacity.backoff import GroupState, failed, observed, scaled_out
+from rebalancer.capacity.backoff import (
+    REFUSED,
+    GroupState,
+    decreased,
+    failed,
+    observed,
+    scaled_out,
+)
 from rebalancer.capacity.codes import GroupCode
 from rebalancer.capacity.groups import Groups
 from rebalancer.capacity.pending_pods import unschedulable_for
@@ -72,6 +79,18 @@ class GroupStates:
             elif 0 < state.scaled_out_at <= now < state.scaled_out_at + rest:
                 text = f"scaled out at {rfc3339(state.scaled_out_at)}, and cools down"
                 yield name, GroupRefusal(name, GroupCode.COOLDOWN, text)
+
+    def unprovisioned(self, now: float) -> list[str]:
+        """Return the groups in a back-off because requested machines were not provisioned."""
+        return [
+            name
+            for name, state in sorted(self.groups.items())
+            if state.in_backoff(now) and state.code != REFUSED and state.upcoming_since > 0
+        ]
+
+    def note_decreased(self, group: str) -> None:
+        """Note that a group was decreased to the machines that it has."""
+        self.groups[group] = decreased(self.groups[group])
 
     def note_scaled_out(self, group: str, now: float) -> None:
         """Note that the size of a group was increased."""

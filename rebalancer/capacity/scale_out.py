@@ -22,6 +22,8 @@ class ScaleOutCode(enum.StrEnum):
     """The size of the group is increased for pending pods."""
     FAILED = "FailedToScaleUpGroup"
     """The provider refused the request; it is tried again after a back-off."""
+    DECREASED = "DecreasedTargetSize"
+    """Requested machines were not provisioned: the size of the group is decreased to the machines that it has."""
     BLOCKED = "GroupMayNotGrow"
     """It would be increased, but it is in a back-off after a failure, or cools down."""
 
@@ -57,6 +59,8 @@ class ScaleOut:
     def before(self) -> Iterator[MachineAct]:
         """See Scaler: machines take minutes to start, so that groups are increased first."""
         report = self._context.report
+        for name in self._context.group_states.unprovisioned(report.snapshot.captured_at):
+            yield from self._decrease(name)
         for one in group_resizes(report.scale_out, report.groups.groups):
             yield self._increase(one)
         blocked: dict[str, str] = {}
@@ -86,6 +90,28 @@ class ScaleOut:
         if not asked:
             text += "; as many were requested meanwhile"
         return self._act(ScaleOutCode.SCALED_OUT, ActStatus.DONE, name, text)
+
+    def _decrease(self, name: str) -> Iterator[MachineAct]:
+        """Give up machines that were not provisioned, so that they do not come once others have taken their pods."""
+        context = self._context
+        (group,) = [one for one in context.report.groups.groups if one.name == name]
+        existing = len(group.instances)
+        if group.desired is None or group.desired <= max(group.minimum or 0, existing):
+            return
+        text = f"{group.desired} machines were requested, and {existing} exist: {context.group_states.groups[name].why}"
+        if context.suspended is not None:
+            text = f"{text}; {context.suspended}"
+            yield self._act(ScaleOutCode.DECREASED, ActStatus.PLANNED, name, text)
+            return
+        try:
+            size = context.guarded.decrease_to_existing(name)
+        except ProviderError as error:
+            yield self._act(ScaleOutCode.FAILED, ActStatus.FAILED, name, f"{text}: {error}")
+            return
+        if size is not None:
+            context.group_states.note_decreased(name)
+            text = f"{group.desired} -> {size} machines: {context.group_states.groups[name].why}"
+            yield self._act(ScaleOutCode.DECREASED, ActStatus.DONE, name, text)
 
     def _act(self, code: ScaleOutCode, status: ActStatus, group: str, text: str) -> MachineAct:
         return MachineAct(

@@ -41,6 +41,23 @@ class Guarded:
         self.machines.set_size(now, desired)
         return True
 
+    def decrease_to_existing(self, group: str) -> int | None:
+        """Decrease a group to the machines that it has; return the size that was requested, None if it is none smaller.
+
+        No machine is terminated by that, and the group stays at its minimum at least. As Cluster Autoscaler's
+        ``DecreaseTargetSize``, which refuses to go below the existing nodes.
+
+        Raises:
+            ProviderError: see :meth:`increase`.
+        """
+        now = self._read(group)
+        minimum, _, wanted = _sizes(now)
+        size = max(minimum, len(now.instances))
+        if wanted <= size:
+            return None
+        self.machines.set_size(now, size)
+        return size
+
     def terminate(self, group: str, instance: str) -> bool:
         """Terminate a machine, and decrease the size of its group by one; return whether that was requested.
 

@@ -5,6 +5,7 @@ The front stands for these parts of the user guides and API references, and for 
 - lifecycle hooks of Auto Scaling: an instance that is to go waits (Terminating:Wait), a message with a token is sent to the
   hook's queue; CompleteLifecycleAction ends the wait and the instance, RecordLifecycleActionHeartbeat prolongs it; both are
   answered with ValidationError where nothing waits with that token;
+- capacity: of groups named in ``exhausted`` no instance is launched (moto always launches);
 - targets: one may be registered on several ports of a group (moto keeps one); deregistered, each is ``draining`` for the
   delay, and registered no more after it.
 
@@ -22,9 +23,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import parse_qs
 
 import boto3
+from moto.autoscaling.models import FakeAutoScalingGroup
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
@@ -61,6 +64,8 @@ class Cloud:
     """``service:Action`` -> status: how each of these calls is answered."""
     held: dict[str, threading.Event] = field(default_factory=dict)
     """``service:Action``, of functions with the name after it -> what each of these calls waits for."""
+    exhausted: set[str] = field(default_factory=set)
+    """Auto Scaling groups for which AWS has no capacity."""
     targets: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """Target group, target and port -> the time at which it is registered no more."""
     _session: boto3.session.Session = field(
@@ -237,12 +242,20 @@ def in_the_cloud(now) -> Iterator[Cloud]:
     """Yield a cloud of its own; ``now``: its clock, in seconds."""
     cloud = Cloud(now)
     server = make_server("127.0.0.1", 0, Front(cloud), threaded=True)
+    launch = FakeAutoScalingGroup.replace_autoscaling_group_instances
+
+    def launched(group, count, tags):
+        if group.name not in cloud.exhausted:
+            launch(group, count, tags)
+
     server.daemon_threads = True  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     cloud.url = f"http://127.0.0.1:{server.server_port}"
+    launches = patch.object(FakeAutoScalingGroup, launch.__name__, launched)
     try:
-        yield cloud
+        with launches:
+            yield cloud
     finally:
         for event in cloud.held.values():
             event.set()

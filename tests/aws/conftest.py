@@ -28,5 +28,6 @@ def cloud(region, monkeypatch):
         kept.clear()
     for each in (region.waiting, region.refuses, region.held, region.targets):
         each.clear()
+    region.exhausted.clear()
     region.drains = 0.0
     return region

@@ -1,7 +1,7 @@
 """Auto Scaling groups of moto whose instances are nodes of an embedded cluster, and runs on both.
 
 moto starts and ends instances at once, puts all of a group into its first zone, takes sizes beyond a group's maximum, and never
-lacks capacity: that machines do not come is played by :meth:`Fleet.join` not being called.
+lacks capacity: that is played by ``Cloud.exhausted``, and that instances never register by :meth:`Fleet.join` not being called.
 """
 
 import time
@@ -55,6 +55,11 @@ class Fleet:
     def sizes(self):
         """Group -> how many machines it is to have."""
         return {group["AutoScalingGroupName"]: group["DesiredCapacity"] for group in self._groups()}
+
+    def machines(self, name):
+        """The ids of a group's instances."""
+        (group,) = [one for one in self._groups() if one["AutoScalingGroupName"] == name]
+        return sorted(one["InstanceId"] for one in group["Instances"])
 
     def _groups(self):
         return self._autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=self._names)[

@@ -263,6 +263,26 @@ def test_instances_that_are_about_to_end_are_no_machines_of_their_group(account)
     assert [one.rpartition("/")[2] for one in as_group(described).instances] == ["i-0", "i-1"]
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {
+            "MixedInstancesPolicy": {
+                "LaunchTemplate": {
+                    "Overrides": [{"InstanceType": "m5.large", "WeightedCapacity": "2"}]
+                }
+            }
+        },
+        {"DesiredCapacityType": "vcpu"},
+    ],
+)
+def test_of_a_group_whose_capacity_counts_no_machines_no_size_is_known(more):
+    """Four machines of weight 2 are a capacity of 8: decreased to 4, AWS would terminate two of them."""
+    described = {"AutoScalingGroupName": "pool", "MinSize": 0, "MaxSize": 9, "DesiredCapacity": 8}
+    assert not as_group({**described, **more}).is_sized
+    assert as_group({**described, "DesiredCapacityType": "units"}).is_sized
+
+
 @pytest.mark.parametrize("options", [{}, {"tags": ["a"], "names": ["b"]}])
 def test_either_tags_or_names(options):
     with pytest.raises(ValidationError, match="write tags, or names"):

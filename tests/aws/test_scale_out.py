@@ -7,7 +7,7 @@ from rebalancer.embedded.apiserver.faults import Fault
 from tests.aws.fleet import site
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
 
-GROWN = ("pool", "ScaledUpGroup", "done")
+PLUS_ONE = ("pool", "ScaledUpGroup", "done")
 _CALLS = {"autoscaling:DescribeAutoScalingGroups", "autoscaling:SetDesiredCapacity"}
 
 
@@ -30,7 +30,7 @@ def pending(ground):
 
 def test_article_004_from_one_to_ten_replicas(pending):
     pending.cloud.ours.clear()
-    assert pending.acts() == [GROWN]
+    assert pending.acts() == [PLUS_ONE]
     assert pending.fleet.sizes == {"pool": 4}
     assert set(pending.cloud.ours) == _CALLS
     scale_up = pending.status["nodeGroups"][0]["scaleUp"]
@@ -93,7 +93,7 @@ def test_it_is_announced_once_why_nothing_helps_a_pod(ground):
 def test_a_group_never_grows_beyond_its_maximum(ground):
     ground.fleet.add("pool", 1, high=3)
     ground.scale(40)
-    assert ground.acts() == [GROWN]
+    assert ground.acts() == [PLUS_ONE]
     assert ground.fleet.sizes == {"pool": 3}
     ground.fleet.join()
     assert ground.acts() == []
@@ -110,8 +110,8 @@ def test_many_pods_that_wait_hold_back_moves_but_not_machines(ground):
     assert ground.fleet.sizes == {"pool": 8}
 
 
-def test_machines_that_do_not_come_are_waited_for_and_then_another_group_grows(pending):
-    assert pending.acts() == [GROWN]
+def test_machines_that_do_not_register_are_upcoming_until_another_group_is_increased(pending):
+    assert pending.acts() == [PLUS_ONE]
     pending.fleet.add("other", 0, high=5, zone="b")
     sizes = pending.fleet.sizes
     for _ in range(7):
@@ -126,7 +126,70 @@ def test_machines_that_do_not_come_are_waited_for_and_then_another_group_grows(p
     assert pending.events("ScaleUpTimedOut") == [("ConfigMap", "machines", "ScaleUpTimedOut")]
 
 
-def test_after_a_back_off_the_same_machines_are_waited_for_and_no_more_are_asked_for(pending):
+def test_machines_that_aws_has_not_are_given_up_after_the_provision_time(pending):
+    """Cluster Autoscaler's UC4 (proposals/clusterstate.md): the target size is reduced to the current size."""
+    pending.cloud.exhausted.add("pool")
+    assert pending.acts() == [PLUS_ONE]
+    pending.fleet.add("other", 0, high=5, zone="b")
+    machines = pending.fleet.machines("pool")
+    pending.pass_time(480)
+    assert pending.acts() == []
+    pending.pass_time(480)
+    assert pending.acts() == [
+        ("pool", "DecreasedTargetSize", "done"),
+        ("other", "ScaledUpGroup", "done"),
+    ]
+    assert pending.fleet.sizes == {"pool": 3, "other": 1}
+    assert pending.fleet.machines("pool") == machines
+    assert len(pending.events("DecreasedTargetSize")) == 1
+    # It is in the back-off still, and is not increased although AWS has machines again.
+    pending.cloud.exhausted.clear()
+    pending.pass_time(120)
+    pending.scale(14)
+    assert pending.acts() == [("other", "ScaledUpGroup", "done")]
+
+
+def test_a_group_is_never_decreased_below_its_minimum(cloud, ground):
+    cloud.exhausted.add("pool")
+    ground.fleet.add("pool", 2, low=2, high=6)
+    ground.fleet.add("other", 1, zone="b")
+    ground.scale(4)
+    assert ground.acts() == []  # they are on their way, and would take the pod
+    for _ in range(3):
+        ground.pass_time(480)
+        ground.acts()
+    assert ground.fleet.sizes["pool"] == 2
+
+
+@pytest.mark.parametrize("options", [{"dry_run": True}, {}])
+def test_what_does_not_act_gives_nothing_up(cloud, tmp_path, options):
+    with site(cloud, tmp_path) as ground:
+        ground.fleet.add("pool", 1)
+        ground.scale(4)
+        cloud.exhausted.add("pool")
+        assert ground.acts() == [PLUS_ONE]
+        ground.pass_time(480)
+        ground.acts()
+        ground.pass_time(480)
+        if not options:
+            cloud.refuses["autoscaling:SetDesiredCapacity"] = 400
+        code, report = ground.run(**options)
+        (act,) = [one for one in report["machines"] if one["code"] != "GroupMayNotGrow"]
+        assert "2 machines were requested, and 1 exist: 1 machine did not" in act["message"]
+        expected = (
+            (0, "DecreasedTargetSize", "planned")
+            if options
+            else (4, "FailedToScaleUpGroup", "failed")
+        )
+        assert (code, act["code"], act["status"]) == expected
+        assert ground.fleet.sizes == {"pool": 2}
+        # The next run that acts does it.
+        cloud.refuses.clear()
+        ground.pass_time(30)
+        assert ("pool", "DecreasedTargetSize", "done") in ground.acts()
+
+
+def test_instances_that_never_register_are_not_terminated_and_no_more_are_requested(pending):
     pending.acts()
     for _ in range(15):
         pending.pass_time(480)
@@ -156,14 +219,14 @@ def test_what_the_provider_refuses_ends_the_run_with_4_and_backs_off(pending):
     pending.pass_time(120)
     assert pending.acts() == [("pool", "GroupMayNotGrow", "waits")]
     pending.pass_time(200)
-    assert pending.acts() == [GROWN]
+    assert pending.acts() == [PLUS_ONE]
     assert pending.fleet.sizes == {"pool": 4}
 
 
 def test_a_run_that_was_killed_before_it_wrote_does_not_grow_a_group_twice(pending):
     """What was asked for stands at the provider: the status may be lost."""
     before = pending.cluster.get("ConfigMap", "machines")
-    assert pending.acts() == [GROWN]
+    assert pending.acts() == [PLUS_ONE]
     now = pending.cluster.get("ConfigMap", "machines")
     pending.cluster.apply({**now, "apiVersion": "v1", "kind": "ConfigMap", "data": before["data"]})
     assert pending.acts() == []
@@ -211,19 +274,19 @@ def test_pods_younger_than_new_pod_delay_wait(cloud, tmp_path):
         ground.scale(4)
         assert ground.acts() == []
         ground.pass_time(300)
-        assert ground.acts() == [GROWN]
+        assert ground.acts() == [PLUS_ONE]
 
 
 def test_in_a_cool_down_a_group_does_not_grow_again(cloud, tmp_path):
     with site(cloud, tmp_path, "{scale-out: {coolDown: 10m}}") as ground:
         ground.fleet.add("pool", 1)
         ground.scale(4)
-        assert ground.acts() == [GROWN]
+        assert ground.acts() == [PLUS_ONE]
         ground.fleet.join()
         ground.scale(7)
         assert ground.acts() == [("pool", "GroupMayNotGrow", "waits")]
         ground.pass_time(600)
-        assert ground.acts() == [GROWN]
+        assert ground.acts() == [PLUS_ONE]
 
 
 def test_without_a_place_for_its_back_offs_a_run_that_acts_is_refused(ground):

@@ -10,6 +10,7 @@ from rebalancer.capacity.backoff import (
     REFUSED,
     TIMEOUT,
     GroupState,
+    decreased,
     failed,
     observed,
     scaled_out,
@@ -92,6 +93,13 @@ def test_a_new_node_that_never_becomes_ready_is_no_success():
 
 def test_an_end_beyond_any_back_off_was_written_by_a_wrong_clock():
     assert not GroupState(failures=1, backoff_until=_NOW + MAXIMUM + 1).in_backoff(_NOW)
+
+
+def test_a_group_that_was_decreased_to_its_machines_has_still_failed():
+    state = _lived(scaled_out(GroupState(), _NOW), (901, _ONE))
+    left = _lived(decreased(state), (930, Sizes(ready=3)))
+    assert left.in_backoff(_NOW + 930)
+    assert left.failures == 1
 
 
 @given(

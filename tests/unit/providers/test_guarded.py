@@ -59,6 +59,23 @@ def test_never_above_the_maximum():
     assert machines.asked == [4]
 
 
+@pytest.mark.parametrize(
+    ("minimum", "desired", "size"), [(0, 5, 3), (4, 5, 4), (0, 3, None), (5, 5, None), (0, 2, None)]
+)
+def test_a_group_is_decreased_to_its_machines_and_never_below_its_minimum(minimum, desired, size):
+    machines = Lax(replace(_POOL, minimum=minimum, maximum=9, desired=desired))
+    assert Guarded(machines, ()).decrease_to_existing("pool") == size
+    assert machines.asked == ([] if size is None else [size])
+
+
+def test_machines_that_came_meanwhile_are_kept():
+    machines = Lax(replace(_POOL, desired=4))
+    guarded = Guarded(machines, ())
+    machines.group = replace(machines.group, instances=("a", "b", "c", "d"))
+    assert guarded.decrease_to_existing("pool") is None
+    assert machines.asked == []
+
+
 def test_what_was_asked_before_is_not_asked_again():
     machines = Lax()
     guarded = Guarded(machines, ())
@@ -88,6 +105,7 @@ def test_a_group_that_is_gone_or_without_sizes_is_left(group):
     machines = Lax(NodeGroup(name="pool", instances=("a",)))
     for ask in (
         lambda of: of.increase(group, 2),
+        lambda of: of.decrease_to_existing(group),
         lambda of: of.terminate(group, "a"),
     ):
         with pytest.raises(ProviderError, match=r"no group gone|sizes are not known"):
