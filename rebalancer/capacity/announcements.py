@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from rebalancer.capacity.backoff import TIMEOUT, GroupState
+from rebalancer.capacity.backoff import NOT_LAUNCHED, TIMEOUT, GroupState
 from rebalancer.capacity.codes import REMOVABLE_CODES, PodCode, RemovalCode, ScaleInCode
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.capacity.scale_out import ScaleOutCode
@@ -22,6 +22,7 @@ from rebalancer.plan.machines import ActStatus, MachineAct
 MOST = 200
 """Events of one run: those of acts come first, and the status names all."""
 _NOT_HELPED = frozenset({PodCode.MAX_SIZE, PodCode.NO_GROUP, PodCode.GROUP_BLOCKED})
+_FAILURES = {TIMEOUT: "ScaleUpTimedOut", NOT_LAUNCHED: "ScaleUpFailed"}
 _STAYS, _CANDIDATE = "NoScaleDown", "ScaleDownCandidate"
 
 
@@ -107,12 +108,13 @@ def _node(name: str) -> Subject:
 def _failures(
     before: Mapping[str, GroupState], after: Mapping[str, GroupState], status: Subject
 ) -> Iterator[MachineEvent]:
-    """Yield the groups whose machines did not become ready."""
+    """Yield the groups whose machines did not become ready, or could not be launched."""
     for name, state in sorted(after.items()):
         known = before.get(name, GroupState())
-        if state.code == TIMEOUT and state.failed_at != known.failed_at:
+        reason = _FAILURES.get(state.code)
+        if reason is not None and state.failed_at != known.failed_at:
             note = f"{name}: {state.why}"
-            yield MachineEvent(status, "ScaleUpTimedOut", "ScaleUp", note, warning=True)
+            yield MachineEvent(status, reason, "ScaleUp", note, warning=True)
 
 
 def _of_pods(

@@ -32,7 +32,7 @@ def assess(
     snapshot: Snapshot,
     provider: str,
     machines: Machines,
-    inputs: Callable[[Snapshot, Groups], ScaleOutInputs],
+    inputs: Callable[[Snapshot, Groups, Machines], ScaleOutInputs],
 ) -> CapacityReport:
     """Return what is to be said of the machines; ``provider`` is the name of ``machines`` in the policy.
 
@@ -43,7 +43,7 @@ def assess(
         ProviderError: it cannot be asked.
     """
     groups = Groups(snapshot, machines.groups(known_nodes(snapshot)))
-    known = inputs(snapshot, groups)
+    known = inputs(snapshot, groups, machines)
     profile = planning.scheduler_profile(snapshot)
 
     def scale_out(of: Snapshot) -> ScaleOutPlan:

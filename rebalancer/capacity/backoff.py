@@ -17,8 +17,8 @@ INITIAL, MAXIMUM = 300.0, 1800.0
 """Seconds of the first back-off, which doubles, and of the longest."""
 RESET_AFTER = 3 * 3600.0
 """Seconds after which a failure is no reason for a longer back-off any more."""
-TIMEOUT, REFUSED = "timeout", "cloudProviderError"
-"""As Cluster Autoscaler's ``errorCode``: machines did not become ready, or the provider refused the request."""
+TIMEOUT, REFUSED, NOT_LAUNCHED = "timeout", "cloudProviderError", "launchFailed"
+"""``errorCode`` of the status. Machines did not become ready; the provider refused the request; or could not launch them."""
 _Moment = Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
@@ -36,7 +36,7 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """When it last failed."""
     backoff_until: _Moment = msgspec.field(default=0, name="until")
     code: str = ""
-    """Why it failed: :data:`TIMEOUT` or :data:`REFUSED`."""
+    """Why it failed: :data:`TIMEOUT`, :data:`REFUSED` or :data:`NOT_LAUNCHED`."""
     why: str = ""
     """The same in words."""
 

@@ -99,6 +99,8 @@ class GroupCode(enum.StrEnum):
     """A new node would take it, but the group is as large as it may be."""
     BACKOFF = "BacksOff"
     """A new node would take it, but the group is in a back-off after a failure."""
+    SUSPENDED = "LaunchSuspended"
+    """A new node would take it, but the provider launches no machines of the group now."""
     COOLDOWN = "CoolsDown"
     """A new node would take it, but the group cools down after a scale-out."""
     NO_TEMPLATE = "NoTemplate"

@@ -31,6 +31,8 @@ from rebalancer.providers.contract import NodeGroup
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import Snapshot
 
+_BLOCKED_CODES = frozenset({GroupCode.BACKOFF, GroupCode.SUSPENDED, GroupCode.COOLDOWN})
+
 
 def plan_scale_out(
     snapshot: Snapshot,
@@ -84,7 +86,7 @@ def _verdict(
         return PodVerdict(one.pod, code, one.message, node, decisions.group_of.get(node))
     codes = {refusal.code for refusal in refusals}
     code = PodCode.NO_GROUP
-    if codes & {GroupCode.BACKOFF, GroupCode.COOLDOWN}:
+    if codes & _BLOCKED_CODES:
         code = PodCode.GROUP_BLOCKED
     elif GroupCode.MAX_SIZE in codes:
         code = PodCode.MAX_SIZE

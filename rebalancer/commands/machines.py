@@ -67,7 +67,7 @@ def judged(
         ProviderError: it cannot be asked.
         ClusterReadError: what earlier runs have left could not be read.
     """
-    policy, group_states = run.loaded.policy, GroupStates()
+    policy, group_states = run.loaded.policy, GroupStates(warn=run.notes.append)
     if (keeper := _keeper(run, source.client)) is not None:
         group_states.earlier, group_states.times = keeper.load(), _scale_out_times(policy)
     return _assessed(run, snapshot, group_states, asks=asks)[0]
@@ -98,7 +98,7 @@ def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | N
         return None
     with run.timings.phase("machines"):
         keeper = _keeper(run, source.client)
-        group_states = GroupStates(times=_scale_out_times(policy))
+        group_states = GroupStates(times=_scale_out_times(policy), warn=run.notes.append)
         if keeper is not None:
             group_states.earlier = keeper.load()
         seen, machines = _assessed(run, reading.snapshot, group_states)

@@ -56,6 +56,8 @@ class NodeGroup:
     """Machines that there are to be, upcoming ones included."""
     zones: tuple[str, ...] = ()
     """Where its machines may be; empty where it is not known."""
+    suspended: str = ""
+    """Why it launches no machines now, in words; empty where nothing keeps it from that."""
 
     @property
     def is_sized(self) -> bool:
@@ -79,6 +81,15 @@ class Machines(Protocol):
         """Return what a new node of a group would be; None where nothing says so.
 
         It is asked of groups without a live node only.
+
+        Raises:
+            ProviderError: the provider cannot be asked.
+        """
+
+    def launch_failure(self, group: NodeGroup, since: float) -> str | None:
+        """Return why a launch has failed that began at ``since`` (Unix seconds) or later, in words; None if none has.
+
+        It is asked only while a group has fewer machines than it is to have.
 
         Raises:
             ProviderError: the provider cannot be asked.

@@ -49,6 +49,8 @@ def check_scaling(machines: Machines, nodes: Sequence[KnownNode], name: str) -> 
     before, others = read()
     _hold(before.is_sized and bool(before.instances), f"{name} has no sizes, or no machine")
     size = before.desired or 0
+    failure = machines.launch_failure(before, 0.0)
+    _hold(failure is None or bool(failure.strip()), f"{name}: a launch has failed for no reason")
     machines.set_size(before, size + 1)
     larger, still = read()
     _hold(larger.desired == size + 1, f"{name} is to have {larger.desired} machines after set_size")

@@ -5,6 +5,7 @@ The front stands for these parts of the user guides and API references, and for 
 - lifecycle hooks of Auto Scaling: an instance that is to go waits (Terminating:Wait), a message with a token is sent to the
   hook's queue; CompleteLifecycleAction ends the wait and the instance, RecordLifecycleActionHeartbeat prolongs it; both are
   answered with ValidationError where nothing waits with that token;
+- activities of Auto Scaling groups: DescribeScalingActivities lists what a test says (moto lists none);
 - capacity: of groups named in ``exhausted`` no instance is launched (moto always launches);
 - targets: one may be registered on several ports of a group (moto keeps one); deregistered, each is ``draining`` for the
   delay, and registered no more after it.
@@ -66,6 +67,8 @@ class Cloud:
     """``service:Action``, of functions with the name after it -> what each of these calls waits for."""
     exhausted: set[str] = field(default_factory=set)
     """Auto Scaling groups for which AWS has no capacity."""
+    activities: dict[str, list[dict[str, str]]] = field(default_factory=dict)
+    """Auto Scaling group -> its activities, newest first, with the fields of the API reference."""
     targets: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """Target group, target and port -> the time at which it is registered no more."""
     _session: boto3.session.Session = field(
@@ -120,6 +123,14 @@ class Front:
 
     def __init__(self, cloud):
         self._cloud, self._moto = cloud, DomainDispatcherApplication(create_backend_app)
+        self._own = {
+            "autoscaling:CompleteLifecycleAction": self._lifecycle,
+            "autoscaling:RecordLifecycleActionHeartbeat": self._lifecycle,
+            "autoscaling:DescribeScalingActivities": self._activities,
+            "elasticloadbalancing:RegisterTargets": self._register,
+            "elasticloadbalancing:DeregisterTargets": self._deregister,
+            "elasticloadbalancing:DescribeTargetHealth": self._health,
+        }
 
     def __call__(self, environ, start_response):
         cloud = self._cloud
@@ -136,41 +147,41 @@ class Front:
                 held.wait(600)
             if call in cloud.refuses:
                 return failing(start_response, cloud.refuses[call], "Injected", "by the test")
-        match call:
-            case (
-                "autoscaling:CompleteLifecycleAction" | "autoscaling:RecordLifecycleActionHeartbeat"
-            ):
-                return self._lifecycle(environ, start_response, call, form)
-            case "elasticloadbalancing:RegisterTargets":
-                return self._register(start_response, form)
-            case "elasticloadbalancing:DeregisterTargets":
-                return self._deregister(start_response, form)
-            case "elasticloadbalancing:DescribeTargetHealth":
-                return self._health(start_response, form)
-            case "lambda:InvokeFunction":
-                cloud.invoked.append(json.loads(body))
+        if call == "lambda:InvokeFunction":
+            cloud.invoked.append(json.loads(body))
+        if (own := self._own.get(call)) is not None:
+            return own(start_response, form)
         return self._pass(environ, start_response, body)
 
     def _pass(self, environ, start_response, body):
         inner = {**environ, "wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
         return self._moto(inner, start_response)
 
-    def _lifecycle(self, environ, start_response, call, form):
+    def _lifecycle(self, start_response, form):
         token = form.get("LifecycleActionToken", "")
         action = self._cloud.waiting.get(token)
         asked = (form.get("InstanceId"), form.get("LifecycleHookName"))
         if action is None or asked != (action["EC2InstanceId"], action["LifecycleHookName"]):
             words = f"No active Lifecycle Action found with token {token}"
             return failing(start_response, 400, "ValidationError", words)
-        if call.endswith("Heartbeat"):
+        name = form["Action"]
+        if name.endswith("Heartbeat"):
             self._cloud.heartbeats.append(action["EC2InstanceId"])
         else:
             del self._cloud.waiting[token]
             self._cloud.completed.append(
                 (action["EC2InstanceId"], form.get("LifecycleActionResult", ""))
             )
-        name = call.partition(":")[2]
         return answer(start_response, 200, f"<{name}Response><{name}Result/></{name}Response>")
+
+    def _activities(self, start_response, form):
+        listed = "".join(
+            f"<member>{''.join(f'<{key}>{value}</{key}>' for key, value in one.items())}</member>"
+            for one in self._cloud.activities.get(form["AutoScalingGroupName"], ())
+        )
+        name = "DescribeScalingActivities"
+        text = f"<{name}Response><{name}Result><Activities>{listed}</Activities></{name}Result></{name}Response>"
+        return answer(start_response, 200, text)
 
     def _register(self, start_response, form):
         for target in targets(form):

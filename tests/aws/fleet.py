@@ -5,6 +5,7 @@ lacks capacity: that is played by ``Cloud.exhausted``, and that instances never 
 """
 
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,6 +14,7 @@ import yaml
 from rebalancer.capacity.status import KEY
 from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node
+from rebalancer.wire.times import rfc3339
 from tests.aws.cloud import REGION
 from tests.unit.commands.draining import FAST
 from tests.unit.commands.embedded import ClusterClock, Runner
@@ -60,6 +62,21 @@ class Fleet:
         """The ids of a group's instances."""
         (group,) = [one for one in self._groups() if one["AutoScalingGroupName"] == name]
         return sorted(one["InstanceId"] for one in group["Instances"])
+
+    def fails(self, name, message, *, description="Launching a new EC2 instance", status="Failed"):
+        """Let an activity of a group that begins now end like this."""
+        self.cloud.activities.setdefault(name, []).insert(
+            0,
+            {
+                "ActivityId": str(uuid.uuid4()),
+                "AutoScalingGroupName": name,
+                "Description": f"{description}.  Status Reason: {message}",
+                "Cause": "At ... a user request explicitly set group desired capacity.",
+                "StartTime": rfc3339(self.cluster.clock.now()),
+                "StatusCode": status,
+                "StatusMessage": message,
+            },
+        )
 
     def _groups(self):
         return self._autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=self._names)[

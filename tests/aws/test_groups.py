@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 from pydantic import ValidationError
 
-from rebalancer.aws.groups import ACTS, CALLS, AutoScaling, as_group
+from rebalancer.aws.groups import ACTIVITIES, ACTS, CALLS, AutoScaling, as_group
 from rebalancer.aws.instance_types import allocatable
 from rebalancer.aws.services import ATTEMPTS, did_nothing, service
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
@@ -226,7 +226,7 @@ def test_acts_as_the_contract_says(account):
     account.add("other", 1, zone="eu-west-1b")
     made = _calls("autoscaling")
     check_scaling(_opened(), (), "pool")
-    assert made == {CALLS[0], *ACTS}
+    assert made == {CALLS[0], ACTIVITIES, *ACTS}
 
 
 def test_what_moto_lets_through_the_guard_does_not(account):
@@ -295,3 +295,14 @@ def test_either_tags_or_names(options):
 def test_processors_that_the_system_keeps(cpus, expected):
     described = {"VCpuInfo": {"DefaultVCpus": cpus}, "MemoryInfo": {"SizeInMiB": 8192}}
     assert allocatable(described)["cpu"] == expected
+
+
+def test_a_suspended_launch_is_named_with_its_reason():
+    """Moto gives no reason; AWS does (SuspendedProcess in the API reference)."""
+    described = {"AutoScalingGroupName": "pool", "MinSize": 0, "MaxSize": 9, "DesiredCapacity": 8}
+    suspended = {"ProcessName": "Launch", "SuspensionReason": "User suspended at 2026-11-20"}
+    assert as_group({**described, "SuspendedProcesses": [suspended]}).suspended == (
+        "its process Launch is suspended: User suspended at 2026-11-20"
+    )
+    other = {**suspended, "ProcessName": "AZRebalance"}
+    assert as_group({**described, "SuspendedProcesses": [other]}).suspended == ""

@@ -149,6 +149,104 @@ def test_machines_that_aws_has_not_are_given_up_after_the_provision_time(pending
     assert pending.acts() == [("other", "ScaledUpGroup", "done")]
 
 
+_EMPTY = (
+    "We currently do not have sufficient t3.medium capacity in the Availability Zone you requested"
+)
+
+
+def test_a_launch_that_fails_is_seen_at_the_next_look(pending):
+    pending.fleet.fails("pool", "an old failure, before the request")
+    pending.pass_time(60)
+    pending.cloud.exhausted.add("pool")
+    assert pending.acts() == [PLUS_ONE]
+    pending.fleet.add("other", 0, high=5, zone="b")
+    pending.pass_time(30)
+    # Of a termination, or of what goes on, nothing is said.
+    pending.fleet.fails("pool", "no", description="Terminating EC2 instance: i-1")
+    pending.fleet.fails("pool", "", status="InProgress")
+    assert pending.acts() == []
+    pending.fleet.fails("pool", _EMPTY)
+    pending.pass_time(90)
+    code, report = pending.run()
+    assert code == 0
+    first, second = report["machines"]
+    assert (first["code"], first["message"]) == (
+        "DecreasedTargetSize",
+        f"4 -> 3 machines: {_EMPTY}",
+    )
+    assert (second["group"], second["code"]) == ("other", "ScaledUpGroup")
+    (pool,) = [one for one in pending.status["nodeGroups"] if one["name"] == "pool"]
+    info = pool["scaleUp"]["backoffInfo"]
+    assert (info["errorCode"], info["errorMessage"]) == ("launchFailed", _EMPTY)
+    assert pending.events("ScaleUpFailed") == [("ConfigMap", "machines", "ScaleUpFailed")]
+
+
+def test_launches_are_asked_about_only_while_machines_are_missing(pending):
+    looks = "autoscaling:DescribeScalingActivities"
+    pending.acts()
+    pending.pass_time(120)
+    pending.acts()  # the instance runs, and no kubelet has registered it yet
+    pending.fleet.join()
+    pending.pass_time(120)
+    pending.acts()
+    assert looks not in pending.cloud.ours
+    pending.cloud.exhausted.add("pool")
+    pending.scale(14)
+    pending.pass_time(120)
+    assert pending.acts() == [PLUS_ONE]
+    assert looks not in pending.cloud.ours
+    pending.pass_time(120)
+    pending.acts()
+    assert pending.cloud.ours.count(looks) == 1
+
+
+def test_where_launches_cannot_be_asked_about_the_provision_time_counts(pending):
+    pending.cloud.exhausted.add("pool")
+    pending.cloud.refuses["autoscaling:DescribeScalingActivities"] = 403
+    assert pending.acts() == [PLUS_ONE]
+    pending.fleet.fails("pool", _EMPTY)
+    pending.pass_time(120)
+    code, report = pending.run()
+    assert (code, report["machines"]) == (0, [])
+    assert "whether launches have failed is not known" in " ".join(report["warnings"])
+    pending.pass_time(800)
+    assert ("pool", "DecreasedTargetSize", "done") in pending.acts()
+
+
+def test_a_group_whose_process_launch_is_suspended_is_not_increased(pending):
+    """SuspendedProcesses in DescribeAutoScalingGroups; moto launches all the same."""
+    scaling = pending.cloud.client("autoscaling")
+    pending.fleet.add("other", 0, high=5, zone="b")
+    scaling.suspend_processes(AutoScalingGroupName="other", ScalingProcesses=["AZRebalance"])
+    scaling.suspend_processes(AutoScalingGroupName="pool", ScalingProcesses=["Launch"])
+    assert pending.acts() == [("other", "ScaledUpGroup", "done")]
+    scaling.suspend_processes(AutoScalingGroupName="other", ScalingProcesses=["Launch"])
+    pending.fleet.join()
+    pending.scale(20)
+    _, report = pending.run()
+    assert {(one["group"], one["code"]) for one in report["machines"]} == {
+        ("other", "GroupMayNotGrow"),
+        ("pool", "GroupMayNotGrow"),
+    }
+    assert {one["message"] for one in report["machines"]} == {"its process Launch is suspended"}
+    scaling.resume_processes(AutoScalingGroupName="pool")
+    pending.pass_time(30)
+    assert PLUS_ONE in pending.acts()
+
+
+def test_machines_of_a_suspended_group_are_given_up_at_once(pending):
+    pending.cloud.exhausted.add("pool")
+    assert pending.acts() == [PLUS_ONE]
+    scaling = pending.cloud.client("autoscaling")
+    scaling.suspend_processes(AutoScalingGroupName="pool", ScalingProcesses=["Launch"])
+    pending.pass_time(30)
+    assert pending.acts() == [
+        ("pool", "DecreasedTargetSize", "done"),
+        ("pool", "GroupMayNotGrow", "waits"),
+    ]
+    assert "autoscaling:DescribeScalingActivities" not in pending.cloud.ours
+
+
 def test_a_group_is_never_decreased_below_its_minimum(cloud, ground):
     cloud.exhausted.add("pool")
     ground.fleet.add("pool", 2, low=2, high=6)

@@ -71,6 +71,9 @@ class Given:
     def template(self, group):
         return None
 
+    def launch_failure(self, group, since):
+        return None
+
     def set_size(self, group, desired):
         raise AssertionError("a look acts on nothing")
 

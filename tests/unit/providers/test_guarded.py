@@ -27,6 +27,9 @@ class Lax:
     def template(self, group):
         return None
 
+    def launch_failure(self, group, since):
+        return None
+
     def set_size(self, group, desired):
         self.asked.append(desired)
         self.group = replace(self.group, desired=desired)
