@@ -1,4 +1,4 @@
-"""Scale-in: machines that are not needed are emptied and ended."""
+"""Scale-in: nodes that are not needed are drained, and their machines terminated."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class ScaleInParams(Params):
 
     unneeded_for: Duration = Field(
         default=timedelta(minutes=10),
-        description="A node is taken out once it could have gone for so long, without a break.",
+        description="A node is drained once it is unneeded for so long, without a break.",
     )
     unready_for: Duration = Field(
         default=timedelta(minutes=20), description="The same of a node that is not Ready."
     )
     at_once: int = Field(
-        default=10, ge=1, le=1000, description="Most nodes that are on their way out at once."
+        default=10, ge=1, le=1000, description="Most nodes that are being removed at once."
     )
     draining_at_once: int = Field(
         default=1,
@@ -35,29 +35,29 @@ class ScaleInParams(Params):
     )
     give_up_after: Duration = Field(
         default=timedelta(minutes=15),
-        description="A node that is not empty after so long is given back.",
+        description="The scale-in of a node that is not empty after so long is cancelled.",
     )
     cool_down_after_growth: Duration = Field(
         default=timedelta(minutes=10),
-        description="No further node is taken out while one of any group is younger, or machines of its own group are on their way.",
+        description="No further node is drained while one of any group is younger, or machines of its own group are upcoming.",
     )
     cool_down_after_failure: Duration = Field(
         default=timedelta(minutes=3),
-        description="No further node is taken out for so long after one had to be given back.",
+        description="No further node is drained for so long after a scale-in has failed.",
     )
 
 
 class ScaleIn:
-    """Takes machines out of their groups that are not needed, after their pods have landings elsewhere and have left.
+    """Removes nodes that are not needed, after their pods have landings elsewhere and have left.
 
-    Which nodes can go is what ``rebalancer capacity`` says. A node is cordoned and tainted; its pods leave by this
-    strategy's term, within budgets and PodDisruptionBudgets; then its machine is ended (``rebalancer.capacity.scale_in``).
+    Which nodes can be removed is what ``rebalancer capacity`` says. A node is cordoned and tainted; its pods leave by this
+    strategy's term, within budgets and PodDisruptionBudgets; then its machine is terminated (``rebalancer.capacity.scale_in``).
     """
 
     Params = ScaleInParams
 
     def terms(self, view: View, params: ScaleInParams) -> Sequence[Term]:  # noqa: ARG002
-        """Return one hard term: a pod on a node that is taken out is one that still has to move."""
+        """Return one hard term: a pod on a node that is to be removed is one that still has to move."""
         nodes = view.snapshot.nodes
         going = [
             node
@@ -66,6 +66,6 @@ class ScaleIn:
         ]
         return [
             EmptiedNodesTerm(
-                view, going, lambda node: f"{nodes.names[node]} is taken out of its group"
+                view, going, lambda node: f"{nodes.names[node]} is removed from its group"
             )
         ]

@@ -1,4 +1,4 @@
-"""Scale-out: groups of machines grow for pods that no node takes."""
+"""Scale-out: groups of machines are increased for pending pods that no node takes."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rebalancer.api import Duration, Params, Term, View
 
 
 class ScaleOutParams(Params):
-    """Options of scale-out. Which group grows is ``capacity.expander``."""
+    """Options of scale-out. Which group is increased is ``capacity.expander``."""
 
     scales: ClassVar[Literal["in", "out"] | None] = "out"
 
     new_pod_delay: Duration = Field(
-        default=timedelta(0), description="No group grows for pods that are younger."
+        default=timedelta(0), description="Younger pods trigger no scale-out."
     )
     provision_time: Duration = Field(
         default=timedelta(minutes=15),
-        description="A group has failed when machines that it was asked for are no ready nodes after so long; it is tried"
-        " again after 5 minutes, then 10, 20, 30.",
+        description="A group has failed when requested machines are no ready nodes after so long; its back-off is"
+        " 5 minutes, then 10, 20, 30.",
     )
     cool_down: Duration = Field(
         default=timedelta(0),
-        description="A group does not grow again sooner. Machines on their way count anyway.",
+        description="A group is not increased again sooner. Upcoming machines count anyway.",
     )
 
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from benchmarks.decisions.programme import Programme
 from rebalancer.capacity.groups import Groups
-from rebalancer.capacity.growth import Growth, growth_of
+from rebalancer.capacity.scale_out_plan import ScaleOutPlan
+from rebalancer.capacity.scale_out_planner import plan_scale_out
 from rebalancer.policy.capacity import CapacitySettings
 from rebalancer.providers.contract import NodeGroup, NodeTemplate
 from rebalancer.scheduler.profile import SchedulerProfile
@@ -29,7 +30,7 @@ _SHAPES = ((4000, 16), (8000, 32), (4000, 8), (16000, 64))
 
 @dataclass(frozen=True)
 class Case:
-    """A cluster: groups by millicores and GiB of a node, classes of pods that wait."""
+    """A cluster: groups by millicores and GiB of a node, classes of pending pods."""
 
     groups: tuple[tuple[str, int, int], ...]
     classes: tuple[tuple[str, int, int, int, str, bool], ...]
@@ -61,8 +62,8 @@ def case(seed: int) -> Case:
     return Case(groups, tuple(classes))
 
 
-def ours(of: Case) -> Growth:
-    """Return what we say has to grow."""
+def ours(of: Case) -> ScaleOutPlan:
+    """Return the scale-out that we plan."""
     objects = [node("full"), *workload("there", ["full"], cpu="4", memory="16Gi")]
     for name, count, cpu, memory, asks, alone in of.classes:
         spec = apart(name, HOSTNAME) if alone else {}
@@ -80,7 +81,7 @@ def ours(of: Case) -> Growth:
         NodeGroup(name=name, instances=(), minimum=0, maximum=100, desired=0)
         for name, *_ in of.groups
     ]
-    return growth_of(
+    return plan_scale_out(
         snapshot,
         SchedulerProfile.for_version((1, 36)),
         Groups(snapshot, groups),
@@ -129,11 +130,11 @@ def main() -> None:
     ratios, proven, one_group = list[float](), 0, list[float]()
     for seed in range(given.clusters):
         of = case(seed)
-        growth, sizes = ours(of), {name: cpu for name, cpu, _ in of.groups}
-        left = [one for one in growth.pods if one.group is None]
+        plan, sizes = ours(of), {name: cpu for name, cpu, _ in of.groups}
+        left = [one for one in plan.pods if one.group is None]
         if left:
             raise SystemExit(f"cluster {seed}: {len(left)} pods have no node")
-        bought = sum(sizes[step.group] * len(step.nodes) for step in growth.increases)
+        bought = sum(sizes[step.group] * len(step.nodes) for step in plan.increases)
         value, is_proven = least(of, bought, given.seconds)
         ratio = bought / value
         ratios.append(ratio)

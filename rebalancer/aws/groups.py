@@ -1,7 +1,7 @@
 """The provider ``aws``: Auto Scaling groups, selected by their tags or by name.
 
-Calls: DescribeAutoScalingGroups; of groups without a live node DescribeLaunchTemplateVersions and DescribeInstanceTypes; and
-to act SetDesiredCapacity and TerminateInstanceInAutoScalingGroup. Of a group only its desired capacity is ever written.
+Calls: DescribeAutoScalingGroups; of groups without a live node DescribeLaunchTemplateVersions and DescribeInstanceTypes; while
+machines are missing DescribeScalingActivities; and to act SetDesiredCapacity and TerminateInstanceInAutoScalingGroup. Of a group only its desired capacity is ever written.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ CALLS = (
     "ec2:DescribeLaunchTemplateVersions",
 )
 """What the role needs for reports, as IAM names it."""
+ACTIVITIES = "autoscaling:DescribeScalingActivities"
+"""What it needs besides where machines are added, to see launches that fail."""
 ACTS = (
     "autoscaling:SetDesiredCapacity",
     "autoscaling:TerminateInstanceInAutoScalingGroup",
@@ -34,6 +36,8 @@ ACTS = (
 _TEMPLATE = "k8s.io/cluster-autoscaler/node-template/"
 _NAMES = 50
 """Most names in one DescribeAutoScalingGroups (its API reference)."""
+_LAUNCHING = "Launching"
+"""How the descriptions of activities begin that launch an instance."""
 _GOING = ("Terminat", "Detach", "Warmed", "Standby", "EnteringStandby")
 """How the lifecycle states of instances begin that do not count in the desired capacity, or will not for long."""
 
@@ -115,7 +119,20 @@ class AutoScalingGroups:
             allocatable(of) | dict(_below(tags, "resources/")),
         )
 
-    def grow(self, group: NodeGroup, desired: int) -> None:
+    def launch_failure(self, group: NodeGroup, since: float) -> str | None:
+        """See Machines: the newest launch that failed. AWS lists activities newest first; more than one page is not read."""
+        with _asking(f"{group.name}: {ACTIVITIES}"):
+            described = self._client("autoscaling").describe_scaling_activities(
+                AutoScalingGroupName=group.name
+            )
+        for one in described["Activities"]:
+            if one["StartTime"].timestamp() < since:
+                break
+            if one["StatusCode"] == "Failed" and one.get("Description", "").startswith(_LAUNCHING):
+                return " ".join(one.get("StatusMessage", "").split()) or "AWS does not say why"
+        return None
+
+    def set_size(self, group: NodeGroup, desired: int) -> None:
         """See Machines. The group's own cool-down is not waited for."""
         client = self._client("autoscaling")
         with _asking(f"{group.name}: {ACTS[0]}"):
@@ -172,7 +189,11 @@ def _filter(tag: str) -> dict[str, Any]:
 
 
 def as_group(group: Mapping[str, Any]) -> NodeGroup:
-    """Return a group as DescribeAutoScalingGroups has it, without the instances that are about to end."""
+    """Return a group as DescribeAutoScalingGroups has it, without the instances that are about to end.
+
+    Where its capacity is no number of machines, its sizes are not known.
+    """
+    sized = not _is_weighted(group)
     return NodeGroup(
         name=group["AutoScalingGroupName"],
         instances=tuple(
@@ -182,11 +203,28 @@ def as_group(group: Mapping[str, Any]) -> NodeGroup:
                 if not one["LifecycleState"].startswith(_GOING)
             )
         ),
-        minimum=group["MinSize"],
-        maximum=group["MaxSize"],
-        desired=group["DesiredCapacity"],
+        minimum=group["MinSize"] if sized else None,
+        maximum=group["MaxSize"] if sized else None,
+        desired=group["DesiredCapacity"] if sized else None,
         zones=tuple(sorted(group.get("AvailabilityZones", ()))),
+        suspended=_suspended(group),
     )
+
+
+def _suspended(group: Mapping[str, Any]) -> str:
+    """Return why a group launches no instances: its process Launch is suspended."""
+    for one in group.get("SuspendedProcesses", ()):
+        if one["ProcessName"] == "Launch":
+            reason = " ".join(one.get("SuspensionReason", "").split())
+            return f"its process Launch is suspended{reason and f': {reason}'}"
+    return ""
+
+
+def _is_weighted(group: Mapping[str, Any]) -> bool:
+    """Return whether capacity is counted in units of instance types ("instance weights", "attribute-based selection")."""
+    mixed = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
+    weighted = any("WeightedCapacity" in one for one in mixed.get("Overrides", ()))
+    return weighted or group.get("DesiredCapacityType", "units") not in ("", "units")
 
 
 def _below(tags: Mapping[str, str], part: str) -> Iterator[tuple[str, str]]:

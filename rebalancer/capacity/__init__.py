@@ -1,1 +1,1 @@
-"""Machines: which nodes can go, and which groups would have to grow for the pods that wait."""
+"""Machines: which nodes can be removed, and which groups have to be increased for the pending pods."""

@@ -10,19 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from rebalancer.capacity.backoff import TIMEOUT, GroupMemory
-from rebalancer.capacity.codes import GOES, PodCode, RemovalCode, ScaleInCode
-from rebalancer.capacity.growth import PendingPod
+from rebalancer.capacity.backoff import NOT_LAUNCHED, TIMEOUT, GroupState
+from rebalancer.capacity.codes import REMOVABLE_CODES, PodCode, RemovalCode, ScaleInCode
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.capacity.scale_out import ScaleOutCode
+from rebalancer.capacity.scale_out_plan import PodVerdict
 from rebalancer.capacity.state import State
 from rebalancer.kube.events import Subject
 from rebalancer.plan.machines import ActStatus, MachineAct
 
 MOST = 200
 """Events of one run: those of acts come first, and the status names all."""
-_NOT_HELPED = frozenset({PodCode.MAX_SIZE, PodCode.NO_GROUP, PodCode.BARRED})
-_STAYS, _GOES = "NoScaleDown", "ScaleDownCandidate"
+_NOT_HELPED = frozenset({PodCode.MAX_SIZE, PodCode.NO_GROUP, PodCode.GROUP_BLOCKED})
+_FAILURES = {TIMEOUT: "ScaleUpTimedOut", NOT_LAUNCHED: "ScaleUpFailed"}
+_STAYS, _CANDIDATE = "NoScaleDown", "ScaleDownCandidate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +56,19 @@ def announcements(
     return announced[:MOST]
 
 
-def grown_groups(acts: Iterable[MachineAct]) -> dict[str, str]:
-    """Return the groups that were let grow, each with how much."""
+def scaled_out_groups(acts: Iterable[MachineAct]) -> dict[str, str]:
+    """Return the groups that were increased, each with how much."""
     return {
         act.group: act.message
         for act in acts
-        if act.code == ScaleOutCode.GROWS and act.status is ActStatus.DONE
+        if act.code == ScaleOutCode.SCALED_OUT and act.status is ActStatus.DONE
     }
 
 
 def _of_groups(acts: Iterable[MachineAct], status: Subject) -> Iterator[MachineEvent]:
     for act in acts:
-        done = act.code == ScaleOutCode.GROWS and act.status is ActStatus.DONE
+        resized = act.code in (ScaleOutCode.SCALED_OUT, ScaleOutCode.DECREASED)
+        done = resized and act.status is ActStatus.DONE
         refused = act.code == ScaleOutCode.FAILED
         if done or refused:
             note = f"{act.group}: {act.message}"
@@ -104,24 +106,25 @@ def _node(name: str) -> Subject:
 
 
 def _failures(
-    before: Mapping[str, GroupMemory], after: Mapping[str, GroupMemory], status: Subject
+    before: Mapping[str, GroupState], after: Mapping[str, GroupState], status: Subject
 ) -> Iterator[MachineEvent]:
-    """Yield the groups whose machines did not come."""
-    for name, memory in sorted(after.items()):
-        known = before.get(name, GroupMemory())
-        if memory.code == TIMEOUT and memory.failed != known.failed:
-            note = f"{name}: {memory.why}"
-            yield MachineEvent(status, "ScaleUpTimedOut", "ScaleUp", note, warning=True)
+    """Yield the groups whose machines did not become ready, or could not be launched."""
+    for name, state in sorted(after.items()):
+        known = before.get(name, GroupState())
+        reason = _FAILURES.get(state.code)
+        if reason is not None and state.failed_at != known.failed_at:
+            note = f"{name}: {state.why}"
+            yield MachineEvent(status, reason, "ScaleUp", note, warning=True)
 
 
 def _of_pods(
     earlier: State, state: State, report: CapacityReport, acts: Iterable[MachineAct]
 ) -> Iterator[MachineEvent]:
-    """Yield the pods for which a group has grown, and those for which none can that were not such before."""
-    grown = grown_groups(acts)
-    for one in report.growth.pods:
-        if one.code is PodCode.GROWS and one.group in grown:
-            note = f"pod triggered scale-up: {one.group}: {grown[one.group]}"
+    """Yield the pods that triggered a scale-out, and those that no group helps and that were not such before."""
+    increased = scaled_out_groups(acts)
+    for one in report.scale_out.pods:
+        if one.code is PodCode.TRIGGERED and one.group in increased:
+            note = f"pod triggered scale-up: {one.group}: {increased[one.group]}"
             yield MachineEvent(_pod(report, one), "TriggeredScaleUp", "ScaleUp", note)
         elif one.code in _NOT_HELPED:
             uid = report.snapshot.pods.uid[one.pod]
@@ -131,7 +134,7 @@ def _of_pods(
                 yield MachineEvent(_pod(report, one), "NotTriggerScaleUp", "ScaleUp", note)
 
 
-def _pod(report: CapacityReport, one: PendingPod) -> Subject:
+def _pod(report: CapacityReport, one: PodVerdict) -> Subject:
     snapshot = report.snapshot
     namespace = snapshot.classes[int(snapshot.pods.cls[one.pod])].namespace
     return Subject("Pod", namespace, snapshot.pods.name[one.pod], snapshot.pods.uid[one.pod])
@@ -147,6 +150,6 @@ def _of_nodes(
         before, now = earlier.nodes.get(name), state.nodes.get(name)
         if name in acted or None in (before, now) or before == now:
             continue
-        reason = _GOES if one.code in GOES else _STAYS
+        reason = _CANDIDATE if one.code in REMOVABLE_CODES else _STAYS
         note = f"{one.code.value}: {one.message}; it was {before}"
         yield MachineEvent(_node(name), reason, "ScaleDown", note)

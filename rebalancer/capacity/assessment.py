@@ -1,4 +1,4 @@
-"""Assesses the machines of a cluster once: its groups, which nodes can go, which groups have to grow."""
+"""Assesses the machines of a cluster once: its groups, which nodes can be removed, which groups have to be increased."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from rebalancer.capacity.groups import Groups, known_nodes
-from rebalancer.capacity.growth import Growth, Outlook, growth_of
+from rebalancer.capacity.pending_pods import pending_pods
 from rebalancer.capacity.removal import removals
 from rebalancer.capacity.report import CapacityReport
-from rebalancer.capacity.waiting import waiting_pods
+from rebalancer.capacity.scale_out_plan import ScaleOutInputs, ScaleOutPlan
+from rebalancer.capacity.scale_out_planner import plan_scale_out
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.capacity import CapacitySettings
 from rebalancer.providers.contract import Machines
@@ -31,48 +32,48 @@ def assess(
     snapshot: Snapshot,
     provider: str,
     machines: Machines,
-    outlook: Callable[[Snapshot, Groups], Outlook],
+    inputs: Callable[[Snapshot, Groups, Machines], ScaleOutInputs],
 ) -> CapacityReport:
     """Return what is to be said of the machines; ``provider`` is the name of ``machines`` in the policy.
 
-    A node that scale-in has taken out is judged as if it were open: whether it still can go. Where it cannot, it is room for
-    the pods that wait.
+    A node that scale-in drains is judged as if it were schedulable: whether it still can be removed. Where it cannot, it is
+    room for the pending pods.
 
     Raises:
         ProviderError: it cannot be asked.
     """
     groups = Groups(snapshot, machines.groups(known_nodes(snapshot)))
-    reckoned = outlook(snapshot, groups)
+    known = inputs(snapshot, groups, machines)
     profile = planning.scheduler_profile(snapshot)
 
-    def grown(of: Snapshot) -> Growth:
+    def scale_out(of: Snapshot) -> ScaleOutPlan:
         planned = planning.problem(of).snapshot
-        return growth_of(planned, profile, groups, machines.template, settings, reckoned)
+        return plan_scale_out(planned, profile, groups, machines.template, settings, known)
 
-    growth, begun = grown(snapshot), _at(snapshot, Phase.LEAVING)
-    back = with_scale_ins(snapshot, dict.fromkeys(np.flatnonzero(begun).tolist()))
+    plan, draining = scale_out(snapshot), _at(snapshot, Phase.LEAVING)
+    back = with_scale_ins(snapshot, dict.fromkeys(np.flatnonzero(draining).tolist()))
     problem = planning.problem(back)
     nodes = removals(
         problem,
         planning.settings(),
         groups,
         settings.under,
-        asked=provider != NONE,
-        needed={**growth.needed, **_needed_again(problem.snapshot, profile, growth, begun)},
-        begun=begun,
-        noted=_at(snapshot, Phase.UNNEEDED),
+        has_provider=provider != NONE,
+        needed={**plan.needed, **_needed_again(problem.snapshot, profile, plan, draining)},
+        draining=draining,
+        unneeded=_at(snapshot, Phase.UNNEEDED),
     )
-    returning = [one.node for one in nodes if begun[one.node] and not one.goes]
+    returning = [one.node for one in nodes if draining[one.node] and not one.removable]
     if returning:
-        growth = grown(with_scale_ins(snapshot, dict.fromkeys(returning)))
+        plan = scale_out(with_scale_ins(snapshot, dict.fromkeys(returning)))
     return CapacityReport(
         snapshot=snapshot,
         provider=provider,
         groups=groups,
         autoscalers=tuple(autoscalers(snapshot)),
         nodes=tuple(nodes),
-        growth=growth,
-        outlook=reckoned,
+        scale_out=plan,
+        inputs=known,
     )
 
 
@@ -84,17 +85,17 @@ def _at(snapshot: Snapshot, phase: Phase) -> Bools:
 
 
 def _needed_again(
-    snapshot: Snapshot, profile: SchedulerProfile, growth: Growth, begun: Bools
+    snapshot: Snapshot, profile: SchedulerProfile, plan: ScaleOutPlan, draining: Bools
 ) -> dict[str, int]:
-    """Return name of a node that was taken out -> a pod that waits and that no node takes but such a one.
+    """Return name of a node that scale-in drains -> a pending pod that no other node takes.
 
-    ``snapshot`` has them as if they were open.
+    ``snapshot`` has them as if they were schedulable.
     """
-    stuck = {one.pod for one in growth.pods if one.node is None or one.group is not None}
-    if not stuck or not begun.any():
+    stuck = {one.pod for one in plan.pods if one.node is None or one.group is not None}
+    if not stuck or not draining.any():
         return {}
     return {
         one.node: one.pod
-        for one in waiting_pods(snapshot, profile)
-        if one.pod in stuck and one.node is not None and begun[snapshot.nodes.index[one.node]]
+        for one in pending_pods(snapshot, profile)
+        if one.pod in stuck and one.node is not None and draining[snapshot.nodes.index[one.node]]
     }

@@ -1,6 +1,6 @@
-"""When a group is tried again whose machines did not come.
+"""How long a group is left out of scale-out after it has failed: the back-off of node groups.
 
-Spans are those of Cluster Autoscaler (``--max-node-provision-time``, ``--initial-node-group-backoff-duration``,
+The times are those of Cluster Autoscaler (``--max-node-provision-time``, ``--initial-node-group-backoff-duration``,
 ``--max-node-group-backoff-duration``, ``--node-group-backoff-reset-timeout``).
 """
 
@@ -13,75 +13,79 @@ import msgspec
 from rebalancer.capacity.sizes import Sizes
 from rebalancer.wire.times import LAST_SECOND
 
-FIRST, LONGEST = 300.0, 1800.0
+INITIAL, MAXIMUM = 300.0, 1800.0
 """Seconds of the first back-off, which doubles, and of the longest."""
-FORGOTTEN_AFTER = 3 * 3600.0
+RESET_AFTER = 3 * 3600.0
 """Seconds after which a failure is no reason for a longer back-off any more."""
-TIMEOUT, REFUSED = "timeout", "cloudProviderError"
-"""As Cluster Autoscaler's ``errorCode``: machines did not come, or the provider did not take the request."""
+TIMEOUT, REFUSED, NOT_LAUNCHED = "timeout", "cloudProviderError", "launchFailed"
+"""``errorCode`` of the status. Machines did not become ready; the provider refused the request; or could not launch them."""
 _Moment = Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
-class GroupMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What is remembered of a group. Times are Unix seconds, 0 for never."""
+class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What later runs have to know of a group. Times are Unix seconds, 0 for never."""
 
-    grown: _Moment = 0
-    """When it was last asked to grow."""
-    missing: _Moment = 0
-    """Since when machines are awaited."""
+    scaled_out_at: _Moment = msgspec.field(default=0, name="grown")
+    """When its size was last increased."""
+    upcoming_since: _Moment = msgspec.field(default=0, name="missing")
+    """Since when there are upcoming machines."""
     failures: _Count = 0
     """In a row."""
-    failed: _Moment = 0
+    failed_at: _Moment = msgspec.field(default=0, name="failed")
     """When it last failed."""
-    until: _Moment = 0
-    """End of the back-off."""
+    backoff_until: _Moment = msgspec.field(default=0, name="until")
     code: str = ""
-    """Why it failed: :data:`TIMEOUT` or :data:`REFUSED`."""
+    """Why it failed: :data:`TIMEOUT`, :data:`REFUSED` or :data:`NOT_LAUNCHED`."""
     why: str = ""
     """The same in words."""
 
-    def backs_off(self, now: float) -> bool:
-        """Return whether it may not grow yet. An end beyond any back-off was written by a wrong clock."""
-        return now < self.until <= now + LONGEST
+    def in_backoff(self, now: float) -> bool:
+        """Return whether it may not be scaled out yet. An end beyond any back-off was written by a wrong clock."""
+        return now < self.backoff_until <= now + MAXIMUM
 
 
-def awaited(memory: GroupMemory, sizes: Sizes, now: float, patience: float) -> GroupMemory:
-    """Return the memory of a group after a look at its machines.
+def observed(state: GroupState, sizes: Sizes, now: float, provision_time: float) -> GroupState:
+    """Return the state of a group after a look at its machines.
 
-    It has failed when some have been on their way for more than ``patience`` seconds. In a back-off that time stands
-    still. Once those that were awaited are ready, no failure counts any more.
+    It has failed when some have been upcoming for more than ``provision_time`` seconds. In a back-off that time stands
+    still. Once there are none and all nodes are ready, no failure counts any more.
     """
-    coming = sizes.coming
-    if not coming:
-        came = memory.missing > 0 and not sizes.unready
-        forgotten = now - memory.failed > FORGOTTEN_AFTER
-        known = GroupMemory(grown=memory.grown) if came or forgotten else memory
-        return msgspec.structs.replace(known, missing=0)
-    if memory.backs_off(now) or not 0 < memory.missing <= now:
-        return msgspec.structs.replace(memory, missing=now)
-    if now - max(memory.missing, memory.grown) <= patience:
-        return memory
-    machines = "1 machine" if coming == 1 else f"{coming} machines"
-    minutes = f"{patience / 60:.0f} minutes"
+    upcoming = sizes.upcoming
+    if not upcoming:
+        succeeded = state.upcoming_since > 0 and not sizes.unready
+        is_reset = now - state.failed_at > RESET_AFTER
+        known = GroupState(scaled_out_at=state.scaled_out_at) if succeeded or is_reset else state
+        return msgspec.structs.replace(known, upcoming_since=0)
+    if state.in_backoff(now) or not 0 < state.upcoming_since <= now:
+        return msgspec.structs.replace(state, upcoming_since=now)
+    if now - max(state.upcoming_since, state.scaled_out_at) <= provision_time:
+        return state
+    machines = "1 machine" if upcoming == 1 else f"{upcoming} machines"
+    minutes = f"{provision_time / 60:.0f} minutes"
     why = f"{machines} did not become ready within {minutes}"
-    return failed(memory, TIMEOUT, why, now)
+    return failed(state, TIMEOUT, why, now)
 
 
-def failed(memory: GroupMemory, code: str, why: str, now: float) -> GroupMemory:
-    """Return the memory of a group that has failed to grow."""
-    remembered = memory.failures if now - memory.failed <= FORGOTTEN_AFTER else 0
-    span = min(LONGEST, FIRST * 2.0 ** min(remembered, 10))
+def failed(state: GroupState, code: str, why: str, now: float) -> GroupState:
+    """Return the state of a group whose scale-out has failed now."""
+    counted = state.failures if now - state.failed_at <= RESET_AFTER else 0
+    span = min(MAXIMUM, INITIAL * 2.0 ** min(counted, 10))
     return msgspec.structs.replace(
-        memory,
-        failures=remembered + 1,
-        failed=now,
-        until=now + span,
+        state,
+        failures=counted + 1,
+        failed_at=now,
+        backoff_until=now + span,
         code=code,
         why=why,
     )
 
 
-def grown(memory: GroupMemory, now: float) -> GroupMemory:
-    """Return the memory of a group that was asked to grow now."""
-    return msgspec.structs.replace(memory, grown=now, missing=now)
+def decreased(state: GroupState) -> GroupState:
+    """Return the state of a group that was decreased to the machines that it has: nothing is upcoming, which is no success."""
+    return msgspec.structs.replace(state, upcoming_since=0)
+
+
+def scaled_out(state: GroupState, now: float) -> GroupState:
+    """Return the state of a group whose size was increased now."""
+    return msgspec.structs.replace(state, scaled_out_at=now, upcoming_since=now)

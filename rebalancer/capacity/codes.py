@@ -1,4 +1,4 @@
-"""What is said of nodes, of pods that wait and of groups: stable codes, named as Cluster Autoscaler's where they mean the same."""
+"""The codes of nodes, of pending pods and of groups: stable, named as Cluster Autoscaler's where they mean the same."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import enum
 
 
 class RemovalCode(enum.StrEnum):
-    """Whether a node can go. Stable: users alert on them."""
+    """Whether a node can be removed. Stable: users alert on them."""
 
     EMPTY = "Empty"
-    """It can go: only pods that belong to it are on it."""
+    """It can be removed: only pods that belong to it are on it."""
     REMOVABLE = "Removable"
-    """It can go: all of its pods have landings elsewhere, together with those of the other nodes that can go."""
+    """It can be removed: all of its pods have landings elsewhere, together with those of the other removable nodes."""
     BEING_REMOVED = "CurrentlyBeingDeleted"
     """It is being deleted, or announced to go."""
     CONTROL_PLANE = "ControlPlane"
     """It is labelled as one of the control plane."""
     DISABLED = "ScaleDownDisabled"
-    """An annotation says that it stays."""
+    """An annotation disables its scale-in."""
     NOT_READY = "NotReady"
     """It is not Ready and pods are on it, or its object cannot be read."""
     NO_GROUP = "NotInGroup"
@@ -27,57 +27,57 @@ class RemovalCode(enum.StrEnum):
     TOO_FULL = "NotUnderutilized"
     """More of it is requested than ``capacity.under`` allows."""
     NEEDED = "NeededByPendingPod"
-    """It has room for a pod that waits, which the scheduler has not placed yet."""
+    """It has room for a pending pod, which the scheduler has not placed yet."""
     POD_STAYS = "BlockedByPod"
     """A pod on it may not be moved: a protection, or a PodDisruptionBudget."""
     RULE_BREAKS = "PolicyRuleWouldBreak"
     """Its pods have landings elsewhere, but a rule of the policy that holds now would break there."""
     NO_PLACE = "NoPlaceToMovePods"
-    """Its pods have no landings elsewhere, together with those of the other nodes that can go."""
+    """Its pods have no landings elsewhere, together with those of the other removable nodes."""
 
 
-GOES = frozenset({RemovalCode.EMPTY, RemovalCode.REMOVABLE})
-"""The codes of nodes that can go."""
+REMOVABLE_CODES = frozenset({RemovalCode.EMPTY, RemovalCode.REMOVABLE})
+"""The codes of nodes that can be removed."""
 
 
 class ScaleInCode(enum.StrEnum):
-    """What scale-in does to a node, or waits for. Stable: users alert on them."""
+    """What scale-in does with a node, or waits for. Stable: users alert on them."""
 
     UNNEEDED = "Unneeded"
-    """It could go; once it could for long enough, it is taken out."""
+    """It can be removed; once it could for long enough, it is drained."""
     NEEDED = "NeededAgain"
-    """It could have gone, and cannot any more: what was written on it is taken away."""
+    """It was unneeded, and is needed again: the annotation is removed."""
     COOLING_DOWN = "CoolingDown"
-    """It could be taken out, but nothing is for a while: a node has joined, or one had to be given back."""
+    """It would be drained, but not during a cool-down: a node has joined, or a scale-in has failed."""
     ENOUGH_AT_ONCE = "EnoughAtOnce"
-    """It could be taken out, but as many as may be at once are on their way."""
+    """It would be drained, but as many nodes as may be at once are being removed."""
     TAKEN_OUT = "TakenOut"
-    """It is cordoned and tainted, and its pods are moved away."""
+    """It is cordoned and tainted, and the planner drains it."""
     EMPTYING = "Emptying"
     """Pods are still on it."""
     TERMINATED = "Terminated"
-    """It was empty: the end of its machine was asked for, and its group is smaller by one."""
+    """It was empty: the termination of its machine was requested, and its group is smaller by one."""
     ENDING = "Ending"
     """Its machine has left the group; the cloud controller removes the node."""
     GIVEN_BACK = "GivenBack"
-    """It is open again."""
+    """Its scale-in was cancelled: it is untainted, and uncordoned."""
     FAILED = "Failed"
-    """It could not be done; it is open again, or tried again by the next run."""
+    """Its scale-in has failed: it is untainted and uncordoned, or the next run tries again."""
 
 
 class PodCode(enum.StrEnum):
-    """What a pod waits for. Stable: users alert on them."""
+    """What helps a pending pod. Stable: users alert on them."""
 
     FITS = "Fits"
-    """A node that is there has room for it: the scheduler has not placed it yet."""
-    COMING = "NodeOnItsWay"
-    """A machine that was asked for before, and is no ready node yet, would take it."""
-    GROWS = "GroupGrows"
+    """An existing node has room for it: the scheduler has not placed it yet."""
+    UPCOMING = "NodeOnItsWay"
+    """An upcoming machine would take it: requested before, and no ready node yet."""
+    TRIGGERED = "GroupGrows"
     """New nodes of a group would take it."""
     MAX_SIZE = "NodeGroupMaxSizeReached"
     """New nodes of a group would take it, but the group is as large as it may be."""
-    BARRED = "GroupMayNotGrow"
-    """New nodes of a group would take it, but the group failed to grow, or has just grown."""
+    GROUP_BLOCKED = "GroupMayNotGrow"
+    """New nodes of a group would take it, but the group is in a back-off after a failure, or cools down."""
     NO_GROUP = "NoGroupFits"
     """No new node of any group would take it."""
     OF_NODE = "BelongsToNode"
@@ -87,9 +87,9 @@ class PodCode(enum.StrEnum):
     UNPREDICTABLE = "NotPredictable"
     """What its scheduler would do is not known."""
     EXPENDABLE = "Expendable"
-    """Its priority is below -10: nothing grows for it."""
+    """Its priority is below -10: it triggers no scale-out."""
     TOO_YOUNG = "TooYoung"
-    """The scheduler has not refused it yet, or it waits for less than ``newPodDelay``."""
+    """It is not Unschedulable yet, or younger than ``newPodDelay``."""
 
 
 class GroupCode(enum.StrEnum):
@@ -97,10 +97,12 @@ class GroupCode(enum.StrEnum):
 
     MAX_SIZE = "MaxSizeReached"
     """A new node would take it, but the group is as large as it may be."""
-    BACKS_OFF = "BacksOff"
-    """A new node would take it, but the machines that were asked for last did not come: it is tried again later."""
-    COOLS_DOWN = "CoolsDown"
-    """A new node would take it, but the group has just grown."""
+    BACKOFF = "BacksOff"
+    """A new node would take it, but the group is in a back-off after a failure."""
+    SUSPENDED = "LaunchSuspended"
+    """A new node would take it, but the provider launches no machines of the group now."""
+    COOLDOWN = "CoolsDown"
+    """A new node would take it, but the group cools down after a scale-out."""
     NO_TEMPLATE = "NoTemplate"
     """It has no live node, and nothing says what a new one would be."""
     FILTERED = "Filtered"

@@ -11,7 +11,6 @@ import numpy as np
 
 from rebalancer.base.errors import ProviderError
 from rebalancer.providers.contract import KnownNode, NodeGroup, NodeTemplate
-from rebalancer.providers.labelled import GROUP_LABELS
 from rebalancer.scheduler.placement import tolerates
 from rebalancer.snapshot.added import AddedNode
 from rebalancer.snapshot.columns import Int32s, Ints
@@ -27,26 +26,11 @@ _HOSTNAME = "kubernetes.io/hostname"
 _PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Taints that show a node's state: set and removed by the cluster itself."""
 
-_ALIKE = 0.05
-_OF_PLACE = frozenset(
-    {
-        *ZONE_KEYS,
-        *GROUP_LABELS,
-        "topology.ebs.csi.aws.com/zone",
-        "topology.k8s.aws/zone-id",
-        "alpha.eksctl.io/instance-id",
-        "eks.amazonaws.com/sourceLaunchTemplateId",
-        "eks.amazonaws.com/sourceLaunchTemplateVersion",
-        "k8s.amazonaws.com/eniConfig",
-    }
-)
-"""Labels in which alike groups differ (cluster-autoscaler, ``processors/nodegroupset``: basic and AWS's)."""
-
-Template = Callable[[NodeGroup], NodeTemplate | None]
+ProviderTemplate = Callable[[NodeGroup], NodeTemplate | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Blueprint:
+class GroupTemplate:
     """A new node of a group."""
 
     group: str
@@ -64,7 +48,7 @@ class Blueprint:
     """The classes of the pods that each such node gets: of DaemonSets, and static ones."""
 
     def node(self, number: int, zone: str | None) -> AddedNode:
-        """Return the new node of this number, in a zone of the group (None: in that of the blueprint)."""
+        """Return the new node of this number, in a zone of the group (None: in that of the template)."""
         name, zone = f"{self.group}/new-{number}", zone or self.zone
         labels = dict(self.labels)
         if zone is not None:
@@ -119,8 +103,10 @@ class Groups:
                 counts[zone] = counts.get(zone, 0) + 1
         return counts
 
-    def blueprint(self, group: NodeGroup, template: Template) -> Blueprint | None:
-        """Return what a new node of a group would be: as a live one, else as ``template`` says; None if nothing does.
+    def template_of(
+        self, group: NodeGroup, provider_template: ProviderTemplate
+    ) -> GroupTemplate | None:
+        """Return what a new node of a group would be: as a live one, else as ``provider_template`` says; None if nothing does.
 
         Raises:
             ProviderError: the provider cannot be asked, or its answer has quantities that are none.
@@ -128,7 +114,7 @@ class Groups:
         live = self._live(group)
         if live is not None:
             return self._like(group, live)
-        given = template(group)
+        given = provider_template(group)
         return None if given is None else self._of_template(group, given)
 
     def _live(self, group: NodeGroup) -> int | None:
@@ -138,14 +124,14 @@ class Groups:
         closed = nodes.leaving | nodes.unschedulable
         return min(usable, key=lambda node: (bool(closed[node]), node), default=None)
 
-    def _like(self, group: NodeGroup, node: int) -> Blueprint:
+    def _like(self, group: NodeGroup, node: int) -> GroupTemplate:
         snapshot, nodes = self._snapshot, self._snapshot.nodes
         labels = nodes.labels.of(node)
         own = {nodes.names[node], labels.get(_HOSTNAME)}
         taints = nodes.taint_sets[int(nodes.taint_set[node])]
         here = snapshot.pods.cls[(snapshot.pods.node == node) & snapshot.pods.living]
         daemons = [c for c in here.tolist() if snapshot.classes[c].per_node]
-        return Blueprint(
+        return GroupTemplate(
             group=group.name,
             source=nodes.names[node],
             labels={key: value for key, value in labels.items() if value not in own},
@@ -157,7 +143,7 @@ class Groups:
             daemons=np.array(daemons, np.int32),
         )
 
-    def _of_template(self, group: NodeGroup, given: NodeTemplate) -> Blueprint:
+    def _of_template(self, group: NodeGroup, given: NodeTemplate) -> GroupTemplate:
         resources = self._snapshot.resources
         column = np.zeros(len(resources), np.int64)
         try:
@@ -165,7 +151,7 @@ class Groups:
         except (ValueError, OverflowError) as error:
             raise ProviderError(f"the template of {group.name}: allocatable: {error}") from None
         taints = tuple(taint for taint in given.taints if _stays(taint))
-        return Blueprint(
+        return GroupTemplate(
             group=group.name,
             source="",
             labels=dict(given.labels),
@@ -190,26 +176,6 @@ class Groups:
             ):
                 classes[cls.owner] = index
         return np.array(list(classes.values()), np.int32)
-
-
-def alike(one: Blueprint, other: Blueprint) -> bool:
-    """Return whether new nodes of two groups are as good as each other wherever they are.
-
-    As Cluster Autoscaler's ``--balance-similar-node-groups``: allocatable within 5 %, the same labels but those of the
-    place, of the group and of its launch template; and the same taints.
-    """
-    if one.max_pods != other.max_pods or set(one.taints) != set(other.taints):
-        return False
-    least, most = (
-        np.minimum(one.allocatable, other.allocatable),
-        np.maximum(one.allocatable, other.allocatable),
-    )
-    close = bool((most - least <= _ALIKE * most).all())
-    return close and _lasting(one.labels) == _lasting(other.labels)
-
-
-def _lasting(labels: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in labels.items() if key not in _OF_PLACE}
 
 
 def _rows(snapshot: Snapshot) -> dict[str, int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.capacity.announcements import MachineEvent, announcements, grown_groups
-from rebalancer.capacity.backoff import GroupMemory
+from rebalancer.capacity.announcements import MachineEvent, announcements, scaled_out_groups
+from rebalancer.capacity.backoff import GroupState
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.capacity.state import State, decode
 from rebalancer.capacity.status import status_of
@@ -39,17 +39,17 @@ class StatusKeeper:
         self._known = self._read()
         self._earlier, flaw = decode(self._known.data)
         if flaw is not None:
-            self._warn(f"ConfigMap {self._name}: {flaw}; back-offs of groups begin afresh")
+            self._warn(f"ConfigMap {self._name}: {flaw}; back-offs of groups start again")
         return self._earlier
 
     def write(
         self,
         report: CapacityReport,
-        groups: Mapping[str, GroupMemory],
+        groups: Mapping[str, GroupState],
         acts: Sequence[MachineAct],
         now: float,
     ) -> list[MachineEvent]:
-        """Write the status after a run; return what is to be announced. ``groups``: what is remembered of each.
+        """Write the status after a run; return what is to be announced. ``groups``: the state of each.
 
         Raises:
             ClusterReadError: it could not be written, or is another's.
@@ -60,7 +60,7 @@ class StatusKeeper:
                     f"ConfigMap {self._name} is {one.name}'s own, which runs here ({one.sign}): name another with"
                     f" --capacity-status"
                 )
-        written = status_of(self._earlier, now, report, groups, grown_groups(acts))
+        written = status_of(self._earlier, now, report, groups, scaled_out_groups(acts))
         for attempt in range(_ATTEMPTS):
             known = self._known if self._known is not None and not attempt else self._read()
             try:

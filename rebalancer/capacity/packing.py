@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.capacity.groups import Blueprint, zone_of
+from rebalancer.capacity.groups import GroupTemplate, zone_of
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.added import AddedNode, with_nodes
@@ -26,7 +26,7 @@ WEIGHED = ("cpu", "memory")
 class NewNode:
     """A node that a group would add."""
 
-    blueprint: Blueprint
+    template: GroupTemplate
     node: AddedNode
 
     @property
@@ -67,8 +67,8 @@ class Packing:
         """So many nodes are opened for one pod: the next ones are in other zones, as far as the group has some."""
         self._first = len(snapshot.nodes) + len(before)
         self._open = 0
-        self._spared = np.zeros(len(self.snapshot.nodes), bool)
-        """(N,) nodes that are left out after all."""
+        self._dropped = np.zeros(len(self.snapshot.nodes), bool)
+        """(N,) nodes that were dropped."""
         self._daemons: list[list[TerminatingPod]] = []
         for row, one in enumerate(before, len(snapshot.nodes)):
             self._start_daemons(one, row)
@@ -81,7 +81,7 @@ class Packing:
     def present(self) -> Bools:
         """The nodes (N,) that are there, or open."""
         present: Bools = np.arange(len(self.snapshot.nodes)) < self._first + self._open
-        return present & ~self._spared
+        return present & ~self._dropped
 
     def pack(self, pods: Iterable[int]) -> Packed:
         """Place as many of ``pods`` as can be, the largest first, on as few candidates as that takes."""
@@ -95,8 +95,8 @@ class Packing:
         new = self._candidates[: self._open]
         return Packed(tuple(new), placed, self._waste(placed))
 
-    def spare(self, row: int) -> dict[int, str] | None:
-        """Leave out a new node whose pods all fit on others; return pod -> its node then, None where one does not fit.
+    def drop(self, row: int) -> dict[int, str] | None:
+        """Drop a new node whose pods all fit on others; return pod -> its node then, None where one does not fit.
 
         ``row`` is of a node that was decided on before; nothing has changed where None is returned.
         """
@@ -104,7 +104,7 @@ class Packing:
         # The largest first: what is left of the room is in small pieces.
         pods = pods[np.lexsort((pods, -self._sizes()[self.state.cls_of[pods]]))].tolist()
         self._take_off(pods)
-        self._spared[row] = True
+        self._dropped[row] = True
         self.model.without(~self.present)
         placed: dict[int, str] = {}
         for pod in pods:
@@ -117,7 +117,7 @@ class Packing:
         else:
             return placed
         self._take_off(placed)
-        self._spared[row] = False
+        self._dropped[row] = False
         self.model.without(~self.present)
         for pod in pods:
             self._place(pod, row)
@@ -191,7 +191,7 @@ class Packing:
 
     def _start_daemons(self, one: NewNode, row: int) -> None:
         """Let the DaemonSets' pods hold what they request on a new node."""
-        daemons = one.blueprint.daemons.tolist()
+        daemons = one.template.daemons.tolist()
         self._daemons.append([self.state.linger(cls, row) for cls in daemons])
 
     def _place(self, pod: int, node: int) -> None:

@@ -1,20 +1,21 @@
-"""Which nodes can go: those of little use, all of whose pods have landings elsewhere, together.
+"""Which nodes can be removed: the eligible ones, all of whose pods have landings elsewhere, together.
 
-What the nodes themselves say follows Cluster Autoscaler's scale-down (``core/scaledown/eligibility``). Whether the pods can
-leave is what consolidation asks, with the same code: the policy's protections, PodDisruptionBudgets, and the prediction.
-It is asked twice, with the rules of the policy and without: Cluster Autoscaler knows the scheduler's only.
+Whether the pods can leave is what consolidation asks, with the same code: the policy's protections, PodDisruptionBudgets, and
+the prediction. It is asked twice, with the rules of the policy and without: Cluster Autoscaler knows the scheduler's only.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.capacity.codes import GOES, RemovalCode
+from rebalancer.capacity.codes import REMOVABLE_CODES, RemovalCode
+from rebalancer.capacity.eligibility import at_minimum, ineligible
 from rebalancer.capacity.groups import Groups
+from rebalancer.capacity.utilisation import counted, utilisation_of
 from rebalancer.cost.term import Emptiable
 from rebalancer.plan.plan import NodeCode as EmptyingCode
 from rebalancer.plan.plan import NodeVerdict
@@ -23,14 +24,8 @@ from rebalancer.planner.emptying import Emptier, EmptyingChoice
 from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Eagerness
-from rebalancer.snapshot.columns import Bools, Floats, Int32s
-from rebalancer.snapshot.leaving import NoticeKind
+from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.marks import marked_by_others
-from rebalancer.snapshot.model import Snapshot
-
-_CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
-_GPUS = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915")
-_WEIGHED = ("cpu", "memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,86 +38,97 @@ class StayingPod:
 
 @dataclass(frozen=True, slots=True)
 class NodeRemoval:
-    """Whether a node can go."""
+    """Whether a node can be removed."""
 
     node: int
     code: RemovalCode
     message: str
     group: str | None
-    used: Mapping[str, float]
+    requested: Mapping[str, float]
     """Resource -> share of it that is requested: cpu and memory; of a node with GPUs, these."""
     pods: tuple[StayingPod, ...] = ()
     """Those that may not be moved, where that is why it stays."""
 
     @property
-    def goes(self) -> bool:
-        """Whether it can go."""
-        return self.code in GOES
+    def removable(self) -> bool:
+        """Whether it can be removed."""
+        return self.code in REMOVABLE_CODES
 
 
 def removals(
     problem: Problem,
     settings: Settings,
     groups: Groups,
-    under: float,
+    threshold: float,
     *,
-    asked: bool,
+    has_provider: bool,
     needed: Mapping[str, int],
-    begun: Bools | None = None,
-    noted: Bools | None = None,
+    draining: Bools | None = None,
+    unneeded: Bools | None = None,
 ) -> list[NodeRemoval]:
-    """Return what is to be said of each node, in the snapshot's order.
+    """Return whether each node can be removed, in the snapshot's order.
 
-    ``under``: largest share requested. ``asked``: whether a provider was asked, so that nodes in no group stay.
-    ``needed``: see Growth. ``begun`` (N,): nodes that are being emptied; the snapshot has them as if they were not. They go on
-    before others go, and a pod that may not leave for the moment is waited for. ``noted`` (N,): nodes that could go when they were
-    looked at before; where not all can, they come before others, so that the choice is not another one each time.
+    ``threshold``: largest utilisation. ``has_provider``: whether a provider was asked, so that nodes in no group stay.
+    ``needed``: see ScaleOutPlan. ``draining`` (N,): nodes that are being drained; the snapshot has them as if they were not.
+    They come before others, and a pod that may not leave for the moment is waited for. ``unneeded`` (N,): nodes that could be
+    removed when they were looked at before; where not all can, they come before others, so that the choice stays the same.
     """
     none = np.zeros(len(problem.snapshot.nodes), bool)
-    noted = none if noted is None else noted
-    removal = _Removal(problem, settings, groups, under, asked=asked, needed=needed, noted=noted)
-    return removal.removals(none if begun is None else begun)
+    draft = Draft(problem, replace(settings, eagerness=Eagerness.RELENTLESS))
+    utilisation = utilisation_of(draft)
+    kept = ineligible(
+        draft, groups, utilisation, threshold, has_provider=has_provider, needed=needed
+    )
+    removal = _Removal(draft, groups, kept, none if unneeded is None else unneeded)
+    verdicts = removal.verdicts(none if draining is None else draining)
+    return [
+        NodeRemoval(
+            node,
+            code,
+            text,
+            None if (group := groups.group_of(node)) is None else group.name,
+            counted(utilisation, node),
+            pods,
+        )
+        for node, (code, text, pods) in enumerate(verdicts)
+    ]
+
+
+_Verdict = tuple[RemovalCode, str, tuple[StayingPod, ...]]
 
 
 class _Removal:
     def __init__(
         self,
-        problem: Problem,
-        settings: Settings,
+        draft: Draft,
         groups: Groups,
-        under: float,
-        *,
-        asked: bool,
-        needed: Mapping[str, int],
-        noted: Bools,
+        kept: dict[int, tuple[RemovalCode, str]],
+        unneeded: Bools,
     ) -> None:
-        self._noted = noted
-        relentless = replace(settings, eagerness=Eagerness.RELENTLESS)
-        self._snapshot, self._groups = problem.snapshot, groups
-        self._draft = Draft(problem, relentless)
-        self._of_scheduler = Draft(replace(problem, contributions=()), relentless)
-        """Without the rules of the policy: what is left are the scheduler's, and what its hard rules ask for."""
-        self._used = _used(self._draft)
-        self._kept = dict(self._kept_nodes(under, needed, asked=asked))
+        """``draft``: with the rules of the policy. ``kept``: nodes that are not eligible."""
+        self._draft, self._snapshot, self._groups = draft, draft.snapshot, groups
+        self._kept, self._unneeded = kept, unneeded
         self._of = Contribution("capacity", 1.0, observed=True, terms=lambda _: ())
-        self._also: EmptyingChoice
-        """What could go if only the scheduler's rules were kept."""
 
-    def removals(self, begun: Bools) -> list[NodeRemoval]:
-        emptier, choice = self._chosen(self._draft, begun)
-        _, self._also = self._chosen(self._of_scheduler, choice.nodes)
-        return [self._removal(node, emptier, choice) for node in range(len(self._snapshot.nodes))]
+    def verdicts(self, draining: Bools) -> list[_Verdict]:
+        """Return what is to be said of each node."""
+        # Without the rules of the policy: what is left are the scheduler's, and what its hard rules ask for.
+        of_scheduler = Draft(replace(self._draft.problem, contributions=()), self._draft.settings)
+        emptier, choice = self._chosen(self._draft, draining)
+        _, also = self._chosen(of_scheduler, choice.nodes)
+        nodes = range(len(self._snapshot.nodes))
+        return [self._verdict(node, emptier, choice, also) for node in nodes]
 
-    def _chosen(self, draft: Draft, going: Bools) -> tuple[Emptier, EmptyingChoice]:
-        """Return the nodes that can go by the rules of ``draft``: ``going`` (N,) and more."""
+    def _chosen(self, draft: Draft, draining: Bools) -> tuple[Emptier, EmptyingChoice]:
+        """Return the nodes that can be removed by the rules of ``draft``: ``draining`` (N,) and more."""
         while True:
             emptier = self._emptier(draft)
-            still = emptier.still(going).nodes if going.any() else going
-            choice = emptier.more(still, self._noted)
+            still = emptier.still(draining).nodes if draining.any() else draining
+            choice = emptier.more(still, self._unneeded)
             choice = self._with_dead(choice)
-            if not (surplus := self._surplus(choice, going)):
+            if not (surplus := self._surplus(choice, draining)):
                 return emptier, choice
-            # More of the others may be able to go where these stay.
+            # More of the others may be removable where these stay.
             self._kept |= surplus
 
     def _dead(self) -> Bools:
@@ -150,44 +156,30 @@ class _Removal:
         )
         return Emptier(draft, self._of, emptiable, marked_by_others(self._snapshot))
 
-    def _surplus(self, choice: EmptyingChoice, going: Bools) -> dict[int, tuple[RemovalCode, str]]:
+    def _surplus(
+        self, choice: EmptyingChoice, draining: Bools
+    ) -> dict[int, tuple[RemovalCode, str]]:
         """Return the nodes that were chosen although their group would fall below its minimum."""
         left: Counter[str] = Counter()
         surplus: dict[int, tuple[RemovalCode, str]] = {}
-        # Those that go already count first, then those that were noted before, then those whose pods are fewest.
+        # Those that are being drained come first, then those that are unneeded, then those whose pods are fewest.
         pods = self._draft.state.lasting_count
         chosen = np.flatnonzero(choice.nodes)
         for node in chosen[
-            np.lexsort((chosen, pods[chosen], ~self._noted[chosen], ~going[chosen]))
+            np.lexsort((chosen, pods[chosen], ~self._unneeded[chosen], ~draining[chosen]))
         ].tolist():
             group = self._groups.group_of(node)
             if group is None or group.desired is None or group.minimum is None:
                 continue
             if left[group.name] >= group.desired - group.minimum:
-                surplus[node] = (
-                    RemovalCode.MIN_SIZE,
-                    _too_few(group.name, group.desired, group.minimum),
-                )
+                surplus[node] = (RemovalCode.MIN_SIZE, at_minimum(group))
             left[group.name] += 1
         return surplus
 
-    def _removal(self, node: int, emptier: Emptier, choice: EmptyingChoice) -> NodeRemoval:
-        code, text, pods = self._said(node, emptier, choice)
-        group = self._groups.group_of(node)
-        used = {name: float(share[node]) for name, share in self._used.items()}
-        gpus = {name: share for name, share in used.items() if name in _GPUS and share >= 0}
-        return NodeRemoval(
-            node,
-            code,
-            text,
-            None if group is None else group.name,
-            gpus or {name: used[name] for name in _WEIGHED if used.get(name, -1) >= 0},
-            pods,
-        )
-
-    def _said(
-        self, node: int, emptier: Emptier, choice: EmptyingChoice
-    ) -> tuple[RemovalCode, str, tuple[StayingPod, ...]]:
+    def _verdict(
+        self, node: int, emptier: Emptier, choice: EmptyingChoice, also: EmptyingChoice
+    ) -> _Verdict:
+        """``also``: what could be removed if only the scheduler's rules were kept."""
         if (kept := self._kept.get(node)) is not None:
             return *kept, ()
         verdict = choice.verdicts[node]
@@ -203,123 +195,7 @@ class _Removal:
                 return RemovalCode.POD_STAYS, verdict.message, staying
             case EmptyingCode.NOT_ELIGIBLE:
                 return RemovalCode.BEING_REMOVED, verdict.message, ()
-            case _ if self._also.nodes[node]:
+            case _ if also.nodes[node]:
                 return RemovalCode.RULE_BREAKS, verdict.message, ()
             case _:
-                return RemovalCode.NO_PLACE, self._also.verdicts[node].message, ()
-
-    # -- what nodes themselves say -------------------------------------------------------------------
-
-    def _kept_nodes(
-        self, under: float, needed: Mapping[str, int], *, asked: bool
-    ) -> Iterator[tuple[int, tuple[RemovalCode, str]]]:
-        """Yield the nodes that cannot go whatever is on them, each with the first reason."""
-        taken = np.zeros(len(self._snapshot.nodes), bool)
-        rules = (
-            *self._states(),
-            *self._memberships(asked=asked),
-            *self._fullness(under),
-            self._needed(needed),
-        )
-        for mask, code, texts in rules:
-            for node in np.flatnonzero(mask & ~taken).tolist():
-                yield node, (code, texts if isinstance(texts, str) else texts[node])
-            taken |= mask
-
-    def _states(self) -> Iterator[tuple[Bools, RemovalCode, str | Mapping[int, str]]]:
-        nodes = self._snapshot.nodes
-        unreadable = np.zeros(len(nodes), bool)
-        unreadable[list(nodes.unreadable)] = True
-        yield unreadable, RemovalCode.NOT_READY, nodes.unreadable
-        yield nodes.leaving, RemovalCode.BEING_REMOVED, "it is being deleted, or announced to go"
-        for key in _CONTROL_PLANE:
-            carries = nodes.labels.column(key) >= 0
-            yield carries, RemovalCode.CONTROL_PLANE, f"it is labelled {key}"
-        says = {
-            node: next(n.text for n in notices if n.kind is NoticeKind.KEEP)
-            for node, notices in nodes.notices.items()
-            if any(n.kind is NoticeKind.KEEP for n in notices)
-        }
-        yield (
-            _mask(says, len(nodes)),
-            RemovalCode.DISABLED,
-            {n: f"it is {t}" for n, t in says.items()},
-        )
-        # Once its pods are given up, what is left of it can go.
-        holding = np.zeros(len(nodes), bool)
-        holding[self._snapshot.pods.node[_movers(self._draft)]] = True
-        yield ~nodes.ready & holding, RemovalCode.NOT_READY, "it is not Ready, and pods are on it"
-
-    def _memberships(
-        self, *, asked: bool
-    ) -> Iterator[tuple[Bools, RemovalCode, str | Mapping[int, str]]]:
-        size = len(self._snapshot.nodes)
-        if asked:
-            alone = ~_mask(self._groups.of_node, size)
-            yield alone, RemovalCode.NO_GROUP, "its machine is in no group of the provider"
-        small = {
-            node: _too_few(group.name, group.desired, group.minimum)
-            for node in self._groups.of_node
-            if (group := self._groups.group_of(node)) is not None
-            and group.desired is not None
-            and group.minimum is not None
-            and group.desired <= group.minimum
-        }
-        yield _mask(small, size), RemovalCode.MIN_SIZE, small
-
-    def _fullness(
-        self, under: float
-    ) -> Iterator[tuple[Bools, RemovalCode, str | Mapping[int, str]]]:
-        size = len(self._snapshot.nodes)
-        of_gpus = np.zeros(size, bool)
-        for name in _GPUS:
-            of_gpus |= self._used.get(name, np.full(size, -1.0)) >= 0
-        for name, share in self._used.items():
-            above = (share > under + 1e-9) & (of_gpus if name in _GPUS else ~of_gpus)
-            texts = {
-                node: f"{share[node]:.0%} of its {name} is requested, more than {under:.0%}"
-                for node in np.flatnonzero(above).tolist()
-            }
-            yield above, RemovalCode.TOO_FULL, texts
-
-    def _needed(self, needed: Mapping[str, int]) -> tuple[Bools, RemovalCode, Mapping[int, str]]:
-        snapshot = self._snapshot
-        texts = {
-            snapshot.nodes.index[name]: f"{snapshot.pod_ref(pod)} waits, and fits on it"
-            for name, pod in needed.items()
-        }
-        return _mask(texts, len(snapshot.nodes)), RemovalCode.NEEDED, texts
-
-
-def _movers(draft: Draft) -> Int32s:
-    """Return the living pods that do not belong to their node."""
-    per_node = np.array([cls.per_node for cls in draft.snapshot.classes] or [False], bool)
-    here = draft.state.unmoved()
-    movers: Int32s = here[~per_node[draft.snapshot.pods.cls[here]]]
-    return movers
-
-
-def _mask(nodes: Mapping[int, object] | Sequence[int], size: int) -> Bools:
-    mask = np.zeros(size, bool)
-    mask[list(nodes)] = True
-    return mask
-
-
-def _too_few(group: str, desired: int, minimum: int) -> str:
-    return f"{group} has {desired} nodes and needs {minimum}"
-
-
-def _used(draft: Draft) -> dict[str, Floats]:
-    """Return resource -> share of it (N,) that living pods request, -1 where a node has none of it.
-
-    Pods of DaemonSets and static pods count; terminating ones do not.
-    """
-    snapshot: Snapshot = draft.snapshot
-    shares: dict[str, Floats] = {}
-    for name in (*_WEIGHED, *_GPUS):
-        if name in snapshot.resources:
-            row = snapshot.resources.index(name)
-            room = snapshot.nodes.allocatable[row]
-            share = draft.state.lasting[row] / np.maximum(1, room)
-            shares[name] = np.where(room > 0, share, -1.0)
-    return shares
+                return RemovalCode.NO_PLACE, also.verdicts[node].message, ()

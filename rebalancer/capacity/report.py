@@ -11,8 +11,8 @@ from rebalancer.base.plain_text import count
 from rebalancer.base.text_lines import columns, lines_of, more
 from rebalancer.capacity.codes import PodCode, RemovalCode
 from rebalancer.capacity.groups import Groups
-from rebalancer.capacity.growth import NO_OUTLOOK, Growth, Outlook, PendingPod
 from rebalancer.capacity.removal import NodeRemoval
+from rebalancer.capacity.scale_out_plan import NO_INPUTS, PodVerdict, ScaleOutInputs, ScaleOutPlan
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.snapshot.autoscalers import Autoscaler
 from rebalancer.snapshot.model import Snapshot
@@ -31,13 +31,13 @@ class CapacityReport:
     groups: Groups
     autoscalers: tuple[Autoscaler, ...]
     nodes: tuple[NodeRemoval, ...]
-    growth: Growth
-    outlook: Outlook = NO_OUTLOOK
-    """What was reckoned with."""
+    scale_out: ScaleOutPlan
+    inputs: ScaleOutInputs = NO_INPUTS
+    """What the plan of the scale-out goes by."""
 
-    def going(self, group: NodeGroup) -> int:
-        """Return how many nodes of a group can go."""
-        return sum(one.goes and one.group == group.name for one in self.nodes)
+    def removable(self, group: NodeGroup) -> int:
+        """Return how many nodes of a group can be removed."""
+        return sum(one.removable and one.group == group.name for one in self.nodes)
 
 
 # -- as data -----------------------------------------------------------------------------------------------
@@ -54,10 +54,10 @@ def capacity_data(report: CapacityReport) -> dict[str, Any]:
             {
                 "name": names[one.node],
                 "group": one.group,
-                "goes": one.goes,
+                "goes": one.removable,
                 "code": one.code.value,
                 "message": one.message,
-                "requested": {name: plain_number(share) for name, share in one.used.items()},
+                "requested": {name: plain_number(share) for name, share in one.requested.items()},
                 "blockedBy": [
                     {**_pod_data(report.snapshot, staying.pod), "message": staying.message}
                     for staying in one.pods
@@ -73,9 +73,9 @@ def capacity_data(report: CapacityReport) -> dict[str, Any]:
                 "pods": step.pods,
                 "waste": plain_number(step.waste),
             }
-            for step in report.growth.increases
+            for step in report.scale_out.increases
         ],
-        "pending": [pending_data(report.snapshot, one) for one in report.growth.pods],
+        "pending": [pending_data(report.snapshot, one) for one in report.scale_out.pods],
     }
 
 
@@ -85,10 +85,10 @@ def _group_data(report: CapacityReport, group: NodeGroup) -> dict[str, Any]:
         "min": group.minimum,
         "max": group.maximum,
         "desired": group.desired,
-        "coming": report.outlook.coming.get(group.name, 0),
+        "coming": report.inputs.upcoming.get(group.name, 0),
         "nodes": len(report.groups.nodes_of(group)),
-        "canGo": report.going(group),
-        "hasToGrow": report.growth.by(group.name),
+        "canGo": report.removable(group),
+        "hasToGrow": report.scale_out.increase_of(group.name),
     }
 
 
@@ -98,8 +98,8 @@ def _pod_data(snapshot: Snapshot, pod: int) -> dict[str, Any]:
     return {"namespace": cls.namespace, "pod": snapshot.pods.name[pod], "owner": owner}
 
 
-def pending_data(snapshot: Snapshot, one: PendingPod) -> dict[str, Any]:
-    """Return what is said of a pod that waits, as plain data."""
+def pending_data(snapshot: Snapshot, one: PodVerdict) -> dict[str, Any]:
+    """Return what is said of a pending pod, as plain data."""
     return {
         **_pod_data(snapshot, one.pod),
         "code": one.code.value,
@@ -123,14 +123,14 @@ def capacity_table(report: CapacityReport) -> str:
 
 
 def _head(report: CapacityReport) -> Iterator[str]:
-    going = sum(one.goes for one in report.nodes)
+    removable = sum(one.removable for one in report.nodes)
     ruled = sum(one.code is RemovalCode.RULE_BREAKS for one in report.nodes)
-    more_go = f", {ruled} more if rules of the policy may break" if ruled else ""
-    yield f"{going} of {count(len(report.nodes), 'node')} can go{more_go}"
-    new = sum(len(step.nodes) for step in report.growth.increases)
-    helped = sum(one.code is PodCode.GROWS for one in report.growth.pods)
+    more = f", {ruled} more if rules of the policy may break" if ruled else ""
+    yield f"{removable} of {count(len(report.nodes), 'node')} can be removed{more}"
+    new = sum(len(step.nodes) for step in report.scale_out.increases)
+    helped = sum(one.code is PodCode.TRIGGERED for one in report.scale_out.pods)
     taking = f"; {count(new, 'new node')} would take {helped} of them" if new else ""
-    yield f"{count(len(report.growth.pods), 'pod')} waiting{taking}"
+    yield f"{count(len(report.scale_out.pods), 'pending pod')}{taking}"
     for one in report.autoscalers:
         yield from lines_of(f"{one.name} runs here ({one.sign}): this is advice beside it.")
 
@@ -139,7 +139,7 @@ def _groups(report: CapacityReport) -> Iterator[str]:
     if not report.groups.groups:
         return
     rows: list[tuple[str, ...]] = [
-        ("GROUP", "NODES", "MIN", "MAX", "DESIRED", "COMING", "CAN GO", "HAS TO GROW")
+        ("GROUP", "NODES", "MIN", "MAX", "DESIRED", "UPCOMING", "REMOVABLE", "INCREASE")
     ]
     for group in report.groups.groups:
         sizes = (group.minimum, group.maximum, group.desired)
@@ -148,9 +148,9 @@ def _groups(report: CapacityReport) -> Iterator[str]:
                 group.name,
                 str(len(report.groups.nodes_of(group))),
                 *("?" if size is None else str(size) for size in sizes),
-                str(report.outlook.coming.get(group.name, 0)),
-                str(report.going(group)),
-                str(report.growth.by(group.name)),
+                str(report.inputs.upcoming.get(group.name, 0)),
+                str(report.removable(group)),
+                str(report.scale_out.increase_of(group.name)),
             )
         )
     yield from columns(rows, "", (0,))
@@ -159,16 +159,16 @@ def _groups(report: CapacityReport) -> Iterator[str]:
 
 
 def _nodes(report: CapacityReport) -> Iterator[str]:
-    rows = [("NODE", "GROUP", "REQUESTED", "GOES", "WHY")]
+    rows = [("NODE", "GROUP", "REQUESTED", "REMOVABLE", "WHY")]
     for one in report.nodes:
-        used = ", ".join(f"{name} {share:.0%}" for name, share in one.used.items())
+        used = ", ".join(f"{name} {share:.0%}" for name, share in one.requested.items())
         name, group = report.snapshot.nodes.names[one.node], one.group or "-"
-        rows.append((name, group, used, "yes" if one.goes else "no", one.code.value))
+        rows.append((name, group, used, "yes" if one.removable else "no", one.code.value))
     heads, *lines = columns(rows, "", _LEFT)
     yield heads
     for line, one in zip(lines, report.nodes, strict=True):
         yield line
-        if one.goes:
+        if one.removable:
             continue
         if not one.pods:
             yield from lines_of(one.message, "    ", "    ")
@@ -179,15 +179,15 @@ def _nodes(report: CapacityReport) -> Iterator[str]:
 
 
 def _pending(report: CapacityReport) -> Iterator[str]:
-    if not report.growth.pods:
+    if not report.scale_out.pods:
         return
-    rows = [("POD THAT WAITS", "CODE", "HELPED BY")]
-    for one in report.growth.pods:
+    rows = [("PENDING POD", "CODE", "HELPED BY")]
+    for one in report.scale_out.pods:
         by = helper_of(one) or "-"
         rows.append((report.snapshot.pod_ref(one.pod), one.code.value, by))
     heads, *lines = columns(rows, "", _LEFT)
     yield heads
-    for line, one in zip(lines, report.growth.pods, strict=True):
+    for line, one in zip(lines, report.scale_out.pods, strict=True):
         yield line
         if one.code is PodCode.FITS:
             continue
@@ -195,11 +195,11 @@ def _pending(report: CapacityReport) -> Iterator[str]:
             yield from lines_of(text, "    ", "      ")
 
 
-def helper_of(one: PendingPod) -> str | None:
-    """Return which node would take a pod that waits, in words; None if none would."""
+def helper_of(one: PodVerdict) -> str | None:
+    """Return which node would take a pending pod, in words; None if none would."""
     return f"a new node of {one.group}" if one.group is not None else one.node
 
 
-def pending_words(one: PendingPod) -> list[str]:
-    """Return why no node takes a pod that waits, and why no group grows for it where none does."""
+def pending_words(one: PodVerdict) -> list[str]:
+    """Return why no node takes a pending pod, and why no group is increased for it where none is."""
     return [one.message, *(f"{of.group}: {of.message}" for of in one.refusals)]

@@ -1,4 +1,4 @@
-"""The strategy scale-out: groups grow for pods that no node takes, before the plan is made."""
+"""The strategy scale-out: groups are increased for pending pods, before the plan is made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rebalancer.base.errors import ProviderError
 from rebalancer.base.plain_text import count
 from rebalancer.capacity.backoff import REFUSED
-from rebalancer.capacity.growth import Growth
+from rebalancer.capacity.scale_out_plan import ScaleOutPlan
 from rebalancer.capacity.scaling import ScalerContext
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.providers.contract import NodeGroup
@@ -18,17 +18,19 @@ from rebalancer.providers.contract import NodeGroup
 class ScaleOutCode(enum.StrEnum):
     """What scale-out does to groups; the names of Cluster Autoscaler's events. Stable: users alert on them."""
 
-    GROWS = "ScaledUpGroup"
-    """The group grows for pods that wait."""
+    SCALED_OUT = "ScaledUpGroup"
+    """The size of the group is increased for pending pods."""
     FAILED = "FailedToScaleUpGroup"
-    """The provider did not take the request; it is tried again after a back-off."""
-    WAITS = "GroupMayNotGrow"
-    """It would grow, but it failed to, or has just grown."""
+    """The provider refused the request; it is tried again after a back-off."""
+    DECREASED = "DecreasedTargetSize"
+    """Requested machines were not provisioned: the size of the group is decreased to the machines that it has."""
+    BLOCKED = "GroupMayNotGrow"
+    """It would be increased, but it is in a back-off after a failure, or cools down."""
 
 
 @dataclass(frozen=True, slots=True)
-class GroupGrowth:
-    """A group that is to grow."""
+class GroupResize:
+    """A group whose size is to be increased."""
 
     group: NodeGroup
     to: int
@@ -36,16 +38,16 @@ class GroupGrowth:
     pods: int
 
 
-def group_growths(growth: Growth, groups: tuple[NodeGroup, ...]) -> list[GroupGrowth]:
-    """Return the groups that grow, by name; each stands there once. Those whose sizes are not known are left out."""
-    grows: list[GroupGrowth] = []
+def group_resizes(plan: ScaleOutPlan, groups: tuple[NodeGroup, ...]) -> list[GroupResize]:
+    """Return the groups to increase, by name; each stands there once. Those whose sizes are not known are left out."""
+    resizes: list[GroupResize] = []
     for group in groups:
-        more = growth.by(group.name)
+        more = plan.increase_of(group.name)
         if not more or group.desired is None or group.maximum is None:
             continue
-        pods = sum(one.pods for one in growth.increases if one.group == group.name)
-        grows.append(GroupGrowth(group, min(group.desired + more, group.maximum), pods))
-    return [one for one in grows if one.to > (one.group.desired or 0)]
+        pods = sum(one.pods for one in plan.increases if one.group == group.name)
+        resizes.append(GroupResize(group, min(group.desired + more, group.maximum), pods))
+    return [one for one in resizes if one.to > (one.group.desired or 0)]
 
 
 class ScaleOut:
@@ -55,37 +57,61 @@ class ScaleOut:
         self._context = context
 
     def before(self) -> Iterator[MachineAct]:
-        """See Scaler: nodes take minutes to come, so that groups grow first."""
+        """See Scaler: machines take minutes to start, so that groups are increased first."""
         report = self._context.report
-        for one in group_growths(report.growth, report.groups.groups):
-            yield self._grown(one)
-        barred: dict[str, str] = {}
-        for pod in report.growth.pods:
+        for name in self._context.group_states.unprovisioned(report.snapshot.captured_at):
+            yield from self._decrease(name)
+        for one in group_resizes(report.scale_out, report.groups.groups):
+            yield self._increase(one)
+        blocked: dict[str, str] = {}
+        for pod in report.scale_out.pods:
             for refusal in pod.refusals:
-                if refusal.group in report.outlook.barred:
-                    barred.setdefault(refusal.group, refusal.message)
-        for group, why in sorted(barred.items()):
-            yield self._act(ScaleOutCode.WAITS, ActStatus.WAITS, group, why)
+                if refusal.group in report.inputs.blocked:
+                    blocked.setdefault(refusal.group, refusal.message)
+        for group, why in sorted(blocked.items()):
+            yield self._act(ScaleOutCode.BLOCKED, ActStatus.WAITS, group, why)
 
     def after(self) -> Iterator[MachineAct]:
         """See Scaler."""
         return iter(())
 
-    def _grown(self, one: GroupGrowth) -> MachineAct:
+    def _increase(self, one: GroupResize) -> MachineAct:
         context, name = self._context, one.group.name
         text = f"{one.group.desired} -> {one.to} machines (max {one.group.maximum}) for {count(one.pods, 'pod')}"
         if context.suspended is not None:
             text = f"{text}; {context.suspended}"
-            return self._act(ScaleOutCode.GROWS, ActStatus.PLANNED, name, text)
+            return self._act(ScaleOutCode.SCALED_OUT, ActStatus.PLANNED, name, text)
         try:
-            asked = context.guarded.grow(name, one.to)
+            asked = context.guarded.increase(name, one.to)
         except ProviderError as error:
-            context.memories.has_failed(name, REFUSED, str(error), context.now())
+            context.group_states.note_failed(name, REFUSED, str(error), context.now())
             return self._act(ScaleOutCode.FAILED, ActStatus.FAILED, name, f"{text}: {error}")
-        context.memories.has_grown(name, context.now())
+        context.group_states.note_scaled_out(name, context.now())
         if not asked:
-            text += "; as many were asked for meanwhile"
-        return self._act(ScaleOutCode.GROWS, ActStatus.DONE, name, text)
+            text += "; as many were requested meanwhile"
+        return self._act(ScaleOutCode.SCALED_OUT, ActStatus.DONE, name, text)
+
+    def _decrease(self, name: str) -> Iterator[MachineAct]:
+        """Give up machines that were not provisioned, so that they do not come once others have taken their pods."""
+        context = self._context
+        (group,) = [one for one in context.report.groups.groups if one.name == name]
+        existing = len(group.instances)
+        if group.desired is None or group.desired <= max(group.minimum or 0, existing):
+            return
+        text = f"{group.desired} machines were requested, and {existing} exist: {context.group_states.groups[name].why}"
+        if context.suspended is not None:
+            text = f"{text}; {context.suspended}"
+            yield self._act(ScaleOutCode.DECREASED, ActStatus.PLANNED, name, text)
+            return
+        try:
+            size = context.guarded.decrease_to_existing(name)
+        except ProviderError as error:
+            yield self._act(ScaleOutCode.FAILED, ActStatus.FAILED, name, f"{text}: {error}")
+            return
+        if size is not None:
+            context.group_states.note_decreased(name)
+            text = f"{group.desired} -> {size} machines: {context.group_states.groups[name].why}"
+            yield self._act(ScaleOutCode.DECREASED, ActStatus.DONE, name, text)
 
     def _act(self, code: ScaleOutCode, status: ActStatus, group: str, text: str) -> MachineAct:
         return MachineAct(

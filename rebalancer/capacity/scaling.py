@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rebalancer.base.errors import ClusterReadError, ProviderError
 from rebalancer.base.stop import Stop
-from rebalancer.capacity.memories import Memories
+from rebalancer.capacity.group_states import GroupStates
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.policy.model import Mode, Policy
@@ -34,8 +34,8 @@ class ScalerContext:
     params: Any
     """The strategy's options."""
     report: CapacityReport
-    memories: Memories
-    """What is remembered of groups; what the scaler adds is kept for later runs."""
+    group_states: GroupStates
+    """The state of each group; what the scaler adds is kept for later runs."""
     guarded: Guarded
     client: Client | None
     """None where there is no cluster: ``suspended`` says so, too."""
@@ -65,7 +65,7 @@ class Scaler(Protocol):
 
 @runtime_checkable
 class Reshaping(Protocol):
-    """A scaler that closes and opens nodes before the plan."""
+    """A scaler that cordons and uncordons nodes before the plan."""
 
     def seen(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot as it is after what was done before the plan."""

@@ -1,4 +1,4 @@
-"""How many machines a group has, in which state, and how many are on their way.
+"""How many machines a group has, in which state, and how many are upcoming.
 
 The counts are those of Cluster Autoscaler (``clusterstate.Readiness``).
 """
@@ -18,13 +18,13 @@ STARTUP = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """The nodes of a group, or of the cluster; ``missing`` machines have no node."""
+    """The nodes of a group, or of the cluster; ``unregistered`` machines have no node."""
 
     ready: int = 0
     not_started: int = 0
     unready: int = 0
     being_deleted: int = 0
-    missing: int = 0
+    unregistered: int = 0
     """Machines that there are to be, and that are no nodes."""
 
     @property
@@ -33,27 +33,27 @@ class Sizes:
         return self.ready + self.not_started + self.unready + self.being_deleted
 
     @property
-    def coming(self) -> int:
-        """Machines that were asked for, and that are no ready nodes yet."""
-        return self.missing + self.not_started
+    def upcoming(self) -> int:
+        """Machines that were requested, and that are no ready nodes yet."""
+        return self.unregistered + self.not_started
 
 
 def sizes_of(snapshot: Snapshot, groups: Groups) -> dict[str, Sizes]:
-    """Return group -> its machines; of groups whose size is not known none are missing."""
+    """Return group -> its machines; of groups whose size is not known none are unregistered."""
     sizes: dict[str, Sizes] = {}
     for group in groups.groups:
         nodes = groups.nodes_of(group)
-        sizes[group.name] = _counted(snapshot, nodes, _missing(group, len(nodes)))
+        sizes[group.name] = _counted(snapshot, nodes, _unregistered(group, len(nodes)))
     return sizes
 
 
 def size_of_cluster(snapshot: Snapshot, of_groups: Iterable[Sizes]) -> Sizes:
-    """Return the nodes of the cluster, those in no group included, and what its groups are missing."""
-    missing = sum(one.missing for one in of_groups)
-    return _counted(snapshot, range(len(snapshot.nodes)), missing)
+    """Return the nodes of the cluster, those in no group included, and the machines of its groups that are no nodes."""
+    unregistered = sum(one.unregistered for one in of_groups)
+    return _counted(snapshot, range(len(snapshot.nodes)), unregistered)
 
 
-def _counted(snapshot: Snapshot, nodes: Iterable[int], missing: int) -> Sizes:
+def _counted(snapshot: Snapshot, nodes: Iterable[int], unregistered: int) -> Sizes:
     of, now = snapshot.nodes, snapshot.captured_at
     ready = not_started = unready = being_deleted = 0
     for node in nodes:
@@ -70,9 +70,9 @@ def _counted(snapshot: Snapshot, nodes: Iterable[int], missing: int) -> Sizes:
         not_started=not_started,
         unready=unready,
         being_deleted=being_deleted,
-        missing=missing,
+        unregistered=unregistered,
     )
 
 
-def _missing(group: NodeGroup, registered: int) -> int:
+def _unregistered(group: NodeGroup, registered: int) -> int:
     return 0 if group.desired is None else max(0, group.desired - registered)

@@ -1,4 +1,4 @@
-"""What one run leaves to the next about machines: back-offs, when states began, and what was said of whom.
+"""What one run leaves to the next about machines: back-offs, times of transitions, and the codes of nodes and pods.
 
 It stands beside the status in one ConfigMap, so that it outlives the run of a CronJob. Losing it costs a back-off and the
 times of transitions, nothing else.
@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from rebalancer.capacity.backoff import GroupMemory
+from rebalancer.capacity.backoff import GroupState
 from rebalancer.wire.times import LAST_SECOND
 
 KEY = "state.json"
@@ -28,22 +28,22 @@ class Condition(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class State(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """All that is remembered of machines."""
+    """All that later runs have to know of machines."""
 
     version: int = VERSION
-    groups: dict[str, GroupMemory] = {}
+    groups: dict[str, GroupState] = {}
     conditions: dict[str, Condition] = {}
     """``GROUP/condition``, without a group of the cluster -> what it was."""
     nodes: dict[str, str] = {}
-    """Node -> the code that was said of it."""
+    """Node -> its code."""
     pods: dict[str, str] = {}
-    """uid of a pod that waits -> the code that was said of it."""
-    promised: dict[str, str] = {}
-    """uid of a pod that waits -> the group that has grown for it."""
+    """uid of a pending pod -> its code."""
+    triggered: dict[str, str] = msgspec.field(default_factory=dict, name="promised")
+    """uid of a pending pod -> the group that was scaled out for it."""
 
-    def of(self, group: str) -> GroupMemory:
-        """Return what is remembered of a group."""
-        return self.groups.get(group, GroupMemory())
+    def of(self, group: str) -> GroupState:
+        """Return the state of a group."""
+        return self.groups.get(group, GroupState())
 
 
 def decode(data: Mapping[str, str]) -> tuple[State, str | None]:

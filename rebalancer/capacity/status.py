@@ -1,4 +1,4 @@
-"""The status of the machines as Cluster Autoscaler writes it, with a reason for each node and each pod that waits.
+"""The status of the machines as Cluster Autoscaler writes it, with a reason for each node and each pending pod.
 
 A pure function: what an earlier run has left, the time and what was seen in, the data of the ConfigMap out. The fields are
 those of ``clusterstate/api.ClusterAutoscalerStatus``; ``reasons`` is ours.
@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from rebalancer.capacity.backoff import GroupMemory
+from rebalancer.capacity.backoff import GroupState
 from rebalancer.capacity.codes import PodCode, RemovalCode
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.capacity.sizes import Sizes, size_of_cluster, sizes_of
@@ -29,8 +29,8 @@ UPDATED = "cluster-autoscaler.kubernetes.io/last-updated"
 """Annotation with the time of the last write."""
 _NODES, _PODS = 350_000, 150_000
 """Bytes for the reasons of nodes, and for those of pods: a ConfigMap holds 1 MiB in all."""
-_PROMISED = 3000
-"""Most pods of which is kept which group has grown for them."""
+_TRIGGERED = 3000
+"""Most pods of which is kept which group was scaled out for them."""
 _LONGEST = 300
 """Characters of one reason."""
 _OK_UNREADY, _SHARE_UNREADY = 3, 0.45
@@ -67,17 +67,17 @@ def status_of(
     earlier: State,
     now: float,
     report: CapacityReport,
-    groups: Mapping[str, GroupMemory],
-    grown: Collection[str] = (),
+    groups: Mapping[str, GroupState],
+    scaled_out: Collection[str] = (),
 ) -> Written:
     """Return what to write at ``now`` (Unix seconds).
 
-    ``groups``: what is remembered of each group after this run. ``grown``: the groups that it let grow.
+    ``groups``: the state of each group after this run. ``scaled_out``: the groups that it increased.
     """
     sizes = sizes_of(report.snapshot, report.groups)
     conditions = _Conditions(earlier.conditions, now)
     whole = size_of_cluster(report.snapshot, sizes.values())
-    long = {name: one.missing for name, one in sizes.items() if _gave_up(groups, name, now)}
+    long = {name: one.unregistered for name, one in sizes.items() if _has_failed(groups, name, now)}
     head = {
         "time": _go_time(now),
         "autoscalerStatus": "Running",
@@ -86,8 +86,8 @@ def status_of(
                 **_health(whole, sum(long.values())),
                 **conditions.times("health", _is_healthy(whole)),
             },
-            "scaleUp": _with_times(conditions, "scaleUp", _growing(sizes, groups, now)),
-            "scaleDown": _scale_down(conditions, "", sum(one.goes for one in report.nodes)),
+            "scaleUp": _with_times(conditions, "scaleUp", _scale_up(sizes, groups, now)),
+            "scaleDown": _scale_down(conditions, "", sum(one.removable for one in report.nodes)),
         },
         "nodeGroups": [
             _group(report, group, sizes[group.name], long.get(group.name, 0), groups, conditions)
@@ -95,25 +95,25 @@ def status_of(
         ],
     }
     nodes, of_nodes, nodes_cut = _cut(_node_reasons(report), _NODES)
-    waiting, of_pods, pods_cut = _cut(_pod_reasons(report), _PODS)
+    pending, of_pods, pods_cut = _cut(_pod_reasons(report), _PODS)
     text = yaml.safe_dump(head, sort_keys=False, width=100)
-    text += f"reasons:\n  nodes:{nodes}\n  pendingPods:{waiting}\n"
+    text += f"reasons:\n  nodes:{nodes}\n  pendingPods:{pending}\n"
     text += f"  leftOut: {{nodes: {nodes_cut}, pendingPods: {pods_cut}}}\n"
     state = State(
-        groups={name: of for name, of in sorted(groups.items()) if of != GroupMemory()},
+        groups={name: of for name, of in sorted(groups.items()) if of != GroupState()},
         conditions=conditions.kept,
         nodes=of_nodes,
         pods=of_pods,
-        promised=dict(islice(_promised(report, grown), _PROMISED)),
+        triggered=dict(islice(_triggered(report, scaled_out), _TRIGGERED)),
     )
     return Written({KEY: text, **encode(state)}, {UPDATED: _go_time(now)}, state)
 
 
-def _promised(report: CapacityReport, grown: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the pods that a machine will take that was asked for, each with its group."""
-    for one in report.growth.pods:
-        asked = one.code is PodCode.GROWS and one.group in grown
-        if one.group is not None and (asked or one.code is PodCode.COMING):
+def _triggered(report: CapacityReport, scaled_out: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Yield the pods that a requested machine will take, each with its group."""
+    for one in report.scale_out.pods:
+        requested = one.code is PodCode.TRIGGERED and one.group in scaled_out
+        if one.group is not None and (requested or one.code is PodCode.UPCOMING):
             yield report.snapshot.pods.uid[one.pod], one.group
 
 
@@ -125,17 +125,17 @@ def _group(
     group: NodeGroup,
     sizes: Sizes,
     long: int,
-    memories: Mapping[str, GroupMemory],
+    group_states: Mapping[str, GroupState],
     conditions: _Conditions,
 ) -> dict[str, Any]:
-    name, memory = group.name, memories.get(group.name, GroupMemory())
-    backs_off = memory.backs_off(conditions.now)
-    status = "Backoff" if backs_off else "InProgress" if sizes.coming else "NoActivity"
+    name, state = group.name, group_states.get(group.name, GroupState())
+    in_backoff = state.in_backoff(conditions.now)
+    status = "Backoff" if in_backoff else "InProgress" if sizes.upcoming else "NoActivity"
     if status == "NoActivity" and _is_healthy(sizes) != "Healthy":
         status = "Unhealthy"
-    info = {"errorCode": memory.code, "errorMessage": memory.why} if backs_off else {}
-    if backs_off:
-        info["until"] = rfc3339(memory.until)
+    info = {"errorCode": state.code, "errorMessage": state.why} if in_backoff else {}
+    if in_backoff:
+        info["until"] = rfc3339(state.backoff_until)
     limits = {
         "cloudProviderTarget": group.desired,
         "minSize": group.minimum,
@@ -153,7 +153,7 @@ def _group(
             "backoffInfo": info,
             **conditions.times(f"{name}/scaleUp", status),
         },
-        "scaleDown": _scale_down(conditions, f"{name}/", report.going(group)),
+        "scaleDown": _scale_down(conditions, f"{name}/", report.removable(group)),
     }
 
 
@@ -169,7 +169,7 @@ def _health(sizes: Sizes, long: int) -> dict[str, Any]:
                 "unready": {"total": sizes.unready, "resourceUnready": 0},
             },
             "longUnregistered": long,
-            "unregistered": sizes.missing - long,
+            "unregistered": sizes.unregistered - long,
         },
     }
 
@@ -179,13 +179,17 @@ def _is_healthy(sizes: Sizes) -> str:
     return "Unhealthy" if many else "Healthy"
 
 
-def _growing(sizes: Mapping[str, Sizes], memories: Mapping[str, GroupMemory], now: float) -> str:
-    grows = any(one.coming and not _gave_up(memories, name, now) for name, one in sizes.items())
-    return "InProgress" if grows else "NoActivity"
+def _scale_up(
+    sizes: Mapping[str, Sizes], group_states: Mapping[str, GroupState], now: float
+) -> str:
+    upcoming = any(
+        one.upcoming and not _has_failed(group_states, name, now) for name, one in sizes.items()
+    )
+    return "InProgress" if upcoming else "NoActivity"
 
 
-def _gave_up(memories: Mapping[str, GroupMemory], group: str, now: float) -> bool:
-    return memories.get(group, GroupMemory()).backs_off(now)
+def _has_failed(group_states: Mapping[str, GroupState], group: str, now: float) -> bool:
+    return group_states.get(group, GroupState()).in_backoff(now)
 
 
 def _with_times(conditions: _Conditions, name: str, status: str) -> dict[str, str]:
@@ -219,9 +223,9 @@ def _node_reasons(report: CapacityReport) -> Iterator[_Reason]:
 
 
 def _pod_reasons(report: CapacityReport) -> Iterator[_Reason]:
-    """Yield the pods that wait, in the scheduler's order."""
+    """Yield the pending pods, in the scheduler's order."""
     snapshot = report.snapshot
-    for one in report.growth.pods:
+    for one in report.scale_out.pods:
         group = {} if one.group is None else {"group": one.group}
         refusals = (f"{of.group}: {of.message}" for of in one.refusals)
         said = {

@@ -88,6 +88,42 @@ def enter_ending(client: Client, name: str, state: ScaleIn) -> str | None:
     return why if change_node(client, name, wanted) is not None else "the node is gone"
 
 
+def clear_state(client: Client, name: str) -> str | None:
+    """Remove what scale-in has written on a node, with the cordon if it was ours; return why it stays, None if it does not.
+
+    A node whose machine is being terminated stays cordoned: pods that come to it would be lost.
+
+    Raises:
+        ClusterReadError: it could not be read or written.
+    """
+    why: str | None = None
+
+    def wanted(node: NodeView) -> NodeChange | None:
+        nonlocal why
+        state = scale_in_of(node.annotations)
+        ending = state is not None and state.phase is Phase.ENDING and node.unschedulable
+        why = None
+        if ending and state is not None:
+            why = (
+                f"node {name}: the termination of its machine was requested at {state.at}; if it stays,"
+                f" kubectl uncordon {name}, and then again"
+            )
+            return None
+        lifts = (
+            state is not None
+            and state.phase is Phase.LEAVING
+            and state.cordoned
+            and node.unschedulable
+            and not _must_stay_closed(node)
+        )
+        return NodeChange(
+            unschedulable=False if lifts else None, annotations={KEY: None}, taints=_open(node)
+        )
+
+    change_node(client, name, wanted)
+    return why
+
+
 def left_on(
     client: Client,
     name: str,

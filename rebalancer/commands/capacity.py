@@ -1,4 +1,4 @@
-"""``capacity``: which nodes can go, and which groups of machines have to grow. It changes nothing."""
+"""``capacity``: which nodes can be removed, and which groups of machines have to be increased. It changes nothing."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class CapacityOptions(PolicyFlags):
     "--capacity-status",
     callback=named(reference),
     metavar="NS/NAME",
-    help="ConfigMap of run --capacity-status: which groups failed to grow.",
+    help="ConfigMap of run --capacity-status: which groups are in a back-off.",
 )
 @output_flag("table", *DATA_FORMS, of="report")
 def command(**flags: Any) -> int:
-    """Say which nodes can go, and which groups have to grow.
+    """Say which nodes can be removed, and which groups have to be increased.
 
-    For each node whether it can go, and if not what keeps it. For each pod that waits, why, and which group of machines
-    would have to grow by how many nodes. Nothing is changed.
+    For each node whether it can be removed, and if not what keeps it. For each pending pod why it is, and which group of
+    machines would have to be increased by how many nodes. Nothing is changed.
     """
     return int(capacity(CapacityOptions(**flags), system_environment()))
 

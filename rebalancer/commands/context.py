@@ -72,7 +72,7 @@ class RunContext:
 
     @property
     def closes(self) -> bool:
-        """Whether the run may close nodes whose machines are taken out."""
+        """Whether the run may cordon nodes whose machines are to be removed."""
         policy = self.loaded.policy
         return any(
             of.params.scales == "in" and policy.mode_of(name) is Mode.ENFORCE

@@ -161,7 +161,7 @@ class _Explaining:
         return run_report(self._run, self._source, planned), planned.observer
 
     def machines(self, pod: int) -> tuple[list[str], dict[str, Any]]:
-        """Return what ``rebalancer capacity`` says of a pod that waits, as lines and as data; of a file no provider is asked."""
+        """Return what ``rebalancer capacity`` says of a pending pod, as lines and as data; of a file no provider is asked."""
         from rebalancer.capacity.report import (  # noqa: PLC0415  # seldom needed
             helper_of,
             pending_data,
@@ -174,7 +174,7 @@ class _Explaining:
             report = judged(self._run, self._source, self.snapshot, asks=asks)
         except ProviderError as error:
             return wrapped(f"not judged: {error}", "  ", "    "), {"notJudged": str(error)}
-        one = next((of for of in report.growth.pods if of.pod == pod), None)
+        one = next((of for of in report.scale_out.pods if of.pod == pod), None)
         if one is None:
             return ["  not judged: it is being deleted"], {"notJudged": "it is being deleted"}
         texts = [f"{one.code.value}: {helper_of(one) or 'no group helps'}", *pending_words(one)]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from rebalancer.base.environment import collector_paused
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.capacity.assessment import NONE, assess
+from rebalancer.capacity.group_states import GroupStates, ScaleOutTimes
 from rebalancer.capacity.groups import known_nodes
-from rebalancer.capacity.memories import Memories, Patience
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.capacity.scale_in import NodeScaleIn
 from rebalancer.capacity.scale_out import ScaleOut
@@ -67,21 +67,23 @@ def judged(
         ProviderError: it cannot be asked.
         ClusterReadError: what earlier runs have left could not be read.
     """
-    policy, memories = run.loaded.policy, Memories()
+    policy, group_states = run.loaded.policy, GroupStates(warn=run.notes.append)
     if (keeper := _keeper(run, source.client)) is not None:
-        memories.earlier, memories.patience = keeper.load(), _patience(policy)
-    return _assessed(run, snapshot, memories, asks=asks)[0]
+        group_states.earlier, group_states.times = keeper.load(), _scale_out_times(policy)
+    return _assessed(run, snapshot, group_states, asks=asks)[0]
 
 
 def _assessed(
-    run: RunContext, snapshot: Snapshot, memories: Memories, *, asks: bool = True
+    run: RunContext, snapshot: Snapshot, group_states: GroupStates, *, asks: bool = True
 ) -> tuple[CapacityReport, Machines]:
     """Return what is to be said of the machines, and the provider that was asked."""
     providers = Registry.installed().providers
     name, machines = opened(run, providers) if asks else (NONE, LabelledGroups())
     capacity = run.loaded.policy.capacity
     with collector_paused():
-        return assess(run.planning, capacity, snapshot, name, machines, memories.outlook), machines
+        return assess(
+            run.planning, capacity, snapshot, name, machines, group_states.inputs
+        ), machines
 
 
 def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | None:
@@ -96,22 +98,22 @@ def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | N
         return None
     with run.timings.phase("machines"):
         keeper = _keeper(run, source.client)
-        memories = Memories(patience=_patience(policy))
+        group_states = GroupStates(times=_scale_out_times(policy), warn=run.notes.append)
         if keeper is not None:
-            memories.earlier = keeper.load()
-        seen, machines = _assessed(run, reading.snapshot, memories)
+            group_states.earlier = keeper.load()
+        seen, machines = _assessed(run, reading.snapshot, group_states)
 
     def keep(acts: Sequence[MachineAct]) -> bool:
-        return _kept(run, source, reading, keeper, seen, memories, acts)
+        return _kept(run, source, reading, keeper, seen, group_states, acts)
 
-    scalers = list(_scalers(run, source, reading, seen, machines, memories))
+    scalers = list(_scalers(run, source, reading, seen, machines, group_states))
     return Scaling(scalers, keep, stop=run.stop)
 
 
-def _patience(policy: Policy) -> Patience | None:
+def _scale_out_times(policy: Policy) -> ScaleOutTimes | None:
     for name, scales in scaling_strategies(policy):
         if scales == "out":
-            return Patience.of(policy.strategies[name].params)
+            return ScaleOutTimes.of(policy.strategies[name].params)
     return None
 
 
@@ -121,12 +123,12 @@ def _scalers(
     reading: Reading,
     seen: CapacityReport,
     machines: Machines,
-    memories: Memories,
+    group_states: GroupStates,
 ) -> Iterator[tuple[str, Scaler]]:
     policy = run.loaded.policy
     guarded = Guarded(machines, known_nodes(reading.snapshot))
     for name, scales in scaling_strategies(policy):
-        # Pods that wait in numbers are what groups grow for.
+        # Pending pods in numbers are what groups are increased for.
         standstill = run.planning.standstill(
             reading.snapshot, reading.clock_skew, pending=scales != "out"
         )
@@ -138,7 +140,7 @@ def _scalers(
             strategy=name,
             params=policy.strategies[name].params,
             report=seen,
-            memories=memories,
+            group_states=group_states,
             guarded=guarded,
             client=source.client,
             now=_server_time(run, source, reading),
@@ -176,7 +178,7 @@ def _kept(
     reading: Reading,
     keeper: StatusKeeper | None,
     seen: CapacityReport,
-    memories: Memories,
+    group_states: GroupStates,
     acts: Sequence[MachineAct],
 ) -> bool:
     """Write the status and the Events of a run that acts; return whether the status could be written."""
@@ -184,7 +186,7 @@ def _kept(
         return True
     now = _server_time(run, source, reading)
     try:
-        announced = keeper.write(seen, memories.groups, acts, now())
+        announced = keeper.write(seen, group_states.groups, acts, now())
     except ClusterReadError as error:
         run.notes.append(f"the status of machines could not be written: {error}")
         return False

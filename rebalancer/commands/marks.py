@@ -11,8 +11,10 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say, write
 from rebalancer.base.plain_text import printable
+from rebalancer.capacity.writing import clear_state
 from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
 from rebalancer.commands.options import Access
+from rebalancer.kube.client import Client
 from rebalancer.kube.marks import NodeMark, list_marks, remove_marks
 from rebalancer.wire.times import rfc3339
 
@@ -31,22 +33,33 @@ def show_marks(
     """
     client = access.client(environment, environment.until_signal())
     marks = sorted(list_marks(client), key=lambda mark: mark.node)
-    left: set[str] = set()
-    for node in sorted({mark.node for mark in marks}) if clear else ():
-        try:
-            remove_marks(client, node, lambda _: True)
-        except ClusterReadError as error:
-            say(environment.err, f"rebalancer: {error}")
-            left.add(node)
+    left: set[NodeMark] = set()
+    for mark in marks if clear else ():
+        if (why := _cleared(client, mark)) is not None:
+            say(environment.err, f"rebalancer: {why}")
+            left.add(mark)
     now = environment.clock.unix()
-    states = [_state(mark, now, cleared=clear and mark.node not in left) for mark in marks]
+    states = [_state(mark, now, cleared=clear and mark not in left) for mark in marks]
     write(environment.out, [_render(marks, states, output)])
     return ExitCode.PARTIAL if left else ExitCode.DONE
+
+
+def _cleared(client: Client, mark: NodeMark) -> str | None:
+    """Remove a mark; return why it stays, None if it does not."""
+    try:
+        if mark.of_scale_in:
+            return clear_state(client, mark.node)
+        remove_marks(client, mark.node, lambda _: True)
+    except ClusterReadError as error:
+        return str(error)
+    return None
 
 
 def _state(mark: NodeMark, now: float, *, cleared: bool) -> str:
     if cleared:
         return "removed"
+    if mark.scale_in is not None:
+        return mark.scale_in.phase.value
     said = mark.mark
     if said is None:
         return "unreadable"
@@ -70,6 +83,9 @@ def _render(marks: Sequence[NodeMark], states: Sequence[str], output: str) -> st
 
 
 def _row(mark: NodeMark, state: str) -> dict[str, str]:
+    if mark.of_scale_in:
+        by = mark.scale_in.by if mark.scale_in is not None else ""
+        return {"node": mark.node, "reason": "scale-in", "expires": "", "run": by, "state": state}
     said = mark.mark
     return {
         "node": mark.node,
@@ -94,7 +110,8 @@ def command(kubeconfig: str | None, context_name: str | None, output: str, clear
     """Show the marks that runs have set on nodes, or remove them.
 
     A run removes those that steer; what a killed run has left, the next one that steers removes. Those of
-    consolidation stay from run to run, until a run needs them no longer or they expire.
+    consolidation stay from run to run, until a run needs them no longer or they expire. What scale-in has written is listed,
+    too: removing it cancels the scale-in, and uncordons the node if scale-in cordoned it.
     """
     environment = system_environment()
     access = Access(kubeconfig=kubeconfig, context_name=context_name)

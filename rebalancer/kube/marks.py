@@ -1,4 +1,4 @@
-"""Marks on nodes: set, removed and listed. No other taint is ever touched."""
+"""Marks on nodes: set, removed and listed, and with them what scale-in has written. No other taint is ever touched."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, TaintJson, change_node
 from rebalancer.kube.resources import NODES, AccessRule
+from rebalancer.wire import scale_in
 from rebalancer.wire.marks import EFFECT, Mark, is_mark, parse_mark
+from rebalancer.wire.scale_in import ScaleIn, scale_in_of
 
 LIST_NODES = AccessRule("list", "", NODES.plural)
 _PAGE = 500
@@ -23,12 +25,19 @@ class NodeMark:
 
     node: str
     value: str
-    """Of the taint, also where it is not in our form."""
+    """Of the taint, also where it is not in our form; of scale-in, of the annotation."""
+    of_scale_in: bool = False
+    """Whether it is what scale-in has written."""
 
     @property
     def mark(self) -> Mark | None:
-        """What the value says; None if it is not in our form."""
-        return parse_mark(self.value)
+        """What the value says; None if it is not in our form, or scale-in's."""
+        return None if self.of_scale_in else parse_mark(self.value)
+
+    @property
+    def scale_in(self) -> ScaleIn | None:
+        """How far the scale-in of the node is; None if it is none, or cannot be read."""
+        return scale_in_of({scale_in.KEY: self.value}) if self.of_scale_in else None
 
 
 def set_mark(client: Client, node: str, mark: Mark) -> str | None:
@@ -75,7 +84,7 @@ def remove_marks(client: Client, node: str, which: Callable[[str], bool]) -> Non
 
 
 def list_marks(client: Client) -> Iterator[NodeMark]:
-    """Yield the marks of all nodes, in the server's order.
+    """Yield the marks of all nodes, and what scale-in has written on them, in the server's order.
 
     Raises:
         ClusterReadError: the nodes could not be listed.
@@ -94,6 +103,11 @@ def list_marks(client: Client) -> Iterator[NodeMark]:
             for taint in node.spec.taints or ():
                 if is_mark(taint.key, taint.effect):
                     yield NodeMark(node.metadata.name, taint.value)
+            written = (node.metadata.annotations or {}).get(scale_in.KEY)
+            if written is not None or any(
+                taint.key == scale_in.KEY for taint in node.spec.taints or ()
+            ):
+                yield NodeMark(node.metadata.name, written or "", of_scale_in=True)
         token = page.metadata.continue_ or None
 
 
@@ -117,6 +131,7 @@ class _Spec(msgspec.Struct):
 
 class _Meta(msgspec.Struct):
     name: str
+    annotations: dict[str, str] | None = None
 
 
 class _Node(msgspec.Struct):

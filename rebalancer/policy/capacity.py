@@ -1,4 +1,4 @@
-"""The policy's sections on machines: who adds and removes them, when a node can go, and which group grows first."""
+"""The policy's sections on machines: who adds and removes them, when a node can be removed, and which group is increased first."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rebalancer.policy.params import Percent, Section
 
 
 class Expander(enum.StrEnum):
-    """Which of the groups that would help grows."""
+    """Which of the groups that would help is increased."""
 
     LEAST_WASTE = "least-waste"
     """The one whose new nodes have the smallest share of cpu and memory left over."""
     MOST_PODS = "most-pods"
     """The one that takes the most pods."""
     PRIORITY = "priority"
-    """The one whose name matches the earliest pattern of ``priorities``; without a match it does not grow."""
+    """The one whose name matches the earliest pattern of ``priorities``; without a match it is not increased."""
 
 
 def _pattern(text: str) -> str:
@@ -38,15 +38,15 @@ class CapacitySettings(Section):
 
     under: Percent = Field(
         default=0.5,
-        description="Only nodes of whose cpu and memory at most so much is requested can go; of nodes with GPUs, of these alone.",
+        description="Only nodes of whose cpu and memory at most so much is requested can be removed; of nodes with GPUs, of these alone.",
     )
     expander: Expander = Field(
         default=Expander.LEAST_WASTE,
-        description="Which group grows where several would help: least-waste, most-pods, or priority.",
+        description="Which group is increased where several would help: least-waste, most-pods, or priority.",
     )
     priorities: tuple[Pattern, ...] = Field(
         default=(),
-        description="For expander: priority. Regular expressions that groups' names contain, the first ones first; others do not grow.",
+        description="For expander: priority. Regular expressions that groups' names contain, the first ones first; others are not increased.",
     )
 
     @model_validator(mode="after")

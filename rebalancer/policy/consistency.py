@@ -46,6 +46,21 @@ def beside_scale_in(policy: Policy, sources: Mapping[str, StrategySource]) -> It
             yield str(source.document.problem(source.base, message))
 
 
+def scaling_twice(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[FileProblem]:
+    """Yield each strategy that adds, or removes, machines beside another one that does: their times would contradict."""
+    first: dict[str, str] = {}
+    for name, strategy in policy.strategies.items():
+        scales = strategy.params.scales
+        if scales is None or policy.mode_of(name) is Mode.OFF:
+            continue
+        other = first.setdefault(scales, name)
+        if other != name:
+            does = "adds" if scales == "out" else "removes"
+            message = f"{name} {does} machines, and {other} does, too: a policy may have one; leave one out, or write mode: off"
+            source = sources[name]
+            yield source.document.problem(source.base, message)
+
+
 def lacking_provider(
     policy: Policy, sources: Mapping[str, StrategySource], *, acts: bool
 ) -> Iterator[FileProblem]:

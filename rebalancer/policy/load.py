@@ -16,7 +16,13 @@ from rebalancer import API_VERSION
 from rebalancer.base.errors import PluginError, PolicyError
 from rebalancer.base.plain_text import shown
 from rebalancer.policy.changes import PolicyChanges
-from rebalancer.policy.consistency import beside_scale_in, lacking_provider, opposed, without_effect
+from rebalancer.policy.consistency import (
+    beside_scale_in,
+    lacking_provider,
+    opposed,
+    scaling_twice,
+    without_effect,
+)
 from rebalancer.policy.document import MOST_BYTES, parse, without_nulls
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration
@@ -146,6 +152,7 @@ class _Sources(Sources):
         if policy is not None:
             policy = self._with_provider(self._with_scheduler(policy))
             self.problems += opposed(policy, self.strategies)
+            self.problems += scaling_twice(policy, self.strategies)
             if self.providers is not None:
                 acts = any(self._acts(name) for name in policy.provider)
                 self.problems += lacking_provider(policy, self.strategies, acts=acts)

@@ -2,7 +2,7 @@
 
 A provider is an entry point of the group ``rebalancer.providers``. It is loaded only where the policy names it
 (``provider: {NAME: {...}}``), and asked only by commands that are about machines, and by runs whose policy adds or removes
-some. No run calls :meth:`Machines.grow` or :meth:`Machines.terminate` but by ``rebalancer.providers.guarded``.
+some. No run calls :meth:`Machines.set_size` or :meth:`Machines.terminate` but by ``rebalancer.providers.guarded``.
 """
 
 from __future__ import annotations
@@ -53,9 +53,11 @@ class NodeGroup:
     """None where it is not known, as for the next two."""
     maximum: int | None = None
     desired: int | None = None
-    """Machines that there are to be, those on their way included."""
+    """Machines that there are to be, upcoming ones included."""
     zones: tuple[str, ...] = ()
     """Where its machines may be; empty where it is not known."""
+    suspended: str = ""
+    """Why it launches no machines now, in words; empty where nothing keeps it from that."""
 
     @property
     def is_sized(self) -> bool:
@@ -84,7 +86,16 @@ class Machines(Protocol):
             ProviderError: the provider cannot be asked.
         """
 
-    def grow(self, group: NodeGroup, desired: int) -> None:
+    def launch_failure(self, group: NodeGroup, since: float) -> str | None:
+        """Return why a launch has failed that began at ``since`` (Unix seconds) or later, in words; None if none has.
+
+        It is asked only while a group has fewer machines than it is to have.
+
+        Raises:
+            ProviderError: the provider cannot be asked.
+        """
+
+    def set_size(self, group: NodeGroup, desired: int) -> None:
         """Set how many machines of a group there are to be; returns before they are there.
 
         Raises:
@@ -93,12 +104,12 @@ class Machines(Protocol):
         """
 
     def terminate(self, group: NodeGroup, instance: str) -> None:
-        """End one of :attr:`NodeGroup.instances`, and lower by one how many there are to be; returns before it has ended.
+        """Terminate one of :attr:`NodeGroup.instances`, and decrease the size by one; returns before it has ended.
 
         It must be asked once: a second request for the same machine may lower the size of the group a second time.
 
         Raises:
-            ProviderError: see :meth:`grow`.
+            ProviderError: see :meth:`set_size`.
         """
 
 

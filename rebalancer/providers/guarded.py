@@ -1,6 +1,6 @@
 """The only way in which runs act on machines: each time the group is read again, and kept within its sizes.
 
-A provider may let a group fall below its minimum when a machine is ended by name, and a request may come twice.
+A provider may let a group fall below its minimum when a machine is terminated by name, and a request may come twice.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Guarded:
     nodes: Sequence[KnownNode]
     """Those of the cluster."""
 
-    def grow(self, group: str, desired: int) -> bool:
-        """Have so many machines in a group; return whether that was asked for: not if as many are on their way by now.
+    def increase(self, group: str, desired: int) -> bool:
+        """Increase a group to so many machines; return whether that was requested: not if as many were by now.
 
         Raises:
             GroupSizeError: that would be more than its maximum.
@@ -38,17 +38,34 @@ class Guarded:
             return False
         if desired > maximum:
             raise GroupSizeError(f"{group} may have {maximum} machines, not {desired}")
-        self.machines.grow(now, desired)
+        self.machines.set_size(now, desired)
         return True
 
+    def decrease_to_existing(self, group: str) -> int | None:
+        """Decrease a group to the machines that it has; return the size that was requested, None if it is none smaller.
+
+        No machine is terminated by that, and the group stays at its minimum at least. As Cluster Autoscaler's
+        ``DecreaseTargetSize``, which refuses to go below the existing nodes.
+
+        Raises:
+            ProviderError: see :meth:`increase`.
+        """
+        now = self._read(group)
+        minimum, _, wanted = _sizes(now)
+        size = max(minimum, len(now.instances))
+        if wanted <= size:
+            return None
+        self.machines.set_size(now, size)
+        return size
+
     def terminate(self, group: str, instance: str) -> bool:
-        """End a machine, and lower the size of its group by one; return whether that was asked for.
+        """Terminate a machine, and decrease the size of its group by one; return whether that was requested.
 
         It is not where the group has no such machine: it is about to end, or has ended.
 
         Raises:
             GroupSizeError: the group would fall below its minimum.
-            ProviderError: see :meth:`grow`.
+            ProviderError: see :meth:`increase`.
         """
         now = self._read(group)
         minimum, _, wanted = _sizes(now)

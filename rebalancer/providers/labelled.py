@@ -53,7 +53,11 @@ class LabelledGroups:
         """See Machines; only live nodes say what their group's would be."""
         return None
 
-    def grow(self, group: NodeGroup, desired: int) -> None:  # noqa: ARG002
+    def launch_failure(self, group: NodeGroup, since: float) -> str | None:  # noqa: ARG002
+        """See Machines; their sizes are not known, so that none is known to be missing."""
+        return None
+
+    def set_size(self, group: NodeGroup, desired: int) -> None:  # noqa: ARG002
         """See Machines."""
         raise _reports_only(group)
 

@@ -49,15 +49,17 @@ def check_scaling(machines: Machines, nodes: Sequence[KnownNode], name: str) -> 
     before, others = read()
     _hold(before.is_sized and bool(before.instances), f"{name} has no sizes, or no machine")
     size = before.desired or 0
-    machines.grow(before, size + 1)
-    grown, still = read()
-    _hold(grown.desired == size + 1, f"{name} is to have {grown.desired} machines after grow")
+    failure = machines.launch_failure(before, 0.0)
+    _hold(failure is None or bool(failure.strip()), f"{name}: a launch has failed for no reason")
+    machines.set_size(before, size + 1)
+    larger, still = read()
+    _hold(larger.desired == size + 1, f"{name} is to have {larger.desired} machines after set_size")
     ended = before.instances[0]
-    machines.terminate(grown, ended)
+    machines.terminate(larger, ended)
     after, also = read()
     _hold(ended not in after.instances, f"{name}: {ended} still counts after terminate")
     _hold(after.desired == size, f"{name} is to have {after.desired} machines after terminate")
-    limits = {(group.minimum, group.maximum) for group in (before, grown, after)}
+    limits = {(group.minimum, group.maximum) for group in (before, larger, after)}
     _hold(len(limits) == 1, f"{name}: its minimum or maximum was changed")
     _hold(others == still == also, "other groups were changed")
 

@@ -1,4 +1,4 @@
-"""How far a node is on its way out of its group: what scale-in writes on it, so that any later run goes on from there.
+"""How far the scale-in of a node is: what is written on it, so that any later run goes on from there.
 
 All of it stands in one annotation, written together with the cordon and the taint: a kill leaves a whole step or none.
 """
@@ -21,17 +21,17 @@ class Phase(enum.StrEnum):
     """How far the node is."""
 
     UNNEEDED = "unneeded"
-    """It can go, and nothing else was done to it."""
+    """It can be removed, and nothing else was done to it."""
     LEAVING = "leaving"
-    """It is cordoned and tainted, and its pods are moved away."""
+    """It is cordoned and tainted, and is being drained."""
     ENDING = "ending"
-    """It was empty, and its machine is being ended, or was: the Node is left to the cloud controller."""
+    """It was empty, and its machine is being terminated, or was: the Node is left to the cloud controller."""
     FAILED = "failed"
-    """It was given back, for it could not be done; nothing is removed for a while."""
+    """Its scale-in has failed and was cancelled; nothing is removed during a cool-down."""
 
 
 GOING = frozenset({Phase.LEAVING, Phase.ENDING})
-"""The phases in which the node is closed."""
+"""The phases in which the node is cordoned."""
 
 
 class ScaleIn(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,7 +49,7 @@ class ScaleIn(msgspec.Struct, frozen=True, omit_defaults=True):
     cordoned: bool = False
     """Whether it was us who cordoned it."""
     why: str = ""
-    """Of ``failed``; before: why its machine is to be ended a second time."""
+    """Of ``failed``; before: why its machine is to be terminated a second time."""
 
     @property
     def value(self) -> str:

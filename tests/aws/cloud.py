@@ -5,6 +5,8 @@ The front stands for these parts of the user guides and API references, and for 
 - lifecycle hooks of Auto Scaling: an instance that is to go waits (Terminating:Wait), a message with a token is sent to the
   hook's queue; CompleteLifecycleAction ends the wait and the instance, RecordLifecycleActionHeartbeat prolongs it; both are
   answered with ValidationError where nothing waits with that token;
+- activities of Auto Scaling groups: DescribeScalingActivities lists what a test says (moto lists none);
+- capacity: of groups named in ``exhausted`` no instance is launched (moto always launches);
 - targets: one may be registered on several ports of a group (moto keeps one), if it is an instance that was started
   (InvalidTarget); deregistered, each is ``draining`` for the delay, and registered no more after it.
 
@@ -23,10 +25,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import parse_qs
 
 import boto3
 from botocore.exceptions import ClientError
+from moto.autoscaling.models import FakeAutoScalingGroup
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
@@ -79,6 +83,10 @@ class Cloud:
     """Queue and receipt handle of what the product received by polls that were shortened."""
     after_call: Callable[[str, Mapping[str, str]], None] = lambda *_: None
     """Called with each call of the product, and its form, when it was carried out; the answer waits for its end."""
+    exhausted: set[str] = field(default_factory=set)
+    """Auto Scaling groups for which AWS has no capacity."""
+    activities: dict[str, list[dict[str, str]]] = field(default_factory=dict)
+    """Auto Scaling group -> its activities, newest first, with the fields of the API reference."""
     targets: dict[tuple[str, str, str], float] = field(default_factory=dict)
     """Target group, target and port -> the time at which it is registered no more."""
     _session: boto3.session.Session = field(
@@ -145,6 +153,14 @@ class Front:
 
     def __init__(self, cloud):
         self._cloud, self._moto = cloud, DomainDispatcherApplication(create_backend_app)
+        self._own = {
+            "autoscaling:CompleteLifecycleAction": self._lifecycle,
+            "autoscaling:RecordLifecycleActionHeartbeat": self._lifecycle,
+            "autoscaling:DescribeScalingActivities": self._activities,
+            "elasticloadbalancing:RegisterTargets": self._register,
+            "elasticloadbalancing:DeregisterTargets": self._deregister,
+            "elasticloadbalancing:DescribeTargetHealth": self._health,
+        }
 
     def __call__(self, environ, start_response):
         cloud = self._cloud
@@ -170,19 +186,10 @@ class Front:
         return answered
 
     def _answered(self, environ, start_response, call, form, body):
-        match call:
-            case (
-                "autoscaling:CompleteLifecycleAction" | "autoscaling:RecordLifecycleActionHeartbeat"
-            ):
-                return self._lifecycle(environ, start_response, call, form)
-            case "elasticloadbalancing:RegisterTargets":
-                return self._register(start_response, form)
-            case "elasticloadbalancing:DeregisterTargets":
-                return self._deregister(start_response, form)
-            case "elasticloadbalancing:DescribeTargetHealth":
-                return self._health(start_response, form)
-            case "lambda:InvokeFunction":
-                self._cloud.invoked.append(json.loads(body))
+        if call == "lambda:InvokeFunction":
+            self._cloud.invoked.append(json.loads(body))
+        if (own := self._own.get(call)) is not None:
+            return own(start_response, form)
         return self._pass(environ, start_response, body)
 
     def _poll(self, environ, start_response, body):
@@ -200,22 +207,31 @@ class Front:
         inner = {**environ, "wsgi.input": io.BytesIO(body), "CONTENT_LENGTH": str(len(body))}
         return self._moto(inner, start_response)
 
-    def _lifecycle(self, environ, start_response, call, form):
+    def _lifecycle(self, start_response, form):
         token = form.get("LifecycleActionToken", "")
         action = self._cloud.waiting.get(token)
         asked = (form.get("InstanceId"), form.get("LifecycleHookName"))
         if action is None or asked != (action["EC2InstanceId"], action["LifecycleHookName"]):
             words = f"No active Lifecycle Action with token {token}"
             return failing(start_response, 400, "ValidationError", words)
-        if call.endswith("Heartbeat"):
+        name = form["Action"]
+        if name.endswith("Heartbeat"):
             self._cloud.heartbeats.append(action["EC2InstanceId"])
         else:
             del self._cloud.waiting[token]
             self._cloud.completed.append(
                 (action["EC2InstanceId"], form.get("LifecycleActionResult", ""))
             )
-        name = call.partition(":")[2]
         return answer(start_response, 200, f"<{name}Response><{name}Result/></{name}Response>")
+
+    def _activities(self, start_response, form):
+        listed = "".join(
+            f"<member>{''.join(f'<{key}>{value}</{key}>' for key, value in one.items())}</member>"
+            for one in self._cloud.activities.get(form["AutoScalingGroupName"], ())
+        )
+        name = "DescribeScalingActivities"
+        text = f"<{name}Response><{name}Result><Activities>{listed}</Activities></{name}Result></{name}Response>"
+        return answer(start_response, 200, text)
 
     def _register(self, start_response, form):
         for target in targets(form):
@@ -290,12 +306,20 @@ def in_the_cloud(now) -> Iterator[Cloud]:
     """Yield a cloud of its own; ``now``: its clock, in seconds."""
     cloud = Cloud(now)
     server = make_server("127.0.0.1", 0, Front(cloud), threaded=True)
+    launch = FakeAutoScalingGroup.replace_autoscaling_group_instances
+
+    def launched(group, count, tags):
+        if group.name not in cloud.exhausted:
+            launch(group, count, tags)
+
     server.daemon_threads = True  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     cloud.url = f"http://127.0.0.1:{server.server_port}"
+    launches = patch.object(FakeAutoScalingGroup, launch.__name__, launched)
     try:
-        yield cloud
+        with launches:
+            yield cloud
     finally:
         for event in cloud.held.values():
             event.set()

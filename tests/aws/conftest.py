@@ -20,7 +20,8 @@ def cloud(region, monkeypatch):
         monkeypatch.setenv(name, value)
     for kept in (region.calls, region.ours, region.heartbeats, region.completed, region.invoked):
         kept.clear()
-    for each in (region.waiting, region.refuses, region.held, region.targets):
+    for each in (region.waiting, region.activities, region.refuses, region.held, region.targets):
         each.clear()
+    region.exhausted.clear()
     region.drains = 0.0
     return region

@@ -1,10 +1,11 @@
 """Auto Scaling groups of moto whose instances are nodes of an embedded cluster, and runs on both.
 
 moto starts and ends instances at once, puts all of a group into its first zone, takes sizes beyond a group's maximum, and never
-lacks capacity: that machines do not come is played by :meth:`Fleet.join` not being called.
+lacks capacity: that is played by ``Cloud.exhausted``, and that instances never register by :meth:`Fleet.join` not being called.
 """
 
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -13,6 +14,7 @@ import yaml
 from rebalancer.capacity.status import KEY
 from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node
+from rebalancer.wire.times import rfc3339
 from tests.aws.cloud import REGION
 from tests.unit.commands.draining import FAST
 from tests.unit.commands.embedded import ClusterClock, Runner
@@ -55,6 +57,26 @@ class Fleet:
     def sizes(self):
         """Group -> how many machines it is to have."""
         return {group["AutoScalingGroupName"]: group["DesiredCapacity"] for group in self._groups()}
+
+    def machines(self, name):
+        """The ids of a group's instances."""
+        (group,) = [one for one in self._groups() if one["AutoScalingGroupName"] == name]
+        return sorted(one["InstanceId"] for one in group["Instances"])
+
+    def fails(self, name, message, *, description="Launching a new EC2 instance", status="Failed"):
+        """Let an activity of a group that begins now end like this."""
+        self.cloud.activities.setdefault(name, []).insert(
+            0,
+            {
+                "ActivityId": str(uuid.uuid4()),
+                "AutoScalingGroupName": name,
+                "Description": f"{description}.  Status Reason: {message}",
+                "Cause": "At ... a user request explicitly set group desired capacity.",
+                "StartTime": rfc3339(self.cluster.clock.now()),
+                "StatusCode": status,
+                "StatusMessage": message,
+            },
+        )
 
     def _groups(self):
         return self._autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=self._names)[
@@ -117,7 +139,7 @@ class Site:
         self.cluster.apply(deployment(name, replicas, cpu="500m", memory="512Mi", **more))
         self.cluster.settle()
 
-    def waiting(self):
+    def pending(self):
         """How many pods wait for a node."""
         return sum(not pod["spec"].get("nodeName") for pod in self.cluster.objects("Pod"))
 

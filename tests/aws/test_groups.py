@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 from pydantic import ValidationError
 
-from rebalancer.aws.groups import ACTS, CALLS, AutoScaling, as_group
+from rebalancer.aws.groups import ACTIVITIES, ACTS, CALLS, AutoScaling, as_group
 from rebalancer.aws.instance_types import allocatable
 from rebalancer.aws.services import ATTEMPTS, did_nothing, service
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
@@ -226,7 +226,7 @@ def test_acts_as_the_contract_says(account):
     account.add("other", 1, zone="eu-west-1b")
     made = _calls("autoscaling")
     check_scaling(_opened(), (), "pool")
-    assert made == {CALLS[0], *ACTS}
+    assert made == {CALLS[0], ACTIVITIES, *ACTS}
 
 
 def test_what_moto_lets_through_the_guard_does_not(account):
@@ -236,11 +236,11 @@ def test_what_moto_lets_through_the_guard_does_not(account):
     (group,) = machines.groups(())
     guarded = Guarded(machines, ())
     with pytest.raises(GroupSizeError):
-        guarded.grow("pool", 3)
+        guarded.increase("pool", 3)
     with pytest.raises(GroupSizeError):
         guarded.terminate("pool", group.instances[0])
     assert machines.groups(()) == [group]
-    machines.grow(group, 3)
+    machines.set_size(group, 3)
     machines.terminate(group, group.instances[0])
     machines.terminate(group, group.instances[1])
     assert machines.groups(())[0].desired == 1
@@ -263,6 +263,26 @@ def test_instances_that_are_about_to_end_are_no_machines_of_their_group(account)
     assert [one.rpartition("/")[2] for one in as_group(described).instances] == ["i-0", "i-1"]
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {
+            "MixedInstancesPolicy": {
+                "LaunchTemplate": {
+                    "Overrides": [{"InstanceType": "m5.large", "WeightedCapacity": "2"}]
+                }
+            }
+        },
+        {"DesiredCapacityType": "vcpu"},
+    ],
+)
+def test_of_a_group_whose_capacity_counts_no_machines_no_size_is_known(more):
+    """Four machines of weight 2 are a capacity of 8: decreased to 4, AWS would terminate two of them."""
+    described = {"AutoScalingGroupName": "pool", "MinSize": 0, "MaxSize": 9, "DesiredCapacity": 8}
+    assert not as_group({**described, **more}).is_sized
+    assert as_group({**described, "DesiredCapacityType": "units"}).is_sized
+
+
 @pytest.mark.parametrize("options", [{}, {"tags": ["a"], "names": ["b"]}])
 def test_either_tags_or_names(options):
     with pytest.raises(ValidationError, match="write tags, or names"):
@@ -275,3 +295,14 @@ def test_either_tags_or_names(options):
 def test_processors_that_the_system_keeps(cpus, expected):
     described = {"VCpuInfo": {"DefaultVCpus": cpus}, "MemoryInfo": {"SizeInMiB": 8192}}
     assert allocatable(described)["cpu"] == expected
+
+
+def test_a_suspended_launch_is_named_with_its_reason():
+    """Moto gives no reason; AWS does (SuspendedProcess in the API reference)."""
+    described = {"AutoScalingGroupName": "pool", "MinSize": 0, "MaxSize": 9, "DesiredCapacity": 8}
+    suspended = {"ProcessName": "Launch", "SuspensionReason": "User suspended at 2026-11-20"}
+    assert as_group({**described, "SuspendedProcesses": [suspended]}).suspended == (
+        "its process Launch is suspended: User suspended at 2026-11-20"
+    )
+    other = {**suspended, "ProcessName": "AZRebalance"}
+    assert as_group({**described, "SuspendedProcesses": [other]}).suspended == ""

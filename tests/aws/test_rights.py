@@ -88,7 +88,15 @@ def looks(cloud):
 
 
 def grows(cloud):
-    fleet(cloud, lambda machines: Guarded(machines, ()).grow("live", 3))
+    fleet(cloud, lambda machines: Guarded(machines, ()).increase("live", 3))
+
+
+def looks_at_launches(cloud):
+    def act(machines):
+        (live, _) = machines.groups(())
+        machines.launch_failure(live, 0.0)
+
+    fleet(cloud, act)
 
 
 def terminates(cloud):
@@ -102,6 +110,7 @@ def terminates(cloud):
 FEATURES = [
     (looks, {"ProviderLooks"}, set()),
     (grows, {"ScaleOut"}, {"autoscaling:DescribeAutoScalingGroups"}),
+    (looks_at_launches, {"ScaleOutLooks"}, {"autoscaling:DescribeAutoScalingGroups"}),
     (terminates, {"ScaleIn"}, {"autoscaling:DescribeAutoScalingGroups"}),
     (receives, {"SourceSqs", "LifecycleHooks"}, set()),
     (deregisters, {"StepDeregisterLooks", "StepDeregister"}, set()),

@@ -1,4 +1,4 @@
-"""Article 004: groups grow for pods that wait and shrink when they are gone, on instances of moto as nodes."""
+"""Article 004: scale-out for pending pods, and scale-in when they are gone, on instances of moto as nodes."""
 
 import pytest
 
@@ -53,17 +53,17 @@ def test_article_004_from_one_to_ten_replicas_and_back(made):
     made.scale(1)
     course = Course(made, 1)
     made.scale(10)
-    assert made.waiting() == 1
+    assert made.pending() == 1
     course.until(4)
-    assert made.waiting() == 0
+    assert made.pending() == 0
     # Seven go: each node is at most half full, and what is left fits on two of them. One pod may be away at a time.
     made.cluster.apply(pdb("web", {"app": "web"}, maxUnavailable=1))
     made.scale(4)
     course.least = 3
     grown = len(course.sizes)
     course.until(_LOW)
-    assert made.waiting() == 0
-    # Nothing goes within ten minutes after the node that has joined, nor before it could have gone for ten.
+    assert made.pending() == 0
+    # Nothing goes within ten minutes after the node that has joined, nor before it is unneeded for ten.
     assert course.sizes[grown : grown + 5] == [4] * 5
     assert course.evicted
     assert {one["strategy"] for one in course.evicted} == {"scale-in"}

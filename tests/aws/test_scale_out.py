@@ -1,4 +1,4 @@
-"""Groups grow for pods that wait: runs on an embedded cluster whose nodes are instances of moto."""
+"""Scale-out: runs on an embedded cluster whose nodes are instances of moto."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from rebalancer.embedded.apiserver.faults import Fault
 from tests.aws.fleet import site
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
 
-GROWN = ("pool", "ScaledUpGroup", "done")
+PLUS_ONE = ("pool", "ScaledUpGroup", "done")
 _CALLS = {"autoscaling:DescribeAutoScalingGroups", "autoscaling:SetDesiredCapacity"}
 
 
@@ -18,37 +18,37 @@ def ground(cloud, tmp_path):
 
 
 @pytest.fixture
-def waiting(ground):
+def pending(ground):
     """Article 004: three machines of 1930m hold nine of ten pods of 500m; the tenth waits."""
     ground.fleet.add("pool", 3, high=6)
     ground.scale(1)
     assert ground.acts() == []
     ground.scale(10)
-    assert ground.waiting() == 1
+    assert ground.pending() == 1
     return ground
 
 
-def test_article_004_from_one_to_ten_replicas(waiting):
-    waiting.cloud.ours.clear()
-    assert waiting.acts() == [GROWN]
-    assert waiting.fleet.sizes == {"pool": 4}
-    assert set(waiting.cloud.ours) == _CALLS
-    scale_up = waiting.status["nodeGroups"][0]["scaleUp"]
-    assert scale_up["status"] == "NoActivity"  # what was seen before it grew
+def test_article_004_from_one_to_ten_replicas(pending):
+    pending.cloud.ours.clear()
+    assert pending.acts() == [PLUS_ONE]
+    assert pending.fleet.sizes == {"pool": 4}
+    assert set(pending.cloud.ours) == _CALLS
+    scale_up = pending.status["nodeGroups"][0]["scaleUp"]
+    assert scale_up["status"] == "NoActivity"  # what was seen before the scale-out
 
     # The machine is on its way: nothing grows twice.
-    waiting.pass_time(120)
-    assert waiting.acts() == []
-    assert waiting.fleet.sizes == {"pool": 4}
-    document = waiting.status
+    pending.pass_time(120)
+    assert pending.acts() == []
+    assert pending.fleet.sizes == {"pool": 4}
+    document = pending.status
     assert document["nodeGroups"][0]["scaleUp"]["status"] == "InProgress"
     assert [one["code"] for one in document["reasons"]["pendingPods"]] == ["NodeOnItsWay"]
 
-    waiting.fleet.join()
-    assert waiting.waiting() == 0
-    waiting.pass_time(120)
-    assert waiting.acts() == []
-    (pool,) = waiting.status["nodeGroups"]
+    pending.fleet.join()
+    assert pending.pending() == 0
+    pending.pass_time(120)
+    assert pending.acts() == []
+    (pool,) = pending.status["nodeGroups"]
     assert pool["health"]["nodeCounts"]["registered"] == {
         "total": 4,
         "ready": 4,
@@ -59,21 +59,21 @@ def test_article_004_from_one_to_ten_replicas(waiting):
     assert (pool["scaleUp"]["status"], pool["health"]["cloudProviderTarget"]) == ("NoActivity", 4)
 
 
-def test_events_are_written_once_for_a_change(waiting):
+def test_events_are_written_once_for_a_change(pending):
     for _ in range(3):
-        waiting.acts()
-        waiting.pass_time(120)
+        pending.acts()
+        pending.pass_time(120)
     (pod,) = [
         pod["metadata"]["name"]
-        for pod in waiting.cluster.objects("Pod")
+        for pod in pending.cluster.objects("Pod")
         if not pod["spec"].get("nodeName")
     ]
-    of_nodes = waiting.events("NoScaleDown")
-    assert sorted({*waiting.events()} - {*of_nodes}) == [
+    of_nodes = pending.events("NoScaleDown")
+    assert sorted({*pending.events()} - {*of_nodes}) == [
         ("ConfigMap", "machines", "ScaledUpGroup"),
         ("Pod", pod, "TriggeredScaleUp"),
     ]
-    # Three nodes could go, or had no place for a pod, while there was one pod only; now they are full.
+    # Three nodes could be removed, or had no place for a pod, while there was one pod only; now they are full.
     assert len(of_nodes) == len(set(of_nodes)) == 3
 
 
@@ -93,7 +93,7 @@ def test_it_is_announced_once_why_nothing_helps_a_pod(ground):
 def test_a_group_never_grows_beyond_its_maximum(ground):
     ground.fleet.add("pool", 1, high=3)
     ground.scale(40)
-    assert ground.acts() == [GROWN]
+    assert ground.acts() == [PLUS_ONE]
     assert ground.fleet.sizes == {"pool": 3}
     ground.fleet.join()
     assert ground.acts() == []
@@ -110,64 +110,225 @@ def test_many_pods_that_wait_hold_back_moves_but_not_machines(ground):
     assert ground.fleet.sizes == {"pool": 8}
 
 
-def test_machines_that_do_not_come_are_waited_for_and_then_another_group_grows(waiting):
-    assert waiting.acts() == [GROWN]
-    waiting.fleet.add("other", 0, high=5, zone="b")
-    sizes = waiting.fleet.sizes
+def test_machines_that_do_not_register_are_upcoming_until_another_group_is_increased(pending):
+    assert pending.acts() == [PLUS_ONE]
+    pending.fleet.add("other", 0, high=5, zone="b")
+    sizes = pending.fleet.sizes
     for _ in range(7):
-        waiting.pass_time(120)
-        assert waiting.acts() == []
-    waiting.pass_time(61)
-    assert waiting.acts() == [("other", "ScaledUpGroup", "done")]
-    assert waiting.fleet.sizes == {"pool": sizes["pool"], "other": 1}
-    pool = next(one for one in waiting.status["nodeGroups"] if one["name"] == "pool")
+        pending.pass_time(120)
+        assert pending.acts() == []
+    pending.pass_time(61)
+    assert pending.acts() == [("other", "ScaledUpGroup", "done")]
+    assert pending.fleet.sizes == {"pool": sizes["pool"], "other": 1}
+    pool = next(one for one in pending.status["nodeGroups"] if one["name"] == "pool")
     assert pool["scaleUp"]["status"] == "Backoff"
     assert pool["scaleUp"]["backoffInfo"]["errorCode"] == "timeout"
-    assert waiting.events("ScaleUpTimedOut") == [("ConfigMap", "machines", "ScaleUpTimedOut")]
+    assert pending.events("ScaleUpTimedOut") == [("ConfigMap", "machines", "ScaleUpTimedOut")]
 
 
-def test_after_a_back_off_the_same_machines_are_waited_for_and_no_more_are_asked_for(waiting):
-    waiting.acts()
+def test_machines_that_aws_has_not_are_given_up_after_the_provision_time(pending):
+    """Cluster Autoscaler's UC4 (proposals/clusterstate.md): the target size is reduced to the current size."""
+    pending.cloud.exhausted.add("pool")
+    assert pending.acts() == [PLUS_ONE]
+    pending.fleet.add("other", 0, high=5, zone="b")
+    machines = pending.fleet.machines("pool")
+    pending.pass_time(480)
+    assert pending.acts() == []
+    pending.pass_time(480)
+    assert pending.acts() == [
+        ("pool", "DecreasedTargetSize", "done"),
+        ("other", "ScaledUpGroup", "done"),
+    ]
+    assert pending.fleet.sizes == {"pool": 3, "other": 1}
+    assert pending.fleet.machines("pool") == machines
+    assert len(pending.events("DecreasedTargetSize")) == 1
+    # It is in the back-off still, and is not increased although AWS has machines again.
+    pending.cloud.exhausted.clear()
+    pending.pass_time(120)
+    pending.scale(14)
+    assert pending.acts() == [("other", "ScaledUpGroup", "done")]
+
+
+_EMPTY = (
+    "We currently do not have sufficient t3.medium capacity in the Availability Zone you requested"
+)
+
+
+def test_a_launch_that_fails_is_seen_at_the_next_look(pending):
+    pending.fleet.fails("pool", "an old failure, before the request")
+    pending.pass_time(60)
+    pending.cloud.exhausted.add("pool")
+    assert pending.acts() == [PLUS_ONE]
+    pending.fleet.add("other", 0, high=5, zone="b")
+    pending.pass_time(30)
+    # Of a termination, or of what goes on, nothing is said.
+    pending.fleet.fails("pool", "no", description="Terminating EC2 instance: i-1")
+    pending.fleet.fails("pool", "", status="InProgress")
+    assert pending.acts() == []
+    pending.fleet.fails("pool", _EMPTY)
+    pending.pass_time(90)
+    code, report = pending.run()
+    assert code == 0
+    first, second = report["machines"]
+    assert (first["code"], first["message"]) == (
+        "DecreasedTargetSize",
+        f"4 -> 3 machines: {_EMPTY}",
+    )
+    assert (second["group"], second["code"]) == ("other", "ScaledUpGroup")
+    (pool,) = [one for one in pending.status["nodeGroups"] if one["name"] == "pool"]
+    info = pool["scaleUp"]["backoffInfo"]
+    assert (info["errorCode"], info["errorMessage"]) == ("launchFailed", _EMPTY)
+    assert pending.events("ScaleUpFailed") == [("ConfigMap", "machines", "ScaleUpFailed")]
+
+
+def test_launches_are_asked_about_only_while_machines_are_missing(pending):
+    looks = "autoscaling:DescribeScalingActivities"
+    pending.acts()
+    pending.pass_time(120)
+    pending.acts()  # the instance runs, and no kubelet has registered it yet
+    pending.fleet.join()
+    pending.pass_time(120)
+    pending.acts()
+    assert looks not in pending.cloud.ours
+    pending.cloud.exhausted.add("pool")
+    pending.scale(14)
+    pending.pass_time(120)
+    assert pending.acts() == [PLUS_ONE]
+    assert looks not in pending.cloud.ours
+    pending.pass_time(120)
+    pending.acts()
+    assert pending.cloud.ours.count(looks) == 1
+
+
+def test_where_launches_cannot_be_asked_about_the_provision_time_counts(pending):
+    pending.cloud.exhausted.add("pool")
+    pending.cloud.refuses["autoscaling:DescribeScalingActivities"] = 403
+    assert pending.acts() == [PLUS_ONE]
+    pending.fleet.fails("pool", _EMPTY)
+    pending.pass_time(120)
+    code, report = pending.run()
+    assert (code, report["machines"]) == (0, [])
+    assert "whether launches have failed is not known" in " ".join(report["warnings"])
+    pending.pass_time(800)
+    assert ("pool", "DecreasedTargetSize", "done") in pending.acts()
+
+
+def test_a_group_whose_process_launch_is_suspended_is_not_increased(pending):
+    """SuspendedProcesses in DescribeAutoScalingGroups; moto launches all the same."""
+    scaling = pending.cloud.client("autoscaling")
+    pending.fleet.add("other", 0, high=5, zone="b")
+    scaling.suspend_processes(AutoScalingGroupName="other", ScalingProcesses=["AZRebalance"])
+    scaling.suspend_processes(AutoScalingGroupName="pool", ScalingProcesses=["Launch"])
+    assert pending.acts() == [("other", "ScaledUpGroup", "done")]
+    scaling.suspend_processes(AutoScalingGroupName="other", ScalingProcesses=["Launch"])
+    pending.fleet.join()
+    pending.scale(20)
+    _, report = pending.run()
+    assert {(one["group"], one["code"]) for one in report["machines"]} == {
+        ("other", "GroupMayNotGrow"),
+        ("pool", "GroupMayNotGrow"),
+    }
+    assert {one["message"] for one in report["machines"]} == {"its process Launch is suspended"}
+    scaling.resume_processes(AutoScalingGroupName="pool")
+    pending.pass_time(30)
+    assert PLUS_ONE in pending.acts()
+
+
+def test_machines_of_a_suspended_group_are_given_up_at_once(pending):
+    pending.cloud.exhausted.add("pool")
+    assert pending.acts() == [PLUS_ONE]
+    scaling = pending.cloud.client("autoscaling")
+    scaling.suspend_processes(AutoScalingGroupName="pool", ScalingProcesses=["Launch"])
+    pending.pass_time(30)
+    assert pending.acts() == [
+        ("pool", "DecreasedTargetSize", "done"),
+        ("pool", "GroupMayNotGrow", "waits"),
+    ]
+    assert "autoscaling:DescribeScalingActivities" not in pending.cloud.ours
+
+
+def test_a_group_is_never_decreased_below_its_minimum(cloud, ground):
+    cloud.exhausted.add("pool")
+    ground.fleet.add("pool", 2, low=2, high=6)
+    ground.fleet.add("other", 1, zone="b")
+    ground.scale(4)
+    assert ground.acts() == []  # they are on their way, and would take the pod
+    for _ in range(3):
+        ground.pass_time(480)
+        ground.acts()
+    assert ground.fleet.sizes["pool"] == 2
+
+
+@pytest.mark.parametrize("options", [{"dry_run": True}, {}])
+def test_what_does_not_act_gives_nothing_up(cloud, tmp_path, options):
+    with site(cloud, tmp_path) as ground:
+        ground.fleet.add("pool", 1)
+        ground.scale(4)
+        cloud.exhausted.add("pool")
+        assert ground.acts() == [PLUS_ONE]
+        ground.pass_time(480)
+        ground.acts()
+        ground.pass_time(480)
+        if not options:
+            cloud.refuses["autoscaling:SetDesiredCapacity"] = 400
+        code, report = ground.run(**options)
+        (act,) = [one for one in report["machines"] if one["code"] != "GroupMayNotGrow"]
+        assert "2 machines were requested, and 1 exist: 1 machine did not" in act["message"]
+        expected = (
+            (0, "DecreasedTargetSize", "planned")
+            if options
+            else (4, "FailedToScaleUpGroup", "failed")
+        )
+        assert (code, act["code"], act["status"]) == expected
+        assert ground.fleet.sizes == {"pool": 2}
+        # The next run that acts does it.
+        cloud.refuses.clear()
+        ground.pass_time(30)
+        assert ("pool", "DecreasedTargetSize", "done") in ground.acts()
+
+
+def test_instances_that_never_register_are_not_terminated_and_no_more_are_requested(pending):
+    pending.acts()
     for _ in range(15):
-        waiting.pass_time(480)
-        waiting.acts()
-        assert waiting.fleet.sizes == {"pool": 4}
-    assert len(waiting.events("ScaleUpTimedOut")) >= 2
+        pending.pass_time(480)
+        pending.acts()
+        assert pending.fleet.sizes == {"pool": 4}
+    assert len(pending.events("ScaleUpTimedOut")) >= 2
 
 
-def test_a_group_that_failed_and_whose_machines_come_after_all_has_failed_at_nothing(waiting):
-    waiting.acts()
-    waiting.pass_time(901)
-    code, report = waiting.run()
+def test_a_group_that_failed_and_whose_machines_come_after_all_has_failed_at_nothing(pending):
+    pending.acts()
+    pending.pass_time(901)
+    code, report = pending.run()
     assert (code, [one["code"] for one in report["machines"]]) == (0, ["GroupMayNotGrow"])
-    waiting.fleet.join()
-    waiting.acts()
-    assert waiting.status["nodeGroups"][0]["scaleUp"]["backoffInfo"] == {}
+    pending.fleet.join()
+    pending.acts()
+    assert pending.status["nodeGroups"][0]["scaleUp"]["backoffInfo"] == {}
 
 
-def test_what_the_provider_refuses_ends_the_run_with_4_and_backs_off(waiting):
-    waiting.cloud.refuses["autoscaling:SetDesiredCapacity"] = 400
-    code, report = waiting.run()
+def test_what_the_provider_refuses_ends_the_run_with_4_and_backs_off(pending):
+    pending.cloud.refuses["autoscaling:SetDesiredCapacity"] = 400
+    code, report = pending.run()
     (act,) = report["machines"]
     assert (code, act["code"], act["status"]) == (4, "FailedToScaleUpGroup", "failed")
     assert "autoscaling:SetDesiredCapacity: Injected: by the test" in act["message"]
-    assert waiting.events("FailedToScaleUpGroup")
-    waiting.cloud.refuses.clear()
-    waiting.pass_time(120)
-    assert waiting.acts() == [("pool", "GroupMayNotGrow", "waits")]
-    waiting.pass_time(200)
-    assert waiting.acts() == [GROWN]
-    assert waiting.fleet.sizes == {"pool": 4}
+    assert pending.events("FailedToScaleUpGroup")
+    pending.cloud.refuses.clear()
+    pending.pass_time(120)
+    assert pending.acts() == [("pool", "GroupMayNotGrow", "waits")]
+    pending.pass_time(200)
+    assert pending.acts() == [PLUS_ONE]
+    assert pending.fleet.sizes == {"pool": 4}
 
 
-def test_a_run_that_was_killed_before_it_wrote_does_not_grow_a_group_twice(waiting):
+def test_a_run_that_was_killed_before_it_wrote_does_not_grow_a_group_twice(pending):
     """What was asked for stands at the provider: the status may be lost."""
-    before = waiting.cluster.get("ConfigMap", "machines")
-    assert waiting.acts() == [GROWN]
-    now = waiting.cluster.get("ConfigMap", "machines")
-    waiting.cluster.apply({**now, "apiVersion": "v1", "kind": "ConfigMap", "data": before["data"]})
-    assert waiting.acts() == []
-    assert waiting.fleet.sizes == {"pool": 4}
+    before = pending.cluster.get("ConfigMap", "machines")
+    assert pending.acts() == [PLUS_ONE]
+    now = pending.cluster.get("ConfigMap", "machines")
+    pending.cluster.apply({**now, "apiVersion": "v1", "kind": "ConfigMap", "data": before["data"]})
+    assert pending.acts() == []
+    assert pending.fleet.sizes == {"pool": 4}
 
 
 @pytest.mark.parametrize(
@@ -211,19 +372,19 @@ def test_pods_younger_than_new_pod_delay_wait(cloud, tmp_path):
         ground.scale(4)
         assert ground.acts() == []
         ground.pass_time(300)
-        assert ground.acts() == [GROWN]
+        assert ground.acts() == [PLUS_ONE]
 
 
 def test_in_a_cool_down_a_group_does_not_grow_again(cloud, tmp_path):
     with site(cloud, tmp_path, "{scale-out: {coolDown: 10m}}") as ground:
         ground.fleet.add("pool", 1)
         ground.scale(4)
-        assert ground.acts() == [GROWN]
+        assert ground.acts() == [PLUS_ONE]
         ground.fleet.join()
         ground.scale(7)
         assert ground.acts() == [("pool", "GroupMayNotGrow", "waits")]
         ground.pass_time(600)
-        assert ground.acts() == [GROWN]
+        assert ground.acts() == [PLUS_ONE]
 
 
 def test_without_a_place_for_its_back_offs_a_run_that_acts_is_refused(ground):
@@ -242,10 +403,10 @@ def test_without_the_config_map_nothing_is_done_to_machines_and_the_run_says_so(
     assert ground.fleet.sizes == {"pool": 1}
 
 
-def test_a_status_that_cannot_be_written_is_a_partial_failure(waiting):
+def test_a_status_that_cannot_be_written_is_a_partial_failure(pending):
     path = "/configmaps/machines"
-    waiting.cluster.faults.add(Fault("PUT", path, status=500, times=20))
-    code, report = waiting.run()
+    pending.cluster.faults.add(Fault("PUT", path, status=500, times=20))
+    code, report = pending.run()
     assert (code, [act["status"] for act in report["machines"]]) == (4, ["done"])
     assert "the status of machines could not be written" in " ".join(report["warnings"])
 

@@ -86,7 +86,7 @@ def test_machines_go_with_the_rights_of_the_chart_and_pods_leave_first(cluster, 
     nodes = cluster.api.list_all("/api/v1/nodes")
     assert len(nodes) == LOW
     wait_until(lambda: ready(cluster) == 4, 60, "all pods are Ready")
-    # Nothing of ours is left on those that stay, but for what is noted of nodes that could go.
+    # Nothing of ours is left on those that stay, but for what is noted of unneeded nodes.
     for node in nodes:
         assert not node["spec"].get("unschedulable")
         assert "rebalancer" not in json.dumps(node["spec"].get("taints", []))

@@ -35,7 +35,7 @@ def plan(objects, *names):
 def test_pods_leave_a_node_that_is_taken_out(phase):
     result = plan([at(phase), node("n1"), node("n2"), *WEB], NAME)
     assert [(one.node, one.landings[0].node) for one in result.moves] == [("n0", "n2")]
-    assert "n0 is taken out of its group" in result.moves[0].reason
+    assert "n0 is removed from its group" in result.moves[0].reason
     assert result.after[NAME].cost.hard == 0
 
 

@@ -8,9 +8,10 @@ import pytest
 
 from rebalancer.capacity.assessment import assess
 from rebalancer.capacity.groups import Groups
-from rebalancer.capacity.growth import NO_OUTLOOK, Growth, growth_of
 from rebalancer.capacity.removal import NodeRemoval, removals
 from rebalancer.capacity.report import CapacityReport
+from rebalancer.capacity.scale_out_plan import NO_INPUTS, ScaleOutPlan
+from rebalancer.capacity.scale_out_planner import plan_scale_out
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.providers.contract import NodeGroup
@@ -26,7 +27,7 @@ class Judged:
 
     snapshot: Snapshot
     standings: list[NodeRemoval]
-    growth: Growth | None = None
+    scale_out: ScaleOutPlan | None = None
 
     def __getitem__(self, node):
         return self.standings[self.snapshot.nodes.index[node]]
@@ -37,23 +38,25 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Grown:
-    """What is said of the pods that wait."""
+class Planned:
+    """What is said of the pending pods."""
 
     snapshot: Snapshot
-    growth: Growth
+    scale_out: ScaleOutPlan
 
     def __getitem__(self, pod):
-        (one,) = [of for of in self.growth.pods if self.snapshot.pods.name[of.pod] == pod]
+        (one,) = [of for of in self.scale_out.pods if self.snapshot.pods.name[of.pod] == pod]
         return one
 
     @property
     def by(self):
-        return {step.group: self.growth.by(step.group) for step in self.growth.increases}
+        return {
+            step.group: self.scale_out.increase_of(step.group) for step in self.scale_out.increases
+        }
 
     @property
     def codes(self):
-        return {self.snapshot.pods.name[of.pod]: of.code.value for of in self.growth.pods}
+        return {self.snapshot.pods.name[of.pod]: of.code.value for of in self.scale_out.pods}
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,10 @@ class Given:
     def template(self, group):
         return None
 
-    def grow(self, group, desired):
+    def launch_failure(self, group, since):
+        return None
+
+    def set_size(self, group, desired):
         raise AssertionError("a look acts on nothing")
 
     def terminate(self, group, instance):
@@ -87,50 +93,53 @@ class Machines:
         path.write_text(f"apiVersion: rebalancer/v1\nkind: Policy\n{strategies}{policy}")
         return Planning(load_policy(path, self._registry), self._registry, Scope())
 
-    def judge(self, objects, groups=(), policy="", *, asked=True) -> Judged:
+    def judge(self, objects, groups=(), policy="", *, has_provider=True) -> Judged:
         planning, snapshot = self.planning(policy), snapshot_of(objects)
         of = Groups(snapshot, groups)
         under = planning.loaded.policy.capacity.under
         problem, settings = planning.problem(snapshot), planning.settings()
-        needed = self.grow(objects, groups, policy).growth.needed
-        return Judged(snapshot, removals(problem, settings, of, under, asked=asked, needed=needed))
+        needed = self.scale_out(objects, groups, policy).scale_out.needed
+        return Judged(
+            snapshot,
+            removals(problem, settings, of, under, has_provider=has_provider, needed=needed),
+        )
 
     def look(self, objects, groups=(), policy="") -> Judged:
         """Ask as a run does, of a provider with these groups."""
         planning, snapshot = self.planning(policy), snapshot_of(objects)
         settings = planning.loaded.policy.capacity
-        seen = assess(planning, settings, snapshot, "pools", Given(groups), lambda *_: NO_OUTLOOK)
-        return Judged(snapshot, list(seen.nodes), seen.growth)
+        seen = assess(planning, settings, snapshot, "pools", Given(groups), lambda *_: NO_INPUTS)
+        return Judged(snapshot, list(seen.nodes), seen.scale_out)
 
-    def report(self, objects, groups=(), outlook=NO_OUTLOOK, policy="") -> CapacityReport:
+    def report(self, objects, groups=(), inputs=NO_INPUTS, policy="") -> CapacityReport:
         """Return all that is said of a cluster."""
-        grown = self.grow(objects, groups, policy, outlook=outlook)
+        planned = self.scale_out(objects, groups, policy, inputs=inputs)
         judged = self.judge(objects, groups, policy)
         return CapacityReport(
-            snapshot=grown.snapshot,
+            snapshot=planned.snapshot,
             provider="test",
-            groups=Groups(grown.snapshot, groups),
+            groups=Groups(planned.snapshot, groups),
             autoscalers=(),
             nodes=tuple(judged.standings),
-            growth=grown.growth,
+            scale_out=planned.scale_out,
         )
 
-    def grow(
-        self, objects, groups=(), policy="", templates=None, outlook=NO_OUTLOOK, asking=None
-    ) -> Grown:
-        """``asking``: the names of the pods for which groups may grow; None: all."""
+    def scale_out(
+        self, objects, groups=(), policy="", templates=None, inputs=NO_INPUTS, triggering=None
+    ) -> Planned:
+        """``triggering``: the names of the pods for which groups may grow; None: all."""
         planning, snapshot = self.planning(policy), snapshot_of(objects)
-        if asking is not None:
-            outlook = replace(outlook, asking=np.isin(list(snapshot.pods.name), asking))
-        return Grown(
+        if triggering is not None:
+            inputs = replace(inputs, triggering=np.isin(list(snapshot.pods.name), triggering))
+        return Planned(
             snapshot,
-            growth_of(
+            plan_scale_out(
                 snapshot,
                 planning.scheduler_profile(snapshot),
                 Groups(snapshot, groups),
                 lambda group: (templates or {}).get(group.name),
                 planning.loaded.policy.capacity,
-                outlook,
+                inputs,
             ),
         )
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.capacity.announcements import MOST, announcements
-from rebalancer.capacity.backoff import REFUSED, TIMEOUT, GroupMemory, failed
+from rebalancer.capacity.backoff import REFUSED, TIMEOUT, GroupState, failed
 from rebalancer.capacity.codes import ScaleInCode
 from rebalancer.capacity.scale_out import ScaleOutCode
 from rebalancer.capacity.state import State
@@ -32,7 +32,7 @@ def _announced(report, acts=(), earlier=None, groups=None):
 
 
 @pytest.fixture
-def waiting(machines):
+def pending(machines):
     """A full node of a group that may grow, a pod that would let it, and one that nothing helps."""
     objects = [
         node("a"),
@@ -43,8 +43,8 @@ def waiting(machines):
     return machines.report(objects, [group("pool", "a")])
 
 
-def test_a_group_that_grew_and_the_pod_for_which_it_did(waiting):
-    said, _ = _announced(waiting, [_act(ScaleOutCode.GROWS)])
+def test_a_group_that_grew_and_the_pod_for_which_it_did(pending):
+    said, _ = _announced(pending, [_act(ScaleOutCode.SCALED_OUT)])
     assert said == [
         ("ConfigMap", "machines", "ScaledUpGroup", False),
         ("Pod", "fits-0", "TriggeredScaleUp", False),
@@ -53,25 +53,25 @@ def test_a_group_that_grew_and_the_pod_for_which_it_did(waiting):
 
 
 @pytest.mark.parametrize("status", [ActStatus.PLANNED, ActStatus.WAITS])
-def test_what_was_not_done_triggers_nothing(waiting, status):
-    said, _ = _announced(waiting, [_act(ScaleOutCode.GROWS, status)])
+def test_what_was_not_done_triggers_nothing(pending, status):
+    said, _ = _announced(pending, [_act(ScaleOutCode.SCALED_OUT, status)])
     assert [reason for _, _, reason, _ in said] == ["NotTriggerScaleUp"]
 
 
-def test_what_was_said_before_is_not_said_again(waiting):
-    _, state = _announced(waiting)
-    assert _announced(waiting, earlier=state)[0] == []
+def test_what_was_said_before_is_not_said_again(pending):
+    _, state = _announced(pending)
+    assert _announced(pending, earlier=state)[0] == []
 
 
-def test_a_group_that_failed_is_named_once(waiting):
-    memory = {"pool": failed(GroupMemory(), TIMEOUT, "did not come", _NOW)}
-    _, before = _announced(waiting)
-    said, state = _announced(waiting, earlier=before, groups=memory)
+def test_a_group_that_failed_is_named_once(pending):
+    memory = {"pool": failed(GroupState(), TIMEOUT, "did not come", _NOW)}
+    _, before = _announced(pending)
+    said, state = _announced(pending, earlier=before, groups=memory)
     assert said == [("ConfigMap", "machines", "ScaleUpTimedOut", True)]
-    assert _announced(waiting, earlier=state, groups=memory)[0] == []
-    refused = {"pool": failed(GroupMemory(), REFUSED, "no", _NOW)}
+    assert _announced(pending, earlier=state, groups=memory)[0] == []
+    refused = {"pool": failed(GroupState(), REFUSED, "no", _NOW)}
     act = _act(ScaleOutCode.FAILED, ActStatus.FAILED)
-    assert _announced(waiting, [act], before, refused)[0] == [
+    assert _announced(pending, [act], before, refused)[0] == [
         ("ConfigMap", "machines", "FailedToScaleUpGroup", True)
     ]
 
@@ -120,8 +120,8 @@ def test_a_node_with_pods_that_is_taken_out(machines):
     assert said == [("Node", "a", "ScaleDown", False)]
 
 
-def test_beside_another_autoscaler_only_what_was_done(waiting):
-    report = replace(waiting, autoscalers=(Autoscaler("Karpenter", "a label"),))
+def test_beside_another_autoscaler_only_what_was_done(pending):
+    report = replace(pending, autoscalers=(Autoscaler("Karpenter", "a label"),))
     assert _announced(report)[0] == []
     assert len(_announced(report, [_act(ScaleOutCode.FAILED, ActStatus.FAILED)])[0]) == 1
 

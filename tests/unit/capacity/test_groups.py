@@ -15,7 +15,7 @@ def _none(_):
 
 
 def _made(snapshot, of):
-    made = Groups(snapshot, [of]).blueprint(of, _none)
+    made = Groups(snapshot, [of]).template_of(of, _none)
     assert made is not None
     return made
 
@@ -55,7 +55,7 @@ def test_a_machine_that_two_nodes_name_is_no_nodes():
 def test_a_node_that_is_not_ready_is_no_model():
     snapshot = snapshot_of([node("a", ready=False), node("b")])
     assert _made(snapshot, group("pool", "a", "b")).source == "b"
-    assert Groups(snapshot, [of := group("pool", "a")]).blueprint(of, _none) is None
+    assert Groups(snapshot, [of := group("pool", "a")]).template_of(of, _none) is None
 
 
 @pytest.mark.parametrize(
@@ -74,4 +74,4 @@ def test_a_template_with_an_amount_that_is_none_is_refused():
     snapshot = snapshot_of([node("a"), *workload("web", ["a"])])
     broken = NodeTemplate({}, (), {"cpu": "much", "memory": "1Gi", "pods": "10"})
     with pytest.raises(ProviderError, match="the template of x: allocatable: 'much'"):
-        Groups(snapshot, [of := group("x")]).blueprint(of, lambda _: broken)
+        Groups(snapshot, [of := group("x")]).template_of(of, lambda _: broken)

@@ -1,4 +1,4 @@
-"""Which nodes can go: Cluster Autoscaler's rules of scale-down as a table of small clusters that a person can check."""
+"""Which nodes can be removed: Cluster Autoscaler's rules of scale-down as a table of small clusters that a person can check."""
 
 import json
 
@@ -19,7 +19,7 @@ def _three(objects=(), **of_a):
 
 
 def _pads():
-    """Fill b and c to 60 %: neither can go."""
+    """Fill b and c to 60 %: neither can be removed."""
     return [*workload("pad", ["b", "c"], cpu="2400m")]
 
 
@@ -184,8 +184,8 @@ def test_a_node_that_is_given_back_is_room_for_the_pods_that_wait(machines):
     objects = _leaving(_three(workload("new", [""], cpu="3")), "a")
     seen = machines.look(objects, _groups())
     assert seen.codes["a"] == "NeededByPendingPod"
-    assert [one.code for one in seen.growth.pods] == ["Fits"]
-    assert seen.growth.increases == ()
+    assert [one.code for one in seen.scale_out.pods] == ["Fits"]
+    assert seen.scale_out.increases == ()
 
 
 def test_an_annotation_keeps_a_node(machines):
@@ -221,7 +221,7 @@ def test_where_a_small_group_keeps_its_nodes_those_of_others_may_go(machines):
 
 def test_a_node_in_no_group_stays_only_where_a_provider_was_asked(machines):
     assert machines.judge(_three(), []).codes["a"] == "NotInGroup"
-    assert machines.judge(_three(), [], asked=False).codes["a"] == "Empty"
+    assert machines.judge(_three(), [], has_provider=False).codes["a"] == "Empty"
 
 
 def test_sizes_that_are_not_known_are_not_judged(machines):
@@ -248,7 +248,7 @@ def test_of_nodes_with_gpus_only_these_count(machines):
     objects[0]["status"]["allocatable"]["nvidia.com/gpu"] = "4"
     judged = machines.judge(objects, _groups())
     assert judged.codes["a"] != "NotUnderutilized"
-    assert dict(judged["a"].used) == {"nvidia.com/gpu": 0.0}
+    assert dict(judged["a"].requested) == {"nvidia.com/gpu": 0.0}
 
 
 def test_each_pod_that_stays_is_named(machines):
@@ -260,7 +260,7 @@ def test_each_pod_that_stays_is_named(machines):
 
 
 def test_nodes_go_only_together_with_those_that_leave_room_for_them(machines):
-    """Each of two half-full nodes could go alone, for the other has room; not both."""
+    """Each of two half-full nodes could be removed alone, for the other has room; not both."""
     objects = [node("a"), node("b"), *workload("web", ["a", "b"], cpu="1900m")]
     codes = machines.judge(objects, [group("pool", "a", "b")]).codes
     assert sorted(codes.values()) == ["NoPlaceToMovePods", "Removable"]
@@ -271,14 +271,14 @@ _DUPLICATES = "strategies: {duplicates: {}}"
 
 def test_a_node_that_only_a_rule_of_the_policy_keeps_is_named_so(machines):
     objects = [*(node(name) for name in "abc"), *workload("web", ["a", "b", "c"])]
-    with_rule = machines.judge(objects, policy=_DUPLICATES, asked=False)
+    with_rule = machines.judge(objects, policy=_DUPLICATES, has_provider=False)
     # Three replicas, one per node: the rule keeps all; the scheduler's own would put them on one.
     assert sorted(with_rule.codes.values()) == [
         "NoPlaceToMovePods",
         "PolicyRuleWouldBreak",
         "PolicyRuleWouldBreak",
     ]
-    without = machines.judge(objects, asked=False)
+    without = machines.judge(objects, has_provider=False)
     assert sorted(without.codes.values()) == ["NoPlaceToMovePods", "Removable", "Removable"]
 
 
@@ -290,9 +290,9 @@ def test_a_minimum_holds_also_for_nodes_that_a_rule_of_the_policy_keeps(machines
     assert "NodeGroupMinSizeReached" in judged.codes.values()
 
 
-def test_a_node_stays_for_a_pod_that_waits_and_fits_on_it(machines):
+def test_a_node_stays_for_a_pending_pod_that_fits_on_it(machines):
     objects = [*(node(name) for name in "ab"), *workload("full", ["b"], cpu="4")]
-    judged = machines.judge([*objects, *workload("new", [""], cpu="3")], asked=False)
+    judged = machines.judge([*objects, *workload("new", [""], cpu="3")], has_provider=False)
     assert judged.codes == {"a": "NeededByPendingPod", "b": "NotUnderutilized"}
-    assert judged["a"].message == "default/new-0 waits, and fits on it"
-    assert machines.judge(objects, asked=False).codes["a"] == "Empty"
+    assert judged["a"].message == "default/new-0 is pending, and fits on it"
+    assert machines.judge(objects, has_provider=False).codes["a"] == "Empty"

@@ -40,26 +40,28 @@ def test_a_node_is_in_one_state(made, expected):
     assert _sizes([made], group("pool", "a")) == {"pool": expected}
 
 
-def test_machines_without_a_node_are_missing():
+def test_machines_without_a_node_are_unregistered():
     sizes = _sizes([_node("a")], group("pool", "a", desired=4))["pool"]
-    assert (sizes.registered, sizes.missing, sizes.coming) == (1, 3, 3)
+    assert (sizes.registered, sizes.unregistered, sizes.upcoming) == (1, 3, 3)
 
 
 def test_a_node_that_starts_is_on_its_way_too():
     nodes = [_node("a"), _node("b", ready=False, created=_YOUNG)]
     sizes = _sizes(nodes, group("pool", "a", "b", desired=3))["pool"]
-    assert (sizes.missing, sizes.coming) == (1, 2)
+    assert (sizes.unregistered, sizes.upcoming) == (1, 2)
 
 
 def test_a_group_with_more_nodes_than_it_is_to_have_misses_none():
-    assert _sizes([_node("a"), _node("b")], group("pool", "a", "b", desired=1))["pool"].coming == 0
+    assert (
+        _sizes([_node("a"), _node("b")], group("pool", "a", "b", desired=1))["pool"].upcoming == 0
+    )
 
 
-def test_of_a_group_whose_size_is_not_known_none_are_missing():
+def test_of_a_group_whose_size_is_not_known_none_are_unregistered():
     assert _sizes([_node("a")], NodeGroup(name="pool", instances=("a",)))["pool"] == Sizes(ready=1)
 
 
 def test_the_cluster_counts_nodes_in_no_group_as_well():
     snapshot = snapshot_of([_node("a"), _node("alone")])
     sizes = sizes_of(snapshot, Groups(snapshot, [group("pool", "a", desired=2)]))
-    assert size_of_cluster(snapshot, sizes.values()) == Sizes(ready=2, missing=1)
+    assert size_of_cluster(snapshot, sizes.values()) == Sizes(ready=2, unregistered=1)

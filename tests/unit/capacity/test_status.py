@@ -4,8 +4,8 @@ import msgspec
 import pytest
 import yaml
 
-from rebalancer.capacity.backoff import TIMEOUT, GroupMemory, failed
-from rebalancer.capacity.growth import Outlook
+from rebalancer.capacity.backoff import TIMEOUT, GroupState, failed
+from rebalancer.capacity.scale_out_plan import ScaleOutInputs
 from rebalancer.capacity.state import KEY as STATE_KEY
 from rebalancer.capacity.state import State, decode
 from rebalancer.capacity.status import KEY, UPDATED, status_of
@@ -100,19 +100,19 @@ def _document(written):
 
 
 @pytest.fixture
-def waiting(machines):
-    """Two nodes of three that are there to be, a pod that waits for one, and one that nothing takes."""
+def pending(machines):
+    """Two nodes of three that are there to be, a pending pod that fits on one, and one that nothing takes."""
     objects = [
         *_full("a"),
         node("b"),
         *workload("web", [""], cpu="3", spec={"nodeSelector": {"kubernetes.io/hostname": "a"}}),
     ]
     groups = [group("pool", "a", "b", low=1, high=5, desired=3)]
-    return machines.report(objects, groups, Outlook(coming={"pool": 1}))
+    return machines.report(objects, groups, ScaleOutInputs(upcoming={"pool": 1}))
 
 
-def test_its_fields_are_those_of_cluster_autoscaler(waiting):
-    written = _written(waiting)
+def test_its_fields_are_those_of_cluster_autoscaler(pending):
+    written = _written(pending)
     theirs = msgspec.convert(_document(written), Theirs)
     assert (theirs.time, theirs.autoscaler_status) == (
         "2027-01-15 08:00:00.000000 +0000 UTC",
@@ -132,8 +132,8 @@ def test_its_fields_are_those_of_cluster_autoscaler(waiting):
     assert theirs.cluster_wide.scale_down.candidates == 1
 
 
-def test_each_node_and_each_pod_that_waits_has_a_reason(waiting):
-    reasons = _document(_written(waiting))["reasons"]
+def test_each_node_and_each_pod_that_waits_has_a_reason(pending):
+    reasons = _document(_written(pending))["reasons"]
     assert [(one["name"], one["group"], one["code"]) for one in reasons["nodes"]] == [
         ("b", "pool", "Empty"),
         ("a", "pool", "NotUnderutilized"),
@@ -145,9 +145,9 @@ def test_each_node_and_each_pod_that_waits_has_a_reason(waiting):
     assert reasons["leftOut"] == {"nodes": 0, "pendingPods": 0}
 
 
-def test_a_transition_is_noted_when_a_status_changes_and_only_then(machines, waiting):
-    first = _written(waiting)
-    later = _written(waiting, first.state, _NOW + 120)
+def test_a_transition_is_noted_when_a_status_changes_and_only_then(machines, pending):
+    first = _written(pending)
+    later = _written(pending, first.state, _NOW + 120)
     scale_up = _document(later)["nodeGroups"][0]["scaleUp"]
     assert (scale_up["lastTransitionTime"], scale_up["lastProbeTime"]) == (
         _AT,
@@ -162,9 +162,9 @@ def test_a_transition_is_noted_when_a_status_changes_and_only_then(machines, wai
     assert last["health"]["lastTransitionTime"] == _AT
 
 
-def test_a_group_that_backs_off_says_why_and_until_when(waiting):
-    memory = failed(GroupMemory(), TIMEOUT, "1 machine did not come", _NOW - 60)
-    (pool,) = _document(_written(waiting, groups={"pool": memory}))["nodeGroups"]
+def test_a_group_that_backs_off_says_why_and_until_when(pending):
+    memory = failed(GroupState(), TIMEOUT, "1 machine did not come", _NOW - 60)
+    (pool,) = _document(_written(pending, groups={"pool": memory}))["nodeGroups"]
     assert pool["scaleUp"]["status"] == "Backoff"
     assert pool["scaleUp"]["backoffInfo"] == {
         "errorCode": "timeout",
@@ -189,15 +189,15 @@ def test_many_unready_nodes_are_not_healthy(machines, unready, expected):
     )
 
 
-def test_it_is_read_back_and_the_same_input_is_the_same_bytes(waiting):
-    memory = {"pool": failed(GroupMemory(), TIMEOUT, "no capacity", _NOW)}
-    written = _written(waiting, groups=memory)
+def test_it_is_read_back_and_the_same_input_is_the_same_bytes(pending):
+    memory = {"pool": failed(GroupState(), TIMEOUT, "no capacity", _NOW)}
+    written = _written(pending, groups=memory)
     state, flaw = decode(written.data)
     assert (state, flaw) == (written.state, None)
     assert state.groups == memory
     assert state.nodes == {"a": "NotUnderutilized", "b": "Empty"}
     assert state.pods == {"default/web-0": "NoGroupFits"}
-    assert _written(waiting, groups=memory).data == written.data
+    assert _written(pending, groups=memory).data == written.data
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 9}', '{"groups": {"a": 1}}', "\x00"])

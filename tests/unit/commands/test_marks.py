@@ -251,3 +251,74 @@ def test_marks_are_shown_and_cleared_by_hand():
         assert code == 0
         assert {row["state"] for row in json.loads(out)["marks"]} == {"removed"}
         assert taints(cluster) == {"n0": [TEAM]}
+
+
+def scale_in(phase, *, cordoned=True, at="2026-11-20T10:00:00Z"):
+    state = {"phase": phase, "since": at, "at": at, "by": "pod-1", "uid": "u", "cordoned": cordoned}
+    return {"rebalancer/scale-in": json.dumps(state)}
+
+
+OURS = {"key": "rebalancer/scale-in", "effect": "NoSchedule"}
+GOING = {"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}
+
+
+def scaled_in(name, phase, *taints, closed=True, **more):
+    """A node as scale-in has left it."""
+    made = node(name, taints=[*taints, *([OURS] if closed else [])], unschedulable=closed)
+    made["metadata"]["annotations"] = {**scale_in(phase, **more), "team": "x"}
+    return made
+
+
+def test_what_scale_in_has_left_is_shown_and_undone():
+    with EmbeddedCluster() as cluster:
+        cluster.apply(
+            scaled_in("n0", "unneeded", closed=False),
+            scaled_in("n1", "leaving", TEAM),
+            scaled_in("n2", "leaving", cordoned=False),
+            scaled_in("n3", "leaving", GOING),
+            scaled_in("n4", "failed", closed=False),
+            node("n5", taints=[OURS]),
+            node("n6", taints=[TEAM]),
+        )
+        cluster.settle()
+        code, out = marks_of(cluster)
+        assert code == 0
+        assert [line.split() for line in out.splitlines()[1:]] == [
+            ["n0", "scale-in", "-", "pod-1", "unneeded"],
+            ["n1", "scale-in", "-", "pod-1", "leaving"],
+            ["n2", "scale-in", "-", "pod-1", "leaving"],
+            ["n3", "scale-in", "-", "pod-1", "leaving"],
+            ["n4", "scale-in", "-", "pod-1", "failed"],
+            ["n5", "scale-in", "-", "-", "unreadable"],
+        ]
+        code, out = marks_of(cluster, output="json", clear=True)
+        assert code == 0
+        assert {row["state"] for row in json.loads(out)["marks"]} == {"removed"}
+        assert marks_of(cluster)[1] == "No node carries a mark.\n"
+        cluster.settle()
+        nodes = {one["metadata"]["name"]: one for one in cluster.objects("Node", "")}
+        # Another one cordoned n2, and Cluster Autoscaler wants n3 closed, too.
+        assert {name for name, one in nodes.items() if one["spec"].get("unschedulable")} == {
+            "n2",
+            "n3",
+        }
+        assert nodes["n1"]["spec"]["taints"] == [TEAM]
+        assert nodes["n1"]["metadata"]["annotations"] == {"team": "x"}
+
+
+def test_a_node_whose_machine_is_being_terminated_stays_cordoned():
+    with EmbeddedCluster() as cluster:
+        cluster.apply(scaled_in("n0", "ending"), scaled_in("n1", "ending", closed=False))
+        cluster.settle()
+        out, err = io.StringIO(), io.StringIO()
+        environment = Environment(SystemClock(), {}, out, err)
+        access = Access(kubeconfig=str(cluster.kubeconfig))
+        assert int(show_marks(access, "json", environment, clear=True)) == 4
+        states = {row["node"]: row["state"] for row in json.loads(out.getvalue())["marks"]}
+        # Of one that a person has uncordoned nothing is kept.
+        assert states == {"n0": "ending", "n1": "removed"}
+        assert (
+            "node n0: the termination of its machine was requested at 2026-11-20" in err.getvalue()
+        )
+        assert cluster.get("Node", "n0")["spec"]["unschedulable"]
+        assert "rebalancer/scale-in" in cluster.get("Node", "n0")["metadata"]["annotations"]

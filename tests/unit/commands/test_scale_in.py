@@ -265,7 +265,7 @@ def test_nothing_goes_while_a_node_has_just_joined(tmp_path, monkeypatch):
         _full(ground, "n1")
         for _ in range(4):
             ground.tick()
-        ground.pool.grow(ground.pool.group, 3)
+        ground.pool.set_size(ground.pool.group, 3)
         ground.tick()
         assert ("CoolingDown", "n2", "waits") in ground.tick()
         assert "has joined less than 10m ago" in str(ground.report["machines"])

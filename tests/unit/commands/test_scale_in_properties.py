@@ -78,7 +78,7 @@ class Course:
                 ground.cluster.apply(pod(_LATE, nodeName=name))
             return left_on(client, name, **more)
 
-        patch.setattr("rebalancer.capacity.scale_in.left_on", bound)
+        patch.setattr("rebalancer.capacity.termination.left_on", bound)
         patch.setattr(ground.pool, "terminate", ended)
         patch.setattr("rebalancer.capacity.writing.change_node", changed)
 

@@ -15,7 +15,7 @@ from tests.unit.commands.serving import serving, soon
 _STATUS = ("default", "machines")
 
 
-def _waiting(ground):
+def _pending_pods(ground):
     """Three pods that want a node each; there is one."""
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": _STATUS[1]}}
     ground.cluster.apply(config_map, deployment("web", 3, cpu="1500m"))
@@ -38,22 +38,22 @@ def _access(ground):
     }
 
 
-def test_serve_lets_a_group_grow_once_for_the_pods_that_wait(tmp_path, monkeypatch):
+def test_serve_increases_a_group_once_for_the_pending_pods(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 1, strategies="scale-out: {}") as ground:
-        _waiting(ground)
+        _pending_pods(ground)
         policy, asked = ground.runner.policy.read_text(), []
-        grow = ground.pool.grow
+        grow = ground.pool.set_size
 
         def noted(group, desired):
             asked.append(desired)
             grow(group, desired)
 
-        monkeypatch.setattr(ground.pool, "grow", noted)
+        monkeypatch.setattr(ground.pool, "set_size", noted)
         with serving(
             ground.cluster, tmp_path, policy=policy, every=0.2, capacity_status=_STATUS
         ) as served:
             soon(lambda: bool(asked), served.err.getvalue)
-            # Machines that are on their way are awaited by the runs that follow.
+            # Upcoming machines are awaited by the runs that follow.
             served.await_runs(served.vitals.runs + 3)
             assert asked == [3]
             ground.pool.catch_up()
@@ -66,7 +66,7 @@ def test_serve_lets_a_group_grow_once_for_the_pods_that_wait(tmp_path, monkeypat
 
 def test_capacity_knows_the_back_offs_that_runs_have_left(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 1, strategies="scale-out: {}") as ground:
-        _waiting(ground)
+        _pending_pods(ground)
         ground.pool.refuses = "no machines of this kind"
         code, _ = ground.run(capacity_status=_STATUS)
         assert code == 4
@@ -82,7 +82,7 @@ def test_capacity_knows_the_back_offs_that_runs_have_left(tmp_path, monkeypatch)
 
 def test_explain_says_which_group_would_grow_for_a_pod_that_waits(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 1, strategies="scale-out: {}") as ground:
-        _waiting(ground)
+        _pending_pods(ground)
         waits, placed = sorted(
             ground.cluster.objects("Pod"), key=lambda pod: "nodeName" in pod["spec"]
         )[1:]

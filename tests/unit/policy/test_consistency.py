@@ -2,6 +2,7 @@
 
 import pytest
 
+from rebalancer.base.errors import PolicyError
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 
@@ -28,3 +29,32 @@ def test_what_fills_the_nodes_that_scale_in_removes_is_warned_of(tmp_path, strat
     )
     warnings = load_policy(str(path), Registry.installed()).warnings
     assert any(": low-utilisation moves pods onto nodes" in one for one in warnings) is warned
+
+
+@pytest.mark.parametrize(
+    ("strategies", "words"),
+    [
+        (
+            "  scale-in: {}\n  more: {strategy: scale-in}",
+            "8: strategies.more: more removes machines, and scale-in does, too",
+        ),
+        (
+            "  scale-out: {mode: observe}\n  more: {strategy: scale-out}",
+            "8: strategies.more: more adds machines, and scale-out does, too",
+        ),
+        ("  scale-in: {mode: off}\n  more: {strategy: scale-in}", None),
+        ("  scale-in: {}\n  scale-out: {}", None),
+    ],
+)
+def test_two_strategies_that_scale_the_same_way_are_refused(tmp_path, strategies, words):
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        "apiVersion: rebalancer/v1\nkind: Policy\nprovider:\n  aws: {names: [a]}\n"
+        f"\nstrategies:\n{strategies}\n"
+    )
+    if words is None:
+        load_policy(str(path), Registry.installed())
+        return
+    with pytest.raises(PolicyError) as caught:
+        load_policy(str(path), Registry.installed())
+    assert f"{path}:{words}" in str(caught.value)

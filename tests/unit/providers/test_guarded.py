@@ -27,7 +27,10 @@ class Lax:
     def template(self, group):
         return None
 
-    def grow(self, group, desired):
+    def launch_failure(self, group, since):
+        return None
+
+    def set_size(self, group, desired):
         self.asked.append(desired)
         self.group = replace(self.group, desired=desired)
 
@@ -53,16 +56,37 @@ def test_never_below_the_minimum():
 def test_never_above_the_maximum():
     machines = Lax()
     guarded = Guarded(machines, ())
-    assert guarded.grow("pool", 4)
+    assert guarded.increase("pool", 4)
     with pytest.raises(GroupSizeError, match="pool may have 4 machines, not 5"):
-        guarded.grow("pool", 5)
+        guarded.increase("pool", 5)
     assert machines.asked == [4]
+
+
+@pytest.mark.parametrize(
+    ("minimum", "desired", "size"), [(0, 5, 3), (4, 5, 4), (0, 3, None), (5, 5, None), (0, 2, None)]
+)
+def test_a_group_is_decreased_to_its_machines_and_never_below_its_minimum(minimum, desired, size):
+    machines = Lax(replace(_POOL, minimum=minimum, maximum=9, desired=desired))
+    assert Guarded(machines, ()).decrease_to_existing("pool") == size
+    assert machines.asked == ([] if size is None else [size])
+
+
+def test_machines_that_came_meanwhile_are_kept():
+    machines = Lax(replace(_POOL, desired=4))
+    guarded = Guarded(machines, ())
+    machines.group = replace(machines.group, instances=("a", "b", "c", "d"))
+    assert guarded.decrease_to_existing("pool") is None
+    assert machines.asked == []
 
 
 def test_what_was_asked_before_is_not_asked_again():
     machines = Lax()
     guarded = Guarded(machines, ())
-    assert [guarded.grow("pool", 4), guarded.grow("pool", 4), guarded.grow("pool", 2)] == [
+    assert [
+        guarded.increase("pool", 4),
+        guarded.increase("pool", 4),
+        guarded.increase("pool", 2),
+    ] == [
         True,
         False,
         False,
@@ -83,7 +107,8 @@ def test_the_sizes_that_count_are_those_of_the_moment():
 def test_a_group_that_is_gone_or_without_sizes_is_left(group):
     machines = Lax(NodeGroup(name="pool", instances=("a",)))
     for ask in (
-        lambda of: of.grow(group, 2),
+        lambda of: of.increase(group, 2),
+        lambda of: of.decrease_to_existing(group),
         lambda of: of.terminate(group, "a"),
     ):
         with pytest.raises(ProviderError, match=r"no group gone|sizes are not known"):
@@ -95,7 +120,7 @@ def test_the_provider_none_refuses():
     nodes = [KnownNode("a", "", {"agentpool": "pool"})]
     (group,) = LabelledGroups().groups(nodes)
     for ask in (
-        lambda of: of.grow(group, 2),
+        lambda of: of.set_size(group, 2),
         lambda of: of.terminate(group, "a"),
     ):
         with pytest.raises(ProviderError, match="the provider none is for reports only; name one"):

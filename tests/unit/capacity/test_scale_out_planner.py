@@ -1,9 +1,9 @@
-"""Which groups grow for the pods that wait: small clusters that a person can check."""
+"""Which groups are increased for the pending pods: small clusters that a person can check."""
 
 import pytest
 
 from rebalancer.capacity.codes import GroupCode
-from rebalancer.capacity.growth import Outlook, Refusal
+from rebalancer.capacity.scale_out_plan import GroupRefusal, ScaleOutInputs
 from rebalancer.providers.contract import NodeGroup, NodeTemplate
 from rebalancer.testing.workloads import HOSTNAME, ZONE, apart, node, spread, workload
 from rebalancer.wire.objects import Taint
@@ -17,7 +17,7 @@ def _full(name, zone=None, **more):
     return [node(name, zone, **more), *workload(f"on-{name}", [name], cpu="4", memory="1Gi")]
 
 
-def _waiting(count, name="web", **more):
+def _pending_pods(count, name="web", **more):
     return workload(name, [""] * count, **more)
 
 
@@ -26,32 +26,38 @@ def _template(cpu="4", memory="16Gi", labels=None, taints=()):
 
 
 def test_pods_that_fit_take_their_room_before_a_group_grows(machines):
-    grown = machines.grow([node("a"), *_waiting(5, cpu="1")], [group("pool", "a")])
-    assert grown.by == {"pool": 1}
-    assert sorted(grown.codes.values()) == ["Fits"] * 4 + ["GroupGrows"]
+    planned = machines.scale_out([node("a"), *_pending_pods(5, cpu="1")], [group("pool", "a")])
+    assert planned.by == {"pool": 1}
+    assert sorted(planned.codes.values()) == ["Fits"] * 4 + ["GroupGrows"]
 
 
 def test_ten_replicas_of_half_a_core_on_three_nodes_of_two(machines):
     """Article 004: 1 to 10 replicas of 500m and 512Mi. Three nodes take 9 beside what is on them, so one is added."""
     nodes = [node(name, cpu="1930m", memory="3300Mi") for name in "abc"]
     objects = [*nodes, *workload("web", ["a", *[""] * 9], cpu="500m", memory="512Mi")]
-    grown = machines.grow(objects, [group("pool", *"abc", high=6)])
-    assert grown.by == {"pool": 1}
-    assert list(grown.codes.values()).count("Fits") == 8
+    planned = machines.scale_out(objects, [group("pool", *"abc", high=6)])
+    assert planned.by == {"pool": 1}
+    assert list(planned.codes.values()).count("Fits") == 8
 
 
 def test_as_many_nodes_as_first_fit_decreasing_takes(machines):
-    objects = [*_full("a"), *_waiting(3, "large", cpu="3"), *_waiting(5, "small", cpu="1")]
-    grown = machines.grow(objects, [group("pool", "a")])
+    objects = [
+        *_full("a"),
+        *_pending_pods(3, "large", cpu="3"),
+        *_pending_pods(5, "small", cpu="1"),
+    ]
+    planned = machines.scale_out(objects, [group("pool", "a")])
     # Three large ones take a node each, with a core left for a small one; two more small ones fit into one more.
-    assert grown.by == {"pool": 4}
+    assert planned.by == {"pool": 4}
 
 
 def test_a_group_grows_no_further_than_its_maximum(machines):
-    grown = machines.grow([*_full("a"), *_waiting(3, cpu="3")], [group("pool", "a", high=2)])
-    assert grown.by == {"pool": 1}
-    assert list(grown.codes.values()).count("NodeGroupMaxSizeReached") == 2
-    (refusal,) = next(one for one in grown.growth.pods if one.refusals).refusals
+    planned = machines.scale_out(
+        [*_full("a"), *_pending_pods(3, cpu="3")], [group("pool", "a", high=2)]
+    )
+    assert planned.by == {"pool": 1}
+    assert list(planned.codes.values()).count("NodeGroupMaxSizeReached") == 2
+    (refusal,) = next(one for one in planned.scale_out.pods if one.refusals).refusals
     assert (refusal.code.value, refusal.message) == (
         "MaxSizeReached",
         "it has 1 nodes and may have 2",
@@ -59,23 +65,25 @@ def test_a_group_grows_no_further_than_its_maximum(machines):
 
 
 def test_machines_on_their_way_count_towards_the_maximum(machines):
-    grown = machines.grow(
-        [*_full("a"), *_waiting(1, cpu="3")], [group("pool", "a", high=2, desired=2)]
+    planned = machines.scale_out(
+        [*_full("a"), *_pending_pods(1, cpu="3")], [group("pool", "a", high=2, desired=2)]
     )
-    assert grown.by == {}
+    assert planned.by == {}
 
 
 def test_from_nothing_by_the_providers_template(machines):
-    objects = [*_full("a"), *_waiting(2, cpu="3", spec={"nodeSelector": {"pool": "new"}})]
+    objects = [*_full("a"), *_pending_pods(2, cpu="3", spec={"nodeSelector": {"pool": "new"}})]
     templates = {"new": _template(labels={"pool": "new"})}
-    grown = machines.grow(objects, [group("old", "a"), group("new")], templates=templates)
-    assert grown.by == {"new": 2}
+    planned = machines.scale_out(objects, [group("old", "a"), group("new")], templates=templates)
+    assert planned.by == {"new": 2}
 
 
 def test_a_group_of_which_nothing_is_known_says_so(machines):
-    grown = machines.grow([*_full("a"), *_waiting(1, cpu="8")], [group("old", "a"), group("new")])
-    codes = {refusal.group: refusal.code.value for refusal in grown["web-0"].refusals}
-    assert grown["web-0"].code.value == "NoGroupFits"
+    planned = machines.scale_out(
+        [*_full("a"), *_pending_pods(1, cpu="8")], [group("old", "a"), group("new")]
+    )
+    codes = {refusal.group: refusal.code.value for refusal in planned["web-0"].refusals}
+    assert planned["web-0"].code.value == "NoGroupFits"
     assert codes == {"old": "Filtered", "new": "NoTemplate"}
 
 
@@ -88,51 +96,53 @@ def test_a_group_of_which_nothing_is_known_says_so(machines):
 )
 def test_the_scheduler_refuses_new_nodes_as_it_would_live_ones(machines, spec, text):
     templates = {"new": _template(taints=() if spec else (_GPU,))}
-    grown = machines.grow(
-        [*_full("a"), *_waiting(1, spec=spec)], [group("new")], templates=templates
+    planned = machines.scale_out(
+        [*_full("a"), *_pending_pods(1, spec=spec)], [group("new")], templates=templates
     )
-    assert text in grown["web-0"].refusals[0].message
+    assert text in planned["web-0"].refusals[0].message
 
 
 def test_tolerated_taints_and_what_they_keep_out(machines):
     tolerant = {"tolerations": [{"key": "gpu", "operator": "Exists"}]}
     objects = [
         *_full("a"),
-        *_waiting(2, "plain", cpu="1"),
-        *_waiting(2, "gpu", cpu="1", spec=tolerant),
+        *_pending_pods(2, "plain", cpu="1"),
+        *_pending_pods(2, "gpu", cpu="1", spec=tolerant),
     ]
-    grown = machines.grow(objects, [group("new")], templates={"new": _template(taints=(_GPU,))})
-    assert grown["gpu-0"].group == "new"
-    assert grown["plain-0"].code.value == "NoGroupFits"
+    planned = machines.scale_out(
+        objects, [group("new")], templates={"new": _template(taints=(_GPU,))}
+    )
+    assert planned["gpu-0"].group == "new"
+    assert planned["plain-0"].code.value == "NoGroupFits"
 
 
 def test_taints_of_a_state_are_not_those_of_a_new_node(machines):
     taints = [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
-    objects = [*_full("a", taints=taints, unschedulable=True), *_waiting(1)]
-    assert machines.grow(objects, [group("pool", "a")]).by == {"pool": 1}
+    objects = [*_full("a", taints=taints, unschedulable=True), *_pending_pods(1)]
+    assert machines.scale_out(objects, [group("pool", "a")]).by == {"pool": 1}
 
 
 def test_required_anti_affinity_takes_a_node_each(machines):
-    objects = [*_full("a"), *_waiting(3, cpu="100m", spec=apart("web", HOSTNAME))]
-    assert machines.grow(objects, [group("pool", "a")]).by == {"pool": 3}
+    objects = [*_full("a"), *_pending_pods(3, cpu="100m", spec=apart("web", HOSTNAME))]
+    assert machines.scale_out(objects, [group("pool", "a")]).by == {"pool": 3}
 
 
 def test_a_spread_over_nodes_counts_only_nodes_that_are_there(machines):
     """Four pods, at most one more on a node than on another: two new nodes hold two each, and no third is opened for it."""
     objects = [
         *_full("a", labels={"pool": "old"}),
-        *_waiting(
+        *_pending_pods(
             4, cpu="2", spec={**spread("web", HOSTNAME, hard=True), "nodeSelector": {"pool": "new"}}
         ),
     ]
     templates = {"new": _template(labels={"pool": "new"})}
-    assert machines.grow(objects, [group("new")], templates=templates).by == {"new": 2}
+    assert machines.scale_out(objects, [group("new")], templates=templates).by == {"new": 2}
 
 
 def test_new_nodes_come_in_the_zone_with_the_fewest(machines):
-    objects = [*_full("a", "za"), *_full("b", "zb"), *_waiting(3, cpu="3")]
-    grown = machines.grow(objects, [group("pool", "a", "b", zones=("za", "zb", "zc"))])
-    (step,) = grown.growth.increases
+    objects = [*_full("a", "za"), *_full("b", "zb"), *_pending_pods(3, cpu="3")]
+    planned = machines.scale_out(objects, [group("pool", "a", "b", zones=("za", "zb", "zc"))])
+    (step,) = planned.scale_out.increases
     assert dict(step.zones) == {"za": 1, "zb": 1, "zc": 1}
 
 
@@ -147,9 +157,9 @@ def test_a_zone_that_a_spread_asks_for_is_reached_through_the_others(machines):
             "more", [""], labels={"app": "web"}, cpu="1", spec=spread("web", ZONE, hard=True)
         ),
     ]
-    grown = machines.grow(objects, [group("pool", "a", "b", "b2", zones=("za", "zb"))])
-    assert dict(grown.growth.increases[0].zones) == {"za": 2, "zb": 1}
-    assert grown["more-0"].group == "pool"
+    planned = machines.scale_out(objects, [group("pool", "a", "b", "b2", zones=("za", "zb"))])
+    assert dict(planned.scale_out.increases[0].zones) == {"za": 2, "zb": 1}
+    assert planned["more-0"].group == "pool"
 
 
 def test_daemonsets_take_their_share_of_new_nodes(machines):
@@ -157,11 +167,11 @@ def test_daemonsets_take_their_share_of_new_nodes(machines):
     for item in daemon:
         for reference in item["metadata"].get("ownerReferences", ()):
             reference["kind"] = "DaemonSet"
-    objects = [*_full("a", cpu="6"), *daemon[-1:], *_waiting(2, cpu="3")]
+    objects = [*_full("a", cpu="6"), *daemon[-1:], *_pending_pods(2, cpu="3")]
     # 6 cores minus 1.5 of the agent hold one pod of 3.
-    assert machines.grow(objects, [group("pool", "a")]).by == {"pool": 2}
+    assert machines.scale_out(objects, [group("pool", "a")]).by == {"pool": 2}
     templates = {"new": _template(cpu="6")}
-    assert machines.grow(objects, [group("new")], templates=templates).by == {"new": 2}
+    assert machines.scale_out(objects, [group("new")], templates=templates).by == {"new": 2}
 
 
 @pytest.mark.parametrize(
@@ -175,17 +185,17 @@ def test_daemonsets_take_their_share_of_new_nodes(machines):
 )
 def test_the_expander_chooses_between_groups(machines, policy, pods, chosen):
     """Two pods of 1 core for small (all of two nodes used), all for large (2 or 3 of 16)."""
-    objects = [*_full("a"), *_waiting(pods, cpu="1", memory="4Gi")]
+    objects = [*_full("a"), *_pending_pods(pods, cpu="1", memory="4Gi")]
     groups = [group("small", high=2), group("large", high=1)]
     templates = {"small": _template("1", "4Gi"), "large": _template("16", "64Gi")}
-    grown = machines.grow(objects, groups, policy, templates)
-    assert grown.growth.increases[0].group == chosen
+    planned = machines.scale_out(objects, groups, policy, templates)
+    assert planned.scale_out.increases[0].group == chosen
 
 
 def test_with_priorities_a_group_without_a_match_does_not_grow(machines):
     policy = "capacity: {expander: priority, priorities: [other]}"
-    grown = machines.grow([*_full("a"), *_waiting(1)], [group("pool", "a")], policy)
-    assert grown.by == {}
+    planned = machines.scale_out([*_full("a"), *_pending_pods(1)], [group("pool", "a")], policy)
+    assert planned.by == {}
 
 
 @pytest.mark.parametrize(
@@ -198,91 +208,95 @@ def test_with_priorities_a_group_without_a_match_does_not_grow(machines):
     ],
 )
 def test_pods_for_which_nothing_grows(machines, more, code):
-    grown = machines.grow([*_full("a"), *_waiting(1, **more)], [group("pool", "a")])
-    assert grown["web-0"].code.value == code
+    planned = machines.scale_out([*_full("a"), *_pending_pods(1, **more)], [group("pool", "a")])
+    assert planned["web-0"].code.value == code
 
 
 def test_without_groups_the_scheduler_s_words_remain(machines):
-    grown = machines.grow([*_full("a"), *_waiting(1)])
-    assert grown["web-0"].message == "0/1 nodes are available: 1 Insufficient cpu"
-    assert grown["web-0"].code.value == "NoGroupFits"
+    planned = machines.scale_out([*_full("a"), *_pending_pods(1)])
+    assert planned["web-0"].message == "0/1 nodes are available: 1 Insufficient cpu"
+    assert planned["web-0"].code.value == "NoGroupFits"
 
 
 def test_unknown_sizes_set_no_limit(machines):
     unsized = NodeGroup(name="pool", instances=("a",))
-    assert machines.grow([*_full("a"), *_waiting(3, cpu="3")], [unsized]).by == {"pool": 3}
+    assert machines.scale_out([*_full("a"), *_pending_pods(3, cpu="3")], [unsized]).by == {
+        "pool": 3
+    }
 
 
 @pytest.mark.parametrize("kind", ["DaemonSet", "Node"])
 def test_pods_that_each_node_gets_hold_room_on_a_new_one(machines, kind):
     """Cluster Autoscaler counts pods of DaemonSets and mirror pods (``podsExpectedOnFreshNode``)."""
     own = [one for one in workload("own", ["a"], kind=kind, cpu="1") if one["kind"] == "Pod"]
-    objects = [node("a"), *own, *workload("on-a", ["a"], cpu="3"), *_waiting(2, cpu="2")]
-    assert machines.grow(objects, [group("pool", "a")]).by == {"pool": 2}
+    objects = [node("a"), *own, *workload("on-a", ["a"], cpu="3"), *_pending_pods(2, cpu="2")]
+    assert machines.scale_out(objects, [group("pool", "a")]).by == {"pool": 2}
 
 
 def test_nothing_grows_for_a_pod_that_a_daemon_set_has_made_for_a_node(machines):
     agent = [one for one in workload("agent", [""], kind="DaemonSet") if one["kind"] == "Pod"]
-    grown = machines.grow([*_full("a"), *agent], [group("pool", "a")])
-    assert (grown.by, grown.codes) == ({}, {"agent-0": "BelongsToNode"})
+    planned = machines.scale_out([*_full("a"), *agent], [group("pool", "a")])
+    assert (planned.by, planned.codes) == ({}, {"agent-0": "BelongsToNode"})
 
 
 def test_machines_on_their_way_are_filled_before_a_group_grows(machines):
-    """Three pods of 3 cores take a node each; one machine is coming, so that two more are asked for."""
-    objects = [*_full("a"), *_waiting(3, cpu="3")]
+    """Three pods of 3 cores take a node each; one machine is upcoming, so that two more are asked for."""
+    objects = [*_full("a"), *_pending_pods(3, cpu="3")]
     groups = [group("pool", "a", desired=2)]
-    grown = machines.grow(objects, groups, outlook=Outlook(coming={"pool": 1}))
-    assert grown.by == {"pool": 2}
-    assert sorted(grown.codes.values()) == ["GroupGrows", "GroupGrows", "NodeOnItsWay"]
+    planned = machines.scale_out(objects, groups, inputs=ScaleOutInputs(upcoming={"pool": 1}))
+    assert planned.by == {"pool": 2}
+    assert sorted(planned.codes.values()) == ["GroupGrows", "GroupGrows", "NodeOnItsWay"]
 
 
 def test_nothing_grows_twice_for_the_same_pods(machines):
-    objects = [*_full("a"), *_waiting(3, cpu="3")]
+    objects = [*_full("a"), *_pending_pods(3, cpu="3")]
     groups = [group("pool", "a", desired=4)]
-    grown = machines.grow(objects, groups, outlook=Outlook(coming={"pool": 3}))
-    assert (grown.by, set(grown.codes.values())) == ({}, {"NodeOnItsWay"})
+    planned = machines.scale_out(objects, groups, inputs=ScaleOutInputs(upcoming={"pool": 3}))
+    assert (planned.by, set(planned.codes.values())) == ({}, {"NodeOnItsWay"})
 
 
 def test_machines_on_their_way_stand_in_the_size_once(machines):
-    """Two machines, one of them coming, at most three: one more, not none and not two."""
-    objects = [*_full("a"), *_waiting(4, cpu="3")]
+    """Two machines, one of them upcoming, at most three: one more, not none and not two."""
+    objects = [*_full("a"), *_pending_pods(4, cpu="3")]
     groups = [group("pool", "a", desired=2, high=3)]
-    grown = machines.grow(objects, groups, outlook=Outlook(coming={"pool": 1}))
-    assert grown.by == {"pool": 1}
-    assert list(grown.codes.values()).count("NodeGroupMaxSizeReached") == 2
+    planned = machines.scale_out(objects, groups, inputs=ScaleOutInputs(upcoming={"pool": 1}))
+    assert planned.by == {"pool": 1}
+    assert list(planned.codes.values()).count("NodeGroupMaxSizeReached") == 2
 
 
 def test_a_barred_group_does_not_grow_and_says_why(machines):
-    barred = {"pool": Refusal("pool", GroupCode.BACKS_OFF, "tried again later")}
-    objects, groups = [*_full("a"), *_waiting(1, cpu="3")], [group("pool", "a")]
-    grown = machines.grow(objects, groups, outlook=Outlook(barred=barred))
-    assert (grown.by, grown.codes) == ({}, {"web-0": "GroupMayNotGrow"})
-    assert grown["web-0"].refusals == (barred["pool"],)
+    blocked = {"pool": GroupRefusal("pool", GroupCode.BACKOFF, "tried again later")}
+    objects, groups = [*_full("a"), *_pending_pods(1, cpu="3")], [group("pool", "a")]
+    planned = machines.scale_out(objects, groups, inputs=ScaleOutInputs(blocked=blocked))
+    assert (planned.by, planned.codes) == ({}, {"web-0": "GroupMayNotGrow"})
+    assert planned["web-0"].refusals == (blocked["pool"],)
 
 
 def test_another_group_grows_in_the_place_of_a_barred_one(machines):
-    barred = {"first": Refusal("first", GroupCode.BACKS_OFF, "tried again later")}
-    objects = [*_full("a"), *_waiting(1, cpu="3")]
+    blocked = {"first": GroupRefusal("first", GroupCode.BACKOFF, "tried again later")}
+    objects = [*_full("a"), *_pending_pods(1, cpu="3")]
     templates = {name: _template() for name in ("first", "second")}
     groups = [group("first"), group("second")]
-    assert machines.grow(objects, groups, templates=templates).by == {"first": 1}
-    grown = machines.grow(objects, groups, templates=templates, outlook=Outlook(barred=barred))
-    assert grown.by == {"second": 1}
+    assert machines.scale_out(objects, groups, templates=templates).by == {"first": 1}
+    planned = machines.scale_out(
+        objects, groups, templates=templates, inputs=ScaleOutInputs(blocked=blocked)
+    )
+    assert planned.by == {"second": 1}
 
 
 def test_a_pod_for_which_nothing_has_to_grow_yet(machines):
-    objects = [*_full("a"), *_waiting(2, cpu="3")]
-    grown = machines.grow(objects, [group("pool", "a")], asking=["web-1"])
-    assert grown.codes == {"web-0": "TooYoung", "web-1": "GroupGrows"}
-    assert grown.by == {"pool": 1}
+    objects = [*_full("a"), *_pending_pods(2, cpu="3")]
+    planned = machines.scale_out(objects, [group("pool", "a")], triggering=["web-1"])
+    assert planned.codes == {"web-0": "TooYoung", "web-1": "GroupGrows"}
+    assert planned.by == {"pool": 1}
 
 
 def test_alike_groups_share_the_new_nodes_the_smallest_first(machines):
     """Five nodes of groups with 0, 1 and 3: three for the first and two for the second make 3, 3 and 3."""
-    objects = [*_full("a"), *_waiting(5, cpu="3")]
+    objects = [*_full("a"), *_pending_pods(5, cpu="3")]
     zones = {name: _template(labels={ZONE: name}) for name in ("za", "zb", "zc")}
     groups = [group("za", desired=0), group("zb", desired=1), group("zc", desired=3)]
-    assert machines.grow(objects, groups, templates=zones).by == {"za": 3, "zb": 2}
+    assert machines.scale_out(objects, groups, templates=zones).by == {"za": 3, "zb": 2}
 
 
 @pytest.mark.parametrize(
@@ -294,52 +308,52 @@ def test_alike_groups_share_the_new_nodes_the_smallest_first(machines):
     ],
 )
 def test_groups_that_differ_share_nothing(machines, other):
-    objects = [*_full("a"), *_waiting(2, cpu="3", memory="12Gi")]
+    objects = [*_full("a"), *_pending_pods(2, cpu="3", memory="12Gi")]
     templates = {"one": _template(), "other": other}
-    grown = machines.grow(objects, [group("one"), group("other")], templates=templates)
-    assert len(grown.by) == 1
+    planned = machines.scale_out(objects, [group("one"), group("other")], templates=templates)
+    assert len(planned.by) == 1
 
 
 def test_alike_groups_share_within_their_maximum(machines):
-    objects = [*_full("a"), *_waiting(4, cpu="3")]
+    objects = [*_full("a"), *_pending_pods(4, cpu="3")]
     templates = {"one": _template(), "two": _template()}
     groups = [group("one", high=1), group("two", high=5)]
-    assert machines.grow(objects, groups, templates=templates).by == {"one": 1, "two": 3}
+    assert machines.scale_out(objects, groups, templates=templates).by == {"one": 1, "two": 3}
 
 
 def test_a_pod_that_only_one_zone_takes_is_not_shared_away(machines):
-    objects = [*_full("a"), *_waiting(2, cpu="3", spec={"nodeSelector": {ZONE: "za"}})]
+    objects = [*_full("a"), *_pending_pods(2, cpu="3", spec={"nodeSelector": {ZONE: "za"}})]
     templates = {name: _template(labels={ZONE: name}) for name in ("za", "zb")}
-    grown = machines.grow(objects, [group("za"), group("zb")], templates=templates)
-    assert grown.by == {"za": 2}
+    planned = machines.scale_out(objects, [group("za"), group("zb")], templates=templates)
+    assert planned.by == {"za": 2}
 
 
 def test_a_pod_for_which_a_group_has_grown_does_not_ask_again_while_its_machine_comes(machines):
-    """A group has grown for b by one machine, which by itself the larger a would be given."""
-    objects = [*_full("x"), *_waiting(1, "a", cpu="3"), *_waiting(1, "b", cpu="2")]
+    """A group has planned for b by one machine, which by itself the larger a would be given."""
+    objects = [*_full("x"), *_pending_pods(1, "a", cpu="3"), *_pending_pods(1, "b", cpu="2")]
     groups = [group("pool", "x", desired=2)]
-    outlook = Outlook(coming={"pool": 1}, promised={"default/b-0": "pool"})
-    grown = machines.grow(objects, groups, outlook=outlook)
-    assert grown.codes == {"a-0": "GroupGrows", "b-0": "NodeOnItsWay"}
-    gone = Outlook(promised=outlook.promised)
-    assert machines.grow(objects, [group("pool", "x")], outlook=gone).by == {"pool": 2}
+    inputs = ScaleOutInputs(upcoming={"pool": 1}, triggered={"default/b-0": "pool"})
+    planned = machines.scale_out(objects, groups, inputs=inputs)
+    assert planned.codes == {"a-0": "GroupGrows", "b-0": "NodeOnItsWay"}
+    gone = ScaleOutInputs(triggered=inputs.triggered)
+    assert machines.scale_out(objects, [group("pool", "x")], inputs=gone).by == {"pool": 2}
 
 
 def test_a_node_is_left_out_whose_pods_fit_where_another_group_has_to_grow(machines):
     """The small group wastes less for two pods, but a third pod needs a large node, which has room for all."""
     objects = [
         *_full("a"),
-        *_waiting(2, cpu="1", memory="4Gi"),
-        *_waiting(1, "gpu", cpu="1", memory="4Gi", spec={"nodeSelector": {"pool": "large"}}),
+        *_pending_pods(2, cpu="1", memory="4Gi"),
+        *_pending_pods(1, "gpu", cpu="1", memory="4Gi", spec={"nodeSelector": {"pool": "large"}}),
     ]
     templates = {
         "small": _template("1", "4Gi"),
         "large": _template("16", "64Gi", {"pool": "large"}),
     }
-    grown = machines.grow(objects, [group("small"), group("large")], templates=templates)
-    assert grown.by == {"large": 1}
-    assert {one.group for one in grown.growth.pods} == {"large"}
-    (step,) = grown.growth.increases
+    planned = machines.scale_out(objects, [group("small"), group("large")], templates=templates)
+    assert planned.by == {"large": 1}
+    assert {one.group for one in planned.scale_out.pods} == {"large"}
+    (step,) = planned.scale_out.increases
     assert (step.pods, round(step.waste, 4)) == (3, 1 - 3 / 16)
 
 
@@ -347,13 +361,13 @@ def test_a_room_that_was_spared_is_for_those_that_are_left(machines):
     """At most two machines: without the node that is left out there is one for the pod that had none."""
     objects = [
         *_full("a"),
-        *_waiting(2, "one", cpu="3", memory="1Gi"),
-        *_waiting(1, "gpu", cpu="1", spec={"nodeSelector": {"pool": "large"}}),
+        *_pending_pods(2, "one", cpu="3", memory="1Gi"),
+        *_pending_pods(1, "gpu", cpu="1", spec={"nodeSelector": {"pool": "large"}}),
     ]
     templates = {"small": _template("3"), "large": _template("16", labels={"pool": "large"})}
     groups = [group("small", high=1), group("large", high=1)]
-    grown = machines.grow(objects, groups, templates=templates)
-    assert set(grown.codes.values()) == {"GroupGrows"}
+    planned = machines.scale_out(objects, groups, templates=templates)
+    assert set(planned.codes.values()) == {"GroupGrows"}
 
 
 def test_of_a_group_in_several_zones_only_the_last_node_is_left_out(machines):
@@ -367,5 +381,5 @@ def test_of_a_group_in_several_zones_only_the_last_node_is_left_out(machines):
             "more", [""], labels={"app": "web"}, cpu="1", spec=spread("web", ZONE, hard=True)
         ),
     ]
-    grown = machines.grow(objects, [group("pool", "a", "b", "b2", zones=("za", "zb"))])
-    assert dict(grown.growth.increases[0].zones) == {"za": 2, "zb": 1}
+    planned = machines.scale_out(objects, [group("pool", "a", "b", "b2", zones=("za", "zb"))])
+    assert dict(planned.scale_out.increases[0].zones) == {"za": 2, "zb": 1}

@@ -1,4 +1,4 @@
-"""The pods that wait for a node, and why: those for which a group may have to grow, and those for which none has to."""
+"""The pending pods, and why they are: those that may trigger a scale-out, and those that do not."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.wire.pod_state import PodState
 
 EXPENDABLE = -10
-"""Pods of a lower priority may wait (Cluster Autoscaler: ``--expendable-pods-priority-cutoff``)."""
+"""Pods of a lower priority trigger no scale-out (Cluster Autoscaler: ``--expendable-pods-priority-cutoff``)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
-    """A pod that waits for a node."""
+class PendingPod:
+    """A pod without a node."""
 
     pod: int
     code: PodCode | None
@@ -33,67 +33,67 @@ class Waiting:
     """The node that is there and has room for it."""
 
 
-def waiting_pods(
-    snapshot: Snapshot, profile: SchedulerProfile, asking: Bools | None = None
-) -> list[Waiting]:
-    """Return the pods that wait, in the scheduler's order; those that fit take their room first, one after the other.
+def pending_pods(
+    snapshot: Snapshot, profile: SchedulerProfile, triggering: Bools | None = None
+) -> list[PendingPod]:
+    """Return the pending pods, in the scheduler's order; those that fit take their room first, one after the other.
 
-    A class that fits nowhere is asked about once: what the pods before it take leaves no more room. ``asking`` (P,):
-    those for which a group may have to grow; None: all.
+    A class that fits nowhere is asked about once: what the pods before it take leaves no more room. ``triggering`` (P,):
+    those that may trigger a scale-out; None: all.
     """
     packing = Packing(snapshot, profile, (), {})
     model, state = packing.model, packing.state
-    refused: dict[int, Waiting] = {}
-    waiting: list[Waiting] = []
+    refused: dict[int, PendingPod] = {}
+    pending: list[PendingPod] = []
     for pod in _queue(snapshot):
         cls = int(snapshot.pods.cls[pod])
         if snapshot.classes[cls].priority < EXPENDABLE:
             text = f"priority {snapshot.classes[cls].priority} is below {EXPENDABLE}"
-            waiting.append(Waiting(pod, PodCode.EXPENDABLE, text))
+            pending.append(PendingPod(pod, PodCode.EXPENDABLE, text))
         elif text := model.rejection(cls):
-            waiting.append(Waiting(pod, PodCode.REJECTED, text))
+            pending.append(PendingPod(pod, PodCode.REJECTED, text))
         elif unmodelled := model.unmodelled(cls):
-            waiting.append(Waiting(pod, PodCode.UNPREDICTABLE, "; ".join(unmodelled)))
+            pending.append(PendingPod(pod, PodCode.UNPREDICTABLE, "; ".join(unmodelled)))
         elif cls in refused:
-            waiting.append(_asks(refused[cls], pod, asking))
+            pending.append(_unschedulable(refused[cls], pod, triggering))
         elif len(nodes := model.predict(state, cls).nodes):
             node = int(nodes[0])
             state.place(pod, cls, node)
             name = snapshot.nodes.names[node]
             text = f"{name} has room for it; the scheduler has not placed it yet"
-            waiting.append(Waiting(pod, PodCode.FITS, text, name))
+            pending.append(PendingPod(pod, PodCode.FITS, text, name))
             refused.clear()  # one that it has affinity to may be there now
         else:
             code = PodCode.OF_NODE if snapshot.classes[cls].per_node else None
-            refused[cls] = Waiting(pod, code, _why(packing, cls))
-            waiting.append(_asks(refused[cls], pod, asking))
-    return waiting
+            refused[cls] = PendingPod(pod, code, _why(packing, cls))
+            pending.append(_unschedulable(refused[cls], pod, triggering))
+    return pending
 
 
-def _asks(refused: Waiting, pod: int, asking: Bools | None) -> Waiting:
+def _unschedulable(refused: PendingPod, pod: int, triggering: Bools | None) -> PendingPod:
     """Return what is said of a pod of a class that fits nowhere."""
-    young = refused.code is None and asking is not None and not asking[pod]
-    return Waiting(pod, PodCode.TOO_YOUNG if young else refused.code, refused.message)
+    young = refused.code is None and triggering is not None and not triggering[pod]
+    return PendingPod(pod, PodCode.TOO_YOUNG if young else refused.code, refused.message)
 
 
-def refused_for(snapshot: Snapshot, seconds: float) -> Bools:
-    """Return the pods (P,) that the scheduler has refused, and that are at least so old.
+def unschedulable_for(snapshot: Snapshot, seconds: float) -> Bools:
+    """Return the pods (P,) that are Unschedulable, and at least so old.
 
     Their age counts, as with Cluster Autoscaler's ``--new-pod-scale-up-delay``.
     """
     pods = snapshot.pods
     old: Bools = pods.created <= snapshot.captured_at - seconds
-    return old & pods.where(_is_refused)
+    return old & pods.where(_is_unschedulable)
 
 
-def _is_refused(state: PodState) -> bool:
+def _is_unschedulable(state: PodState) -> bool:
     return any(
         one.type == "PodScheduled" and one.reason == "Unschedulable" for one in state.conditions
     )
 
 
 def _queue(snapshot: Snapshot) -> Iterator[int]:
-    """Yield the pods that wait, by ``queuesort.PrioritySort``: highest priority first, then the oldest."""
+    """Yield the pending pods, by ``queuesort.PrioritySort``: highest priority first, then the oldest."""
     pods = snapshot.pods
     lost = (pods.flags & (PodFlag.TERMINATING | PodFlag.LOST_NODE)) != 0
     rows = np.flatnonzero((pods.node < 0) & ~lost)

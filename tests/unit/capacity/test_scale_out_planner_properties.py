@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rebalancer.capacity.codes import PodCode
-from rebalancer.capacity.growth import NO_OUTLOOK, Outlook
-from rebalancer.capacity.scale_out import group_growths
+from rebalancer.capacity.scale_out import group_resizes
+from rebalancer.capacity.scale_out_plan import NO_INPUTS, ScaleOutInputs
 from rebalancer.providers.contract import NodeTemplate
 from rebalancer.testing.workloads import HOSTNAME, apart, node, workload
 from tests.unit.capacity.conftest import Machines, group
@@ -17,7 +17,7 @@ from tests.unit.capacity.conftest import Machines, group
 @dataclass(frozen=True)
 class Case:
     groups: tuple[tuple[str, int, int, int, int, int], ...]
-    """Name, processors, GiB, desired, maximum, machines on their way."""
+    """Name, processors, GiB, desired, maximum, upcoming machines."""
     classes: tuple[tuple[str, int, int, int, str, bool], ...]
     """Name, replicas, millicores, MiB, group that is asked for, a node each."""
     expander: str
@@ -59,7 +59,7 @@ def cases(draw):
     return Case(groups, classes, draw(st.sampled_from(["least-waste", "most-pods"])))
 
 
-def _grown(machines, case, coming, promised=NO_OUTLOOK.promised):
+def _planned(machines, case, upcoming, triggered=NO_INPUTS.triggered):
     objects = [node("full"), *workload("there", ["full"], cpu="4", memory="16Gi")]
     for name, replicas, cpu, memory, asked, alone in case.classes:
         spec = apart(name, HOSTNAME) if alone else {}
@@ -75,9 +75,9 @@ def _grown(machines, case, coming, promised=NO_OUTLOOK.promised):
         group(name, high=max(high, desired), desired=desired)
         for name, _, _, desired, high, _ in case.groups
     ]
-    outlook = Outlook(coming=coming, promised=promised)
+    inputs = ScaleOutInputs(upcoming=upcoming, triggered=triggered)
     policy = f"capacity: {{expander: {case.expander}}}"
-    return machines.grow(objects, groups, policy, templates, outlook), groups
+    return machines.scale_out(objects, groups, policy, templates, inputs), groups
 
 
 _SETTINGS = settings(
@@ -89,13 +89,13 @@ _SETTINGS = settings(
 @given(case=cases())
 def test_growth_is_within_the_sizes_and_of_use(tmp_path_factory, case):
     machines = Machines(tmp_path_factory.mktemp("policy"))
-    coming = {name: min(way, desired) for name, *_, desired, _, way in case.groups}
-    grown, groups = _grown(machines, case, coming)
+    upcoming = {name: min(way, desired) for name, *_, desired, _, way in case.groups}
+    planned, groups = _planned(machines, case, upcoming)
     shapes = {name: (1000 * cpu, 1024 * gib) for name, cpu, gib, *_ in case.groups}
     asks = {name: of for name, *of in case.classes}
 
     # Never above the maximum, and no group twice.
-    for one in group_growths(grown.growth, tuple(groups)):
+    for one in group_resizes(planned.scale_out, tuple(groups)):
         desired, maximum = one.group.desired, one.group.maximum
         assert desired is not None
         assert maximum is not None
@@ -103,8 +103,8 @@ def test_growth_is_within_the_sizes_and_of_use(tmp_path_factory, case):
 
     # Each node holds what it is bought for, by plain arithmetic, and none is bought for nothing.
     used: dict[str, Counter[str]] = {}
-    for pod in grown.growth.pods:
-        name = grown.snapshot.pods.name[pod.pod].rpartition("-")[0]
+    for pod in planned.scale_out.pods:
+        name = planned.snapshot.pods.name[pod.pod].rpartition("-")[0]
         _, cpu, memory, asked, alone = asks[name]
         if pod.group is None:
             continue
@@ -114,12 +114,12 @@ def test_growth_is_within_the_sizes_and_of_use(tmp_path_factory, case):
         assert of["cpu"] <= shapes[pod.group][0]
         assert of["memory"] <= shapes[pod.group][1]
         assert not alone or of[name] == 1
-    bought = {name for step in grown.growth.increases for name in step.nodes}
+    bought = {name for step in planned.scale_out.increases for name in step.nodes}
     assert bought <= used.keys()
 
     # What waits although groups could grow fits on no new node.
-    for pod in grown.growth.pods:
-        name = grown.snapshot.pods.name[pod.pod].rpartition("-")[0]
+    for pod in planned.scale_out.pods:
+        name = planned.snapshot.pods.name[pod.pod].rpartition("-")[0]
         _, cpu, memory, asked, _ = asks[name]
         if pod.code is PodCode.NO_GROUP:
             assert not any(
@@ -129,16 +129,16 @@ def test_growth_is_within_the_sizes_and_of_use(tmp_path_factory, case):
                 for of in groups
             )
 
-    again, _ = _grown(machines, case, coming)
-    assert again.growth == grown.growth
+    again, _ = _planned(machines, case, upcoming)
+    assert again.scale_out == planned.scale_out
 
 
 @_SETTINGS
 @given(case=cases())
 def test_a_second_look_before_the_machines_come_asks_for_nothing(tmp_path_factory, case):
     machines = Machines(tmp_path_factory.mktemp("policy"))
-    grown, groups = _grown(machines, case, {})
-    by = {one.name: grown.growth.by(one.name) for one in groups}
+    planned, groups = _planned(machines, case, {})
+    by = {one.name: planned.scale_out.increase_of(one.name) for one in groups}
     later = Case(
         tuple(
             (name, cpu, gib, desired + by[name], high, 0)
@@ -147,10 +147,14 @@ def test_a_second_look_before_the_machines_come_asks_for_nothing(tmp_path_factor
         case.classes,
         case.expander,
     )
-    uids = grown.snapshot.pods.uid
-    promised = {uids[one.pod]: one.group for one in grown.growth.pods if one.group is not None}
-    again, _ = _grown(machines, later, by, promised)
-    left = [one for one in grown.growth.pods if one.code is PodCode.GROWS]
-    waiting = [one for one in again.growth.pods if one.code is PodCode.COMING]
-    assert {one.name: again.growth.by(one.name) for one in groups} == dict.fromkeys(by, 0)
-    assert len(waiting) == len(left)
+    uids = planned.snapshot.pods.uid
+    triggered = {
+        uids[one.pod]: one.group for one in planned.scale_out.pods if one.group is not None
+    }
+    again, _ = _planned(machines, later, by, triggered)
+    left = [one for one in planned.scale_out.pods if one.code is PodCode.TRIGGERED]
+    pending = [one for one in again.scale_out.pods if one.code is PodCode.UPCOMING]
+    assert {one.name: again.scale_out.increase_of(one.name) for one in groups} == dict.fromkeys(
+        by, 0
+    )
+    assert len(pending) == len(left)

@@ -1,0 +1,113 @@
+"""Terminates the machines of drained nodes (Cluster Autoscaler: ``core/scaledown/actuation``)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from rebalancer.base.durations import format_duration
+from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefusalError
+from rebalancer.capacity.codes import ScaleInCode
+from rebalancer.capacity.scale_in_nodes import ScaleInNodes, age
+from rebalancer.capacity.writing import enter_ending, left_on
+from rebalancer.kube.client import Client
+from rebalancer.plan.machines import ActStatus, MachineAct
+from rebalancer.providers.contract import NodeGroup
+from rebalancer.providers.guarded import GroupSizeError
+from rebalancer.wire.scale_in import Phase, ScaleIn
+from rebalancer.wire.times import rfc3339
+
+_CORDONED = 5.0
+"""Seconds for which a node must be cordoned before it counts as empty: the scheduler may have chosen it just before."""
+_SETTLED = timedelta(minutes=1)
+"""Until a machine whose termination was requested is known as such: DescribeAutoScalingGroups may lag behind."""
+
+
+def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
+    """Terminate the machine of a node that is being drained, once only pods that belong to the node are on it."""
+    context, client = nodes.context, nodes.context.client
+    if context.suspended is not None or client is None:
+        text = f"it is drained since {state.at} ({context.suspended})"
+        return nodes.act(node, ScaleInCode.EMPTYING, ActStatus.PLANNED, text)
+    if not nodes.may_go_on(node):
+        text = "whether it can be removed is judged by the next run"
+        return nodes.act(node, ScaleInCode.EMPTYING, ActStatus.WAITS, text)
+    if age(state.at, context.now()) < _CORDONED:
+        text = f"cordoned at {state.at}: the scheduler may have chosen it just before"
+        return nodes.act(node, ScaleInCode.EMPTYING, ActStatus.WAITS, text)
+    group = nodes.group(node)
+    try:
+        left = left_on(
+            client,
+            nodes.name(node),
+            clock=context.now,
+            version=nodes.snapshot.version,
+            ready=bool(nodes.snapshot.nodes.ready[node]),
+        )
+        if left:
+            return _emptying(nodes, node, state, left)
+        if group is None:
+            return _emptying(nodes, node, state, "its machine is in no group of the provider")
+        return _terminate(client, nodes, node, state, group)
+    except (ClusterReadError, ProviderError) as error:
+        return nodes.act(node, ScaleInCode.FAILED, ActStatus.FAILED, str(error))
+
+
+def terminating(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
+    """Return how far a node is whose machine is being terminated."""
+    text = f"the termination of its machine was requested at {state.at}: a later run looks again"
+    if nodes.group(node) is None:
+        text = f"its machine was terminated at {state.at}: the cloud controller removes the node"
+    return nodes.act(node, ScaleInCode.ENDING, ActStatus.WAITS, text)
+
+
+def is_overdue(nodes: ScaleInNodes, node: int, state: ScaleIn) -> bool:
+    """Return whether a machine is still in its group although its termination was requested."""
+    return nodes.is_past(state.at, _SETTLED) and nodes.group(node) is not None
+
+
+def try_again(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
+    """Have the next run judge a node again whose machine should be gone; the second time its scale-in has failed."""
+    text = f"the termination of its machine was requested at {state.at}, and it is still there"
+    if state.why:
+        return nodes.cancel(node, text, failed=True)
+    again = msgspec.structs.replace(
+        state, phase=Phase.LEAVING, at=rfc3339(nodes.now), by=nodes.context.by, why=text
+    )
+    return nodes.write(node, again, ScaleInCode.EMPTYING, text)
+
+
+def _emptying(nodes: ScaleInNodes, node: int, state: ScaleIn, left: str) -> MachineAct:
+    after = nodes.options.give_up_after
+    if nodes.is_past(state.at, after):
+        return nodes.cancel(node, f"not empty after {format_duration(after)}: {left}", failed=True)
+    return nodes.act(node, ScaleInCode.EMPTYING, ActStatus.WAITS, left)
+
+
+def _terminate(
+    client: Client, nodes: ScaleInNodes, node: int, state: ScaleIn, group: NodeGroup
+) -> MachineAct:
+    """Terminate the machine of an empty node: first that is written, so that a kill in between cancels nothing."""
+    name, context = nodes.name(node), nodes.context
+    ending = msgspec.structs.replace(
+        state, phase=Phase.ENDING, at=rfc3339(context.now()), by=context.by
+    )
+    if (why := enter_ending(client, name, ending)) is not None:
+        return nodes.cancel(node, why)
+    nodes.states[node] = ending
+    if (stopped := context.stop.reason()) is not None:
+        return nodes.act(node, ScaleInCode.ENDING, ActStatus.WAITS, stopped)
+    instance = nodes.snapshot.nodes.provider_id[node] or name
+    try:
+        requested = context.guarded.terminate(group.name, instance)
+    except GroupSizeError as error:
+        return nodes.cancel(node, str(error))
+    except ProviderRefusalError as error:
+        # Where a reply was lost it may have been done all the same: then the node stays cordoned.
+        return nodes.cancel(node, str(error), failed=True)
+    if not requested:
+        text = f"its machine has left {group.name}: the cloud controller removes the node"
+        return nodes.act(node, ScaleInCode.ENDING, ActStatus.WAITS, text)
+    text = f"{instance} is terminated, and the size of {group.name} is decreased by one"
+    return nodes.act(node, ScaleInCode.TERMINATED, ActStatus.DONE, text)
