@@ -154,7 +154,8 @@ class _Removal:
             counted=nodes.ready & ~nodes.leaving,
             needed=0,
         )
-        return Emptier(draft, self._of, emptiable, marked_by_others(self._snapshot))
+        others = marked_by_others(self._snapshot)
+        return Emptier(draft, self._of, emptiable, others, removes=True)
 
     def _surplus(
         self, choice: EmptyingChoice, draining: Bools

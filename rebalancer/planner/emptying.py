@@ -53,11 +53,21 @@ class Emptier:
     Those are not of the strategy, or another release empties them: none of them is chosen, and no pod is sent to them.
     """
 
-    def __init__(self, draft: Draft, of: Contribution, emptiable: Emptiable, others: Bools) -> None:
+    def __init__(
+        self,
+        draft: Draft,
+        of: Contribution,
+        emptiable: Emptiable,
+        others: Bools,
+        *,
+        removes: bool = False,
+    ) -> None:
+        """``removes``: see EmptyingTrial."""
         self._draft, self._emptiable = draft, emptiable
         self._nodes = emptiable.nodes & ~others
         self._pods = LeavingPods(draft, of)
-        self._trial = EmptyingTrial(draft, self._pods, np.flatnonzero(others).astype(np.int32))
+        closed = np.flatnonzero(others).astype(np.int32)
+        self._trial = EmptyingTrial(draft, self._pods, closed, removes=removes)
         self._why: dict[int, NodeVerdict] = {}
 
     @property

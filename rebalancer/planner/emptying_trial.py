@@ -19,8 +19,14 @@ _TRIES = 6000
 class EmptyingTrial:
     """Tries out choices of nodes on a draft, whose state it leaves as it was, until its judgements are used up."""
 
-    def __init__(self, draft: Draft, pods: LeavingPods, others: Int32s) -> None:
-        """``others``: nodes that take no pod either, since something else empties them."""
+    def __init__(
+        self, draft: Draft, pods: LeavingPods, others: Int32s, *, removes: bool = False
+    ) -> None:
+        """``others``: nodes that take no pod either, since something else empties them.
+
+        ``removes``: the nodes are cordoned and tainted by scale-in before they are emptied; else they are marked.
+        """
+        self._keeping_off = draft.scheduler.removing if removes else draft.scheduler.marking
         self._draft, self._pods, self._others = draft, pods, others
         self._judge = Judge(
             draft.view, draft.enforced, guard_term(draft.view), draft.settings.threshold
@@ -40,7 +46,7 @@ class EmptyingTrial:
         """
         marked = np.array(sorted(nodes), np.int32)
         failing: dict[int, str] = {}
-        with self._draft.scheduler.marking(marked):
+        with self._keeping_off(marked):
             for node in nodes:
                 before = len(self._moved)
                 if (why := self._leave(node, marked)) is not None:

@@ -176,7 +176,10 @@ class Filters:
         return declaring(self._snapshot, cls) if self._declared_features else None
 
     def _among_others(self, state: ClusterState, cls: int) -> Iterator[tuple[int, Bools]]:
-        """Yield the filters that look at what other pods hold."""
+        """Yield the filters that look at what other pods hold, or at what is only supposed of nodes."""
+        remaining = self._placement.remaining_mask(cls)
+        if remaining is not None:
+            yield FILTERS.index("NodeUnschedulable"), remaining
         ports = self._ports.free(state, cls)
         if ports is not None:
             yield FILTERS.index("NodePorts"), ports

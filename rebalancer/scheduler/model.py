@@ -173,7 +173,7 @@ class SchedulerModel:
             with state.evicted(pod, gone=gone):
                 return self._predicted(state, replacement)
 
-        if gone or self.placement.marked is not None or self.filters.unusual(replacement):
+        if gone or self.placement.supposes or self.filters.unusual(replacement):
             return make()[0]
         counted, spread = self._counted_by(replacement)
         source = self._source(cls, node, replacement) if cls in spread else ()
@@ -189,17 +189,35 @@ class SchedulerModel:
     @contextmanager
     def marking(self, nodes: Int32s) -> Iterator[None]:
         """Take ``nodes`` as marked: predictions inside are for pods that are scheduled while the marks stand."""
-        models = (self, *self._others.values())
+        placements = [model.placement for model in (self, *self._others.values())]
         before = self.placement.marked
-        marked = np.zeros(len(self.snapshot.nodes), bool)
-        marked[nodes] = True
-        for model in models:
-            model.placement.marked = marked if len(nodes) else None
+        for placement in placements:
+            placement.marked = self._mask(nodes)
         try:
             yield
         finally:
-            for model in models:
-                model.placement.marked = before
+            for placement in placements:
+                placement.marked = before
+
+    @contextmanager
+    def removing(self, nodes: Int32s) -> Iterator[None]:
+        """Take ``nodes`` as cordoned and tainted by scale-in: predictions inside are for pods that are scheduled then."""
+        placements = [model.placement for model in (self, *self._others.values())]
+        before = self.placement.removed
+        for placement in placements:
+            placement.removed = self._mask(nodes)
+        try:
+            yield
+        finally:
+            for placement in placements:
+                placement.removed = before
+
+    def _mask(self, nodes: Int32s) -> Bools | None:
+        if not len(nodes):
+            return None
+        mask = np.zeros(len(self.snapshot.nodes), bool)
+        mask[nodes] = True
+        return mask
 
     def without(self, absent: Bools) -> None:
         """Take nodes (N,) as not there from now on, for nodes that may be added: what is theirs alone is no domain.

@@ -16,6 +16,7 @@ from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.nodes import UNSCHEDULABLE
 from rebalancer.wire import objects as o
 from rebalancer.wire.marks import ANY_MARK
+from rebalancer.wire.scale_in import TAINT
 
 _HARD = ("NoSchedule", "NoExecute")
 _PREFER = ("PreferNoSchedule",)
@@ -50,6 +51,13 @@ class Placement:
         self._unparsable: dict[int, str | None] = {}
         self.marked: Bools | None = None
         """(N,) the nodes that are taken to carry a mark beside their own taints; None: none is."""
+        self.removed: Bools | None = None
+        """(N,) the nodes that are taken to be cordoned and tainted as scale-in does; None: none is."""
+
+    @property
+    def supposes(self) -> bool:
+        """Whether nodes are taken to be other than the snapshot has them."""
+        return self.marked is not None or self.removed is not None
 
     def signature(self, cls: int) -> tuple[Hashable, Hashable]:
         """Return what the class says of node affinity and of taints, as keys of caches."""
@@ -99,6 +107,13 @@ class Placement:
         if tolerates(self._class(cls).spec.tolerations or (), UNSCHEDULABLE):
             return np.ones(len(self._snapshot.nodes), bool)
         return ~self._snapshot.nodes.unschedulable
+
+    def remaining_mask(self, cls: int) -> Bools | None:
+        """Return the nodes (N,) that are not taken to be cordoned and tainted by scale-in; None if they make no difference."""
+        tolerations = self._class(cls).spec.tolerations or ()
+        if self.removed is None or all(tolerates(tolerations, t) for t in (UNSCHEDULABLE, TAINT)):
+            return None
+        return ~self.removed
 
     def preferred_taints(self, cls: int) -> Ints:
         """Return how many PreferNoSchedule taints (N,) the class does not tolerate, marks included."""

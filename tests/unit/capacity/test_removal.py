@@ -71,6 +71,39 @@ def test_what_is_on_a_node_decides(machines, objects, code):
     assert judged.codes["a"] == code, judged["a"].message
 
 
+def _prefers_a(weight=100):
+    term = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}]}
+    preferred = [{"weight": weight, "preference": term}]
+    return {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+
+
+_SOFT = {"key": "", "operator": "Exists", "effect": "PreferNoSchedule"}
+_CORDON = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "policy", "code"),
+    [
+        ({"affinity": _prefers_a()}, "", "Removable"),
+        # 100 points x 10: more than any soft taint takes off.
+        ({"affinity": _prefers_a()}, "scheduler: {weights: {NodeAffinity: 10}}", "Removable"),
+        ({"affinity": _prefers_a(), "tolerations": [_SOFT]}, "", "Removable"),
+        ({"affinity": _prefers_a(), "tolerations": [_CORDON]}, "", "Removable"),
+        # It tolerates cordon and taint of scale-in, and would come back.
+        (
+            {"affinity": _prefers_a(), "tolerations": [{"operator": "Exists"}]},
+            "",
+            "NoPlaceToMovePods",
+        ),
+    ],
+)
+def test_preferred_affinity_never_keeps_a_node(machines, spec, policy, code):
+    """NodeUnschedulable and TaintToleration filter before anything is scored; Cluster Autoscaler asks filters only."""
+    objects = _three(workload("web", ["a"], spec=spec), labels={"pool": "a"})
+    judged = machines.judge(objects, _groups(), f"{_FREE}\n{policy}\n")
+    assert judged.codes["a"] == code, judged["a"].message
+
+
 def _pod(**metadata):
     return {
         "kind": "Pod",

@@ -7,6 +7,7 @@ from rebalancer.planner import emptying_trial
 from rebalancer.planner.emptying_trial import EmptyingTrial
 from rebalancer.planner.leaving_pods import LeavingPods
 from rebalancer.planner.problem import Contribution
+from rebalancer.scheduler.filters import FILTERS
 from rebalancer.testing.workloads import node, workload
 from tests.unit.planner.conftest import draft_of
 
@@ -61,3 +62,14 @@ def test_once_its_judgements_are_used_up_nothing_can_be_emptied(monkeypatch):
     assert (
         why == "default/web-1: whether it has a landing elsewhere takes too long to say in one run"
     )
+
+
+def test_nodes_that_are_removed_take_no_pod_back_and_are_as_they_were_afterwards():
+    draft, _ = trial_of(["n0", "n1"])
+    with draft.scheduler.removing(np.array([0, 1], np.int32)):
+        assert draft.scheduler.feasible(draft.state, 0).tolist() == [False, False, True]
+        with draft.scheduler.removing(np.array([2], np.int32)):
+            assert draft.scheduler.predict_replacement(draft.state, 0).nodes.tolist() == [0]
+        names = draft.scheduler.evaluate(draft.state, 0).filtered_by
+        assert [FILTERS[index] for index in names] == ["NodeUnschedulable"] * 2 + [""]
+    assert draft.scheduler.feasible(draft.state, 0).all()
