@@ -28,7 +28,7 @@ Exit codes:
 
 _COMMANDS = {
     "apply": "Carry out a plan that was reviewed before.",
-    "capacity": "Say which nodes can go, and which groups have to grow.",
+    "capacity": "Say which nodes can be removed, and which groups need more.",
     "completion": "Print a script that completes commands in a shell.",
     "demo": "Tell the story in an embedded cluster.",
     "drain": "Cordon nodes and move their pods away.",

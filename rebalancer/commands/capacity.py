@@ -66,7 +66,7 @@ class CapacityOptions(PolicyFlags):
 )
 @output_flag("table", *DATA_FORMS, of="report")
 def command(**flags: Any) -> int:
-    """Say which nodes can be removed, and which groups have to be increased.
+    """Say which nodes can be removed, and which groups need more.
 
     For each node whether it can be removed, and if not what keeps it. For each pending pod why it is, and which group of
     machines would have to be increased by how many nodes. Nothing is changed.
