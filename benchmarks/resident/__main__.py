@@ -10,16 +10,14 @@ from __future__ import annotations
 import argparse
 import functools
 import re
-import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.resident.process import OURS, POLICY, serving
 from benchmarks.scale import contenders
 from benchmarks.scale.fill import OPTIONS, fill
 from benchmarks.scale.measure import Measured, cpu_seconds, run, settle
@@ -27,9 +25,6 @@ from benchmarks.scale.shape import Shape
 from tests.controlplane.cluster import ControlPlane
 
 _say = functools.partial(print, flush=True)
-_OURS = str(Path(sys.executable).with_name("rebalancer"))
-_POLICY = ("--mode=observe", "--set=strategies.low-utilisation.mode=off")
-"""Some node of a random cluster is always a little fuller than the others."""
 _PERIOD = 120.0
 """Seconds between two runs, of the chart's CronJob and of `serve` alike."""
 _QUICK = 10
@@ -68,10 +63,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settle([server, plane.pid("etcd")])
         standing = _standing(server)
         runs = [
-            run([_OURS, "run", *_POLICY, f"--kubeconfig={reader}"], server=server)
+            run([OURS, "run", *POLICY, f"--kubeconfig={reader}"], server=server)
             for _ in range(chosen.rounds)
         ]
-        with _serving(reader) as (process, log):
+        with serving(reader, every=_QUICK) as (process, log):
             served = _looks(process, log, server, chosen.looks)
         afterwards = _standing(server, served.seconds)
     _say(f"the API server by itself: {standing:.3f} of a core before, {afterwards:.3f} afterwards")
@@ -84,26 +79,6 @@ def _standing(server: int, seconds: float = 30.0) -> float:
     before = cpu_seconds(server)
     time.sleep(seconds)
     return (cpu_seconds(server) - before) / seconds
-
-
-@contextmanager
-def _serving(kubeconfig: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        with log.open("wb") as written:
-            process = subprocess.Popen(
-                [
-                    *(_OURS, "serve", *_POLICY, f"--every={_QUICK}"),
-                    f"--kubeconfig={kubeconfig}",
-                ],
-                stdout=written,
-                stderr=subprocess.STDOUT,
-            )
-        try:
-            yield process, log
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
 
 
 def _looks(process: subprocess.Popen[bytes], log: Path, server: int, looks: int) -> Served:

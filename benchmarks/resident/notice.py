@@ -19,6 +19,7 @@ from pathlib import Path
 
 import yaml
 
+from benchmarks.resident.process import OURS
 from benchmarks.scale.fill import OPTIONS, fill
 from benchmarks.scale.measure import cpu_seconds
 from benchmarks.scale.shape import Shape
@@ -29,7 +30,6 @@ from tests.controlplane.cluster import ControlPlane
 from tests.e2e.product import ACCOUNT, grant
 
 _say = functools.partial(print, flush=True)
-_OURS = str(Path(sys.executable).with_name("rebalancer"))
 _RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *MARK_RULES)
 _USER = f"system:serviceaccount:default:{ACCOUNT}"
 _OPTIONS = replace(OPTIONS, audit_policy=audit.policy({"users": [_USER]}))
@@ -73,7 +73,7 @@ def _until_evicted(plane: ControlPlane, kubeconfig: Path, folder: Path, node: st
     policy.write_text(yaml.safe_dump(_POLICY))
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [_OURS, "serve", f"--policy={policy}", f"--kubeconfig={kubeconfig}", "--every=1h"],
+            [OURS, "serve", f"--policy={policy}", f"--kubeconfig={kubeconfig}", "--every=1h"],
             stdout=out,
             stderr=subprocess.STDOUT,
         )

@@ -172,9 +172,14 @@ def _fresh(manifest: Manifest, uids: Mapping[tuple[str, str], str] | None = None
 
 
 def _wait_at_rest(plane: ControlPlane, pods: int, seconds: float = 900.0) -> None:
-    """Wait until all pods stand Ready, none ends, and the controllers have counted them for all budgets."""
+    """Wait until all nodes and pods are Ready, no pod ends, and the controllers have counted them for all budgets.
+
+    A machine that is busy lets KWOK renew the nodes' Leases too late now and then, and the controllers taint them.
+    """
 
     def at_rest() -> bool:
+        if any(node["spec"].get("taints") for node in plane.api.list_all("/api/v1/nodes")):
+            return False
         listed = operations.pods(plane.api)
         ready = sum(
             "deletionTimestamp" not in p["metadata"] for p in listed if operations.is_ready(p)

@@ -1,0 +1,33 @@
+"""`rebalancer serve` as a process of its own, which may look but not act."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+OURS = str(Path(sys.executable).with_name("rebalancer"))
+POLICY = ("--mode=observe", "--set=strategies.low-utilisation.mode=off")
+"""Some node of a random cluster is always a little fuller than the others."""
+
+
+@contextmanager
+def serving(kubeconfig: Path, *, every: float) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """Yield the process, which looks every so many seconds, and the file that it writes its lines to."""
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log"
+        with log.open("wb") as written:
+            process = subprocess.Popen(
+                [OURS, "serve", *POLICY, f"--every={every:.0f}", f"--kubeconfig={kubeconfig}"],
+                stdout=written,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            yield process, log
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
