@@ -199,10 +199,7 @@ class UtilisationTerm:
             for node in self._view.state.home_nodes(cls).tolist()
             if nodes.giving[node] and (gain := self.gain_of(cls, node)) > 0
         ]
-        if not rows:
-            return Candidates.none()
-        of_class, on, gains = zip(*rows, strict=True)
-        return Candidates(np.array(of_class, np.int32), np.array(on, np.int32), np.array(gains))
+        return Candidates.of(rows)
 
     def _leaving(self, nodes: _Nodes, classes: NDArray[np.int32] | None) -> Candidates:
         """Return the candidates on the nodes that give pods."""
