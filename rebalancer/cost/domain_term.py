@@ -9,7 +9,7 @@ import numpy as np
 from rebalancer.cost.groups import Group, gains_at, seen_from
 from rebalancer.cost.tally import satisfied
 from rebalancer.cost.term import Bound, Candidates, Entry, View
-from rebalancer.snapshot.columns import Floats, Int32s
+from rebalancer.snapshot.columns import Floats, Int32s, united
 
 
 class DomainTerm:
@@ -124,27 +124,22 @@ class DomainTerm:
         if not self._groups and self._made_later is None:
             return Candidates.none()
         wanted = None if classes is None else set(classes.tolist())
-        parts: list[Candidates] = []
         asked = None if classes is None else self._indices(classes.tolist())
         if asked is not None and not asked:
             return Candidates.none()
         values = self._potentials()
+        rows: list[tuple[int, int, float]] = []
         for index in range(len(values)) if asked is None else asked:
             # Where nothing is left to fix, nothing can be gained.
             if values[index] <= 0:
                 continue
             group = self._groups[index]
             for cls in group.movers.tolist():
-                if wanted is not None and cls not in wanted:
-                    continue
-                nodes = self._view.state.home_nodes(cls)
-                gains = gains_at(group, nodes)
-                some = gains > 0
-                if some.any():
-                    nodes, gains = nodes[some], gains[some]
-                    of = np.full(len(nodes), cls, np.int32)
-                    parts.append(Candidates(of, nodes, gains * group.weight))
-        return Candidates.join(parts)
+                if wanted is None or cls in wanted:
+                    nodes = self._view.state.home_nodes(cls)
+                    gains = zip(nodes.tolist(), gains_at(group, nodes).tolist(), strict=True)
+                    rows += [(cls, node, gain * group.weight) for node, gain in gains if gain > 0]
+        return Candidates.of(rows)
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """See Term."""
@@ -171,8 +166,7 @@ class DomainTerm:
         concerned = self._concerned(cls, replacement)
         members = self._members.get((cls, replacement))
         if members is None:
-            parts = [self._groups[index].members for index in concerned]
-            members = np.unique(np.concatenate([np.zeros(0, np.int32), *parts]))
+            members = united(self._groups[index].members for index in concerned)
             self._members[cls, replacement] = members
         return self._view.state.newest_stamp(members)
 
@@ -185,8 +179,8 @@ class DomainTerm:
 
     def related(self, cls: int) -> Int32s:
         """See Term."""
-        parts = [self._groups[index].members for index in self._of(cls)]
-        return np.unique(np.concatenate(parts)) if parts else np.array([cls], np.int32)
+        members = united(self._groups[index].members for index in self._of(cls))
+        return members if len(members) else np.array([cls], np.int32)
 
     def bounds(self) -> Iterable[Bound]:
         """See Term: groups none of whose pods can be moved stay as they are in every plan."""

@@ -44,15 +44,12 @@ class Candidates:
         return _NO_CANDIDATES
 
     @staticmethod
-    def join(parts: Sequence[Candidates]) -> Candidates:
-        """Return all rows of ``parts``."""
-        if not parts:
+    def of(rows: Sequence[tuple[int, int, float]]) -> Candidates:
+        """Return (class, node, gain) rows as columns."""
+        if not rows:
             return Candidates.none()
-        return Candidates(
-            np.concatenate([part.cls for part in parts]),
-            np.concatenate([part.node for part in parts]),
-            np.concatenate([part.gain for part in parts]),
-        )
+        cls, node, gain = zip(*rows, strict=True)
+        return Candidates(np.array(cls, np.int32), np.array(node, np.int32), np.array(gain, float))
 
 
 _NO_CANDIDATES = Candidates(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0))
@@ -67,6 +64,27 @@ class Bound:
     classes: Int32s
     """Only pods of these classes can fix it."""
     weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Mobility:
+    """Of which classes living pods can be moved, and of which some cannot."""
+
+    movable: Bools
+    """(P,) what it is made of: its identity names it, and it is kept for that."""
+    some_movable: Bools
+    """(C,)"""
+    some_fixed: list[bool]
+    """Per class."""
+
+    @staticmethod
+    def of(snapshot: Snapshot, movable: Bools) -> _Mobility:
+        pods, classes = snapshot.pods, len(snapshot.classes)
+        living = ((pods.flags & PodFlag.TERMINATING) == 0) & (pods.node >= 0)
+        some_movable, some_fixed = (
+            np.bincount(pods.cls[living & of], minlength=classes) > 0 for of in (movable, ~movable)
+        )
+        return _Mobility(movable, some_movable, some_fixed.tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +140,23 @@ class View:
         Movable are only pods of ``movers`` that no protection holds. This is of the snapshot: a pod moved
         by the plan stays movable in principle.
         """
-        mine = set(movers.tolist())
+        mine, fixed = set(movers.tolist()), self._of_classes.some_fixed
         pods = self.snapshot.pods
         parts = [
             living[~self.movable[living]] if cls in mine else living
             for cls in classes.tolist()
-            if len(living := self.state.living_of(cls))
+            if (fixed[cls] or cls not in mine) and len(living := self.state.living_of(cls))
         ]
         nodes = pods.node[np.concatenate(parts)] if parts else np.zeros(0, np.int32)
         return nodes[nodes >= 0]
+
+    @property
+    def _of_classes(self) -> _Mobility:
+        """Made once for all views with the same movable pods."""
+        made = self.made.get(identity := ("mobility", id(self.movable)))
+        if not isinstance(made, _Mobility):
+            made = self.made[identity] = _Mobility.of(self.snapshot, self.movable)
+        return made
 
     def any_selected(self, classes: Int32s) -> bool:
         """Return whether the strategy may move pods of any of these classes, by its ``select``."""
@@ -138,7 +164,7 @@ class View:
 
     def any_movable(self, classes: Int32s) -> bool:
         """Return whether any living pod of ``classes`` may be moved."""
-        return any(self.movable[self.state.living_of(cls)].any() for cls in classes.tolist())
+        return bool(self._of_classes.some_movable[classes].any())
 
     def replaceable(self) -> Iterator[tuple[int, PodClass]]:
         """Yield index and class of the pods whose replacements may land on another node.

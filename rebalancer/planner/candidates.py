@@ -9,7 +9,7 @@ import numpy as np
 from rebalancer.cost.term import Judging
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.eviction_cost import reluctance
-from rebalancer.planner.problem import WeightedTerm
+from rebalancer.planner.problem import WeightedTerm, concern_of
 from rebalancer.planner.promises import Pair, Promise, Promises
 from rebalancer.snapshot.columns import Floats, Int32s
 
@@ -28,7 +28,8 @@ class CandidateList:
     """The pairs that terms name, kept current while pods move."""
 
     def __init__(self, draft: Draft, terms: Sequence[WeightedTerm]) -> None:
-        self._draft, self._terms = draft, terms
+        self._draft = draft
+        self._concerns = [(weighted.term, concern_of(weighted.term)) for weighted in terms]
         later = _later(terms, len(draft.snapshot.pods))
         self._order = (
             draft.problem.costs
@@ -155,10 +156,11 @@ class CandidateList:
     def related(self, cls: int) -> Int32s:
         """Return the classes that a move of ``cls`` concerns."""
         replacement = self._draft.snapshot.classes[cls].replacement
-        related: set[int] = set()
-        for weighted in self._terms:
-            for of_class in {cls, replacement}:
-                related.update(weighted.term.related(of_class).tolist())
+        related = {cls, replacement}
+        for term, concerns in self._concerns:
+            if concerns(cls, replacement):
+                for of_class in {cls, replacement}:
+                    related.update(term.related(of_class).tolist())
         return np.array(sorted(related), np.int32)
 
     def _ask(self, classes: Int32s) -> list[Pair]:

@@ -29,24 +29,19 @@ def skips_of(draft: Draft, refusals: Mapping[Pair, Refusal], pairs: set[Pair]) -
     left, why = _left(draft), _unselected(draft)
     why |= _waiting(draft)
     why |= {pair: refusals[pair] for pair in pairs & left.keys() & refusals.keys()}
+    # Asked once: of a protocol, isinstance takes longer than all else that is done for a pair.
+    of_place = {w.strategy for w in draft.terms if not isinstance(w.term, Judging)}
     skips: list[Skip] = []
     for pair in sorted((pairs & left.keys()) | why.keys()):
         refusal = why.get(pair)
         strategy = left[pair] if pair in left or refusal is None else refusal.strategy
-        of_pair = (
-            _skip(draft, pod, pair, refusal, strategy)
-            for pod in _asked_for(draft, pair, strategy if refusal is None else refusal.strategy)
-        )
+        asking = strategy if refusal is None else refusal.strategy
+        pods: list[int] = draft.state.pods_on(*pair).tolist()
+        if asking not in of_place:
+            pods = [pod for pod in pods if draft.judging(pod, asking) is not None]
+        of_pair = (_skip(draft, pod, pair, refusal, strategy) for pod in pods)
         skips += [skip for skip in of_pair if skip is not None]
     return sorted(skips, key=lambda skip: (skip.namespace, skip.pod, skip.strategy))
-
-
-def _asked_for(draft: Draft, pair: Pair, strategy: str) -> list[int]:
-    """Return the pods of a pair that a strategy names: all, or those that it judges by themselves."""
-    pods: list[int] = draft.state.pods_on(*pair).tolist()
-    if any(w.strategy == strategy and not isinstance(w.term, Judging) for w in draft.terms):
-        return pods
-    return [pod for pod in pods if draft.judging(pod, strategy) is not None]
 
 
 def _left(draft: Draft) -> dict[Pair, str]:

@@ -39,7 +39,7 @@ class KeptColumns:
         self, resources: Resources, weights: Mapping[str, int], nodes: int, *, improvement: bool
     ) -> None:
         self._resources, self._weights, self._improvement = resources, weights, improvement
-        self._size = nodes
+        self._all = np.arange(nodes, dtype=np.int32)
         self._limit = max(16, _KEPT_NODES // max(1, nodes))
         self._state: ClusterState | None = None
         self._columns: dict[bytes, Columns] = {}
@@ -54,7 +54,7 @@ class KeptColumns:
         if alike is None:
             alike = self._alike[cls] = self._resources.alike(cls)
         columns = self._columns.get(alike)
-        if columns is None or len(state.touched) - columns.seen > self._size // 4:
+        if columns is None or len(state.touched) - columns.seen > len(self._all) // 4:
             if columns is None and len(self._columns) >= self._limit:
                 self._columns.clear()
             columns = self._columns[alike] = self._made(state, cls)
@@ -65,22 +65,15 @@ class KeptColumns:
         return columns
 
     def _made(self, state: ClusterState, cls: int) -> Columns:
-        fits = self._resources.fits(state, cls)
-        allocation = self._resources.allocation(state, cls)
-        balanced = self._resources.balanced(state, cls, improvement=self._improvement)
-        total = self._sum(allocation, balanced)
-        return Columns(fits, allocation, balanced, total, len(state.touched))
+        return Columns(*self._asked(state, cls, self._all), len(state.touched))
 
     def _renew(self, columns: Columns, state: ClusterState, cls: int, nodes: Int32s) -> None:
-        fits = self._resources.fits(state, cls, nodes)
+        fits, allocation, balanced, total = self._asked(state, cls, nodes)
         refits = fits != columns.fits[nodes]
         columns.fits[nodes] = fits
-        allocation = self._resources.allocation(state, cls, nodes)
-        balanced = self._resources.balanced(state, cls, nodes, improvement=self._improvement)
         columns.allocation[nodes] = allocation
         if columns.balanced is not None and balanced is not None:
             columns.balanced[nodes] = balanced
-        total = self._sum(allocation, balanced)
         rise = total - columns.total[nodes]
         columns.total[nodes] = total
         some = refits | (rise != 0)
@@ -88,8 +81,14 @@ class KeptColumns:
             changes = (nodes[some].tolist(), rise[some].tolist(), refits[some].tolist())
             columns.journal.extend(zip(*changes, strict=True))
 
-    def _sum(self, allocation: Ints, balanced: Ints | None) -> Ints:
+    def _asked(
+        self, state: ClusterState, cls: int, nodes: Int32s
+    ) -> tuple[Bools, Ints, Ints | None, Ints]:
+        """Return the columns of some nodes (K,): fits, allocation, balanced and total."""
+        fits = self._resources.fits(state, cls, nodes)
+        allocation = self._resources.allocation(state, cls, nodes)
+        balanced = self._resources.balanced(state, cls, nodes, improvement=self._improvement)
         total = self._weights.get(NODE_RESOURCES_FIT, 0) * allocation
         if balanced is not None:
             total += self._weights.get(BALANCED_ALLOCATION, 0) * balanced
-        return total
+        return fits, allocation, balanced, total

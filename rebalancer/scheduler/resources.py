@@ -7,7 +7,7 @@ integers, so ``//`` is the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -22,9 +22,6 @@ _NATIVE = ("cpu", "memory", "ephemeral-storage")
 _MAX = 100
 _MOST_POINTS = 10
 """The largest score in a shape."""
-_ALL = slice(None)
-Some = slice | Int32s
-"""Which nodes are asked about."""
 
 
 def checked(resource: str) -> bool:
@@ -94,9 +91,13 @@ class Resources:
             if checked(name) and not (extended(name) and {name, name.split("/")[0]} & ignored)
         )
         """Those that the filter checks."""
-        self._balanced = tuple(
-            self.names.index(name) for name in profile.balanced if name in self.names
-        )
+        self._checked = np.array(self.rows, np.intp)
+        self._scored_rows = [
+            (self.names.index(name), weight)
+            for name, weight in profile.scoring.resources
+            if name in self.names
+        ]
+        self._balanced = [self.names.index(name) for name in profile.balanced if name in self.names]
 
     def asked(self, cls: int) -> list[int]:
         """Return the rows of the resources that a class requests and the scheduler checks."""
@@ -113,13 +114,12 @@ class Resources:
             mask = mask & (self._requests[row, cls] <= self._allocatable[row])
         return mask
 
-    def fits(self, state: ClusterState, cls: int, nodes: Some = _ALL) -> Bools:
-        """Return the nodes (N,), or which of ``nodes`` (K,), with room for one more pod of the class."""
-        mask = state.pod_count[nodes] < self._max_pods[nodes]
-        for row in self.asked(cls):
-            free = self._allocatable[row, nodes] - state.used[row, nodes]
-            mask &= self._requests[row, cls] <= free
-        return mask
+    def fits(self, state: ClusterState, cls: int, nodes: Int32s) -> Bools:
+        """Return which of ``nodes`` (K,) have room for one more pod of the class."""
+        rows = self._checked[self._requests[self._checked, cls] > 0][:, None]
+        free = self._allocatable[rows, nodes] - state.used[rows, nodes]
+        room = state.pod_count[nodes] < self._max_pods[nodes]
+        return np.asarray(room & (self._requests[rows, cls] <= free).all(axis=0))
 
     def shortages(self, state: ClusterState, cls: int, node: int) -> list[str]:
         """Return why one node has no room, in the scheduler's words."""
@@ -132,34 +132,30 @@ class Resources:
         """Return what stands for all that a class asks of a node's resources."""
         return self._requests[:, cls].tobytes() + self._scored[:, cls].tobytes()
 
-    def allocation(self, state: ClusterState, cls: int, nodes: Some = _ALL) -> Ints:
-        """Return the score of NodeResourcesFit (N,) or (K,): the weighted mean over the resources that count."""
-        total = np.zeros(len(self._max_pods[nodes]), np.int64)
-        weights = np.zeros_like(total)
+    def allocation(self, state: ClusterState, cls: int, nodes: Int32s) -> Ints:
+        """Return the score of NodeResourcesFit (K,) of ``nodes``: the weighted mean over the resources that count."""
+        counted = [(row, weight) for row, weight in self._scored_rows if self._counts(row, cls)]
+        if not counted:
+            return np.zeros(len(nodes), np.int64)
+        rows, weights = np.array(counted, np.int64).T[:, :, None]
+        allocatable = self._allocatable[rows, nodes]
+        requested = np.stack([self._with_pod(state, cls, row, nodes) for row, _ in counted])
+        score = self._score(requested, allocatable)
         by_ratio = self._scoring.type == "RequestedToCapacityRatio"
-        for row, weight in self._counted(cls):
-            allocatable = self._allocatable[row, nodes]
-            score = self._score(self._with_pod(state, cls, row, nodes), allocatable)
-            # What a ratio gives no score for does not count at all.
-            counts = (score > 0) & (allocatable != 0) if by_ratio else allocatable != 0
-            total += weight * score * counts
-            weights += weight * counts
+        # What a ratio gives no score for does not count at all.
+        counts = (score > 0) & (allocatable != 0) if by_ratio else allocatable != 0
+        shares = weights * counts
+        total, size = (shares * score).sum(axis=0), np.maximum(shares.sum(axis=0), 1)
         if by_ratio:
-            return np.floor(total / np.maximum(weights, 1) + 0.5).astype(np.int64)
-        return total // np.maximum(weights, 1)
-
-    def _counted(self, cls: int) -> Iterator[tuple[int, int]]:
-        """Yield row and weight of what is scored; an extended resource only for a pod that requests it."""
-        for name, weight in self._scoring.resources:
-            if name in self.names and self._counts(row := self.names.index(name), cls):
-                yield row, weight
+            return np.floor(total / size + 0.5).astype(np.int64)
+        return np.asarray(total // size)
 
     def _counts(self, row: int, cls: int) -> bool:
         """Return whether a resource is scored for pods of a class: an extended one only if they request it."""
         name = self.names[row]
         return name in _NATIVE or (checked(name) and self._requests[row, cls] > 0)
 
-    def _with_pod(self, state: ClusterState, cls: int, row: int, nodes: Some) -> Ints:
+    def _with_pod(self, state: ClusterState, cls: int, row: int, nodes: Int32s) -> Ints:
         """Return what of a resource is requested with one more pod of the class, with defaults for cpu and memory."""
         if row < len(self._scored):
             with_pod: Ints = state.scored_used[row, nodes] + self._scored[row, cls]
@@ -179,24 +175,23 @@ class Resources:
         return score
 
     def balanced(
-        self, state: ClusterState, cls: int, nodes: Some = _ALL, *, improvement: bool
+        self, state: ClusterState, cls: int, nodes: Int32s, *, improvement: bool
     ) -> Ints | None:
-        """Return the BalancedAllocation score (N,) or (K,), or None if the pod requests none of its resources.
+        """Return the BalancedAllocation score (K,) of ``nodes``, or None if the pod requests none of its resources.
 
         Until 1.35 it is the balance with the pod; from 1.36 on the ``improvement`` counts
         (kubernetes PR 135573).
         """
-        rows = [row for row in self._balanced if self._counts(row, cls)]
+        rows = np.array([row for row in self._balanced if self._counts(row, cls)], np.intp)[:, None]
         pod = self._requests[rows, cls]
         if not pod.any():
             return None
-        allocatable = np.stack([self._allocatable[row, nodes] for row in rows])
-        used = np.stack([state.used[row, nodes] for row in rows])
-        with_pod = used + pod[:, None]
+        allocatable, used = self._allocatable[rows, nodes], state.used[rows, nodes]
         if not improvement:
-            return _balance(with_pod, allocatable)
-        both = np.concatenate([used, with_pod], axis=1)
-        before, after = np.split(_balance(both, np.tile(allocatable, 2)), 2)
+            return _balance(used + pod, allocatable)
+        both = np.concatenate([used, used + pod], axis=1)
+        balance = _balance(both, np.concatenate([allocatable, allocatable], axis=1))
+        before, after = balance[: len(nodes)], balance[len(nodes) :]
         return _MAX // 2 + (_MAX // 2 + after - before) // 2
 
 
@@ -206,9 +201,9 @@ def _balance(used: Ints, allocatable: Ints) -> Ints:
     A resource that a node does not have does not count there.
     """
     # Nothing is below 0 but what no API server would have let in.
-    share: Floats = np.clip(used / np.maximum(allocatable, 1), 0.0, 1.0)
+    share: Floats = np.minimum(np.maximum(used / np.maximum(allocatable, 1), 0.0), 1.0)
     has = allocatable != 0
-    count = np.count_nonzero(has, axis=0)
+    count = has.sum(axis=0)
     deviation = np.zeros(len(count))
     if len(share) > 1:
         # The scheduler takes another formula for two, which rounds otherwise.

@@ -6,6 +6,8 @@ and host ports are all sets of classes.
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from rebalancer.snapshot.columns import Int32s, Ints
@@ -20,6 +22,23 @@ CACHED_CLASSES = 8192
 _NO_PODS = np.zeros(0, np.int32)
 
 
+class _Runs:
+    """Values of all classes in one array, those of a class in a row."""
+
+    def __init__(self, values: Int32s, cls: Int32s, classes: int) -> None:
+        """``values`` (K,) in the order of their classes ``cls`` (K,), which are below ``classes``."""
+        self.values = values
+        self.starts = np.searchsorted(cls, np.arange(classes + 1))
+        self._starts: list[int] = self.starts.tolist()
+
+    def __getitem__(self, cls: int) -> Int32s:
+        return self.values[self._starts[cls] : self._starts[cls + 1]]
+
+    def size(self, cls: int) -> int:
+        """Return how many values a class has."""
+        return self._starts[cls + 1] - self._starts[cls]
+
+
 class ClassCounts:
     """The snapshot's pods by class, and what has changed of their places since.
 
@@ -30,12 +49,13 @@ class ClassCounts:
         self.snapshot = snapshot
         pods = snapshot.pods
         order = np.argsort(pods.cls, kind="stable").astype(np.int32)
-        self._by_class = order
-        self._starts = np.searchsorted(pods.cls[order], np.arange(len(snapshot.classes) + 1))
+        self._pods = _Runs(order, pods.cls[order], len(snapshot.classes))
         self._of_owner: dict[int, list[int]] | None = None
         self._terminating = (pods.flags & PodFlag.TERMINATING) != 0
         self._home = np.where(self._terminating, -1, pods.node).astype(np.int32)
         """(P,) node of each pod that is not terminating, else -1."""
+        living = order[self._home[order] >= 0]
+        self._living = _Runs(living, pods.cls[living], len(snapshot.classes))
         self._stamps = np.zeros(len(snapshot.classes), np.int64)
         self._newest_stamp = 0
         self._changes: dict[int, dict[tuple[int, bool], int]] = {}
@@ -48,20 +68,26 @@ class ClassCounts:
 
     def pods_of(self, cls: int) -> Int32s:
         """Return the pods that the snapshot holds of a class, in order."""
-        return self._by_class[self._starts[cls] : self._starts[cls + 1]]
+        return self._pods[cls]
 
     def pods_of_many(self, label: Ints, classes: Int32s) -> tuple[Ints, Int32s]:
         """Return the living pods that the snapshot holds of each class (K,), with the class's ``label``."""
-        sizes = self._starts[classes + 1] - self._starts[classes]
-        shift = np.repeat(self._starts[classes] - (np.cumsum(sizes) - sizes), sizes)
-        pods = self._by_class[np.arange(len(shift)) + shift]
-        living = self._home[pods] >= 0
-        return np.repeat(label, sizes)[living], pods[living]
+        starts = self._living.starts
+        sizes = starts[classes + 1] - starts[classes]
+        shift = np.repeat(starts[classes] - (np.cumsum(sizes) - sizes), sizes)
+        return np.repeat(label, sizes), self._living.values[np.arange(len(shift)) + shift]
 
     def living_of(self, cls: int) -> Int32s:
         """Return the snapshot's pods of a class that are not terminating and stand on a known node."""
-        pods = self.pods_of(cls)
-        return pods[self._home[pods] >= 0]
+        return self._living[cls]
+
+    @cached_property
+    def first_homes(self) -> _Runs:
+        """Of each class the nodes, ascending and once each, where the snapshot's living pods stand."""
+        pods, size = self._living.values, max(1, len(self.snapshot.nodes))
+        keys = np.unique(self.snapshot.pods.cls[pods].astype(np.int64) * size + self._home[pods])
+        classes = len(self.snapshot.classes)
+        return _Runs((keys % size).astype(np.int32), (keys // size).astype(np.int32), classes)
 
     def classes_of_owner(self, owner: int) -> Int32s:
         """Return the classes, ascending, of an owner's pods and of their replacements."""
@@ -130,9 +156,9 @@ class ClassCounts:
         """
         if len(classes) == 1:
             cls = int(classes[0])
-            few = self._starts[cls + 1] - self._starts[cls] <= _MANY
-            return self._nodes_of(cls, terminating) if few else None
-        if self._starts[classes + 1].sum() - self._starts[classes].sum() > _MANY:
+            return self._nodes_of(cls, terminating) if self._pods.size(cls) <= _MANY else None
+        starts = self._pods.starts
+        if starts[classes + 1].sum() - starts[classes].sum() > _MANY:
             return None
         parts = [_NO_PODS]
         for cls in classes.tolist():

@@ -14,6 +14,7 @@ Int32s = NDArray[np.int32]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 _Scalar = TypeVar("_Scalar", bound=np.generic)
+_NO_MEMBERS = np.zeros(0, np.int32)
 
 
 class StringColumn(Sequence[str]):
@@ -133,6 +134,6 @@ def united(sets: Iterable[Int32s]) -> Int32s:
     Most are empty, or one array that several rules share: then it is returned as it is.
     """
     some = list({id(one): one for one in sets if len(one)}.values())
-    if len(some) == 1:
-        return some[0]
-    return np.unique(np.concatenate([np.zeros(0, np.int32), *some])).astype(np.int32, copy=False)
+    if len(some) <= 1:
+        return some[0] if some else _NO_MEMBERS
+    return np.unique(np.concatenate(some)).astype(np.int32, copy=False)

@@ -76,6 +76,8 @@ class ClusterState(ClassCounts):
     def home_nodes(self, cls: int) -> Int32s:
         """Return the nodes, ascending and once each, where pods of ``cls`` stand that were not moved; do not write into it."""
         stamp = int(self._stamps[cls])
+        if not stamp:
+            return self.first_homes[cls]
         known = self._homes.get(cls)
         if known is not None and known[0] == stamp:
             return known[1]

@@ -48,22 +48,17 @@ class MeasuredTerm(UtilisationTerm):
             used[row] = self._view.state.lasting_usage[measured, nodes]
         return np.concatenate([requested, used])
 
-    def _demand(self, cls: int) -> NDArray[np.float64]:
-        demand = self._demands.get(cls)
-        if demand is None:
-            requested = super()._demand(cls)
-            used = requested.copy()
-            if (usage := self._view.snapshot.usage) is not None:
-                for row, measured in self._measured:
-                    used[row] = usage.classes[measured, cls]
-            demand = self._demands[cls] = np.concatenate([requested, used])
-        return demand
+    def _requested(self, cls: int) -> NDArray[np.float64]:
+        requested = super()._requested(cls)
+        used = requested.copy()
+        if (usage := self._view.snapshot.usage) is not None:
+            for row, measured in self._measured:
+                used[row] = usage.classes[measured, cls]
+        return np.concatenate([requested, used])
 
-    def _relief_of(self, cls: int, node: int) -> float:
-        one = np.array([node], np.int32)
-        used = self._used(one)
-        less = used - self._demand(cls)[:, None]
-        return float(self._phi(used, one)[0]) - float(self._phi(less, one)[0])
+    def _cost_without(self, demand: NDArray[np.float64], node: int) -> float:
+        one = slice(node, node + 1)
+        return float(self._phi(self._used(one) - demand[:, None], one)[0])
 
     def _decisive(self, both: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.float64]:
         """Return the amounts that decide by the signal (resources, K); ``both`` as from :meth:`_used`."""

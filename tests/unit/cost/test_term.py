@@ -26,12 +26,10 @@ def pod(of, on, **reference):
     return made
 
 
-def test_candidates_are_joined_row_by_row():
-    one = Candidates(classes(1), classes(2), np.array([0.5]))
-    two = Candidates(classes(3), classes(4), np.array([1.0]))
-    both = Candidates.join([one, two])
-    assert (both.cls.tolist(), both.node.tolist(), both.gain.tolist()) == ([1, 3], [2, 4], [0.5, 1])
-    assert not len(Candidates.join([]).cls)
+def test_candidates_are_columns_of_rows():
+    made = Candidates.of([(1, 2, 0.5), (3, 4, 1.0)])
+    assert (made.cls.tolist(), made.node.tolist(), made.gain.tolist()) == ([1, 3], [2, 4], [0.5, 1])
+    assert not len(Candidates.of([]).cls)
     assert not len(Candidates.none().gain)
 
 
