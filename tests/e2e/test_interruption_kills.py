@@ -202,6 +202,10 @@ def whereabouts(cluster):
     return [pod["spec"].get("nodeName") for pod in operations.pods(cluster.api, "default")]
 
 
+def without_records(points):
+    return [point for point in points if not point.endswith(" begins")]
+
+
 def noted(killing, call, form):
     """Pass a call on that changes something; heartbeats come with the time."""
     if not call.rpartition(":")[2].startswith(("Describe", "ChangeMessage", "RecordLifecycle")):
@@ -265,14 +269,14 @@ def test_killed_after_each_write_of_each_step_all_is_done_and_what_must_be_once_
         last.await_words(NOTHING)
         assert last.end() == 0
         assert killing.writes == before
-    missed = {*POINTS} - {*killing.points}
-    assert killing.points == [point for point in POINTS if point not in missed]
-    # A record that cannot be written within three seconds, on a machine that does much else, keeps no step from its turn.
-    assert {point.rpartition(" ")[2] for point in missed} <= {"begins"}
+    # A record that cannot be written within three seconds keeps no step from its turn: on a machine that does much else,
+    # that a step begins may be written late, or not at all, and what the step does be done once more.
+    assert {*killing.points} <= {*POINTS}
+    assert without_records(killing.points) == without_records(POINTS)
     made = Counter(killing.writes)
     assert {name: made[name] for name in ONCE} == dict.fromkeys(ONCE, 1)
     for name in AT_LEAST_ONCE:
-        assert 2 <= made[name] <= 2 + len(missed), name
+        assert 2 <= made[name] <= 3, name
     scene.assert_done(log)
 
 
