@@ -83,11 +83,11 @@ def _of_removals(report: CapacityReport, acts: Iterable[MachineAct]) -> Iterator
         if act.status not in (ActStatus.DONE, ActStatus.FAILED):
             continue
         match act.code:
-            case ScaleInCode.TAKEN_OUT if nodes.get(act.node) in empty:
+            case ScaleInCode.DRAIN_STARTED if nodes.get(act.node) in empty:
                 reason = "ScaleDownEmpty"
-            case ScaleInCode.TAKEN_OUT | ScaleInCode.TERMINATED:
+            case ScaleInCode.DRAIN_STARTED | ScaleInCode.TERMINATED:
                 reason = "ScaleDown"
-            case ScaleInCode.GIVEN_BACK:
+            case ScaleInCode.CANCELLED:
                 reason = _STAYS
             case ScaleInCode.FAILED:
                 reason = "ScaleDownFailed"

@@ -58,7 +58,7 @@ class NodeScaleIn:
             case Phase.UNNEEDED:
                 yield from unneeded.note(nodes, node, state)
             case Phase.FAILED if nodes.is_past(state.at, cool_down):
-                yield nodes.write(node, None, ScaleInCode.COOLING_DOWN, "its cool-down is over")
+                yield nodes.write(node, None, ScaleInCode.COOLDOWN, "its cool-down is over")
             case Phase.LEAVING | Phase.ENDING if not nodes.snapshot.nodes.unschedulable[node]:
                 yield nodes.cancel(node, "another client has uncordoned it")
             case Phase.LEAVING if not nodes.may_go_on(node):

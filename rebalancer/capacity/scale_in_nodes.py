@@ -82,7 +82,7 @@ class ScaleInNodes:
         """Cancel the scale-in of a node: untaint it, and uncordon it if we cordoned it; a failure begins a cool-down."""
         at = rfc3339(self.context.now())
         left = ScaleIn(Phase.FAILED, at, at, self.context.by, why=why) if failed else None
-        code = ScaleInCode.FAILED if failed else ScaleInCode.GIVEN_BACK
+        code = ScaleInCode.FAILED if failed else ScaleInCode.CANCELLED
         act = self.write(node, left, code, why)
         if failed and act.status is ActStatus.DONE:
             return replace(act, status=ActStatus.FAILED)

@@ -29,13 +29,13 @@ def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleIn) -> Machin
     context, client = nodes.context, nodes.context.client
     if context.suspended is not None or client is None:
         text = f"it is drained since {state.at} ({context.suspended})"
-        return nodes.act(node, ScaleInCode.EMPTYING, ActStatus.PLANNED, text)
+        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.PLANNED, text)
     if not nodes.may_go_on(node):
         text = "whether it can be removed is judged by the next run"
-        return nodes.act(node, ScaleInCode.EMPTYING, ActStatus.WAITS, text)
+        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, text)
     if age(state.at, context.now()) < _CORDONED:
         text = f"cordoned at {state.at}: the scheduler may have chosen it just before"
-        return nodes.act(node, ScaleInCode.EMPTYING, ActStatus.WAITS, text)
+        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, text)
     group = nodes.group(node)
     try:
         left = left_on(
@@ -59,7 +59,7 @@ def terminating(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
     text = f"the termination of its machine was requested at {state.at}: a later run looks again"
     if nodes.group(node) is None:
         text = f"its machine was terminated at {state.at}: the cloud controller removes the node"
-    return nodes.act(node, ScaleInCode.ENDING, ActStatus.WAITS, text)
+    return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, text)
 
 
 def is_overdue(nodes: ScaleInNodes, node: int, state: ScaleIn) -> bool:
@@ -75,14 +75,14 @@ def try_again(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
     again = msgspec.structs.replace(
         state, phase=Phase.LEAVING, at=rfc3339(nodes.now), by=nodes.context.by, why=text
     )
-    return nodes.write(node, again, ScaleInCode.EMPTYING, text)
+    return nodes.write(node, again, ScaleInCode.DRAINING, text)
 
 
 def _emptying(nodes: ScaleInNodes, node: int, state: ScaleIn, left: str) -> MachineAct:
     after = nodes.options.give_up_after
     if nodes.is_past(state.at, after):
         return nodes.cancel(node, f"not empty after {format_duration(after)}: {left}", failed=True)
-    return nodes.act(node, ScaleInCode.EMPTYING, ActStatus.WAITS, left)
+    return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, left)
 
 
 def _terminate(
@@ -97,7 +97,7 @@ def _terminate(
         return nodes.cancel(node, why)
     nodes.states[node] = ending
     if (stopped := context.stop.reason()) is not None:
-        return nodes.act(node, ScaleInCode.ENDING, ActStatus.WAITS, stopped)
+        return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, stopped)
     instance = nodes.snapshot.nodes.provider_id[node] or name
     try:
         requested = context.guarded.terminate(group.name, instance)
@@ -108,6 +108,6 @@ def _terminate(
         return nodes.cancel(node, str(error), failed=True)
     if not requested:
         text = f"its machine has left {group.name}: the cloud controller removes the node"
-        return nodes.act(node, ScaleInCode.ENDING, ActStatus.WAITS, text)
+        return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, text)
     text = f"{instance} is terminated, and the size of {group.name} is decreased by one"
     return nodes.act(node, ScaleInCode.TERMINATED, ActStatus.DONE, text)

@@ -54,7 +54,7 @@ def start_draining(nodes: ScaleInNodes) -> Iterator[MachineAct]:
     )
     for node in due:
         if (cooling := _cool_down(nodes, node)) is not None:
-            yield nodes.act(node, ScaleInCode.COOLING_DOWN, ActStatus.WAITS, cooling)
+            yield nodes.act(node, ScaleInCode.COOLDOWN, ActStatus.WAITS, cooling)
         elif (full := _at_limit(nodes, node)) is not None:
             yield nodes.act(node, ScaleInCode.ENOUGH_AT_ONCE, ActStatus.WAITS, full)
         else:
@@ -67,7 +67,7 @@ def _cordon(nodes: ScaleInNodes, node: int) -> MachineAct:
         state, phase=Phase.LEAVING, at=rfc3339(nodes.now), by=nodes.context.by
     )
     text = f"unneeded since {state.since}: {nodes.removal[node].message}"
-    return nodes.write(node, leaving, ScaleInCode.TAKEN_OUT, text)
+    return nodes.write(node, leaving, ScaleInCode.DRAIN_STARTED, text)
 
 
 def _is_due(nodes: ScaleInNodes, node: int) -> bool:

@@ -72,7 +72,7 @@ def test_article_004_from_one_to_ten_replicas_and_back(made):
     for one in course.evicted:
         # Evicted first: its node was closed before, and ended after.
         codes = [code for code, node in course.acts if node == one["from"]]
-        assert codes.index("TakenOut") < codes.index("Terminated")
+        assert codes.index("DrainStarted") < codes.index("Terminated")
     # Never below the minimum, however little is left.
     made.scale(1)
     course.least = 1

@@ -42,7 +42,7 @@ def test_article_004_from_one_to_ten_replicas(pending):
     assert pending.fleet.sizes == {"pool": 4}
     document = pending.status
     assert document["nodeGroups"][0]["scaleUp"]["status"] == "InProgress"
-    assert [one["code"] for one in document["reasons"]["pendingPods"]] == ["NodeOnItsWay"]
+    assert [one["code"] for one in document["reasons"]["pendingPods"]] == ["NodeUpcoming"]
 
     pending.fleet.join()
     assert pending.pending() == 0

@@ -94,13 +94,13 @@ def test_a_node_that_is_new_is_no_change(machines):
 @pytest.mark.parametrize(
     ("code", "status", "reason"),
     [
-        (ScaleInCode.TAKEN_OUT, ActStatus.DONE, "ScaleDownEmpty"),
+        (ScaleInCode.DRAIN_STARTED, ActStatus.DONE, "ScaleDownEmpty"),
         (ScaleInCode.TERMINATED, ActStatus.DONE, "ScaleDown"),
         (ScaleInCode.TERMINATED, ActStatus.FAILED, "ScaleDownFailed"),
         (ScaleInCode.FAILED, ActStatus.FAILED, "ScaleDownFailed"),
-        (ScaleInCode.GIVEN_BACK, ActStatus.DONE, "NoScaleDown"),
-        (ScaleInCode.TAKEN_OUT, ActStatus.PLANNED, None),
-        (ScaleInCode.EMPTYING, ActStatus.WAITS, None),
+        (ScaleInCode.CANCELLED, ActStatus.DONE, "NoScaleDown"),
+        (ScaleInCode.DRAIN_STARTED, ActStatus.PLANNED, None),
+        (ScaleInCode.DRAINING, ActStatus.WAITS, None),
         (ScaleInCode.UNNEEDED, ActStatus.DONE, None),
     ],
 )
@@ -116,7 +116,7 @@ def test_what_scale_in_does_to_a_node(machines, code, status, reason):
 def test_a_node_with_pods_that_is_taken_out(machines):
     objects = [node("a"), node("b"), *workload("w", ["a", "b"], cpu="1")]
     report = machines.report(objects, [group("pool", "a", "b")])
-    said, _ = _announced(report, [_act(ScaleInCode.TAKEN_OUT, on="a")])
+    said, _ = _announced(report, [_act(ScaleInCode.DRAIN_STARTED, on="a")])
     assert said == [("Node", "a", "ScaleDown", False)]
 
 

@@ -245,14 +245,14 @@ def test_machines_on_their_way_are_filled_before_a_group_grows(machines):
     groups = [group("pool", "a", desired=2)]
     planned = machines.scale_out(objects, groups, inputs=ScaleOutInputs(upcoming={"pool": 1}))
     assert planned.by == {"pool": 2}
-    assert sorted(planned.codes.values()) == ["GroupGrows", "GroupGrows", "NodeOnItsWay"]
+    assert sorted(planned.codes.values()) == ["GroupGrows", "GroupGrows", "NodeUpcoming"]
 
 
 def test_nothing_grows_twice_for_the_same_pods(machines):
     objects = [*_full("a"), *_pending_pods(3, cpu="3")]
     groups = [group("pool", "a", desired=4)]
     planned = machines.scale_out(objects, groups, inputs=ScaleOutInputs(upcoming={"pool": 3}))
-    assert (planned.by, set(planned.codes.values())) == ({}, {"NodeOnItsWay"})
+    assert (planned.by, set(planned.codes.values())) == ({}, {"NodeUpcoming"})
 
 
 def test_machines_on_their_way_stand_in_the_size_once(machines):
@@ -334,7 +334,7 @@ def test_a_pod_for_which_a_group_has_grown_does_not_ask_again_while_its_machine_
     groups = [group("pool", "x", desired=2)]
     inputs = ScaleOutInputs(upcoming={"pool": 1}, triggered={"default/b-0": "pool"})
     planned = machines.scale_out(objects, groups, inputs=inputs)
-    assert planned.codes == {"a-0": "GroupGrows", "b-0": "NodeOnItsWay"}
+    assert planned.codes == {"a-0": "GroupGrows", "b-0": "NodeUpcoming"}
     gone = ScaleOutInputs(triggered=inputs.triggered)
     assert machines.scale_out(objects, [group("pool", "x")], inputs=gone).by == {"pool": 2}
 

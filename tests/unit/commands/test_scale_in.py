@@ -43,7 +43,7 @@ def test_a_node_goes_once_it_could_for_ten_minutes_and_not_before(tmp_path, monk
             assert ground.tick() == [("Unneeded", "n2", "waits")]
             assert ground.is_open("n2")
         assert ground.stated("n2")["since"] == since
-        assert ground.tick() == [("TakenOut", "n2", "done"), ("Emptying", "n2", "waits")]
+        assert ground.tick() == [("DrainStarted", "n2", "done"), ("Draining", "n2", "waits")]
         assert ground.closed("n2")
         assert ground.stated("n2")["cordoned"]
         assert ground.tick() == [("Terminated", "n2", "done")]
@@ -82,7 +82,7 @@ def test_a_provider_that_cannot_be_asked_breaks_nothing_off(tmp_path, monkeypatc
         assert ground.state("n2") == before
         for _ in range(3):
             ground.tick()
-        assert ground.tick()[0] == ("TakenOut", "n2", "done")
+        assert ground.tick()[0] == ("DrainStarted", "n2", "done")
 
 
 def test_after_a_long_pause_of_the_runs_it_must_last_again(tmp_path, monkeypatch):
@@ -148,9 +148,9 @@ def test_the_empty_ones_go_first_and_of_the_others_one_at_a_time(tmp_path, monke
         for name in ("n2", "n3", "n4"):
             _web_on(ground, name, 1, name=f"on-{name}", cpu="100m")
         acts: list[tuple[str, str, str]] = []
-        while not any(act[0] == "TakenOut" for act in acts):
+        while not any(act[0] == "DrainStarted" for act in acts):
             acts = ground.tick()
-        taken = [name for code, name, _ in acts if code == "TakenOut"]
+        taken = [name for code, name, _ in acts if code == "DrainStarted"]
         assert taken[:2] == ["n5", "n6"]
         assert len(taken) == 3
         assert [code for code, *_ in acts].count("EnoughAtOnce") >= 1
@@ -165,7 +165,7 @@ def test_never_below_the_minimum_also_if_that_is_raised_meanwhile(tmp_path, monk
         assert len(closed) == 2
         ground.pool.group = replace(ground.pool.group, minimum=3)
         codes = {act[0] for act in ground.tick()}
-        assert codes == {"GivenBack"}
+        assert codes == {"Cancelled"}
         assert (ground.pool.ended, ground.pool.group.desired) == ([], 3)
         assert all(ground.is_open(name) for name in ground.nodes)
 
@@ -173,7 +173,7 @@ def test_never_below_the_minimum_also_if_that_is_raised_meanwhile(tmp_path, monk
 def test_the_minimum_counts_at_the_moment_of_the_call(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
         _full(ground, "n1")
-        assert _until(ground, "TakenOut", "n2")
+        assert _until(ground, "DrainStarted", "n2")
         asked = ground.pool.groups
 
         def raised(nodes):
@@ -182,17 +182,17 @@ def test_the_minimum_counts_at_the_moment_of_the_call(tmp_path, monkeypatch):
             return groups
 
         monkeypatch.setattr(ground.pool, "groups", raised)
-        assert ground.tick() == [("GivenBack", "n2", "done")]
+        assert ground.tick() == [("Cancelled", "n2", "done")]
         assert (ground.pool.ended, ground.is_open("n2")) == ([], True)
 
 
 def test_a_node_that_is_needed_again_is_opened(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
         _full(ground, "n1")
-        assert _until(ground, "TakenOut", "n2")
+        assert _until(ground, "DrainStarted", "n2")
         ground.cluster.apply(deployment("new", 1, cpu="1500m"))
         ground.cluster.settle()
-        assert ("GivenBack", "n2", "done") in ground.tick()
+        assert ("Cancelled", "n2", "done") in ground.tick()
         assert ground.is_open("n2")
         assert ground.state("n2") is None
         assert ground.ready("new") == 1
@@ -202,7 +202,7 @@ def test_a_cordon_that_was_there_before_stays(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
         _full(ground, "n1")
         ground.cluster.cordon(["n2"])
-        assert _until(ground, "TakenOut", "n2")
+        assert _until(ground, "DrainStarted", "n2")
         assert not ground.stated("n2").get("cordoned", False)
         ground.pool.refuses = "autoscaling:TerminateInstanceInAutoScalingGroup: AccessDenied: no"
         assert _until(ground, "Failed", "n2")
@@ -214,9 +214,9 @@ def test_a_cordon_that_was_there_before_stays(tmp_path, monkeypatch):
 def test_a_node_that_a_person_uncordons_is_left_to_them(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
         _full(ground, "n1")
-        assert _until(ground, "TakenOut", "n2")
+        assert _until(ground, "DrainStarted", "n2")
         ground.cluster.cordon(["n2"], on=False)
-        assert ("GivenBack", "n2", "done") in ground.tick()
+        assert ("Cancelled", "n2", "done") in ground.tick()
         assert ground.is_open("n2")
         assert ground.pool.ended == []
 
@@ -227,7 +227,7 @@ def test_a_refusal_gives_the_node_back_and_nothing_goes_for_three_minutes(tmp_pa
         first = ("n2", "n3")
         taken = None
         while taken is None:
-            taken = next((act[1] for act in ground.tick() if act[0] == "TakenOut"), None)
+            taken = next((act[1] for act in ground.tick() if act[0] == "DrainStarted"), None)
         other = next(name for name in first if name != taken)
         ground.pool.refuses = "AccessDenied: no"
         assert ("Failed", taken, "failed") in ground.tick()
@@ -235,10 +235,10 @@ def test_a_refusal_gives_the_node_back_and_nothing_goes_for_three_minutes(tmp_pa
         assert "AccessDenied" in ground.stated(taken)["why"]
         assert ground.is_open(taken)
         ground.pool.refuses = None
-        assert ("CoolingDown", other, "waits") in ground.tick()
+        assert ("InCooldown", other, "waits") in ground.tick()
         acts = ground.tick()
-        assert ("CoolingDown", taken, "done") in acts
-        assert ("TakenOut", other, "done") in acts
+        assert ("InCooldown", taken, "done") in acts
+        assert ("DrainStarted", other, "done") in acts
 
 
 def test_a_node_that_does_not_become_empty_is_given_back(tmp_path, monkeypatch):
@@ -255,7 +255,7 @@ def test_a_node_that_does_not_become_empty_is_given_back(tmp_path, monkeypatch):
                 break
         assert code == 4
         assert ground.stated(free)["why"].startswith("not empty after 5m: 1 to evict")
-        assert codes.count("Emptying") == 3
+        assert codes.count("Draining") == 3
         assert (ground.pool.ended, ground.is_open(free)) == ([], True)
         assert ground.ready("web") == 1
 
@@ -267,9 +267,9 @@ def test_nothing_goes_while_a_node_has_just_joined(tmp_path, monkeypatch):
             ground.tick()
         ground.pool.set_size(ground.pool.group, 3)
         ground.tick()
-        assert ("CoolingDown", "n2", "waits") in ground.tick()
+        assert ("InCooldown", "n2", "waits") in ground.tick()
         assert "has joined less than 10m ago" in str(ground.report["machines"])
-        assert _until(ground, "TakenOut", "n2") == 4
+        assert _until(ground, "DrainStarted", "n2") == 4
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_a_dry_run_plans_what_the_run_does(tmp_path, monkeypatch):
         _, real = ground.run()
         assert ground.closed(free)
         assert [one["pod"] for one in dry["moves"]] == [one["pod"] for one in real["moves"]] != []
-        assert dry["machines"][0]["code"] == "TakenOut"
+        assert dry["machines"][0]["code"] == "DrainStarted"
 
 
 def test_serve_goes_on_as_runs_do(tmp_path, monkeypatch):

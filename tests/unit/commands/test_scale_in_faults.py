@@ -41,7 +41,7 @@ def _annotate(ground, name, **annotations):
 def test_a_lost_reply_to_a_request_that_was_carried_out_ends_one_machine(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 2, low=0) as ground:
         _full(ground, "n1")
-        assert _until(ground, "TakenOut", "n2")
+        assert _until(ground, "DrainStarted", "n2")
         ground.pool.lost = "done"
         assert ground.tick() == [("Failed", "n2", "failed")]
         # What may be ending is not opened again.
@@ -56,12 +56,12 @@ def test_a_lost_reply_to_a_request_that_was_carried_out_ends_one_machine(tmp_pat
 def test_a_lost_request_is_sent_again_after_a_new_look(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
         _full(ground, "n1")
-        assert _until(ground, "TakenOut", "n2")
+        assert _until(ground, "DrainStarted", "n2")
         ground.pool.lost = "ignored"
         assert ground.tick() == [("Failed", "n2", "failed")]
         assert ground.stated("n2")["phase"] == "ending"
         ground.pool.lost = None
-        assert [act[0] for act in ground.tick()] == ["Emptying", "Emptying"]
+        assert [act[0] for act in ground.tick()] == ["Draining", "Draining"]
         assert (ground.stated("n2")["phase"], ground.stated("n2")["cordoned"]) == ("leaving", True)
         assert ground.tick() == [("Terminated", "n2", "done")]
         assert ground.pool.ended == ["n2"]
@@ -70,7 +70,7 @@ def test_a_lost_request_is_sent_again_after_a_new_look(tmp_path, monkeypatch):
 def test_a_machine_that_never_ends_is_given_back(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
         _full(ground, "n1")
-        assert _until(ground, "TakenOut", "n2")
+        assert _until(ground, "DrainStarted", "n2")
         ground.pool.lost = "ignored"
         for _ in range(3):
             ground.tick()
@@ -83,14 +83,14 @@ def test_a_machine_that_never_ends_is_given_back(tmp_path, monkeypatch):
 def test_a_node_whose_end_was_lost_is_given_back_if_it_is_needed_by_then(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
         _full(ground, "n1")
-        assert _until(ground, "TakenOut", "n2")
+        assert _until(ground, "DrainStarted", "n2")
         ground.pool.lost = "ignored"
         ground.tick()
         ground.pool.lost = None
         ground.cluster.apply(deployment("new", 1, cpu="1500m"))
         ground.cluster.settle()
         ground.tick()
-        assert ("GivenBack", "n2", "done") in ground.tick()
+        assert ("Cancelled", "n2", "done") in ground.tick()
         assert (ground.pool.ended, ground.ready("new")) == ([], 1)
 
 
@@ -151,9 +151,9 @@ def test_nothing_more_is_done_once_the_lease_is_lost():
 def test_a_node_that_a_person_drains_meanwhile_stays_cordoned(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
         _full(ground, "n1")
-        assert _until(ground, "TakenOut", "n2")
+        assert _until(ground, "DrainStarted", "n2")
         _annotate(ground, "n2", **{DRAIN: "{}"})
-        assert ("GivenBack", "n2", "done") in ground.tick()
+        assert ("Cancelled", "n2", "done") in ground.tick()
         spec = ground.cluster.get("Node", "n2")["spec"]
         assert (spec.get("unschedulable"), "scale-in" in str(spec.get("taints"))) == (True, False)
         assert ground.pool.ended == []
