@@ -1,11 +1,13 @@
 """The provider ``aws``: Auto Scaling groups, selected by their tags or by name.
 
 Calls: DescribeAutoScalingGroups; of groups without a live node DescribeLaunchTemplateVersions and DescribeInstanceTypes; while
-machines are missing DescribeScalingActivities; and to act SetDesiredCapacity and TerminateInstanceInAutoScalingGroup. Of a group only its desired capacity is ever written.
+machines are missing DescribeScalingActivities; and to act SetDesiredCapacity and TerminateInstanceInAutoScalingGroup. Of a
+group only its desired capacity is ever written.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -27,7 +29,7 @@ CALLS = (
 )
 """What the role needs for reports, as IAM names it."""
 ACTIVITIES = "autoscaling:DescribeScalingActivities"
-"""What it needs besides where machines are added, to see launches that fail."""
+"""What it needs besides where machines are added, to see launches that fail, and those in progress."""
 ACTS = (
     "autoscaling:SetDesiredCapacity",
     "autoscaling:TerminateInstanceInAutoScalingGroup",
@@ -38,6 +40,9 @@ _NAMES = 50
 """Most names in one DescribeAutoScalingGroups (its API reference)."""
 _LAUNCHING = "Launching"
 """How the descriptions of activities begin that launch an instance."""
+_ENDED = ("Successful", "Failed", "Cancelled")
+"""Status codes of activities that have ended; all others are of some that have not (``Activity`` in the API reference)."""
+_INSTANCE = re.compile(r"\bi-[0-9a-f]+")
 _GOING = ("Terminat", "Detach", "Warmed", "Standby", "EnteringStandby")
 """How the lifecycle states of instances begin that do not count in the desired capacity, or will not for long."""
 
@@ -120,17 +125,22 @@ class AutoScalingGroups:
         )
 
     def launch_failure(self, group: NodeGroup, since: float) -> str | None:
-        """See Machines: the newest launch that failed. AWS lists activities newest first; more than one page is not read."""
-        with _asking(f"{group.name}: {ACTIVITIES}"):
-            described = self._client("autoscaling").describe_scaling_activities(
-                AutoScalingGroupName=group.name
-            )
-        for one in described["Activities"]:
+        """See Machines: the newest launch that failed."""
+        for one in self._launches(group):
             if one["StartTime"].timestamp() < since:
                 break
-            if one["StatusCode"] == "Failed" and one.get("Description", "").startswith(_LAUNCHING):
+            if one["StatusCode"] == "Failed":
                 return " ".join(one.get("StatusMessage", "").split()) or "AWS does not say why"
         return None
+
+    def is_launching(self, group: NodeGroup) -> bool:
+        """See Machines: whether a launch has not ended whose instance, if it is named yet, is not in the group."""
+        known = {one.rpartition("/")[2] for one in group.instances}
+        return any(
+            one["StatusCode"] not in _ENDED
+            and known.isdisjoint(_INSTANCE.findall(one["Description"]))
+            for one in self._launches(group)
+        )
 
     def set_size(self, group: NodeGroup, desired: int) -> None:
         """See Machines. The group's own cool-down is not waited for."""
@@ -150,6 +160,18 @@ class AutoScalingGroups:
             client.terminate_instance_in_auto_scaling_group(
                 InstanceId=instance.rpartition("/")[2], ShouldDecrementDesiredCapacity=True
             )
+
+    def _launches(self, group: NodeGroup) -> list[Mapping[str, Any]]:
+        """Return the launches among a group's last activities, newest first as AWS lists them; one page, of 100, is read."""
+        with _asking(f"{group.name}: {ACTIVITIES}"):
+            described = self._client("autoscaling").describe_scaling_activities(
+                AutoScalingGroupName=group.name
+            )
+        return [
+            one
+            for one in described["Activities"]
+            if one.get("Description", "").startswith(_LAUNCHING)
+        ]
 
     def _queries(self) -> Iterator[dict[str, Any]]:
         if not self._params.names:

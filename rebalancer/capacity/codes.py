@@ -77,7 +77,7 @@ class PodCode(enum.StrEnum):
     MAX_SIZE = "NodeGroupMaxSizeReached"
     """New nodes of a group would take it, but the group is as large as it may be."""
     GROUP_BLOCKED = "GroupMayNotGrow"
-    """New nodes of a group would take it, but the group is in a back-off after a failure, or cools down."""
+    """New nodes of a group would take it, but the group is in a back-off after a failure, launches none now, or cools down."""
     NO_GROUP = "NoGroupFits"
     """No new node of any group would take it."""
     OF_NODE = "BelongsToNode"

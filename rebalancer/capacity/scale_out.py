@@ -25,7 +25,7 @@ class ScaleOutCode(enum.StrEnum):
     DECREASED = "DecreasedTargetSize"
     """Requested machines were not provisioned: the size of the group is decreased to the machines that it has."""
     BLOCKED = "GroupMayNotGrow"
-    """It would be increased, but it is in a back-off after a failure, or cools down."""
+    """It would be increased, but it is in a back-off after a failure, launches no machines now, or cools down."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +108,13 @@ class ScaleOut:
         except ProviderError as error:
             yield self._act(ScaleOutCode.FAILED, ActStatus.FAILED, name, f"{text}: {error}")
             return
-        if size is not None:
-            context.group_states.note_decreased(name)
-            text = f"{group.desired} -> {size} machines: {context.group_states.groups[name].why}"
-            yield self._act(ScaleOutCode.DECREASED, ActStatus.DONE, name, text)
+        if size is None:
+            text += "; machines are being launched, or have come meanwhile"
+            yield self._act(ScaleOutCode.DECREASED, ActStatus.WAITS, name, text)
+            return
+        context.group_states.note_decreased(name)
+        text = f"{group.desired} -> {size} machines: {context.group_states.groups[name].why}"
+        yield self._act(ScaleOutCode.DECREASED, ActStatus.DONE, name, text)
 
     def _act(self, code: ScaleOutCode, status: ActStatus, group: str, text: str) -> MachineAct:
         return MachineAct(

@@ -95,6 +95,16 @@ class Machines(Protocol):
             ProviderError: the provider cannot be asked.
         """
 
+    def is_launching(self, group: NodeGroup) -> bool:
+        """Return whether launches are in progress whose machines :attr:`NodeGroup.instances` may not have yet.
+
+        It is asked before a group is decreased to its machines: with one more than it is to have, the provider would terminate
+        one of its choice.
+
+        Raises:
+            ProviderError: the provider cannot be asked.
+        """
+
     def set_size(self, group: NodeGroup, desired: int) -> None:
         """Set how many machines of a group there are to be; returns before they are there.
 

@@ -42,14 +42,17 @@ class Guarded:
         return True
 
     def decrease_to_existing(self, group: str) -> int | None:
-        """Decrease a group to the machines that it has; return the size that was requested, None if it is none smaller.
+        """Decrease a group to the machines that it has; return the size that was requested, None if none was.
 
-        No machine is terminated by that, and the group stays at its minimum at least. As Cluster Autoscaler's
+        None is where that would be no smaller, or while launches are in progress: their machines would be too many. No machine is terminated by that, and the group stays at its minimum at least. As Cluster Autoscaler's
         ``DecreaseTargetSize``, which refuses to go below the existing nodes.
 
         Raises:
             ProviderError: see :meth:`increase`.
         """
+        # Launches before machines: one that ends in between is among the machines.
+        if self.machines.is_launching(self._read(group)):
+            return None
         now = self._read(group)
         minimum, _, wanted = _sizes(now)
         size = max(minimum, len(now.instances))

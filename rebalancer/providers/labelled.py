@@ -57,6 +57,10 @@ class LabelledGroups:
         """See Machines; their sizes are not known, so that none is known to be missing."""
         return None
 
+    def is_launching(self, group: NodeGroup) -> bool:  # noqa: ARG002
+        """See Machines; nothing is known of launches, and no size is ever changed."""
+        return False
+
     def set_size(self, group: NodeGroup, desired: int) -> None:  # noqa: ARG002
         """See Machines."""
         raise _reports_only(group)

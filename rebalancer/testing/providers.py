@@ -51,6 +51,9 @@ def check_scaling(machines: Machines, nodes: Sequence[KnownNode], name: str) -> 
     size = before.desired or 0
     failure = machines.launch_failure(before, 0.0)
     _hold(failure is None or bool(failure.strip()), f"{name}: a launch has failed for no reason")
+    _hold(
+        isinstance(machines.is_launching(before), bool), f"{name}: whether launches are in progress"
+    )
     machines.set_size(before, size + 1)
     larger, still = read()
     _hold(larger.desired == size + 1, f"{name} is to have {larger.desired} machines after set_size")

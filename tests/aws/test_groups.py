@@ -16,7 +16,7 @@ from rebalancer.aws.groups import ACTIVITIES, ACTS, CALLS, AutoScaling, as_group
 from rebalancer.aws.instance_types import allocatable
 from rebalancer.aws.services import ATTEMPTS, did_nothing, service
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
-from rebalancer.providers.contract import KnownNode
+from rebalancer.providers.contract import KnownNode, NodeGroup
 from rebalancer.providers.guarded import GroupSizeError, Guarded
 from rebalancer.signals.model import SignalError
 from rebalancer.testing.providers import check_provider, check_scaling
@@ -295,6 +295,37 @@ def test_either_tags_or_names(options):
 def test_processors_that_the_system_keeps(cpus, expected):
     described = {"VCpuInfo": {"DefaultVCpus": cpus}, "MemoryInfo": {"SizeInMiB": 8192}}
     assert allocatable(described)["cpu"] == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "description", "launching"),
+    [
+        ("InProgress", "Launching a new EC2 instance", True),
+        ("WaitingForInstanceId", "Launching a new EC2 instance", True),
+        ("PreInService", "Launching a new EC2 instance: i-0fedcba9", True),
+        ("MidLifecycleAction", "Launching a new EC2 instance: i-0123abcd", False),
+        ("InProgress", "Terminating EC2 instance: i-0fedcba9", False),
+        ("Successful", "Launching a new EC2 instance: i-0fedcba9", False),
+        ("Failed", "Launching a new EC2 instance", False),
+        ("Cancelled", "Launching a new EC2 instance", False),
+    ],
+)
+def test_which_launches_are_in_progress(cloud, status, description, launching):
+    """The status codes of Activity in the API reference; a machine that its group has already is no more one that comes."""
+    cloud.activities["launching"] = [
+        {
+            "ActivityId": "1",
+            "AutoScalingGroupName": "launching",
+            "Cause": "",
+            "Description": description,
+            "StartTime": "2026-11-20T00:00:00Z",
+            "StatusCode": status,
+        }
+    ]
+    params = AutoScaling.Params(names=("launching",), region=_REGION, endpoint=cloud.url)
+    machines = AutoScaling().open(params, {})
+    group = NodeGroup(name="launching", instances=("aws:///eu-west-1a/i-0123abcd",))
+    assert machines.is_launching(group) is launching
 
 
 def test_a_suspended_launch_is_named_with_its_reason():

@@ -99,6 +99,16 @@ def looks_at_launches(cloud):
     fleet(cloud, act)
 
 
+def gives_up(cloud):
+    def act(machines):
+        cloud.exhausted.add("live")
+        guarded = Guarded(machines, ())
+        guarded.increase("live", 3)
+        assert guarded.decrease_to_existing("live") == 2
+
+    fleet(cloud, act)
+
+
 def terminates(cloud):
     def act(machines):
         (live, _) = machines.groups(())
@@ -111,6 +121,7 @@ FEATURES = [
     (looks, {"ProviderLooks"}, set()),
     (grows, {"ScaleOut"}, {"autoscaling:DescribeAutoScalingGroups"}),
     (looks_at_launches, {"ScaleOutLooks"}, {"autoscaling:DescribeAutoScalingGroups"}),
+    (gives_up, {"ScaleOut", "ScaleOutLooks"}, {"autoscaling:DescribeAutoScalingGroups"}),
     (terminates, {"ScaleIn"}, {"autoscaling:DescribeAutoScalingGroups"}),
     (receives, {"SourceSqs", "LifecycleHooks"}, set()),
     (deregisters, {"StepDeregisterLooks", "StepDeregister"}, set()),

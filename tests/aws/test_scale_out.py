@@ -166,7 +166,17 @@ def test_a_launch_that_fails_is_seen_at_the_next_look(pending):
     pending.fleet.fails("pool", "", status="InProgress")
     assert pending.acts() == []
     pending.fleet.fails("pool", _EMPTY)
-    pending.pass_time(90)
+    pending.pass_time(60)
+    # It would be one machine too many: AWS would terminate one of its choice.
+    _, report = pending.run()
+    assert [(one["group"], one["code"], one["status"]) for one in report["machines"]] == [
+        ("pool", "DecreasedTargetSize", "waits"),
+        ("other", "ScaledUpGroup", "done"),
+    ]
+    assert pending.fleet.sizes["pool"] == 4
+    pending.cloud.activities["pool"][1]["StatusCode"] = "Cancelled"
+    pending.scale(14)
+    pending.pass_time(30)
     code, report = pending.run()
     assert code == 0
     first, second = report["machines"]
@@ -209,7 +219,15 @@ def test_where_launches_cannot_be_asked_about_the_provision_time_counts(pending)
     code, report = pending.run()
     assert (code, report["machines"]) == (0, [])
     assert "whether launches have failed is not known" in " ".join(report["warnings"])
+    # Whether machines are being launched is not known either: with fewer to be there AWS could terminate one that has pods.
     pending.pass_time(800)
+    code, report = pending.run()
+    (act,) = [one for one in report["machines"] if one["status"] == "failed"]
+    assert (code, act["code"]) == (4, "FailedToScaleUpGroup")
+    assert "pool: autoscaling:DescribeScalingActivities" in act["message"]
+    assert pending.fleet.sizes == {"pool": 4}
+    pending.cloud.refuses.clear()
+    pending.pass_time(120)
     assert ("pool", "DecreasedTargetSize", "done") in pending.acts()
 
 
@@ -244,7 +262,8 @@ def test_machines_of_a_suspended_group_are_given_up_at_once(pending):
         ("pool", "DecreasedTargetSize", "done"),
         ("pool", "GroupMayNotGrow", "waits"),
     ]
-    assert "autoscaling:DescribeScalingActivities" not in pending.cloud.ours
+    # Once: a launch may be in progress that began before.
+    assert pending.cloud.ours.count("autoscaling:DescribeScalingActivities") == 1
 
 
 def test_a_group_is_never_decreased_below_its_minimum(cloud, ground):

@@ -74,6 +74,9 @@ class Given:
     def launch_failure(self, group, since):
         return None
 
+    def is_launching(self, group):
+        return False
+
     def set_size(self, group, desired):
         raise AssertionError("a look acts on nothing")
 

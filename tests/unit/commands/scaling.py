@@ -63,6 +63,9 @@ class Pool:
     def launch_failure(self, group, since):
         return None
 
+    def is_launching(self, group):
+        return False
+
     def set_size(self, group, desired):
         self._refuse()
         self.group = replace(self.group, desired=desired)

@@ -20,6 +20,8 @@ class Lax:
 
     group: NodeGroup = _POOL
     asked: list[object] = field(default_factory=list)
+    launching: int = 0
+    """The looks at which a launch is in progress; it ends between the last one and the next."""
 
     def groups(self, nodes):
         return [self.group]
@@ -29,6 +31,14 @@ class Lax:
 
     def launch_failure(self, group, since):
         return None
+
+    def is_launching(self, group):
+        if not self.launching:
+            return False
+        self.launching -= 1
+        if not self.launching:
+            self.group = replace(self.group, instances=(*self.group.instances, "new"))
+        return True
 
     def set_size(self, group, desired):
         self.asked.append(desired)
@@ -76,6 +86,27 @@ def test_machines_that_came_meanwhile_are_kept():
     guarded = Guarded(machines, ())
     machines.group = replace(machines.group, instances=("a", "b", "c", "d"))
     assert guarded.decrease_to_existing("pool") is None
+    assert machines.asked == []
+
+
+def test_a_group_whose_machines_are_being_launched_is_not_decreased():
+    """With one machine more than it is to have, the provider would terminate one of its choice, with its pods."""
+    machines = Lax(replace(_POOL, maximum=9, desired=5), launching=2)
+    guarded = Guarded(machines, ())
+    assert [guarded.decrease_to_existing("pool") for _ in range(3)] == [None, None, 4]
+    assert machines.asked == [4]
+
+
+def test_a_launch_that_ends_during_the_look_counts():
+    """It is asked before the machines are read: one that it does not name any more is among them."""
+
+    class Ending(Lax):
+        def is_launching(self, group):
+            self.group = replace(group, instances=(*group.instances, "new"))
+            return False
+
+    machines = Ending(replace(_POOL, maximum=9, desired=4))
+    assert Guarded(machines, ()).decrease_to_existing("pool") is None
     assert machines.asked == []
 
 
