@@ -29,7 +29,7 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     scaled_out_at: _Moment = msgspec.field(default=0, name="grown")
     """When its size was last increased."""
     upcoming_since: _Moment = msgspec.field(default=0, name="missing")
-    """Since when there are upcoming machines."""
+    """Since when there are upcoming machines; 0 also for the back-off in which machines were given up."""
     failures: _Count = 0
     """In a row."""
     failed_at: _Moment = msgspec.field(default=0, name="failed")
@@ -49,7 +49,8 @@ def observed(state: GroupState, sizes: Sizes, now: float, provision_time: float)
     """Return the state of a group after a look at its machines.
 
     It has failed when some have been upcoming for more than ``provision_time`` seconds. In a back-off that time stands
-    still. Once there are none and all nodes are ready, no failure counts any more.
+    still. Once there are none and all nodes are ready, no failure counts any more; but in the back-off in which others
+    were given up, machines that come are no success.
     """
     upcoming = sizes.upcoming
     if not upcoming:
@@ -57,6 +58,8 @@ def observed(state: GroupState, sizes: Sizes, now: float, provision_time: float)
         is_reset = now - state.failed_at > RESET_AFTER
         known = GroupState(scaled_out_at=state.scaled_out_at) if succeeded or is_reset else state
         return msgspec.structs.replace(known, upcoming_since=0)
+    if state.in_backoff(now) and not state.upcoming_since:
+        return state
     if state.in_backoff(now) or not 0 < state.upcoming_since <= now:
         return msgspec.structs.replace(state, upcoming_since=now)
     if now - max(state.upcoming_since, state.scaled_out_at) <= provision_time:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from rebalancer.capacity.backoff import (
     INITIAL,
     MAXIMUM,
+    NOT_LAUNCHED,
     REFUSED,
     TIMEOUT,
     GroupState,
@@ -48,7 +49,7 @@ def test_machines_that_were_asked_for_elsewhere_have_as_long():
 
 
 def test_in_a_back_off_the_time_to_come_stands_still():
-    state = failed(GroupState(), TIMEOUT, "", _NOW)
+    state = failed(GroupState(upcoming_since=_NOW - 901), TIMEOUT, "", _NOW)
     state = _lived(state, *((after, _ONE) for after in range(0, 1200, 120)))
     assert state.failures == 1
     # The back-off has ended at 300 s, and the last look in it was at 240 s.
@@ -100,6 +101,16 @@ def test_a_group_that_was_decreased_to_its_machines_has_still_failed():
     left = _lived(decreased(state), (930, Sizes(ready=3)))
     assert left.in_backoff(_NOW + 930)
     assert left.failures == 1
+
+
+def test_machines_that_come_after_others_were_given_up_are_no_success():
+    """Of two machines one is launched: the group would be increased again at once, and fail again at its first back-off."""
+    state = failed(scaled_out(GroupState(), _NOW), NOT_LAUNCHED, "no capacity", _NOW + 60)
+    left = _lived(decreased(state), (120, _ONE), (180, _ALL))
+    assert left.in_backoff(_NOW + 180)
+    assert failed(left, NOT_LAUNCHED, "", _NOW + 420).failures == 2
+    # Those that come after the back-off are.
+    assert _lived(left, (420, _ONE), (480, _ALL)).failures == 0
 
 
 @given(
