@@ -89,9 +89,10 @@ def enter_ending(client: Client, name: str, state: ScaleIn) -> str | None:
 
 
 def clear_state(client: Client, name: str) -> str | None:
-    """Remove what scale-in has written on a node, with the cordon if it was ours; return why it stays, None if it does not.
+    """Remove what scale-in has written on a node, with the cordon if it was ours; return what stays and why, None if nothing does.
 
-    A node whose machine is being terminated stays cordoned: pods that come to it would be lost.
+    A node whose machine is being terminated stays cordoned: pods that come to it would be lost. So does one of which it cannot be
+    read who cordoned it.
 
     Raises:
         ClusterReadError: it could not be read or written.
@@ -109,6 +110,8 @@ def clear_state(client: Client, name: str) -> str | None:
                 f" kubectl uncordon {name}, and then again"
             )
             return None
+        if state is None and node.unschedulable and _has_ours(node):
+            why = f"node {name}: it stays cordoned, since it cannot be read whether scale-in did that: kubectl uncordon {name}"
         lifts = (
             state is not None
             and state.phase is Phase.LEAVING
@@ -167,6 +170,11 @@ def _with_node(state: ScaleIn, node: NodeView) -> ScaleIn:
 
 def _closed(node: NodeView) -> tuple[dict[str, object], ...]:
     return (*_open(node), dict(_TAINT))
+
+
+def _has_ours(node: NodeView) -> bool:
+    """Return whether anything of scale-in stands on a node, be it readable or not."""
+    return KEY in node.annotations or any(taint.get("key") == KEY for taint in node.taints)
 
 
 def _open(node: NodeView) -> tuple[dict[str, object], ...]:

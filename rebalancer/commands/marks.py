@@ -45,7 +45,7 @@ def show_marks(
 
 
 def _cleared(client: Client, mark: NodeMark) -> str | None:
-    """Remove a mark; return why it stays, None if it does not."""
+    """Remove a mark; return what of it stays and why, None if nothing does."""
     try:
         if mark.of_scale_in:
             return clear_state(client, mark.node)

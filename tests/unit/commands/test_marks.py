@@ -306,6 +306,27 @@ def test_what_scale_in_has_left_is_shown_and_undone():
         assert nodes["n1"]["metadata"]["annotations"] == {"team": "x"}
 
 
+def test_of_what_cannot_be_read_it_is_said_that_the_cordon_stays():
+    """Who cordoned the node is not known, and once all else is removed nothing lists it any more."""
+    closed, open_ = scaled_in("n0", "leaving"), scaled_in("n1", "leaving", closed=False)
+    for one in (closed, open_):
+        one["metadata"]["annotations"] = {"rebalancer/scale-in": "{"}
+    with EmbeddedCluster() as cluster:
+        cluster.apply(closed, open_)
+        cluster.settle()
+        out, err = io.StringIO(), io.StringIO()
+        environment = Environment(SystemClock(), {}, out, err)
+        access = Access(kubeconfig=str(cluster.kubeconfig))
+        assert int(show_marks(access, "json", environment, clear=True)) == 4
+        states = {row["node"]: row["state"] for row in json.loads(out.getvalue())["marks"]}
+        assert states == {"n0": "unreadable", "n1": "removed"}
+        assert "node n0: it stays cordoned" in err.getvalue()
+        n0 = cluster.get("Node", "n0")
+        assert n0["spec"]["unschedulable"]
+        assert "rebalancer/scale-in" not in n0["metadata"].get("annotations", {})
+        assert OURS not in n0["spec"].get("taints", [])
+
+
 def test_a_node_whose_machine_is_being_terminated_stays_cordoned():
     with EmbeddedCluster() as cluster:
         cluster.apply(scaled_in("n0", "ending"), scaled_in("n1", "ending", closed=False))
