@@ -21,7 +21,7 @@ class ScaleOutCode(enum.StrEnum):
     SCALED_OUT = "ScaledUpGroup"
     """The size of the group is increased for pending pods."""
     FAILED = "FailedToScaleUpGroup"
-    """The provider refused the request; it is tried again after a back-off."""
+    """The provider refused a request: to increase the group is tried again after a back-off, to decrease it by the next run."""
     DECREASED = "DecreasedTargetSize"
     """Requested machines were not provisioned: the size of the group is decreased to the machines that it has."""
     BLOCKED = "GroupMayNotGrow"
