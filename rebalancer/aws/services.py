@@ -47,7 +47,7 @@ def _session() -> Any:
         import boto3  # noqa: PLC0415  # not installed where nothing of AWS is configured
     except ImportError:
         raise SignalError(
-            "the library boto3 is missing: install kube-rebalancer[aws], as an image of your own"
+            "the library boto3 is missing: install kube-rebalancer with its extra aws (pip install '.[aws]')"
         ) from None
     with asking("credentials"):
         return boto3.session.Session()

@@ -304,7 +304,8 @@ EMPTYING: list[Callable[..., Any]] = [
         "--lease",
         callback=named(reference),
         metavar="NS/NAME",
-        help="Lease that keeps this and runs apart: each waits while the other evicts. It must exist.",
+        help="Lease that keeps this and runs apart: this waits for a run to end, and runs do nothing meanwhile. serve "
+        "keeps its Lease until it ends. It must exist.",
     ),
     output_flag("table", *DATA_FORMS, of="report"),
     click.option(

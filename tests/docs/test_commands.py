@@ -215,16 +215,22 @@ def test_make_has_the_targets(line: str) -> None:
 @pytest.mark.e2e  # Helm is built from Go modules
 @pytest.mark.parametrize("line", [line for _, lines in texts("helm") for line in lines])
 def test_the_chart_takes_the_values(line: str) -> None:
-    assert line.startswith("helm install rebalancer ")
+    _, command, release, *words = line.split()
+    assert release == "rebalancer"
+    if command in {"rollback", "uninstall"}:
+        assert words == ["--namespace", "rebalancing"]
+        return
+    assert command in {"install", "upgrade"}
     # The package is made from this folder: tests/release.
-    path, *words = line.removeprefix("helm install rebalancer ").split()
+    path, *words = words
     assert path in {"chart", f"{RELEASED.folder}/{RELEASED.chart.name}"}
-    flags = [word for word in words if word != "--create-namespace"]
+    flags = [word for word in words if word not in {"--create-namespace", "--reuse-values"}]
     manifests = list(
         yaml.safe_load_all(helm("template", "rebalancer", str(ROOT / "chart"), *flags))
     )
-    (job,) = [each for each in manifests if each and each["kind"] == "CronJob"]
-    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    (workload,) = [each for each in manifests if each and each["kind"] in {"CronJob", "Deployment"}]
+    spec = workload["spec"].get("jobTemplate", workload)["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
     if "image.repository" in line:
         assert container["image"] in {
             "registry.example/kube-rebalancer:dev",
