@@ -79,7 +79,7 @@ def asking(what: str) -> Iterator[None]:
     Raises:
         SignalError: see there.
     """
-    from botocore.exceptions import BotoCoreError, ClientError  # noqa: PLC0415
+    from botocore.exceptions import BotoCoreError, ClientError, NoRegionError  # noqa: PLC0415
 
     try:
         yield
@@ -87,6 +87,10 @@ def asking(what: str) -> Iterator[None]:
         said = error.response.get("Error", {})
         words = f"{said.get('Code', 'unknown')}: {said.get('Message', '')}"
         raise SignalError(f"{what}: {' '.join(words.split())}") from error
+    except NoRegionError as error:
+        raise SignalError(
+            f"{what}: no region: set the option `region`, or AWS_REGION in the environment"
+        ) from error
     except (BotoCoreError, ValueError) as error:
         raise SignalError(f"{what}: {' '.join(str(error).split())}") from error
 

@@ -54,7 +54,7 @@ def capacity_data(report: CapacityReport) -> dict[str, Any]:
             {
                 "name": names[one.node],
                 "group": one.group,
-                "goes": one.removable,
+                "removable": one.removable,
                 "code": one.code.value,
                 "message": one.message,
                 "requested": {name: plain_number(share) for name, share in one.requested.items()},
@@ -65,7 +65,7 @@ def capacity_data(report: CapacityReport) -> dict[str, Any]:
             }
             for one in report.nodes
         ],
-        "growth": [
+        "increases": [
             {
                 "group": step.group,
                 "nodes": len(step.nodes),
@@ -85,10 +85,10 @@ def _group_data(report: CapacityReport, group: NodeGroup) -> dict[str, Any]:
         "min": group.minimum,
         "max": group.maximum,
         "desired": group.desired,
-        "coming": report.inputs.upcoming.get(group.name, 0),
+        "upcoming": report.inputs.upcoming.get(group.name, 0),
         "nodes": len(report.groups.nodes_of(group)),
-        "canGo": report.removable(group),
-        "hasToGrow": report.scale_out.increase_of(group.name),
+        "removable": report.removable(group),
+        "increase": report.scale_out.increase_of(group.name),
     }
 
 

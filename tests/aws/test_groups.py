@@ -8,13 +8,13 @@ from typing import Any
 import boto3
 import pytest
 from botocore.awsrequest import AWSResponse
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, NoRegionError
 from moto import mock_aws
 from pydantic import ValidationError
 
 from rebalancer.aws.groups import ACTIVITIES, ACTS, CALLS, AutoScaling, as_group
 from rebalancer.aws.instance_types import allocatable
-from rebalancer.aws.services import ATTEMPTS, did_nothing, service
+from rebalancer.aws.services import ATTEMPTS, asking, did_nothing, service
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
 from rebalancer.providers.contract import KnownNode, NodeGroup
 from rebalancer.providers.guarded import GroupSizeError, Guarded
@@ -150,6 +150,14 @@ def test_what_was_refused_names_the_call(account, monkeypatch):
         ProviderError, match="autoscaling:DescribeAutoScalingGroups: AccessDenied: no"
     ):
         _opened().groups(())
+
+
+def test_without_a_region_the_error_says_where_it_is_set():
+    expected = pytest.raises(
+        SignalError, match=r"no region: set the option `region`, or AWS_REGION"
+    )
+    with expected, asking("the client of sqs"):
+        raise NoRegionError
 
 
 @pytest.mark.parametrize(

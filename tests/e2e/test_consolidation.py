@@ -116,7 +116,7 @@ def test_new_nodes_of_the_group_that_capacity_names_take_the_pods_that_wait(clus
     ran = rebalancer("capacity", f"--kubeconfig={grant(cluster, READ_RULES)}", "--output=json")
     assert ran.code == 0, ran.err
     report = json.loads(ran.out)
-    grows = {group["name"]: group["hasToGrow"] for group in report["groups"]}
+    grows = {group["name"]: group["increase"] for group in report["groups"]}
     assert grows == {"small": 0, "large": 3}
     assert [(p["code"], p["group"]) for p in report["pending"]] == [("GroupGrows", "large")] * 3
     # One node fewer is not enough, and so many are.

@@ -20,7 +20,7 @@ def test_says_as_data_what_the_table_says():
         "node-c1": "PolicyRuleWouldBreak",
         "node-d1": "NotUnderutilized",
     }
-    assert [(one["group"], one["nodes"], one["pods"]) for one in data["growth"]] == [
+    assert [(one["group"], one["nodes"], one["pods"]) for one in data["increases"]] == [
         ("batch", 2, 3)
     ]
     assert sorted(one["code"] for one in data["pending"]) == ["GroupGrows"] * 3 + ["NoGroupFits"]
@@ -35,7 +35,7 @@ def test_says_the_same_twice():
 
 def test_the_threshold_is_the_policy_s():
     done = called("capacity", "--snapshot", _EXAMPLE, "--set", "capacity.under=4%", "-o", "json")
-    assert not any(one["goes"] for one in json.loads(done.stdout)["nodes"])
+    assert not any(one["removable"] for one in json.loads(done.stdout)["nodes"])
 
 
 @pytest.mark.parametrize(
