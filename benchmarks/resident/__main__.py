@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import re
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.resident.process import OURS, POLICY, serving
+from benchmarks.resident.process import OURS, POLICY, megabytes, serving
 from benchmarks.scale import contenders
 from benchmarks.scale.fill import OPTIONS, fill
 from benchmarks.scale.measure import Measured, cpu_seconds, run, settle
@@ -84,7 +83,7 @@ def _standing(server: int, seconds: float = 30.0) -> float:
 def _looks(process: subprocess.Popen[bytes], log: Path, server: int, looks: int) -> Served:
     _await_looks(process, log, 3)
     begun, started = _done(log), time.monotonic()
-    memory = _megabytes(process.pid, "VmRSS")
+    memory = megabytes(process.pid, "VmRSS")
     cpu, server_cpu = cpu_seconds(process.pid), cpu_seconds(server)
     _await_looks(process, log, begun + looks)
     looked = _done(log) - begun
@@ -93,8 +92,8 @@ def _looks(process: subprocess.Popen[bytes], log: Path, server: int, looks: int)
         cpu=(cpu_seconds(process.pid) - cpu) / looked,
         server_cpu=(cpu_seconds(server) - server_cpu) / looked,
         seconds=time.monotonic() - started,
-        memory_mb=(memory, _megabytes(process.pid, "VmRSS")),
-        peak_mb=_megabytes(process.pid, "VmHWM"),
+        memory_mb=(memory, megabytes(process.pid, "VmRSS")),
+        peak_mb=megabytes(process.pid, "VmHWM"),
     )
 
 
@@ -108,11 +107,6 @@ def _await_looks(process: subprocess.Popen[bytes], log: Path, number: int) -> No
         if process.poll() is not None or time.monotonic() > ends:
             raise RuntimeError(f"it does not look any more: {log.read_text()[-2000:]}")
         time.sleep(0.2)
-
-
-def _megabytes(pid: int, key: str) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(re.findall(rf"{key}:\s+(\d+) kB", status)[0]) / 1024
 
 
 def _table(runs: Sequence[Measured], served: Served, standing: float, afterwards: float) -> str:

@@ -1,7 +1,8 @@
 """`python -m benchmarks.resident.live_soak --minutes 20`: `serve` under churn on a real control plane.
 
 5 % of the pods are replaced each minute, the API server is restarted every ten minutes, and connections are cut at random:
-all pass through a link of this process, whose memory is looked at. What `serve` knows must be what a fresh list gives.
+all pass through a link of this process. What `serve` knows must be what a fresh list gives: for that, it runs in this process,
+whose memory is looked at, too. With ``--apart`` it is a process of its own, and only the memory of that is looked at.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.resident.soak import resident_on, said, until_same
+from benchmarks.resident.process import megabytes, serving
+from benchmarks.resident.soak import EVERY, LEASE, POLICY, resident_on, said, until_same
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.commands.serving.vitals import Vitals
 from tests.controlplane import objects, operations
@@ -32,6 +34,9 @@ _STEP = 12.0
 _RESTART = 600.0
 _LOOK_EVERY = 2
 _PIECE = 1 << 16
+_Look = Callable[[], tuple[bool, str]]
+"""Looks at `serve`: whether all is as it should be, and a text."""
+_Lives = Callable[[], bool]
 
 
 class _Link:
@@ -80,8 +85,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--minutes", type=float, default=20.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--apart", action="store_true", help="in a process of its own")
     chosen = parser.parse_args(arguments)
-    chance, stop = random.Random(chosen.seed), threading.Event()
     with ControlPlane() as plane, tempfile.TemporaryDirectory() as folder:
         _fill(plane)
         link = _Link(int(plane.url.rpartition(":")[2]))
@@ -89,30 +94,70 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kubeconfig.write_text(
             plane.kubeconfig.read_text().replace(plane.url, f"https://127.0.0.1:{link.port}")
         )
-        resident, vitals = resident_on(kubeconfig, Path(folder), stop)
-        thread = threading.Thread(target=resident.live)
-        thread.start()
-        begun = restarted = time.monotonic()
-        looks = same = step = cut = 0
-        while time.monotonic() < begun + 60 * chosen.minutes and thread.is_alive():
-            step += 1
-            time.sleep(_STEP)
-            if time.monotonic() > restarted + _RESTART:
-                restarted = time.monotonic()
-                plane.restart("kube-apiserver", kill=True)
-            _change(plane, chance, step)
-            cut += link.cut(chance) if step % 3 == 0 else 0
-            if step % _LOOK_EVERY == 0:
-                looks += 1
-                took = _looked(plane, vitals)
-                same += took is not None
-                minutes = (time.monotonic() - begun) / 60
-                _say(f"{minutes:.1f} min, {cut} connections cut: {said(vitals, took)}")
-        lived = thread.is_alive()
+        start = _apart if chosen.apart else _within
+        with start(plane, kubeconfig, Path(folder)) as (look, lives):
+            good = _soaked(plane, link, random.Random(chosen.seed), chosen.minutes, look, lives)
+    return int(not good)
+
+
+def _soaked(
+    plane: ControlPlane,
+    link: _Link,
+    chance: random.Random,
+    minutes: float,
+    look: _Look,
+    lives: _Lives,
+) -> bool:
+    """Let it live through so many minutes; return whether it did, and all looks were good."""
+    begun = restarted = time.monotonic()
+    looks = good = step = cut = 0
+    while time.monotonic() < begun + 60 * minutes and lives():
+        step += 1
+        time.sleep(_STEP)
+        if time.monotonic() > restarted + _RESTART:
+            restarted = time.monotonic()
+            plane.restart("kube-apiserver", kill=True)
+        _change(plane, chance, step)
+        cut += link.cut(chance) if step % 3 == 0 else 0
+        if step % _LOOK_EVERY == 0:
+            is_good, text = look()
+            looks, good = looks + 1, good + is_good
+            _say(f"{(time.monotonic() - begun) / 60:.1f} min, {cut} connections cut: {text}")
+    lived = lives()
+    _say(f"good at {good} of {looks} looks; {'lived' if lived else 'ENDED by itself'}")
+    return good == looks and lived
+
+
+@contextlib.contextmanager
+def _within(plane: ControlPlane, kubeconfig: Path, folder: Path) -> Iterator[tuple[_Look, _Lives]]:
+    """Run `serve` in a thread; yield what compares it with a fresh list, and what says whether it lives."""
+    stop = threading.Event()
+    resident, vitals = resident_on(kubeconfig, folder, stop)
+    thread = threading.Thread(target=resident.live)
+    thread.start()
+
+    def look() -> tuple[bool, str]:
+        took = _looked(plane, vitals)
+        return took is not None, said(vitals, took)
+
+    try:
+        yield look, thread.is_alive
+    finally:
         stop.set()
         thread.join()
-    _say(f"the same at {same} of {looks} looks; {'lived' if lived else 'ENDED by itself'}")
-    return int(same < looks or not lived)
+
+
+@contextlib.contextmanager
+def _apart(plane: ControlPlane, kubeconfig: Path, folder: Path) -> Iterator[tuple[_Look, _Lives]]:  # noqa: ARG001  # as _within
+    """Run `serve` in a process; yield what looks at its memory, and what says whether it lives."""
+    policy = folder / "policy.yaml"
+    policy.write_text(POLICY)
+    options = (f"--policy={policy}", f"--lease={LEASE}")
+    with serving(kubeconfig, every=EVERY, options=options) as (process, _):
+        yield (
+            lambda: (True, f"{megabytes(process.pid):.0f} MB"),
+            lambda: process.poll() is None,
+        )
 
 
 def _fill(plane: ControlPlane) -> None:

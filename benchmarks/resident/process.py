@@ -1,12 +1,13 @@
-"""`rebalancer serve` as a process of its own, which may look but not act."""
+"""`rebalancer serve` as a process of its own, which may look but not act unless other options are given."""
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,13 +17,15 @@ POLICY = ("--mode=observe", "--set=strategies.low-utilisation.mode=off")
 
 
 @contextmanager
-def serving(kubeconfig: Path, *, every: float) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+def serving(
+    kubeconfig: Path, *, every: float, options: Sequence[str] = POLICY
+) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """Yield the process, which looks every so many seconds, and the file that it writes its lines to."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log"
         with log.open("wb") as written:
             process = subprocess.Popen(
-                [OURS, "serve", *POLICY, f"--every={every:.0f}", f"--kubeconfig={kubeconfig}"],
+                [OURS, "serve", *options, f"--every={every:.0f}", f"--kubeconfig={kubeconfig}"],
                 stdout=written,
                 stderr=subprocess.STDOUT,
             )
@@ -31,3 +34,9 @@ def serving(kubeconfig: Path, *, every: float) -> Iterator[tuple[subprocess.Pope
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
+
+
+def megabytes(pid: int | str = "self", key: str = "VmRSS") -> float:
+    """Return the memory of a process, by a key of its status."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.findall(rf"{key}:\s+(\d+) kB", status)[0]) / 1024

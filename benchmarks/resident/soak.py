@@ -11,7 +11,6 @@ import argparse
 import functools
 import io
 import random
-import re
 import sys
 import tempfile
 import threading
@@ -19,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from benchmarks.resident.process import megabytes
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.serving.resident import Resident
@@ -33,10 +33,11 @@ from tests.same import contents
 
 _say = functools.partial(print, flush=True)
 _APPS, _REPLICAS, _NODES = 40, 5, 12
-_EVERY = 1.0
+EVERY = 1.0
 """Seconds between two runs."""
+LEASE = "default/turns"
 _PATIENCE = 120.0
-_POLICY = "apiVersion: rebalancer/v1\nkind: Policy\nprotect: {minPodAge: 0s}\nstrategies: {duplicates: {}}\n"
+POLICY = "apiVersion: rebalancer/v1\nkind: Policy\nprotect: {minPodAge: 0s}\nstrategies: {duplicates: {}}\n"
 
 
 class _Cluster:
@@ -110,17 +111,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def resident_on(kubeconfig: Path, folder: Path, stop: threading.Event) -> tuple[Resident, Vitals]:
     """Return `serve` for a cluster, to be run in a thread of this process until ``stop``."""
     policy = folder / "policy.yaml"
-    policy.write_text(_POLICY)
+    policy.write_text(POLICY)
+    namespace, _, name = LEASE.partition("/")
     options = RunOptions(
         policy_path=str(policy),
         kubeconfig=str(kubeconfig),
         quiet=True,
         deadline=60,
-        lease=("default", "turns"),
+        lease=(namespace, name),
     )
     environment = Environment(SystemClock(), {}, _Nowhere(), _Nowhere(), stop)
     vitals = Vitals(environment.clock, options.deadline)
-    return Resident(options, environment, lambda _: _EVERY, vitals), vitals
+    return Resident(options, environment, lambda _: EVERY, vitals), vitals
 
 
 class _Nowhere(io.StringIO):
@@ -150,12 +152,7 @@ def until_same(kubeconfig: Path, clock: Callable[[], float], vitals: Vitals) -> 
 def said(vitals: Vitals, took: float | None) -> str:
     """Return a line on one look, which was the same after ``took`` seconds."""
     same = "never the same" if took is None else f"the same after {took:.1f} s"
-    return f"{vitals.runs} runs, {same}, {_megabytes():.0f} MB"
-
-
-def _megabytes() -> float:
-    status = Path("/proc/self/status").read_text()
-    return int(re.findall(r"VmRSS:\s+(\d+) kB", status)[0]) / 1024
+    return f"{vitals.runs} runs, {same}, {megabytes():.0f} MB"
 
 
 if __name__ == "__main__":
