@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import functools
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.resident.process import OURS
+from benchmarks.resident.process import serving
 from benchmarks.scale.fill import OPTIONS, fill
 from benchmarks.scale.measure import cpu_seconds
 from benchmarks.scale.shape import Shape
@@ -69,15 +68,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _until_evicted(plane: ControlPlane, kubeconfig: Path, folder: Path, node: str) -> float:
     """Return the seconds from the notice of a node to the first eviction that the server carries out."""
-    policy, log = folder / "policy.yaml", folder / f"{node}.log"
+    policy = folder / "policy.yaml"
     policy.write_text(yaml.safe_dump(_POLICY))
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            [OURS, "serve", f"--policy={policy}", f"--kubeconfig={kubeconfig}", "--every=1h"],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-        )
-    try:
+    with serving(kubeconfig, every=3600, options=[f"--policy={policy}"]) as (process, log):
         wait_until(lambda: "nothing to do" in log.read_text(), _PATIENCE, "a first run")
         seen = audit.AuditLog(plane.audit_log)
         path = f"/api/v1/nodes/{node}"
@@ -87,9 +80,6 @@ def _until_evicted(plane: ControlPlane, kubeconfig: Path, folder: Path, node: st
         plane.api.patch(path, {"metadata": {"annotations": {NOTICE: notice}}})
         wait_until(lambda: seen.evictions(_USER), _PATIENCE, f"an eviction\n{log.read_text()}")
         used = cpu_seconds(process.pid) - before
-    finally:
-        process.terminate()
-        process.wait(_PATIENCE)
     took = (min(one.at for one in seen.evictions(_USER)) - said).total_seconds()
     ours = [one for one in seen.requests() if one.user == _USER and one.verb != "watch"]
     for one in ours:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -11,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+_PATIENCE = 300.0
 OURS = str(Path(sys.executable).with_name("rebalancer"))
 POLICY = ("--mode=observe", "--set=strategies.low-utilisation.mode=off")
 """Some node of a random cluster is always a little fuller than the others."""
@@ -32,8 +32,8 @@ def serving(
         try:
             yield process, log
         finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
+            process.terminate()
+            process.wait(_PATIENCE)
 
 
 def megabytes(pid: int | str = "self", key: str = "VmRSS") -> float:

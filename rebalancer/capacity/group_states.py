@@ -94,12 +94,12 @@ class GroupStates:
         missing = group.desired is not None and len(group.instances) < group.desired
         if self.times is None or not missing or state.in_backoff(now):
             return state
-        why: str | None = group.suspended
+        since = max(state.upcoming_since, state.failed_at) - _BEHIND
         try:
-            since = max(state.upcoming_since, state.failed_at) - _BEHIND
-            why = why or machines.launch_failure(group, since)
+            why = group.suspended or machines.launch_failure(group, since)
         except ProviderError as error:
             self.warn(f"whether launches have failed is not known: {error}")
+            return state
         return failed(state, NOT_LAUNCHED, why, now) if why else state
 
     def _blocked(
@@ -116,13 +116,13 @@ class GroupStates:
                 text = f"scaled out at {rfc3339(state.scaled_out_at)}, and cools down"
                 yield name, GroupRefusal(name, GroupCode.COOLDOWN, text)
 
-    def unprovisioned(self, now: float) -> list[str]:
+    def unprovisioned(self, now: float) -> set[str]:
         """Return the groups in a back-off because requested machines were not provisioned."""
-        return [
+        return {
             name
-            for name, state in sorted(self.groups.items())
+            for name, state in self.groups.items()
             if state.in_backoff(now) and state.code != REFUSED and state.upcoming_since > 0
-        ]
+        }
 
     def note_decreased(self, group: str) -> None:
         """Note that a group was decreased to the machines that it has."""

@@ -59,8 +59,11 @@ class ScaleOut:
     def before(self) -> Iterator[MachineAct]:
         """See Scaler: machines take minutes to start, so that groups are increased first."""
         report = self._context.report
-        for name in self._context.group_states.unprovisioned(report.snapshot.captured_at):
-            yield from self._decrease(name)
+        unprovisioned = self._context.group_states.unprovisioned(report.snapshot.captured_at)
+        for group in report.groups.groups:
+            existing = max(group.minimum or 0, len(group.instances))
+            if group.name in unprovisioned and (group.desired or 0) > existing:
+                yield self._decrease(group)
         for one in group_resizes(report.scale_out, report.groups.groups):
             yield self._increase(one)
         blocked: dict[str, str] = {}
@@ -68,8 +71,8 @@ class ScaleOut:
             for refusal in pod.refusals:
                 if refusal.group in report.inputs.blocked:
                     blocked.setdefault(refusal.group, refusal.message)
-        for group, why in sorted(blocked.items()):
-            yield self._act(ScaleOutCode.BLOCKED, ActStatus.WAITS, group, why)
+        for name, why in sorted(blocked.items()):
+            yield self._act(ScaleOutCode.BLOCKED, ActStatus.WAITS, name, why)
 
     def after(self) -> Iterator[MachineAct]:
         """See Scaler."""
@@ -91,30 +94,23 @@ class ScaleOut:
             text += "; as many were requested meanwhile"
         return self._act(ScaleOutCode.SCALED_OUT, ActStatus.DONE, name, text)
 
-    def _decrease(self, name: str) -> Iterator[MachineAct]:
+    def _decrease(self, group: NodeGroup) -> MachineAct:
         """Give up machines that were not provisioned, so that they do not come once others have taken their pods."""
-        context = self._context
-        (group,) = [one for one in context.report.groups.groups if one.name == name]
-        existing = len(group.instances)
-        if group.desired is None or group.desired <= max(group.minimum or 0, existing):
-            return
+        context, name, existing = self._context, group.name, len(group.instances)
         text = f"{group.desired} machines were requested, and {existing} exist: {context.group_states.groups[name].why}"
         if context.suspended is not None:
             text = f"{text}; {context.suspended}"
-            yield self._act(ScaleOutCode.DECREASED, ActStatus.PLANNED, name, text)
-            return
+            return self._act(ScaleOutCode.DECREASED, ActStatus.PLANNED, name, text)
         try:
             size = context.guarded.decrease_to_existing(name)
         except ProviderError as error:
-            yield self._act(ScaleOutCode.FAILED, ActStatus.FAILED, name, f"{text}: {error}")
-            return
+            return self._act(ScaleOutCode.FAILED, ActStatus.FAILED, name, f"{text}: {error}")
         if size is None:
             text += "; machines are being launched, or have come meanwhile"
-            yield self._act(ScaleOutCode.DECREASED, ActStatus.WAITS, name, text)
-            return
+            return self._act(ScaleOutCode.DECREASED, ActStatus.WAITS, name, text)
         context.group_states.note_decreased(name)
         text = f"{group.desired} -> {size} machines: {context.group_states.groups[name].why}"
-        yield self._act(ScaleOutCode.DECREASED, ActStatus.DONE, name, text)
+        return self._act(ScaleOutCode.DECREASED, ActStatus.DONE, name, text)
 
     def _act(self, code: ScaleOutCode, status: ActStatus, group: str, text: str) -> MachineAct:
         return MachineAct(

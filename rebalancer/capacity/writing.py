@@ -14,7 +14,7 @@ from rebalancer.nodes.triage import Orders
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE
 from rebalancer.snapshot.leaving import DRAIN, LEAVING
-from rebalancer.wire.scale_in import GOING, KEY, TAINT, Phase, ScaleIn, scale_in_of
+from rebalancer.wire.scale_in import GOING, KEY, TAINT, Phase, ScaleIn, is_written, scale_in_of
 
 _ALL = Orders(force=True, delete_emptydir_data=True, ignore_daemonsets=True, evict_batch=True)
 """With the machine every pod goes: only those that belong to the node stay to its end."""
@@ -53,10 +53,7 @@ def write_state(
             return NodeChange(unschedulable=True, annotations=annotations, taints=_closed(node))
         if before is None or before.phase not in GOING:
             return NodeChange(annotations=annotations)
-        lifts = before.cordoned and node.unschedulable and not _must_stay_closed(node)
-        return NodeChange(
-            unschedulable=False if lifts else None, annotations=annotations, taints=_open(node)
-        )
+        return _opened(node, before, value)
 
     return None if change_node(client, name, wanted) is None else written
 
@@ -101,27 +98,17 @@ def clear_state(client: Client, name: str) -> str | None:
 
     def wanted(node: NodeView) -> NodeChange | None:
         nonlocal why
-        state = scale_in_of(node.annotations)
-        ending = state is not None and state.phase is Phase.ENDING and node.unschedulable
-        why = None
-        if ending and state is not None:
+        state, why = scale_in_of(node.annotations), None
+        if state is not None and state.phase is Phase.ENDING and node.unschedulable:
             why = (
                 f"node {name}: the termination of its machine was requested at {state.at}; if it stays,"
                 f" kubectl uncordon {name}, and then again"
             )
             return None
-        if state is None and node.unschedulable and _has_ours(node):
+        keys = (taint.get("key") for taint in node.taints)
+        if state is None and node.unschedulable and is_written(node.annotations, keys):
             why = f"node {name}: it stays cordoned, since it cannot be read whether scale-in did that: kubectl uncordon {name}"
-        lifts = (
-            state is not None
-            and state.phase is Phase.LEAVING
-            and state.cordoned
-            and node.unschedulable
-            and not _must_stay_closed(node)
-        )
-        return NodeChange(
-            unschedulable=False if lifts else None, annotations={KEY: None}, taints=_open(node)
-        )
+        return _opened(node, state)
 
     change_node(client, name, wanted)
     return why
@@ -168,13 +155,25 @@ def _with_node(state: ScaleIn, node: NodeView) -> ScaleIn:
     return msgspec.structs.replace(state, uid=node.uid, cordoned=not node.unschedulable)
 
 
+def _opened(node: NodeView, state: ScaleIn | None, value: str | None = None) -> NodeChange:
+    """Return what ends the scale-in of a node at ``state``: no taint, and no cordon if it was ours and nobody else wants it.
+
+    ``value``: what stands in the annotation from then on.
+    """
+    lifts = (
+        state is not None
+        and state.phase in GOING
+        and state.cordoned
+        and node.unschedulable
+        and not _must_stay_closed(node)
+    )
+    return NodeChange(
+        unschedulable=False if lifts else None, annotations={KEY: value}, taints=_open(node)
+    )
+
+
 def _closed(node: NodeView) -> tuple[dict[str, object], ...]:
     return (*_open(node), dict(_TAINT))
-
-
-def _has_ours(node: NodeView) -> bool:
-    """Return whether anything of scale-in stands on a node, be it readable or not."""
-    return KEY in node.annotations or any(taint.get("key") == KEY for taint in node.taints)
 
 
 def _open(node: NodeView) -> tuple[dict[str, object], ...]:

@@ -16,7 +16,7 @@ from rebalancer.policy.params import Params
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.marks import to_be_empty
-from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
+from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.selected import Selected
 from rebalancer.snapshot.state import ClusterState
 
@@ -80,7 +80,7 @@ class _Mobility:
     @staticmethod
     def of(snapshot: Snapshot, movable: Bools) -> _Mobility:
         pods, classes = snapshot.pods, len(snapshot.classes)
-        living = ((pods.flags & PodFlag.TERMINATING) == 0) & (pods.node >= 0)
+        living = pods.living
         some_movable, some_fixed = (
             np.bincount(pods.cls[living & of], minlength=classes) > 0 for of in (movable, ~movable)
         )
@@ -202,7 +202,7 @@ class View:
         """Return the owners, ascending, of whose living pods the snapshot has two or more on one node."""
         pods = self.snapshot.pods
         owner_of = np.array([cls.owner for cls in self.snapshot.classes] or [-1], np.int64)
-        living = ((pods.flags & PodFlag.TERMINATING) == 0) & (pods.node >= 0)
+        living = pods.living
         owner = owner_of[pods.cls[living]]
         size = max(1, len(self.snapshot.nodes))
         keys = np.sort((owner * size + pods.node[living])[owner >= 0])

@@ -103,11 +103,10 @@ def list_marks(client: Client) -> Iterator[NodeMark]:
             for taint in node.spec.taints or ():
                 if is_mark(taint.key, taint.effect):
                     yield NodeMark(node.metadata.name, taint.value)
-            written = (node.metadata.annotations or {}).get(scale_in.KEY)
-            if written is not None or any(
-                taint.key == scale_in.KEY for taint in node.spec.taints or ()
-            ):
-                yield NodeMark(node.metadata.name, written or "", of_scale_in=True)
+            annotations = node.metadata.annotations or {}
+            if scale_in.is_written(annotations, (t.key for t in node.spec.taints or ())):
+                written = annotations.get(scale_in.KEY, "")
+                yield NodeMark(node.metadata.name, written, of_scale_in=True)
         token = page.metadata.continue_ or None
 
 

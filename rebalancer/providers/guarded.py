@@ -44,7 +44,8 @@ class Guarded:
     def decrease_to_existing(self, group: str) -> int | None:
         """Decrease a group to the machines that it has; return the size that was requested, None if none was.
 
-        None is where that would be no smaller, or while launches are in progress: their machines would be too many. No machine is terminated by that, and the group stays at its minimum at least. As Cluster Autoscaler's
+        It is None where the group would be no smaller, and while launches are in progress: their machines would be too many.
+        That terminates no machine, and the group stays at its minimum at least. As Cluster Autoscaler's
         ``DecreaseTargetSize``, which refuses to go below the existing nodes.
 
         Raises:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +16,7 @@ from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.kept_predictions import KeptPredictions, unlimited
 from rebalancer.scheduler.pending import Pending
-from rebalancer.scheduler.placement import Placement, tolerates
+from rebalancer.scheduler.placement import Placement, Supposed, tolerates
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import NODE_AFFINITY, SchedulerProfile
 from rebalancer.scheduler.resources import Resources
@@ -173,7 +173,7 @@ class SchedulerModel:
             with state.evicted(pod, gone=gone):
                 return self._predicted(state, replacement)
 
-        if gone or self.placement.supposes or self.filters.unusual(replacement):
+        if gone or self.placement.supposed.is_any or self.filters.unusual(replacement):
             return make()[0]
         counted, spread = self._counted_by(replacement)
         source = self._source(cls, node, replacement) if cls in spread else ()
@@ -186,31 +186,25 @@ class SchedulerModel:
             make,
         )
 
-    @contextmanager
-    def marking(self, nodes: Int32s) -> Iterator[None]:
+    def marking(self, nodes: Int32s) -> AbstractContextManager[None]:
         """Take ``nodes`` as marked: predictions inside are for pods that are scheduled while the marks stand."""
-        placements = [model.placement for model in (self, *self._others.values())]
-        before = self.placement.marked
-        for placement in placements:
-            placement.marked = self._mask(nodes)
-        try:
-            yield
-        finally:
-            for placement in placements:
-                placement.marked = before
+        return self._supposing(replace(self.placement.supposed, marked=self._mask(nodes)))
+
+    def removing(self, nodes: Int32s) -> AbstractContextManager[None]:
+        """Take ``nodes`` as cordoned and tainted by scale-in: predictions inside are for pods that are scheduled then."""
+        return self._supposing(replace(self.placement.supposed, removed=self._mask(nodes)))
 
     @contextmanager
-    def removing(self, nodes: Int32s) -> Iterator[None]:
-        """Take ``nodes`` as cordoned and tainted by scale-in: predictions inside are for pods that are scheduled then."""
+    def _supposing(self, supposed: Supposed) -> Iterator[None]:
         placements = [model.placement for model in (self, *self._others.values())]
-        before = self.placement.removed
+        before = self.placement.supposed
         for placement in placements:
-            placement.removed = self._mask(nodes)
+            placement.supposed = supposed
         try:
             yield
         finally:
             for placement in placements:
-                placement.removed = before
+                placement.supposed = before
 
     def _mask(self, nodes: Int32s) -> Bools | None:
         if not len(nodes):

@@ -6,6 +6,7 @@ Sources: ``plugins/nodeaffinity``, ``plugins/tainttoleration``, ``plugins/nodeun
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -40,6 +41,21 @@ def _tolerates(toleration: o.Toleration, taint: o.Taint) -> bool:
     return toleration.operator == "Exists"
 
 
+@dataclass(frozen=True, slots=True)
+class Supposed:
+    """Nodes that are taken to be other than the snapshot has them."""
+
+    marked: Bools | None = None
+    """(N,) the nodes that are taken to carry a mark beside their own taints; None: none is."""
+    removed: Bools | None = None
+    """(N,) the nodes that are taken to be cordoned and tainted as scale-in does; None: none is."""
+
+    @property
+    def is_any(self) -> bool:
+        """Whether there are such nodes."""
+        return self.marked is not None or self.removed is not None
+
+
 class Placement:
     """Masks and raw scores (N,) per class, shared by classes that say the same."""
 
@@ -49,15 +65,7 @@ class Placement:
         self._cache = ArrayCache(len(snapshot.nodes))
         self._signatures: dict[int, tuple[Hashable, Hashable]] = {}
         self._unparsable: dict[int, str | None] = {}
-        self.marked: Bools | None = None
-        """(N,) the nodes that are taken to carry a mark beside their own taints; None: none is."""
-        self.removed: Bools | None = None
-        """(N,) the nodes that are taken to be cordoned and tainted as scale-in does; None: none is."""
-
-    @property
-    def supposes(self) -> bool:
-        """Whether nodes are taken to be other than the snapshot has them."""
-        return self.marked is not None or self.removed is not None
+        self.supposed = Supposed()
 
     def signature(self, cls: int) -> tuple[Hashable, Hashable]:
         """Return what the class says of node affinity and of taints, as keys of caches."""
@@ -110,17 +118,18 @@ class Placement:
 
     def remaining_mask(self, cls: int) -> Bools | None:
         """Return the nodes (N,) that are not taken to be cordoned and tainted by scale-in; None if they make no difference."""
-        tolerations = self._class(cls).spec.tolerations or ()
-        if self.removed is None or all(tolerates(tolerations, t) for t in (UNSCHEDULABLE, TAINT)):
+        tolerations, removed = self._class(cls).spec.tolerations or (), self.supposed.removed
+        if removed is None or all(tolerates(tolerations, t) for t in (UNSCHEDULABLE, TAINT)):
             return None
-        return ~self.removed
+        return ~removed
 
     def preferred_taints(self, cls: int) -> Ints:
         """Return how many PreferNoSchedule taints (N,) the class does not tolerate, marks included."""
         counts = self._cache.get(
             ("prefer", self.signature(cls)[1]), lambda: self._untolerated(cls, _PREFER)
         )
-        return counts if self.marked is None or self.tolerates_marks(cls) else counts + self.marked
+        marked = self.supposed.marked
+        return counts if marked is None or self.tolerates_marks(cls) else counts + marked
 
     def tolerates_marks(self, cls: int) -> bool:
         """Return whether marks mean nothing to pods of the class."""

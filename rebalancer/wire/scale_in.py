@@ -6,7 +6,7 @@ All of it stands in one annotation, written together with the cordon and the tai
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -32,6 +32,11 @@ class Phase(enum.StrEnum):
 
 GOING = frozenset({Phase.LEAVING, Phase.ENDING})
 """The phases in which the node is cordoned."""
+
+
+def is_written(annotations: Mapping[str, str], taint_keys: Iterable[str | None]) -> bool:
+    """Return whether anything of scale-in stands on a node, be it readable or not."""
+    return KEY in annotations or KEY in taint_keys
 
 
 class ScaleIn(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -224,6 +224,12 @@ def marks_of(cluster, *, output="table", clear=False):
     return int(code), out.getvalue()
 
 
+def cleared(cluster):
+    """Exit code and states of what was removed."""
+    code, out = marks_of(cluster, output="json", clear=True)
+    return code, {row["state"] for row in json.loads(out)["marks"]}
+
+
 @pytest.mark.parametrize("output", ["table", "json", "yaml"])
 def test_no_marks_are_shown_as_none(output):
     with EmbeddedCluster() as cluster:
@@ -247,9 +253,7 @@ def test_marks_are_shown_and_cleared_by_hand():
                 ["n2", "by-hand", "-", "-", "unreadable"],
             ],
         )
-        code, out = marks_of(cluster, output="json", clear=True)
-        assert code == 0
-        assert {row["state"] for row in json.loads(out)["marks"]} == {"removed"}
+        assert cleared(cluster) == (0, {"removed"})
         assert taints(cluster) == {"n0": [TEAM]}
 
 
@@ -291,9 +295,7 @@ def test_what_scale_in_has_left_is_shown_and_undone():
             ["n4", "scale-in", "-", "pod-1", "failed"],
             ["n5", "scale-in", "-", "-", "unreadable"],
         ]
-        code, out = marks_of(cluster, output="json", clear=True)
-        assert code == 0
-        assert {row["state"] for row in json.loads(out)["marks"]} == {"removed"}
+        assert cleared(cluster) == (0, {"removed"})
         assert marks_of(cluster)[1] == "No node carries a mark.\n"
         cluster.settle()
         nodes = {one["metadata"]["name"]: one for one in cluster.objects("Node", "")}
