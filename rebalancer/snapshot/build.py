@@ -7,7 +7,7 @@ Feed pods first (their controllers decide which workloads are worth keeping), th
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Required, TypedDict, Unpack
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from rebalancer.snapshot.autoscaled import fold_autoscalers
 from rebalancer.snapshot.classes import Classes
 from rebalancer.snapshot.columns import Ints
-from rebalancer.snapshot.kept import Memo
+from rebalancer.snapshot.kept import Memo, NoMemo
 from rebalancer.snapshot.labels import ClassIndex
 from rebalancer.snapshot.limits import allowed, fold_budgets, fold_quotas
 from rebalancer.snapshot.measured import PodUse, measured
@@ -213,7 +213,7 @@ class Fold:
         """Return the snapshot of all that was fed; nothing can be fed any more."""
         self._pods.forget_keys()
         self._finished.forget_keys()
-        return self.settled().snapshot(**of_capture)
+        return replace(self.settled(), kept=NoMemo()).snapshot(**of_capture)
 
     def settled(self) -> Settled:
         """Return what is known now, in order of the names; what is fed later leaves it alone."""
@@ -259,8 +259,8 @@ class Settled:
     use: PodUse
     finished: SettledPods = PodTable().settled()  # noqa: RUF009  # it cannot be changed
     """Pods that have ended, as far as they are kept."""
-    kept: Memo = field(default_factory=Memo)
-    """What earlier snapshots have worked out."""
+    kept: Memo = field(default_factory=NoMemo)
+    """What earlier snapshots have worked out, if this is one of several."""
 
     def without_object(self) -> set[tuple[str, str]]:
         """Return kind and uid of the ReplicaSets and Jobs that own pods, but are not among the objects."""

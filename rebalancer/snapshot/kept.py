@@ -34,3 +34,11 @@ class Memo:
         """Forget what was not asked for since this was called last, unless that is most: what a kept result was made of."""
         if 2 * len(self._now) >= len(self._before):
             self._before, self._now = self._now, {}
+
+
+class NoMemo(Memo):
+    """Keeps nothing: for one snapshot, which no other follows. A memo would hold all that the snapshot was made of."""
+
+    def of(self, make: Callable[..., T], *arguments: Any) -> T:
+        """Return ``make(*arguments)``."""
+        return make(*arguments)

@@ -1,6 +1,9 @@
 """Results that are kept for as long as they are asked for."""
 
-from rebalancer.snapshot.kept import Memo
+import gc
+import weakref
+
+from rebalancer.snapshot.kept import Memo, NoMemo
 
 
 class Counted:
@@ -50,3 +53,17 @@ def test_what_a_kept_result_was_made_of_stays_with_it() -> None:
     assert joined.calls == 10
     kept.of(made, [1])
     assert joined.calls == 10
+
+
+class Part(list[int]):
+    """An argument whose end can be seen."""
+
+
+def test_for_one_snapshot_nothing_is_kept() -> None:
+    once, joined, part = NoMemo(), Counted(), Part([1])
+    assert once.of(joined, part) == once.of(joined, part) == [1]
+    assert joined.calls == 2
+    seen = weakref.ref(part)
+    del part
+    gc.collect()
+    assert seen() is None
