@@ -26,6 +26,7 @@ from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.planning import Planning
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.settings import Settings
+from rebalancer.policy.changes import PolicyChanges
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.snapshot.load import load_snapshot
@@ -53,17 +54,17 @@ def snapshot_of(
 
 
 def problem_of(
-    snapshot: Snapshot, *, lifted: bool, seconds: float = math.inf
+    snapshot: Snapshot, *, lifted: bool, seconds: float = math.inf, changes: Sequence[str] = ()
 ) -> tuple[Problem, Settings]:
-    """Return a problem with the default policy; ``seconds``: the time of the run."""
+    """Return a problem with the default policy and ``changes`` (KEY=VALUE); ``seconds``: the time of the run."""
     registry = Registry.installed()
-    loaded = load_policy(None, registry)
+    loaded = load_policy(None, registry, PolicyChanges(tuple(changes)))
     planning = Planning(loaded, registry, Scope(), lifted=lifted, seconds=seconds)
     return planning.problem(snapshot), planning.settings()
 
 
 def planned(
-    snapshot: Snapshot, *, lifted: bool, seconds: float = math.inf
+    snapshot: Snapshot, *, lifted: bool, seconds: float = math.inf, changes: Sequence[str] = ()
 ) -> tuple[Plan, float, float]:
     """Return the plan, and the CPU seconds of making terms and of planning."""
     spent = dict.fromkeys(("terms", "plan"), 0.0)
@@ -76,7 +77,9 @@ def planned(
 
     with collector_paused():
         with phase("terms"):
-            problem, settings = problem_of(snapshot, lifted=lifted, seconds=seconds)
+            problem, settings = problem_of(
+                snapshot, lifted=lifted, seconds=seconds, changes=changes
+            )
         made = plan(problem, settings, Callbacks(phase=phase)).plan
         return made, spent["terms"], spent["plan"]
 
@@ -111,6 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--replicas", type=int, default=10, help="pods of an owner")
     parser.add_argument("--lifted", action="store_true")
     parser.add_argument("--seconds", type=float, default=math.inf, help="time of the run")
+    parser.add_argument("--set", action="append", default=[], help="KEY=VALUE of the policy")
     chosen = parser.parse_args(arguments)
     kinds = [
         hot for hot in (False, True) if not ((chosen.even and hot) or (chosen.hot and not hot))
@@ -119,7 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for share in chosen.shares:
             for hot in kinds:
                 snapshot = snapshot_of(share, nodes, hot=hot, replicas=chosen.replicas)
-                result = planned(snapshot, lifted=chosen.lifted, seconds=chosen.seconds)
+                result = planned(
+                    snapshot, lifted=chosen.lifted, seconds=chosen.seconds, changes=chosen.set
+                )
                 line = {"nodes": nodes, "wrong": share, "hot": hot, "lifted": chosen.lifted}
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
                 print(json.dumps({**line, **figures(*result), "peak MB": peak}), flush=True)
