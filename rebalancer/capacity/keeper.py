@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.capacity.announcements import MachineEvent, announcements, scaled_out_groups
 from rebalancer.capacity.backoff import GroupState
 from rebalancer.capacity.report import CapacityReport
-from rebalancer.capacity.state import State, decode
+from rebalancer.capacity.state import State, changed_states, decode, encode
 from rebalancer.capacity.status import status_of
 from rebalancer.kube.config_map import ConfigMapConflictError, ConfigMapStore, StoredMap
 from rebalancer.kube.events import Subject
@@ -42,6 +44,15 @@ class StatusKeeper:
             self._warn(f"ConfigMap {self._name}: {flaw}; back-offs of groups start again")
         return self._earlier
 
+    def keep_groups(self, groups: Mapping[str, GroupState]) -> None:
+        """Keep the state of each group before it is acted on; the rest stays as earlier runs have left it.
+
+        Raises:
+            ClusterReadError: it could not be written.
+        """
+        state = msgspec.structs.replace(self._earlier, groups=changed_states(groups))
+        self._put({**(self._known or self._read()).data, **encode(state)})
+
     def write(
         self,
         report: CapacityReport,
@@ -61,18 +72,25 @@ class StatusKeeper:
                     f" --capacity-status"
                 )
         written = status_of(self._earlier, now, report, groups, scaled_out_groups(acts))
-        for attempt in range(_ATTEMPTS):
-            known = self._known if self._known is not None and not attempt else self._read()
+        kept = self._put(written.data, written.annotations)
+        subject = Subject("ConfigMap", *self._where, kept.uid)
+        return announcements(self._earlier, written.state, report, acts, subject)
+
+    def _put(
+        self, data: Mapping[str, str], annotations: Mapping[str, str] | None = None
+    ) -> StoredMap:
+        """Write the ConfigMap; return what it is now."""
+        known = self._known or self._read()
+        for _ in range(_ATTEMPTS - 1):
             try:
-                self._known = self._store.write(known, written.data, written.annotations)
+                self._known = self._store.write(known, data, annotations)
             except ConfigMapConflictError:
                 # Only one run acts at a time: who else has written changed labels, or ours was taken and the reply lost.
-                if attempt == _ATTEMPTS - 1:
-                    raise
+                known = self._read()
             else:
-                break
-        subject = Subject("ConfigMap", *self._where, known.uid)
-        return announcements(self._earlier, written.state, report, acts, subject)
+                return self._known
+        self._known = self._store.write(known, data, annotations)
+        return self._known
 
     def _read(self) -> StoredMap:
         known = self._store.read()

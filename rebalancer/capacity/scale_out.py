@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rebalancer.base.errors import ProviderError
+from rebalancer.base.errors import ClusterReadError, ProviderError
 from rebalancer.base.plain_text import count
 from rebalancer.capacity.backoff import REFUSED
 from rebalancer.capacity.scale_out_plan import ScaleOutPlan
@@ -84,6 +84,7 @@ class ScaleOut:
         if context.suspended is not None:
             text = f"{text}; {context.suspended}"
             return self._act(ScaleOutCode.SCALED_OUT, ActStatus.PLANNED, name, text)
+        self._keep_groups()
         try:
             asked = context.guarded.increase(name, one.to)
         except ProviderError as error:
@@ -97,20 +98,42 @@ class ScaleOut:
     def _decrease(self, group: NodeGroup) -> MachineAct:
         """Give up machines that were not provisioned, so that they do not come once others have taken their pods."""
         context, name, existing = self._context, group.name, len(group.instances)
-        text = f"{group.desired} machines were requested, and {existing} exist: {context.group_states.groups[name].why}"
+        states = context.group_states
+        state, size = states.groups[name], None
+        text = f"{group.desired} machines were requested, and {existing} exist: {state.why}"
         if context.suspended is not None:
             text = f"{text}; {context.suspended}"
             return self._act(ScaleOutCode.DECREASED, ActStatus.PLANNED, name, text)
         try:
+            # Noted first: after a kill, a group that has all of its machines would pass for a success, without a back-off.
+            states.note_decreased(name)
+            self._keep_groups()
             size = context.guarded.decrease_to_existing(name)
         except ProviderError as error:
             return self._act(ScaleOutCode.FAILED, ActStatus.FAILED, name, f"{text}: {error}")
+        finally:
+            if size is None:
+                states.groups[name] = state
         if size is None:
             text += "; machines are being launched, or have come meanwhile"
             return self._act(ScaleOutCode.DECREASED, ActStatus.WAITS, name, text)
-        context.group_states.note_decreased(name)
-        text = f"{group.desired} -> {size} machines: {context.group_states.groups[name].why}"
+        text = f"{group.desired} -> {size} machines: {state.why}"
         return self._act(ScaleOutCode.DECREASED, ActStatus.DONE, name, text)
+
+    def _keep_groups(self) -> None:
+        """Keep the state of groups before a request.
+
+        If it could not be kept, back-offs would be lost: a group would be increased and decreased in turns.
+
+        Raises:
+            ClusterReadError: it could not be.
+        """
+        try:
+            self._context.keep_groups()
+        except ClusterReadError as error:
+            raise ClusterReadError(
+                f"the state of groups could not be kept, so that no group is resized: {error}"
+            ) from error
 
     def _act(self, code: ScaleOutCode, status: ActStatus, group: str, text: str) -> MachineAct:
         return MachineAct(

@@ -44,6 +44,8 @@ class ScalerContext:
     by: str
     """This process, as it is written on nodes."""
     stop: Stop
+    keep_groups: Callable[[], None]
+    """Keeps ``group_states`` for later runs before something is requested; raises ClusterReadError."""
     suspended: str | None
     """Why nothing is changed, in words; None where the scaler acts."""
     dry: bool = False

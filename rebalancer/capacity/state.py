@@ -46,6 +46,11 @@ class State(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
         return self.groups.get(group, GroupState())
 
 
+def changed_states(groups: Mapping[str, GroupState]) -> dict[str, GroupState]:
+    """Return the states of which there is something to keep, by name."""
+    return {name: of for name, of in sorted(groups.items()) if of != GroupState()}
+
+
 def decode(data: Mapping[str, str]) -> tuple[State, str | None]:
     """Return the state in a ConfigMap's data, an empty one if there is none; and why it was not understood, if so.
 

@@ -19,7 +19,7 @@ from rebalancer.capacity.backoff import GroupState
 from rebalancer.capacity.codes import PodCode, RemovalCode
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.capacity.sizes import Sizes, size_of_cluster, sizes_of
-from rebalancer.capacity.state import Condition, State, encode
+from rebalancer.capacity.state import Condition, State, changed_states, encode
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.wire.times import rfc3339
 
@@ -100,7 +100,7 @@ def status_of(
     text += f"reasons:\n  nodes:{nodes}\n  pendingPods:{pending}\n"
     text += f"  leftOut: {{nodes: {nodes_cut}, pendingPods: {pods_cut}}}\n"
     state = State(
-        groups={name: of for name, of in sorted(groups.items()) if of != GroupState()},
+        groups=changed_states(groups),
         conditions=conditions.kept,
         nodes=of_nodes,
         pods=of_pods,

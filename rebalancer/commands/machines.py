@@ -106,7 +106,11 @@ def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | N
     def keep(acts: Sequence[MachineAct]) -> bool:
         return _kept(run, source, reading, keeper, seen, group_states, acts)
 
-    scalers = list(_scalers(run, source, reading, seen, machines, group_states))
+    def keep_groups() -> None:
+        if keeper is not None:
+            keeper.keep_groups(group_states.groups)
+
+    scalers = list(_scalers(run, source, reading, seen, machines, group_states, keep_groups))
     return Scaling(scalers, keep, stop=run.stop)
 
 
@@ -124,6 +128,7 @@ def _scalers(
     seen: CapacityReport,
     machines: Machines,
     group_states: GroupStates,
+    keep_groups: Callable[[], None],
 ) -> Iterator[tuple[str, Scaler]]:
     policy = run.loaded.policy
     guarded = Guarded(machines, known_nodes(reading.snapshot))
@@ -146,6 +151,7 @@ def _scalers(
             now=_server_time(run, source, reading),
             by=instance(run.environment),
             stop=run.stop,
+            keep_groups=keep_groups,
             suspended="a dry run changes nothing" if dry else suspended,
             dry=dry,
         )

@@ -422,11 +422,44 @@ def test_without_the_config_map_nothing_is_done_to_machines_and_the_run_says_so(
     assert ground.fleet.sizes == {"pool": 1}
 
 
-def test_a_status_that_cannot_be_written_is_a_partial_failure(pending):
-    path = "/configmaps/machines"
-    pending.cluster.faults.add(Fault("PUT", path, status=500, times=20))
+def test_a_run_that_cannot_write_the_state_of_groups_resizes_none(pending):
+    """Back-offs would be lost: the group would be increased and given up in turns."""
+    pending.cluster.faults.add(Fault("PUT", "/configmaps/machines", status=422, times=1000))
+    pending.cloud.exhausted.add("pool")
+    for _ in range(4):
+        code, report = pending.run()
+        assert (code, [act["status"] for act in report["machines"]]) == (4, ["failed"])
+        assert "the state of groups could not be kept" in report["machines"][0]["message"]
+        assert "the status of machines could not be written" in " ".join(report["warnings"])
+        pending.fleet.fails("pool", _EMPTY)
+        pending.pass_time(120)
+    assert "autoscaling:SetDesiredCapacity" not in pending.cloud.ours
+    pending.cluster.faults.clear()
+    assert pending.acts() == [PLUS_ONE]
+
+
+def test_a_back_off_is_kept_before_machines_are_given_up(pending):
+    """A run that is killed right after leaves it to the next one."""
+    pending.cloud.exhausted.add("pool")
+    assert pending.acts() == [PLUS_ONE]
+    pending.fleet.fails("pool", _EMPTY)
+    pending.pass_time(60)
+    # The write before the request comes through, the one at the end does not.
+    pending.cluster.faults.add(Fault("PUT", "/configmaps/machines", status=422, times=1000, skip=1))
     code, report = pending.run()
-    assert (code, [act["status"] for act in report["machines"]]) == (4, ["done"])
+    assert (code, report["machines"][0]["code"]) == (4, "DecreasedTargetSize")
+    pending.cluster.faults.clear()
+    pending.pass_time(120)
+    assert pending.acts() == [("pool", "GroupMayNotGrow", "waits")]
+    assert pending.fleet.sizes == {"pool": 3}
+
+
+def test_a_status_that_cannot_be_written_is_a_partial_failure(pending):
+    pending.fleet.join()
+    pending.scale(9)
+    pending.cluster.faults.add(Fault("PUT", "/configmaps/machines", status=500, times=20))
+    code, report = pending.run()
+    assert (code, report["machines"]) == (4, [])
     assert "the status of machines could not be written" in " ".join(report["warnings"])
 
 

@@ -112,3 +112,14 @@ def test_without_the_right_to_the_config_map_a_run_names_it_and_asks_for_no_mach
     assert ran.code == 3
     assert "update configmaps machines in namespace default" in ran.err
     assert fleet.sizes == {"pool": 3}
+
+
+def test_an_immutable_config_map_keeps_a_run_from_asking_for_machines(cluster, fleet, flags):
+    names = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "machines"}}
+    cluster.apply([{**names, "immutable": True}])
+    kubeconfig = grant(cluster, (*RULES, *config_map_rules(*STATUS)))
+    ran = rebalancer("run", *flags, f"--kubeconfig={kubeconfig}")
+    assert ran.code == 4
+    (act,) = ran.report["machines"]
+    assert (act["status"], fleet.sizes) == ("failed", {"pool": 3})
+    assert "no group is resized" in act["message"]
