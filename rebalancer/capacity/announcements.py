@@ -22,6 +22,7 @@ from rebalancer.plan.machines import ActStatus, MachineAct
 MOST = 200
 """Events of one run: those of acts come first, and the status names all."""
 _NOT_HELPED = frozenset({PodCode.MAX_SIZE, PodCode.NO_GROUP, PodCode.GROUP_BLOCKED})
+_SUSPENDED = "ScaleUpSuspended"
 _FAILURES = {TIMEOUT: "ScaleUpTimedOut", NOT_LAUNCHED: "ScaleUpFailed"}
 _STAYS, _CANDIDATE = "NoScaleDown", "ScaleDownCandidate"
 
@@ -108,13 +109,16 @@ def _node(name: str) -> Subject:
 def _failures(
     before: Mapping[str, GroupState], after: Mapping[str, GroupState], status: Subject
 ) -> Iterator[MachineEvent]:
-    """Yield the groups whose machines did not become ready, or could not be launched."""
+    """Yield the groups whose machines did not become ready, could not be launched, or are not to be."""
     for name, state in sorted(after.items()):
         known = before.get(name, GroupState())
         reason = _FAILURES.get(state.code)
         if reason is not None and state.failed_at != known.failed_at:
             note = f"{name}: {state.why}"
             yield MachineEvent(status, reason, "ScaleUp", note, warning=True)
+        if state.suspended and state.suspended != known.suspended:
+            note = f"{name}: {state.suspended}; its size stays until it is resumed"
+            yield MachineEvent(status, _SUSPENDED, "ScaleUp", note, warning=True)
 
 
 def _of_pods(

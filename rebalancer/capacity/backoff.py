@@ -19,6 +19,8 @@ RESET_AFTER = 3 * 3600.0
 """Seconds after which a failure is no reason for a longer back-off any more."""
 TIMEOUT, REFUSED, NOT_LAUNCHED = "timeout", "cloudProviderError", "launchFailed"
 """``errorCode`` of the status. Machines did not become ready; the provider refused the request; or could not launch them."""
+SUSPENDED = "launchSuspended"
+"""The same of a group that launches no machines on purpose: that is no failure."""
 _Moment = Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
@@ -39,28 +41,36 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """Why it failed: :data:`TIMEOUT`, :data:`REFUSED` or :data:`NOT_LAUNCHED`."""
     why: str = ""
     """The same in words."""
+    suspended: str = ""
+    """Why it launches no machines on purpose, in words; empty where nothing keeps it from that."""
 
     def in_backoff(self, now: float) -> bool:
         """Return whether it may not be scaled out yet. An end beyond any back-off was written by a wrong clock."""
         return now < self.backoff_until <= now + MAXIMUM
 
+    def is_paused(self, now: float) -> bool:
+        """Return whether nothing can be expected of it now: it is in a back-off, or launches no machines on purpose."""
+        return bool(self.suspended) or self.in_backoff(now)
 
-def observed(state: GroupState, sizes: Sizes, now: float, provision_time: float) -> GroupState:
-    """Return the state of a group after a look at its machines.
 
-    It has failed when some have been upcoming for more than ``provision_time`` seconds. In a back-off that time stands
-    still. Once there are none and all nodes are ready, no failure counts any more; but in the back-off in which others
+def observed(
+    state: GroupState, sizes: Sizes, now: float, provision_time: float, suspended: str = ""
+) -> GroupState:
+    """Return the state of a group after a look at its machines; ``suspended``: why it launches none on purpose.
+
+    It has failed when some have been upcoming for more than ``provision_time`` seconds. In a back-off, and while
+    launches are suspended, that time stands still. Once there are none and all nodes are ready, no failure counts any more; but in the back-off in which others
     were given up, machines that come are no success.
     """
-    upcoming = sizes.upcoming
+    upcoming, state = sizes.upcoming, msgspec.structs.replace(state, suspended=suspended)
     if not upcoming:
         succeeded = state.upcoming_since > 0 and not sizes.unready
         is_reset = now - state.failed_at > RESET_AFTER
         known = GroupState(scaled_out_at=state.scaled_out_at) if succeeded or is_reset else state
-        return msgspec.structs.replace(known, upcoming_since=0)
+        return msgspec.structs.replace(known, upcoming_since=0, suspended=suspended)
     if state.in_backoff(now) and not state.upcoming_since:
         return state
-    if state.in_backoff(now) or not 0 < state.upcoming_since <= now:
+    if suspended or state.in_backoff(now) or not 0 < state.upcoming_since <= now:
         return msgspec.structs.replace(state, upcoming_since=now)
     if now - max(state.upcoming_since, state.scaled_out_at) <= provision_time:
         return state

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,20 +64,25 @@ class GroupStates:
         self.groups = {
             group.name: self._launched(
                 group,
-                observed(self.earlier.of(group.name), sizes[group.name], now, times.provision_time),
+                observed(
+                    self.earlier.of(group.name),
+                    sizes[group.name],
+                    now,
+                    times.provision_time,
+                    group.suspended,
+                ),
                 now,
                 machines,
             )
             for group in groups.groups
         }
-        suspended = {group.name: group.suspended for group in groups.groups if group.suspended}
         return ScaleOutInputs(
             upcoming={
                 name: of.upcoming
                 for name, of in sizes.items()
-                if of.upcoming and not self.groups[name].in_backoff(now) and name not in suspended
+                if of.upcoming and not self.groups[name].is_paused(now)
             },
-            blocked=dict(self._blocked(now, suspended)),
+            blocked=dict(self._blocked(now)),
             triggered=self.earlier.triggered,
             triggering=(
                 None if self.times is None else unschedulable_for(snapshot, times.new_pod_delay)
@@ -92,23 +97,21 @@ class GroupStates:
         As Cluster Autoscaler's AWS provider asks it: where that fails, nothing is known to have failed.
         """
         missing = group.desired is not None and len(group.instances) < group.desired
-        if self.times is None or not missing or state.in_backoff(now):
+        if self.times is None or not missing or state.suspended or state.in_backoff(now):
             return state
         since = max(state.upcoming_since, state.failed_at) - _BEHIND
         try:
-            why = group.suspended or machines.launch_failure(group, since)
+            why = machines.launch_failure(group, since)
         except ProviderError as error:
             self.warn(f"whether launches have failed is not known: {error}")
             return state
         return failed(state, NOT_LAUNCHED, why, now) if why else state
 
-    def _blocked(
-        self, now: float, suspended: Mapping[str, str]
-    ) -> Iterator[tuple[str, GroupRefusal]]:
+    def _blocked(self, now: float) -> Iterator[tuple[str, GroupRefusal]]:
         rest = 0.0 if self.times is None else self.times.cool_down
         for name, state in self.groups.items():
-            if name in suspended:
-                yield name, GroupRefusal(name, GroupCode.SUSPENDED, suspended[name])
+            if state.suspended:
+                yield name, GroupRefusal(name, GroupCode.SUSPENDED, state.suspended)
             elif state.in_backoff(now):
                 text = f"{state.why}; back-off until {rfc3339(state.backoff_until)}"
                 yield name, GroupRefusal(name, GroupCode.BACKOFF, text)
@@ -117,11 +120,14 @@ class GroupStates:
                 yield name, GroupRefusal(name, GroupCode.COOLDOWN, text)
 
     def unprovisioned(self, now: float) -> set[str]:
-        """Return the groups in a back-off because requested machines were not provisioned."""
+        """Return the groups in a back-off because requested machines were not provisioned; not those that launch none on purpose."""
         return {
             name
             for name, state in self.groups.items()
-            if state.in_backoff(now) and state.code != REFUSED and state.upcoming_since > 0
+            if state.in_backoff(now)
+            and state.code != REFUSED
+            and state.upcoming_since > 0
+            and not state.suspended
         }
 
     def note_decreased(self, group: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from rebalancer.capacity.backoff import GroupState
+from rebalancer.capacity.backoff import SUSPENDED, GroupState
 from rebalancer.capacity.codes import PodCode, RemovalCode
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.capacity.sizes import Sizes, size_of_cluster, sizes_of
@@ -129,13 +129,10 @@ def _group(
     conditions: _Conditions,
 ) -> dict[str, Any]:
     name, state = group.name, group_states.get(group.name, GroupState())
-    in_backoff = state.in_backoff(conditions.now)
-    status = "Backoff" if in_backoff else "InProgress" if sizes.upcoming else "NoActivity"
+    paused = state.is_paused(conditions.now)
+    status = "Backoff" if paused else "InProgress" if sizes.upcoming else "NoActivity"
     if status == "NoActivity" and _is_healthy(sizes) != "Healthy":
         status = "Unhealthy"
-    info = {"errorCode": state.code, "errorMessage": state.why} if in_backoff else {}
-    if in_backoff:
-        info["until"] = rfc3339(state.backoff_until)
     limits = {
         "cloudProviderTarget": group.desired,
         "minSize": group.minimum,
@@ -150,11 +147,20 @@ def _group(
         },
         "scaleUp": {
             "status": status,
-            "backoffInfo": info,
+            "backoffInfo": _backoff_info(state, conditions.now),
             **conditions.times(f"{name}/scaleUp", status),
         },
         "scaleDown": _scale_down(conditions, f"{name}/", report.removable(group)),
     }
+
+
+def _backoff_info(state: GroupState, now: float) -> dict[str, str]:
+    if state.suspended:
+        return {"errorCode": SUSPENDED, "errorMessage": state.suspended}
+    if not state.in_backoff(now):
+        return {}
+    until = rfc3339(state.backoff_until)
+    return {"errorCode": state.code, "errorMessage": state.why, "until": until}
 
 
 def _health(sizes: Sizes, long: int) -> dict[str, Any]:
@@ -183,7 +189,8 @@ def _scale_up(
     sizes: Mapping[str, Sizes], group_states: Mapping[str, GroupState], now: float
 ) -> str:
     upcoming = any(
-        one.upcoming and not _has_failed(group_states, name, now) for name, one in sizes.items()
+        one.upcoming and not group_states.get(name, GroupState()).is_paused(now)
+        for name, one in sizes.items()
     )
     return "InProgress" if upcoming else "NoActivity"
 

@@ -252,18 +252,53 @@ def test_a_group_whose_process_launch_is_suspended_is_not_increased(pending):
     assert PLUS_ONE in pending.acts()
 
 
-def test_machines_of_a_suspended_group_are_given_up_at_once(pending):
+def test_a_suspended_group_keeps_its_size_and_its_machines_have_their_time_once_it_is_resumed(
+    pending,
+):
+    """Launch is suspended by people, as for maintenance: the desired size is theirs until it is resumed."""
     pending.cloud.exhausted.add("pool")
     assert pending.acts() == [PLUS_ONE]
     scaling = pending.cloud.client("autoscaling")
     scaling.suspend_processes(AutoScalingGroupName="pool", ScalingProcesses=["Launch"])
-    pending.pass_time(30)
-    assert pending.acts() == [
-        ("pool", "DecreasedTargetSize", "done"),
-        ("pool", "GroupMayNotGrow", "waits"),
-    ]
-    # Once: a launch may be in progress that began before.
-    assert pending.cloud.ours.count("autoscaling:DescribeScalingActivities") == 1
+    for _ in range(4):
+        pending.pass_time(480)
+        assert pending.acts() == [("pool", "GroupMayNotGrow", "waits")]
+    assert pending.fleet.sizes == {"pool": 4}
+    assert pending.events("ScaleUpSuspended") == [("ConfigMap", "machines", "ScaleUpSuspended")]
+    (pool,) = pending.status["nodeGroups"]
+    assert pool["scaleUp"]["status"] == "Backoff"
+    assert pool["scaleUp"]["backoffInfo"] == {
+        "errorCode": "launchSuspended",
+        "errorMessage": "its process Launch is suspended",
+    }
+    assert pending.status["clusterWide"]["scaleUp"]["status"] == "NoActivity"
+    # What failed while it was suspended is not asked about.
+    assert "autoscaling:DescribeScalingActivities" not in pending.cloud.ours
+
+    scaling.resume_processes(AutoScalingGroupName="pool")
+    pending.pass_time(480)
+    assert pending.acts() == []
+    (pool,) = pending.status["nodeGroups"]
+    assert (pool["scaleUp"]["status"], pool["scaleUp"]["backoffInfo"]) == ("InProgress", {})
+    pending.pass_time(901)
+    assert ("pool", "DecreasedTargetSize", "done") in pending.acts()
+
+
+def test_a_group_in_a_back_off_keeps_its_size_while_it_is_suspended(pending):
+    pending.cloud.exhausted.add("pool")
+    assert pending.acts() == [PLUS_ONE]
+    pending.fleet.fails("pool", _EMPTY)
+    pending.cloud.refuses["autoscaling:SetDesiredCapacity"] = 400
+    pending.pass_time(60)
+    assert pending.run()[0] == 4
+    pending.cloud.refuses.clear()
+    scaling = pending.cloud.client("autoscaling")
+    scaling.suspend_processes(AutoScalingGroupName="pool", ScalingProcesses=["Launch"])
+    pending.pass_time(60)
+    assert pending.acts() == [("pool", "GroupMayNotGrow", "waits")]
+    scaling.resume_processes(AutoScalingGroupName="pool")
+    pending.pass_time(60)
+    assert ("pool", "DecreasedTargetSize", "done") in pending.acts()
 
 
 def test_a_group_is_never_decreased_below_its_minimum(cloud, ground):
