@@ -17,7 +17,7 @@ from rebalancer.interruption.pipeline import PipelineContext, PlannedStep
 from rebalancer.interruption.record import Record, patiently
 from rebalancer.kube.client import Client
 from rebalancer.signals.model import Interruption, PipelineOutcome, Result, StepOutcome, StepStatus
-from rebalancer.signals.state import RecordedInterruption
+from rebalancer.signals.state import RecordedInterruption, State
 from rebalancer.wire.times import rfc3339
 
 _WRITE = 3.0
@@ -36,6 +36,8 @@ class PipelineRun:
     """Name of the Node; empty where the machine is none."""
     instance: str
     """Name of the machine at its provider; may be empty."""
+    followed: State | None = None
+    """What stood on the followed Node when the machine was first announced here."""
     causes: dict[str, Interruption] = field(default_factory=dict)
     """Id -> an interruption that holds."""
     running: PlannedStep | None = None
@@ -49,7 +51,7 @@ class PipelineRun:
     """Unix seconds at which its part of the time is over."""
 
     def __post_init__(self) -> None:
-        self.record = Record(self.node)
+        self.record = Record(self.node, self.followed)
 
     # -- interruptions -----------------------------------------------------------------------------
 
@@ -94,7 +96,8 @@ class PipelineRun:
 
     def run(self) -> PipelineOutcome | None:
         """Run the steps, or undo them if the machine stays; None: the process ends, and another one goes on."""
-        self._on_node(self.record.read, "how far the steps have come could not be read")
+        if not self._on_node(self.record.read, "how far the steps have come could not be read"):
+            self.record.assume()
         while self.pipeline.stop.reason() is None:
             outcome = self._undo() if self.urgent is None else self._steps()
             if outcome is not None:
@@ -114,8 +117,7 @@ class PipelineRun:
             self._announce(self._goes())
         record.causes(causes)
         for planned in self.pipeline.steps:
-            state = record.state.steps.get(planned.name)
-            if state is not None and state.status is not StepStatus.RUNNING:
+            if record.outcome(planned.name) is not None:
                 continue
             outcome = self._one(planned)
             if self._is_over():
@@ -137,6 +139,9 @@ class PipelineRun:
             if self._is_over():
                 # Who leads next runs it: both at once would send it twice.
                 return timed_out("it did not begin")
+            if (known := self.record.outcome(planned.name)) is not None:
+                # It could be read only now.
+                return known
             if planned.params.needs_node and self.record.gone:
                 return skipped("the node is gone")
             self._ends_at = self._end_of_part()
@@ -238,11 +243,10 @@ class PipelineRun:
 
     def outcomes(self) -> Mapping[str, StepOutcome]:
         """Return what came of the steps that have ended."""
-        steps = self.record.state.steps
         return {
-            name: steps[name].outcome
-            for name in (planned.name for planned in self.pipeline.steps)
-            if name in steps and steps[name].status is not StepStatus.RUNNING
+            planned.name: outcome
+            for planned in self.pipeline.steps
+            if (outcome := self.record.outcome(planned.name)) is not None
         }
 
     def _write(self) -> None:

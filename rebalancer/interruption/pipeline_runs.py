@@ -114,7 +114,10 @@ class PipelineRuns:
         name = "" if node is None else node.metadata.name
         provider = interruption.provider_id if node is None else node.spec.provider_id
         return PipelineRun(
-            self._pipeline, name, interruption.instance or provider.rpartition("/")[2]
+            self._pipeline,
+            name,
+            interruption.instance or provider.rpartition("/")[2],
+            None if node is None else state_in(node.metadata.annotations or {}),
         )
 
     def _take_known(self, entry: _Entry, node: Node | None) -> None:

@@ -33,9 +33,9 @@ T = TypeVar("T")
 class Record:
     """The state of one machine, here and on its node. Thread-safe."""
 
-    def __init__(self, node: str) -> None:
-        """``node``: the Node's name; empty where the machine is none."""
-        self.node = node
+    def __init__(self, node: str, followed: State | None = None) -> None:
+        """``node``: the Node's name; empty where the machine is none. ``followed``: what stands on the Node that is followed."""
+        self.node, self._followed = node, followed
         self.gone = False
         """Whether the Node was there no more when it was read last."""
         self.known = not node
@@ -83,6 +83,17 @@ class Record:
     def _set(self, name: str, step: StepState) -> None:
         steps = {**self.state.steps, name: step}
         self.state = msgspec.structs.replace(self.state, steps=steps)
+
+    def assume(self) -> None:
+        """Go by what was followed of the node, which could not be read: no step is run again that has ended."""
+        with self._lock:
+            if not self.known and self._followed is not None:
+                self.state = self._followed
+
+    def outcome(self, name: str) -> StepOutcome | None:
+        """Return what came of a step, None if it has not ended."""
+        step = self.state.steps.get(name)
+        return None if step is None or step.status is StepStatus.RUNNING else step.outcome
 
     # -- the node ----------------------------------------------------------------------------------
 
@@ -161,12 +172,26 @@ class Record:
         with self._lock:
             if not self.known:
                 self.known = True
-                steps = {**there.steps, **self.state.steps}
-                begun = there.begun or self.state.begun
-                self.state = State(there.causes, begun, steps, there.ended)
+                if self._is_same_run(there):
+                    self.state = self._joined(there)
             for name, step in there.steps.items():
                 if step.left and not self.left(name):
                     self.keep(name, step.left)
+
+    def _is_same_run(self, there: State) -> bool:
+        """Return whether what stands on the node is of the pipeline run that has begun here; before one has, it is."""
+        ours = self.state
+        new = {cause.id for cause in ours.causes} - {cause.id for cause in there.causes}
+        return not (ours.begun and there.ended and new)
+
+    def _joined(self, there: State) -> State:
+        """Return what stands on the node with what was done here without knowing it; a step that has ended stays so."""
+        steps = dict(there.steps)
+        for name, step in self.state.steps.items():
+            if name not in steps or step.status is not StepStatus.RUNNING:
+                steps[name] = step
+        begun = there.begun or self.state.begun
+        return State(there.causes, begun, steps, there.ended)
 
 
 def _without_state(node: NodeView) -> NodeChange | None:

@@ -42,7 +42,10 @@ def in_thread(pipeline_run):
     thread = threading.Thread(target=lambda: ended.append(pipeline_run.run()), daemon=True)
     thread.start()
 
-    def outcome():
+    def outcome(clock=None):
+        """Wait until it has ended; ``clock``: goes on meanwhile."""
+        if clock is not None:
+            soon(lambda: advance(clock) and ended)
         thread.join(BUSY)
         assert ended
         return ended[0]
@@ -253,13 +256,80 @@ def test_the_api_server_may_be_down_for_all_of_it(cluster):
 
     with process(cluster, [scripted("one", passes), scripted("two")], clock=clock) as one:
         cluster.faults.add(Fault(path="/api/v1/nodes/n-a", status=503, times=10**6))
-        outcome = in_thread(one.pipeline_run("n-a", spot()))
-        ended = []
-        threading.Thread(target=lambda: ended.append(outcome()), daemon=True).start()
-        soon(lambda: advance(clock) and bool(ended))
+        outcome = in_thread(one.pipeline_run("n-a", spot()))(clock)
         cluster.faults.clear()
-    assert statuses(ended[0]) == {"one": "failed", "two": "done"}
+    assert statuses(outcome) == {"one": "failed", "two": "done"}
     assert any("could not be written" in line for line in one.lines)
+
+
+def cut_off(cluster, step):
+    """Have a process run ``step`` and a second one, and be killed in the second; return the keys that these were given."""
+    given = []
+
+    def acts(context):
+        given.append(context.idempotency_key)
+        here.kill()
+        return failed("no")
+
+    with process(cluster, [step, scripted("two", acts)]) as here:
+        assert here.pipeline_run("n-a", spot()).run() is None
+    return given
+
+
+def resumed(cluster, steps, clock, faulty):
+    """Have a process go on while ``faulty`` requests for the node fail; return what came of the steps."""
+    fault = Fault(path="/api/v1/nodes/n-a", status=503, times=faulty)
+    with process(cluster, steps, clock=clock) as here:
+        cluster.faults.add(fault)
+        here.pipeline_runs.resume(here._every())
+        here.pipeline_runs.start()
+        soon(lambda: advance(clock) and here.pipeline_runs.results.total())
+        cluster.faults.clear()
+        (machine,) = here.pipeline_runs.report()
+    return machine
+
+
+@pytest.mark.parametrize("faulty", [10**6, 20])
+def test_where_the_node_cannot_be_read_after_a_restart_its_followed_record_counts(cluster, faulty):
+    """No step is run again that has ended, and one that had not has the key that it had."""
+    one, again = scripted("one"), scripted("two")
+    keys_before = cut_off(cluster, one)
+    clock = HandClock()
+    clock.seconds = 30.0
+    machine = resumed(cluster, [one, again], clock, faulty)
+    assert (machine.result, one.step.acted, again.step.acted) == ("done", 1, 1)
+    assert [context.idempotency_key for context in again.step.contexts] == keys_before
+
+
+def test_what_is_read_late_is_of_this_run_or_of_one_that_has_ended(cluster):
+    """The node that is followed lags behind, and its object can be read only once the first step is to run."""
+    clock = HandClock()
+    ended = {"one": StepState(StepStatus.DONE, NOON, left="kept")}
+    before, same = (
+        RecordedInterruption("e0", "spot", "test"),
+        RecordedInterruption("e1", "spot", "test"),
+    )
+    for there, acted in (
+        (State((same,), NOON - 5, ended), 0),
+        (State((before,), NOON - 5, ended, NOON), 1),
+    ):
+        cluster.apply(node_with(there))
+        one, two = scripted("one"), scripted("two")
+        with process(cluster, [one, two], clock=clock) as here:
+            said: list[str] = []
+
+            def say(line, said=said):
+                # In the thread of the run: what it does next is answered, however slow this test is.
+                cluster.faults.clear()
+                said.append(line)
+
+            here.pipeline = replace(here.pipeline, say=say)
+            cluster.faults.add(Fault("GET", "/api/v1/nodes/n-a", status=503, times=10**6))
+            outcome = in_thread(here.pipeline_run("n-a", spot(seconds=10**6)))
+            soon(lambda said=said: said or not advance(clock))
+            assert statuses(outcome()) == {"one": "done", "two": "done"}
+        assert (one.step.acted, two.step.acted) == (acted, 1)
+        assert state(cluster)["steps"]["one"]["left"] == "kept"
 
 
 POINTS = range(8)
