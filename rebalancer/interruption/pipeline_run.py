@@ -42,8 +42,8 @@ class PipelineRun:
     """Id -> an interruption that holds."""
     running: PlannedStep | None = None
     record: Record = field(init=False)
-    _last: Interruption = field(default_factory=lambda: Interruption(id="", kind="none", source=""))
-    """The one that came last: once all are cancelled, steps are still undone at the machine's provider."""
+    last: Interruption = field(default_factory=lambda: Interruption(id="", kind="none", source=""))
+    """The one that came last: once all are cancelled, it is what is reported, and undone at the machine's provider."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _began_at: float = 0.0
     """Unix seconds at which the running step began."""
@@ -58,7 +58,7 @@ class PipelineRun:
     def take(self, interruption: Interruption) -> None:
         """Take an interruption: it is new, has another deadline, or is cancelled."""
         with self._lock:
-            self._last = interruption
+            self.last = interruption
             if interruption.cancelled:
                 self.causes.pop(interruption.id, None)
             else:
@@ -174,7 +174,7 @@ class PipelineRun:
         self, planned: PlannedStep, seconds: float, act: Callable[[StepContext], StepOutcome]
     ) -> StepOutcome:
         urgent = self.urgent
-        interruption = self._last if urgent is None else urgent
+        interruption = self.last if urgent is None else urgent
         interruption = replace(
             interruption, node=self.node, instance=interruption.instance or self.instance
         )

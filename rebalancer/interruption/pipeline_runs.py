@@ -264,13 +264,10 @@ def _recorded(node: Node, cause: RecordedInterruption) -> Interruption:
 
 def _interrupted_machine(pipeline_run: PipelineRun, result: str) -> InterruptedMachine:
     urgent, states = pipeline_run.urgent, pipeline_run.record.state.causes
-    first = (
-        RecordedInterruption.of(urgent)
-        if urgent is not None
-        else states[0]
-        if states
-        else RecordedInterruption("", "", "")
-    )
+    if urgent is None and states:
+        first = states[0]
+    else:
+        first = RecordedInterruption.of(urgent or pipeline_run.last)
     return InterruptedMachine(
         pipeline_run.node,
         pipeline_run.instance,

@@ -10,7 +10,7 @@ from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Method, Move
 from rebalancer.report.model import RunReport
 from rebalancer.report.words import holds
-from rebalancer.signals.model import InterruptedMachine
+from rebalancer.signals.model import InterruptedMachine, Result
 from rebalancer.wire.times import rfc3339
 
 _PAST = {
@@ -70,13 +70,14 @@ def _as_planned(outcome: Outcome) -> bool:
 
 
 def interruption_line(one: InterruptedMachine) -> str:
-    """Return what came of a machine that goes, in one line."""
+    """Return what came of a machine that was announced to go, in one line."""
+    verb = "stays" if one.result == Result.CANCELLED else "goes"
     when = "" if one.deadline is None else f", at {rfc3339(one.deadline)}"
     steps = "; ".join(
         f"{name} {step.status}{f' ({step.why})' if step.why else ''}"
         for name, step in one.steps.items()
     )
-    return f"{one.node or one.instance} goes ({one.kind}{when}): {one.result}{f': {steps}' if steps else ''}."
+    return f"{one.node or one.instance} {verb} ({one.kind}{when}): {one.result}{f': {steps}' if steps else ''}."
 
 
 def act_line(one: MachineAct) -> str:

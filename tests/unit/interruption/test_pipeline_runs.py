@@ -158,3 +158,17 @@ def test_no_machine_waits_for_the_heartbeat_of_another(cluster, monkeypatch):
     assert source.heard == ["c"]
     assert one.failures == 1
     assert lines == ["signal source queue: hook a: access denied; ValueError: b; it is tried again"]
+
+
+def test_what_is_withdrawn_while_no_process_runs_is_reported_with_its_kind_and_source(cluster):
+    withdrawn = spot(cancelled=True, reason="withdrawn")
+    with process(cluster, [scripted("one")]) as here:
+        here.pipeline_runs.take(withdrawn, None)
+        (waits,) = here.pipeline_runs.report()
+        here.pipeline_runs.start()
+        soon(here.pipeline_runs.results.total)
+        (ended,) = here.pipeline_runs.report()
+    assert [(one.kind, one.source, one.result) for one in (waits, ended)] == [
+        ("spot", "test", "waiting"),
+        ("spot", "test", "cancelled"),
+    ]
