@@ -26,6 +26,13 @@ _ATTEMPTS = 3
 """To write: others may write at the same moment, and replies may be lost."""
 
 
+def missing(name: str) -> ClusterReadError:
+    """Return what is raised where the ConfigMap of this name does not exist."""
+    return ClusterReadError(
+        f"there is no ConfigMap {name}: create it (the chart does), or run without --memory"
+    )
+
+
 class Keeper:
     """The memory of one run. Without a store nothing is known and nothing is kept."""
 
@@ -67,9 +74,7 @@ class Keeper:
             self.hour_unknown = f"the memory could not be read: {error}"
             return
         if known is None:
-            raise ClusterReadError(
-                f"there is no ConfigMap {self._name}: create it (the chart does), or run without --memory"
-            )
+            raise missing(self._name)
         document, flaw = decode(known.data)
         if flaw is not None and flaw.hour_unknown:
             self.hour_unknown = (

@@ -5,15 +5,18 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.commands.context import RunContext
 from rebalancer.commands.serving.interruptions import Interruptions
 from rebalancer.commands.serving.vitals import Vitals
 from rebalancer.commands.source import require_rights, usage_of
 from rebalancer.kube.access import AUTOSCALER_FOLLOW_RULES, FOLLOW_RULES, require
 from rebalancer.kube.client import Client
+from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.kube.follow import Follower, Observer
 from rebalancer.kube.read import read_cluster
 from rebalancer.kube.resources import PODS, AccessRule
+from rebalancer.memory.keeper import missing
 
 _COMPACT = 60.0
 """Seconds between two times at which what is kept is compacted."""
@@ -64,7 +67,7 @@ class Following:
         """Return what follows all that the policy of ``run`` asks for.
 
         Raises:
-            ClusterReadError: the cluster could not be read, or may not be.
+            ClusterReadError: the cluster could not be read, or may not be; or there is no memory.
         """
         planning, vitals = run.planning, self._vitals
         follows = planning.finished <= self._finished and planning.autoscalers <= self._autoscalers
@@ -77,6 +80,7 @@ class Following:
 
     def _read(self, run: RunContext, client: Client) -> Follower:
         self._rights.require(run, client)
+        _require_memory(run, client)
         kept = read_cluster(
             client,
             clock=run.environment.clock.unix,
@@ -99,3 +103,15 @@ class Following:
     def close(self) -> None:
         """Follow no more."""
         self._at_end.close()
+
+
+def _require_memory(run: RunContext, client: Client) -> None:
+    """Raise ClusterReadError if there is no such ConfigMap; of one that cannot be read now the runs say so, and evict nothing."""
+    if run.memory is None:
+        return
+    try:
+        known = ConfigMapStore(client, *run.memory).read()
+    except ClusterReadError:
+        return
+    if known is None:
+        raise missing("/".join(run.memory))

@@ -215,6 +215,35 @@ def test_without_its_lease_it_does_not_begin(cluster, tmp_path):
         assert "there is no Lease default/none" in str(served.error)
 
 
+def test_without_its_memory_it_does_not_begin(cluster, tmp_path):
+    """As a run: with readiness it would pass for one that works, and evict nothing for ever."""
+    with serving(cluster, tmp_path, lease=LEASE, memory="default/none") as served:
+        soon(lambda: served.error is not None)
+        assert isinstance(served.error, ClusterReadError)
+        assert "there is no ConfigMap default/none: create it" in str(served.error)
+    assert not served.vitals.leads
+    assert holder(cluster) == ""
+
+
+def test_a_memory_that_is_gone_later_ends_nothing(cluster, tmp_path):
+    with serving(cluster, tmp_path, every=0.2, memory=MEMORY) as served:
+        served.await_runs(1)
+        cluster.faults.add(Fault("GET", "/configmaps/", status=404, times=10**6))
+        soon(lambda: served.vitals.failed is ExitCode.UNREADABLE)
+        cluster.faults.clear()
+        soon(lambda: served.vitals.failed is None)
+        assert served.err.getvalue().count("there is no ConfigMap") == 1
+
+
+def test_a_memory_that_cannot_be_read_at_the_start_is_tried_again(cluster, tmp_path):
+    cluster.faults.add(Fault("GET", "/configmaps/", status=500, times=10**6))
+    with serving(cluster, tmp_path, every=0.2, memory=MEMORY) as served:
+        served.await_runs(1)
+        assert on(cluster, "n-c") == 0
+        cluster.faults.clear()
+        soon(lambda: on(cluster, "n-c") == 2)
+
+
 def test_a_second_one_stands_by_reads_nothing_and_takes_over(cluster, tmp_path):
     with serving(cluster, tmp_path, every=0.2, lease=LEASE) as first:
         first.await_runs(1)
