@@ -10,6 +10,7 @@ import numpy as np
 
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, change_node
+from rebalancer.nodes.stages import STAGE
 from rebalancer.snapshot.columns import Bools, frozen
 from rebalancer.snapshot.leaving import DRAIN
 from rebalancer.snapshot.model import Snapshot
@@ -41,14 +42,15 @@ def order_of(node: NodeView) -> Order | None:
 def cordon(client: Client, name: str, order: Order) -> NodeView | None:
     """Cordon a node, and say by whom; return it as it is then, None if there is none.
 
-    What an earlier drain has left is taken over: whether a drain cordoned the node stays known.
+    What an earlier drain has left is taken over, as long as the node is cordoned: whether a drain did that stays known. Of a
+    node that people have uncordoned since, neither that nor how far a replacement came counts any more.
 
     Raises:
         ClusterReadError: it could not be read or written.
     """
 
     def wanted(node: NodeView) -> NodeChange | None:
-        before = order_of(node)
+        before = order_of(node) if node.unschedulable else None
         ours = not node.unschedulable or (before is not None and before.cordoned)
         goes_on = before is not None and not before.ended
         at = before.at if before is not None and goes_on else order.at
@@ -56,9 +58,10 @@ def cordon(client: Client, name: str, order: Order) -> NodeView | None:
         if node.unschedulable and before == mine:
             return None
         text = msgspec.json.encode(mine).decode()
-        return NodeChange(
-            unschedulable=None if node.unschedulable else True, annotations={DRAIN: text}
-        )
+        if node.unschedulable:
+            return NodeChange(annotations={DRAIN: text})
+        stale = {STAGE: None} if STAGE in node.annotations else {}
+        return NodeChange(unschedulable=True, annotations={DRAIN: text, **stale})
 
     return change_node(client, name, wanted)
 
@@ -87,7 +90,7 @@ def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> boo
 
 
 def give_up(client: Client, name: str, by: str) -> None:
-    """Leave the cordon and our annotation, and say in it that the drain has ended.
+    """Leave the cordon and our annotation, and say in it that the drain has ended; without a cordon take it away.
 
     Raises:
         ClusterReadError: it could not be read or written.
@@ -97,6 +100,8 @@ def give_up(client: Client, name: str, by: str) -> None:
         order = order_of(node)
         if order is None or order.by != by or order.ended:
             return None
+        if not node.unschedulable:
+            return NodeChange(annotations={DRAIN: None})
         text = msgspec.json.encode(msgspec.structs.replace(order, ended=True)).decode()
         return NodeChange(annotations={DRAIN: text})
 

@@ -7,6 +7,8 @@ import math
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from rebalancer.wire import objects as o
 from rebalancer.wire.scale_in import GOING, KEY, Phase, ScaleIn, scale_in_of
 from rebalancer.wire.times import unix_seconds
@@ -14,7 +16,7 @@ from rebalancer.wire.times import unix_seconds
 LEAVE = "rebalancer/leave"
 """Annotation of a node that is to be empty by its value: a RFC 3339 time, or ``now``."""
 DRAIN = "rebalancer/drain"
-"""Annotation by which ``rebalancer drain`` says which nodes it empties; it holds while the node is cordoned."""
+"""Annotation by which ``rebalancer drain`` says which nodes it empties; it holds while the node is cordoned, until it gives up."""
 
 
 class Announcements(NamedTuple):
@@ -58,6 +60,15 @@ KEEPS: Mapping[str, str] = {
     "karpenter.sh/do-not-disrupt": "true",
 }
 """Annotation -> value by which a node says that it is not to be emptied to be taken away."""
+
+
+class _Drain(msgspec.Struct):
+    """What is needed of the annotation ``rebalancer/drain`` (``rebalancer.nodes.cordon.Order``)."""
+
+    ended: bool = False
+
+
+_drains = msgspec.json.Decoder(_Drain)
 
 
 class NoticeKind(enum.StrEnum):
@@ -122,7 +133,7 @@ def notices_of(node: o.Node) -> tuple[Announcement, ...]:
         notices.append(
             Announcement(NoticeKind.ANNOTATION, LEAVE, at, f'annotated {LEAVE}: "{value}"')
         )
-    if DRAIN in annotations and node.spec.unschedulable:
+    if node.spec.unschedulable and _is_draining(annotations.get(DRAIN)):
         notices.append(Announcement(NoticeKind.DRAIN, DRAIN, 0.0, "drained by rebalancer drain"))
     if (state := scale_in_of(annotations)) is not None:
         notices.append(scale_in_notice(state))
@@ -137,6 +148,14 @@ def notices_of(node: o.Node) -> tuple[Announcement, ...]:
         if condition.status == "True" and condition.type != "Ready"
     ]
     return tuple(notices)
+
+
+def _is_draining(value: str | None) -> bool:
+    """Return whether the annotation is of a drain that goes on, or was killed: not of one that gave up."""
+    try:
+        return value is not None and not _drains.decode(value).ended
+    except (ValueError, RecursionError):
+        return True
 
 
 def scale_in_notice(state: ScaleIn) -> Announcement:

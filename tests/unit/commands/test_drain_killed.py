@@ -9,6 +9,7 @@ import pytest
 from rebalancer.kube.client import Client
 from rebalancer.nodes import draining
 from rebalancer.testing.objects import deployment, job, pdb
+from tests.unit.clocks import Once
 from tests.unit.commands.draining import FAST, drained, is_cordoned, nodes, pods_on
 
 OLD = ("n1", "n2")
@@ -97,6 +98,36 @@ def test_it_stays_known_after_a_kill_who_cordoned_the_node(monkeypatch):
         # The next one gives up, and gives back what a drain cordoned, and no more.
         assert drained(cluster, *OLD, timeout=1.0, uncordon_on_failure=True).code == 4
         assert [is_cordoned(cluster, node) for node in OLD] == [False, True]
+
+
+@pytest.mark.parametrize("cordoned", [True, False])
+def test_a_drain_goes_on_with_a_killed_one_only_while_the_node_is_cordoned(cordoned):
+    """Else people have taken the node back since, and batch work is waited for anew."""
+    with nodes("n1", timings=replace(FAST, job=600.0)) as cluster:
+        cluster.apply(job("sums"))
+        cluster.settle()
+        left = {"by": "killed", "why": "", "at": "2026-01-01T00:00:00Z", "cordoned": True}
+        metadata = {"name": "n1", "annotations": {"rebalancer/drain": json.dumps(left)}}
+        cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+        cluster.cordon(["n1"], on=cordoned)
+        assert drained(cluster, "n1", timeout=1.0).code == 4
+        order = json.loads(annotation(cluster, "n1"))
+        assert (order["at"] == left["at"], order["cordoned"]) == (cordoned, True)
+
+
+def test_a_drain_that_ends_after_its_node_was_uncordoned_leaves_nothing_on_it():
+    with nodes("n1", timings=replace(FAST, job=600.0)) as cluster:
+        cluster.apply(job("sums"))
+        cluster.settle()
+
+        def uncordoned():
+            if annotation(cluster, "n1") is not None:
+                cluster.cordon(["n1"], on=False)
+            return not is_cordoned(cluster, "n1") and annotation(cluster, "n1") is not None
+
+        assert drained(cluster, "n1", stop=Once(uncordoned)).code == 4
+        assert not is_cordoned(cluster, "n1")
+        assert annotation(cluster, "n1") is None
 
 
 def test_two_drains_at_once_empty_the_nodes_and_evict_nothing_else():

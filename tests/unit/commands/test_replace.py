@@ -94,6 +94,23 @@ def test_old_nodes_are_emptied_and_handed_on_one_after_the_other(tmp_path):
         assert (tmp_path / "removed").read_text() == "n1 n2 "
 
 
+def test_a_node_that_was_uncordoned_is_replaced_from_the_beginning(tmp_path):
+    with nodes("n1", "n2", "n3") as cluster:
+        two_old_nodes(cluster)
+        cluster.apply(deployment("web", 4))
+        cluster.settle()
+        removes = writes_to(tmp_path / "removed")
+        assert replaced(cluster, then=removes).code == 0
+        cluster.cordon(["n1"], on=False)
+        cluster.apply(deployment("late", 2))
+        cluster.settle()
+        assert pods_on(cluster, "n1")
+        done = replaced(cluster, then=removes)
+        assert done.code == 0, done.err
+        assert not pods_on(cluster, "n1")
+        assert (tmp_path / "removed").read_text() == "n1 n2 n1 "
+
+
 def test_two_replacements_at_once_empty_the_nodes_and_remove_each_once(tmp_path):
     with nodes("n1", "n2", "n3", "n4") as cluster:
         two_old_nodes(cluster)
