@@ -33,11 +33,14 @@ from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
+    from rebalancer.kube.lease import LeaseTaken
 
 _ROUND = 600.0
 """Seconds for one round of planning and evicting; then the cluster is read again."""
 _TURN = 5.0
 """Seconds between two attempts to take the Lease that another run has."""
+_LONG = 300.0
+"""Seconds for which a Lease is held by what is no single run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +108,8 @@ class EmptyingRounds:
     """Of which every round is a copy, with a time and a policy of its own."""
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     """Uid -> the outcome of the last attempt to evict the pod."""
-    waited: bool = False
-    """Whether another run had the Lease at first."""
+    waited_for: tuple[str, bool] | None = None
+    """Who had the Lease when it was asked for last, and whether for longer than a run lasts; None: nobody."""
 
     @classmethod
     def of(
@@ -167,11 +170,23 @@ class EmptyingRounds:
                 if source.lease_taken is None:
                     yield run, source
                     return
-                said = f"waiting  for the Lease, which {source.lease_taken.holder} has"
-            self.waited = True
-            self.progress.note("lease", said)
+            held = self._wait_for(source.lease_taken)
             if (why := self.stop.wait(_TURN)) is not None:
-                raise ClusterReadError(f"{why}, while another run had the Lease")
+                raise ClusterReadError(f"{why}, while {held}")
+
+    def _wait_for(self, taken: LeaseTaken) -> str:
+        """Say who has the Lease, once for each holder, and again once it is held for long; return that."""
+        lease, until = "/".join(self.options.lease or ()), rfc3339(taken.expires_at)
+        is_long = 0 < taken.since < self.environment.clock.unix() - _LONG
+        held = f"{taken.holder} held the Lease {lease}"
+        hint = ""
+        if is_long:
+            hint = f", since {rfc3339(taken.since)}; a serve keeps it until it ends"
+        if self.waited_for != (taken.holder, is_long):
+            self.waited_for = taken.holder, is_long
+            said = f"waiting  for {taken.holder}, which holds the Lease {lease} until {until} unless renewed{hint}"
+            self.progress.note("lease", said, holder=taken.holder, until=until)
+        return held + hint
 
     # -- before anything is changed ----------------------------------------------------------------
 
@@ -197,7 +212,7 @@ class EmptyingRounds:
         try:
             return choice.of(snapshot)
         except PolicyError:
-            if choice.names or not self.waited:
+            if choice.names or self.waited_for is None:
                 raise
             # What had the Lease may have removed the nodes with these labels.
             return ()

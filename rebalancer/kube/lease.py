@@ -33,6 +33,8 @@ class LeaseTaken:
     holder: str
     expires_at: float
     """Unix seconds by the server's clock: when its term ends, unless it is renewed."""
+    since: float = 0.0
+    """Unix seconds at which the holder took it; 0: not known."""
 
 
 class Lease:
@@ -107,16 +109,16 @@ class Lease:
                 if watched is not None and watched.version != _version(lease):
                     watched = None
             elif now < (expires_at := _expiry(lease, now)):
-                return LeaseTaken(holder, expires_at)
+                return LeaseTaken(holder, expires_at, _since(lease))
             if watched is None:
                 watched = _Watched(_version(lease), self.client.monotonic() + _duration(lease))
             left = watched.until - self.client.monotonic()
             if watched.version != _version(lease):  # alive, and its clock is wrong
-                return LeaseTaken(holder, now + _duration(lease))
+                return LeaseTaken(holder, now + _duration(lease), _since(lease))
             if left <= 0:
                 break
             if self.client.stop.wait(min(_LOOK, left)) is not None:
-                return LeaseTaken(holder, now + left)
+                return LeaseTaken(holder, now + left, _since(lease))
             lease, now = self.read(self.client)
         return lease, now
 
@@ -319,6 +321,10 @@ def _version(lease: Mapping[str, Any]) -> str:
 
 def _duration(lease: Mapping[str, Any]) -> float:
     return float((lease.get("spec") or {}).get("leaseDurationSeconds") or 0)
+
+
+def _since(lease: Mapping[str, Any]) -> float:
+    return unix_seconds((lease.get("spec") or {}).get("acquireTime"))
 
 
 def _expiry(lease: Mapping[str, Any], now: float) -> float:

@@ -13,11 +13,13 @@ import pytest
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import PolicyError
 from rebalancer.cli import command as cli
+from rebalancer.commands import emptying
 from rebalancer.commands.drain import DrainOptions, command, drain
 from rebalancer.embedded.apiserver.faults import Fault
 from rebalancer.nodes import cordon, draining
 from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
 from rebalancer.testing.workloads import node, workload
+from rebalancer.wire.times import rfc3339
 from tests.unit.clocks import LeapingClock, Once
 from tests.unit.commands.draining import FAST, Terminal, drained, is_cordoned, nodes, pods_on
 from tests.unit.report.test_report_bars import WIPED
@@ -285,6 +287,41 @@ def test_a_signal_ends_it_in_good_order():
         assert done.code == 4
         assert time.monotonic() - started < 300
         assert not is_cordoned(cluster, "n1")
+
+
+@pytest.mark.parametrize("minutes", [1, 60])
+def test_who_holds_the_lease_is_said_once_and_that_it_may_be_a_serve(minutes, monkeypatch):
+    monkeypatch.setattr(emptying, "_TURN", 0.1)
+    with nodes("n1", "n2") as cluster:
+        now = cluster.clock.now()
+        spec = {
+            "holderIdentity": "host-7",
+            "acquireTime": rfc3339(now - 60 * minutes),
+            "renewTime": rfc3339(now),
+            "leaseDurationSeconds": 600,
+        }
+        metadata = {"name": "turns"}
+        kinds = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+        cluster.apply({**kinds, "metadata": metadata, "spec": spec})
+        done = drained(cluster, "n1", lease=("default", "turns"), stop=Once(Looks(cluster)))
+    (line,) = [line for line in done.err.splitlines() if "waiting" in line]
+    until = rfc3339(now + 600)
+    assert f"for host-7, which holds the Lease default/turns until {until} unless renewed" in line
+    serves = f"since {rfc3339(now - 3600)}; a serve keeps it until it ends"
+    assert (serves in line) == (minutes == 60)
+    assert done.code == 3
+    assert "while host-7 held the Lease default/turns" in done.err
+    assert done.err.count(serves) == (2 if minutes == 60 else 0)
+
+
+class Looks:
+    """True once the Lease was looked at three times."""
+
+    def __init__(self, cluster):
+        self._faults = cluster.faults
+
+    def __call__(self):
+        return self._faults.seen("GET", "/leases/turns$") >= 3
 
 
 def test_the_pre_flight_needs_no_cluster(tmp_path):

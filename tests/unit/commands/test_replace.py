@@ -153,7 +153,7 @@ def test_nodes_that_another_one_removed_while_it_had_the_lease_are_not_missed():
 
         class Err(io.StringIO):
             def write(self, text):
-                if "waiting  for the Lease, which other has" in text:
+                if "waiting  for other, which holds the Lease default/turns until" in text:
                     cluster.remove_node("n1")
                     cluster.remove_node("n2")
                     cluster.apply({**lease, "spec": {"holderIdentity": ""}})
