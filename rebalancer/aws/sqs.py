@@ -27,6 +27,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.calls import CutOffError, apart
 from rebalancer.policy.params import Params
 from rebalancer.signals.model import (
+    HEARTBEAT,
     LONGEST_RECEIVE,
     Interruption,
     PipelineOutcome,
@@ -39,8 +40,11 @@ _AT_ONCE = 10
 _HIDDEN = 60
 """Seconds for which a message that was received is not given to another receiver; renewed while it is in work."""
 _LONGEST_HIDDEN = 3600
-_HOOK_EVERY = 20.0
-"""Seconds between two heartbeats of a lifecycle action, whose shortest time-out is 30."""
+_HOOK_EVERY = 1.5 * HEARTBEAT
+"""Seconds between two heartbeats of a lifecycle action at least: every second call sends one, also one that is a little early.
+
+The shortest time-out of an action is 30 s.
+"""
 _REMEMBERED = 10_000
 """Interruptions that are done: their messages may be delivered once more."""
 

@@ -1,9 +1,9 @@
-"""One source: a thread that receives, and says to the source that the work goes on."""
+"""One source: a thread that receives, and one that sends heartbeats: these wait for no long poll, and for no pause."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -28,17 +28,24 @@ class Listening:
     say: Callable[[str], None]
     failures: int = 0
     """Since the process began."""
-    trouble: str | None = None
-    """Why nothing is received now."""
+    _troubles: dict[str, str] = field(default_factory=dict)
+    """What cannot be done now -> why."""
     _seen: float = field(init=False)
-    _beat: float = field(init=False)
+    _beaten: float = field(init=False)
+    _over: threading.Event = field(default_factory=threading.Event)
+    """Nothing is received any more."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _thread: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
-        self._seen = self._beat = self.clock.now()
-        self._thread = threading.Thread(
-            target=self._listen, name=f"signals-{self.name}", daemon=True
-        )
+        self._seen = self._beaten = self.clock.now()
+        self._thread = self._made(self._listen, f"signals-{self.name}")
+
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing is received now, or no heartbeat is sent; None if all is well."""
+        with self._lock:
+            return next(iter(self._troubles.values()), None)
 
     def start(self) -> None:
         """Begin."""
@@ -54,46 +61,54 @@ class Listening:
         silent = self.clock.now() - self._seen
         return silent if silent > _HANGS else None
 
+    def _made(self, target: Callable[[], None], name: str) -> threading.Thread:
+        return threading.Thread(target=target, name=name, daemon=True)
+
     def _listen(self) -> None:
         pause = _FIRST_PAUSE
+        heartbeats = self._made(self._send_heartbeats, f"heartbeats-{self.name}")
+        heartbeats.start()
         try:
             while self.stop.reason() is None:
                 self._seen = self.clock.now()
-                if self._tried(self._receive):
-                    self.trouble, pause = None, _FIRST_PAUSE
+                if self._tried("receive", [self._receive]):
+                    pause = _FIRST_PAUSE
                 else:
                     self.stop.wait(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE)
-                self._tried(*self._heartbeats())
         finally:
+            self._over.set()
+            heartbeats.join(HEARTBEAT)
             self.receiver.close()
 
-    def _tried(self, *acts: Callable[[], None]) -> bool:
+    def _tried(self, what: str, acts: Iterable[Callable[[], None]]) -> bool:
         """Do each of ``acts``, whatever becomes of the others; return whether all could be done."""
         failures = [why for act in acts if (why := _failure(act)) is not None]
-        if not failures:
-            return True
-        self.failures += 1
         why = "; ".join(dict.fromkeys(failures))
-        if why != self.trouble:
+        with self._lock:
+            before = self._troubles.pop(what, "")
+            if not why:
+                return True
+            self._troubles[what] = why
+            self.failures += 1
+        if why != before:
             self.say(f"signal source {self.name}: {why}; it is tried again")
-        self.trouble = why
         return False
 
     def _receive(self) -> None:
         for interruption in self.receiver.receive(self.stop):
             self.pipeline_runs.take(interruption, self.receiver)
 
-    def _heartbeats(self) -> list[Callable[[], None]]:
-        """Return what sends the heartbeats that are due: one for each machine, none of which waits for another's."""
-        now = self.clock.now()
-        if now - self._beat < HEARTBEAT:
-            return []
-        self._beat = now
-        return [
-            partial(self.receiver.heartbeat, interruption)
-            for interruption in self.pipeline_runs.open_interruptions(self.receiver)
-        ]
+    def _send_heartbeats(self) -> None:
+        """Send one for each machine every :data:`HEARTBEAT` seconds; none waits for another's."""
+        while self.stop.reason() is None and not self._over.is_set():
+            left = self._beaten + HEARTBEAT - self.clock.now()
+            if left > 0:
+                self.stop.sooner(left, self._over).wait(left)
+                continue
+            self._beaten = self.clock.now()
+            every = self.pipeline_runs.open_interruptions(self.receiver)
+            self._tried("heartbeat", [partial(self.receiver.heartbeat, one) for one in every])
 
 
 def _failure(act: Callable[[], None]) -> str | None:

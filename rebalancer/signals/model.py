@@ -16,9 +16,9 @@ from rebalancer.policy.params import Params
 from rebalancer.signals.nodes import NodeNews
 
 LONGEST_RECEIVE = 20.0
-"""Seconds after which ``receive`` has returned: the longest wait of a long poll. Heartbeats come between two calls."""
+"""Seconds after which ``receive`` has returned: the longest wait of a long poll."""
 HEARTBEAT = 10.0
-"""Seconds between two heartbeats of one interruption; one more ``receive`` may lie between."""
+"""Seconds between two heartbeats of one interruption."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ class SignalError(Exception):
 
 @runtime_checkable
 class Receiver(Protocol):
-    """An open source. ``done`` is called from other threads than ``receive`` and ``heartbeat``, which share one."""
+    """An open source. ``receive``, ``heartbeat`` and ``done`` are called from different threads, also at once."""
 
     def receive(self, stop: Stop) -> Sequence[Interruption]:
         """Return interruptions; wait for them up to ``LONGEST_RECEIVE`` seconds, and no longer than until ``stop``.

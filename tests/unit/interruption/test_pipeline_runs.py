@@ -160,6 +160,44 @@ def test_no_machine_waits_for_the_heartbeat_of_another(cluster, monkeypatch):
     assert lines == ["signal source queue: hook a: access denied; ValueError: b; it is tried again"]
 
 
+class Slow(Failing):
+    """A source whose second answer comes once a heartbeat was heard, or takes the pause after a failure to come."""
+
+    def __init__(self, stop, *, fails):
+        super().__init__()
+        self.heard, self._stop, self._fails = threading.Event(), stop, fails
+
+    def receive(self, stop):
+        self.asked += 1
+        if self.asked == 1:
+            return [spot()]
+        if self._fails:
+            raise SignalError("throttled")
+        self.heard.wait(20.0)
+        return []
+
+    def heartbeat(self, interruption):
+        self.heard.set()
+        self._stop.set()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_heartbeat_waits_for_no_long_poll_and_for_no_pause(cluster, monkeypatch, fails):
+    """The shortest time-out of a lifecycle hook is 30 s: a long poll takes 20, and pauses up to 60."""
+    monkeypatch.setattr(listening, "HEARTBEAT", 0.1)
+    monkeypatch.setattr(listening, "_FIRST_PAUSE", 20.0)
+    ended = threading.Event()
+    source = Slow(ended, fails=fails)
+    stop = Stop(SystemClock(), signalled=ended)
+    began = SystemClock().now()
+    with process(cluster, []) as here:
+        one = Listening("queue", source, here.pipeline_runs, SystemClock(), stop, print)
+        one.start()
+        assert source.closed.wait(BUSY)
+    assert source.heard.is_set()
+    assert SystemClock().now() - began < 20
+
+
 def test_what_is_withdrawn_while_no_process_runs_is_reported_with_its_kind_and_source(cluster):
     withdrawn = spot(cancelled=True, reason="withdrawn")
     with process(cluster, [scripted("one")]) as here:
