@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from io import BytesIO
 from typing import Any, BinaryIO
@@ -13,6 +14,7 @@ import numpy as np
 from rebalancer.base.environment import Environment, Timings, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import write
+from rebalancer.capacity.scaling import scaling_strategies
 from rebalancer.commands.flags import POLICY_FLAGS, Whole, examples, output_flag, with_flags
 from rebalancer.commands.options import PolicyFlags
 from rebalancer.evictor.executor import WavePace
@@ -86,8 +88,12 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
         Timings(environment.clock),
         windows=_has_windows(loaded.policy),
     )
+    simulation = loop.run()
+    simulation = replace(
+        simulation, warnings=(*_not_simulated(loaded.policy), *simulation.warnings)
+    )
     text = render_simulation(
-        loop.run(), options.output, source=options.snapshot_path, policy=f"policy {loaded.source}"
+        simulation, options.output, source=options.snapshot_path, policy=f"policy {loaded.source}"
     )
     write(environment.out, [text])
     return ExitCode.DONE
@@ -130,6 +136,13 @@ def _with_new_nodes(first: Snapshot, later: Snapshot) -> Snapshot:
         return later
     new = [name not in first.nodes.index for name in later.nodes.names]
     return replace(later, usage=replace(usage, known=frozen(usage.known | np.array(new, bool))))
+
+
+def _not_simulated(policy: Policy) -> Iterator[str]:
+    """Yield what the policy would do to machines, and does not here."""
+    for name, scales in scaling_strategies(policy):
+        flag = "--add-node adds one" if scales == "out" else "--remove-node removes one"
+        yield f"{name} is not simulated: the nodes stay as they are; {flag}, and rebalancer capacity judges them"
 
 
 def _has_windows(policy: Policy) -> bool:
@@ -203,6 +216,7 @@ def _has_windows(policy: Policy) -> bool:
 def command(**flags: Any) -> int:
     """Play run after run offline, with what-if changes.
 
-    On a snapshot file, with the scheduler model in the place of kube-scheduler.
+    On a snapshot file, with the scheduler model in the place of kube-scheduler. Nodes come and go by flags only: scale-in and
+    scale-out are not simulated.
     """
     return int(simulate(SimulateOptions(**flags), system_environment(), sys.stdin.buffer))

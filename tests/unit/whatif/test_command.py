@@ -69,6 +69,20 @@ def test_without_an_edit_there_is_nothing_to_do_and_the_table_says_so(path, caps
     assert "Silent from now on, even without memory a day later: Nothing to do" in text
 
 
+def test_what_would_be_done_to_machines_is_said_not_to_be_simulated(tmp_path, path, capsys):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(
+        "apiVersion: rebalancer/v1\nkind: Policy\nprovider: {aws: {names: [pool]}}\n"
+        "strategies: {anti-affinity: {}, scale-in: {mode: observe}, scale-out: {}}\n"
+    )
+    args = ["--snapshot", str(path), f"--policy={policy}", "-o", "json"]
+    warnings = json.loads(simulated(capsys, *args))["warnings"]
+    assert [one.partition(":")[0] for one in warnings[:2]] == [
+        "scale-out is not simulated",
+        "scale-in is not simulated",
+    ]
+
+
 def test_edits_go_together(path, capsys):
     args = ["--snapshot", str(path), "-o", "json", "--add-node=n-c:zone=c", "--remove-node=n-b"]
     data = json.loads(simulated(capsys, *args, "--scale=deployment/default/web=5"))
