@@ -59,8 +59,8 @@ def observed(
     """Return the state of a group after a look at its machines; ``suspended``: why it launches none on purpose.
 
     It has failed when some have been upcoming for more than ``provision_time`` seconds. In a back-off, and while
-    launches are suspended, that time stands still. Once there are none and all nodes are ready, no failure counts any more; but in the back-off in which others
-    were given up, machines that come are no success.
+    launches are suspended, that time stands still. Once there are none and all nodes are ready, no failure counts any more;
+    but in the back-off in which others were given up, machines that come are no success.
     """
     upcoming, state = sizes.upcoming, msgspec.structs.replace(state, suspended=suspended)
     if not upcoming:
