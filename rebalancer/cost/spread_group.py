@@ -10,6 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
+from rebalancer.base.plain_text import count
 from rebalancer.cost.groups import Domains, fill
 from rebalancer.cost.potentials import Kind, spread_minimum
 from rebalancer.cost.term import View
@@ -17,6 +18,8 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s
 
 # So many domains are named.
 _SHOWN = 6
+# So many reasons why pods cannot be moved are.
+_REASONS = 2
 _EMPTY: Kind = (0, 0, True)
 
 
@@ -118,7 +121,8 @@ class SpreadGroup:
     @cached_property
     def _immobile(self) -> Counter[int]:
         """Domain -> its pods that cannot be moved."""
-        domains = self.domains.of_node[self._view.immobile(self.members, self.movers)]
+        nodes = self._view.snapshot.pods.node[self._view.immobile(self.members, self.movers)]
+        domains = self.domains.of_node[nodes]
         return Counter(domain for domain in domains.tolist() if domain >= 0)
 
     @cached_property
@@ -207,7 +211,20 @@ class SpreadGroup:
             cause = f"{len(names)} domains, minDomains {self._min_domains}"
         else:
             cause = f"{self._immobile.total()} of {sum(counts.values())} pods cannot be moved"
+            cause += self._kept_by()
         return f"{self.standing()}, maxSkew {self._max_skew}: {cause}"
+
+    def _kept_by(self) -> str:
+        """Return what keeps them in place, the most frequent first, to be added to a sentence."""
+        view = self._view
+        kept = view.immobile(self.members, self.movers)
+        kept = kept[self.domains.of_node[view.snapshot.pods.node[kept]] >= 0]
+        why = sorted(view.kept_by(kept).items(), key=lambda item: (-item[1], item[0]))
+        if [number for _, number in why] == [len(kept)]:
+            return f" ({why[0][0]})"
+        words = [f"{number} {text}" for text, number in why[:_REASONS]]
+        words += [count(more, "more reason")] if (more := len(why) - _REASONS) > 0 else []
+        return f" ({'; '.join(words)})" if words else ""
 
     def _counts(self) -> dict[int, int]:
         """Return domain -> its pods, of the domains that hold pods, or held some that cannot be moved."""

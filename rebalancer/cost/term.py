@@ -102,6 +102,10 @@ class View:
     """The pods that the strategy may move by its ``select``; None: all. All pods count."""
     unready: Bools | None = None
     """(P,) pods that are not Ready, and that may move where they are judged by their state; None: none of them."""
+    kept_by: Callable[[Int32s], Mapping[str, int]] = field(
+        default=lambda _: {}, repr=False, compare=False
+    )
+    """What keeps pods in place, as a sentence -> how many of them; of a pod that nothing but a rule keeps, nothing."""
     made: dict[object, object] = field(default_factory=dict, repr=False, compare=False)
     """What groups share: made once, under a key of their own choosing."""
 
@@ -135,7 +139,7 @@ class View:
         return eligible
 
     def immobile(self, classes: Int32s, movers: Int32s) -> Int32s:
-        """Return the node of each living pod of ``classes`` that cannot be moved.
+        """Return the living pods of ``classes``, on nodes, that cannot be moved.
 
         Movable are only pods of ``movers`` that no protection holds. This is of the snapshot: a pod moved
         by the plan stays movable in principle.
@@ -147,8 +151,8 @@ class View:
             for cls in classes.tolist()
             if (fixed[cls] or cls not in mine) and len(living := self.state.living_of(cls))
         ]
-        nodes = pods.node[np.concatenate(parts)] if parts else np.zeros(0, np.int32)
-        return nodes[nodes >= 0]
+        kept = np.concatenate(parts).astype(np.int32) if parts else np.zeros(0, np.int32)
+        return kept[pods.node[kept] >= 0]
 
     @property
     def _of_classes(self) -> _Mobility:

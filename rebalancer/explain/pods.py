@@ -13,7 +13,7 @@ from rebalancer.base.data_text import plain_number
 from rebalancer.explain.watched import Breach, Recorder
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Code, Skip
-from rebalancer.planner.reasons import protection_code, protections_of
+from rebalancer.planner.reasons import protection_code
 from rebalancer.report.as_json import move_data
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.columns import Bools
@@ -91,7 +91,7 @@ def _facts(
     breaches = tuple(recorder.breaches((cls, node), pod)) if _is_running(report, pod) else ()
     ref = snapshot.pod_ref(pod)
     move, skip = moves.get(ref), skips.get(ref)
-    protections = protections_of(recorder.draft, pod)
+    protections = recorder.draft.protection_texts(pod)
     lasts = any(breach.lasts for breach in breaches)
     decision, message = PodDecision.FINE, "no rule asks for a move"
     if move is not None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -18,8 +20,8 @@ from rebalancer.planner.rendering import cost_of_entries
 from rebalancer.planner.safety import not_judged
 from rebalancer.planner.settings import Settings
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.snapshot.columns import Bools
-from rebalancer.snapshot.protect import UNSETTLED, names_of
+from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.protect import UNSETTLED, names_of, sentence_of, text_of
 from rebalancer.snapshot.state import ClusterState
 
 
@@ -60,7 +62,12 @@ class Draft:
             mine = of.selected.pods(self.snapshot)
             movable, unready = movable & mine, None if unready is None else unready & mine
         return replace(
-            self.view, streaks=of.streaks, movable=movable, selected=of.selected, unready=unready
+            self.view,
+            streaks=of.streaks,
+            movable=movable,
+            selected=of.selected,
+            unready=unready,
+            kept_by=partial(self._kept_by, of),
         )
 
     def _lifted(self) -> Bools:
@@ -78,6 +85,30 @@ class Draft:
         """Return the names of the protections that keep a pod in place."""
         bits = int(self.problem.protected[pod])
         return names_of(bits & ~UNSETTLED if self.lifted[pod] else bits)
+
+    def protection_texts(self, pod: int) -> dict[str, str]:
+        """Return name -> text of each protection that keeps a pod in place."""
+        texts = {name: text_of(self.snapshot, pod, name) for name in self.protections(pod)}
+        if "coolDown" in texts:
+            owner = self.snapshot.owners[self.snapshot.classes[self.snapshot.pods.cls[pod]].owner]
+            texts["coolDown"] = self.settings.cooling.get(owner.ref, texts["coolDown"])
+        return texts
+
+    def _kept_by(self, of: Contribution, pods: Int32s) -> Counter[str]:
+        """See ``View.kept_by``. Pods alike in all that counts here are asked about once."""
+        mine = self.problem.selected if of.selected is None else of.selected.pods(self.snapshot)
+        columns = (self.snapshot.pods.cls, self.problem.protected, self.lifted, mine)
+        alike = np.stack([column[pods] for column in columns])
+        _, first, times = np.unique(alike, axis=1, return_index=True, return_counts=True)
+        kept: Counter[str] = Counter()
+        for pod, number in zip(pods[first].tolist(), times.tolist(), strict=True):
+            if texts := self.protection_texts(pod):
+                kept[sentence_of(texts)] += number
+            elif (forbidden := self.forbidden(pod)) is not None:
+                kept[forbidden[1]] += number
+            elif not mine[pod]:
+                kept[f"the select of {of.strategy} does not match it"] += number
+        return kept
 
     def forbidden(self, pod: int) -> tuple[Code, str] | None:
         """Return why PodDisruptionBudgets keep a pod in place, as code and sentence; None if they do not."""

@@ -7,7 +7,6 @@ import numpy as np
 from rebalancer.plan.plan import NodeCode, NodeVerdict
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Contribution
-from rebalancer.planner.reasons import protections_of
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, summed_by_node
 from rebalancer.snapshot.protect import PASSING
 
@@ -64,7 +63,7 @@ class LeavingPods:
     def why(self, pod: int) -> str:
         """Return why a pod cannot leave its node."""
         draft = self._draft
-        if protections := protections_of(draft, pod):
+        if protections := draft.protection_texts(pod):
             return "; ".join(f"{name}: {text}" for name, text in protections.items())
         if (
             forbidden := draft.problem.disruptions.forbidden(int(draft.snapshot.pods.cls[pod]))

@@ -9,7 +9,7 @@ from rebalancer.cost.term import CountingRuns, Judging
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.promises import Pair
-from rebalancer.snapshot.protect import CANNOT_SURGE, JUST_SCALED, NOT_RECREATED, text_of
+from rebalancer.snapshot.protect import CANNOT_SURGE, JUST_SCALED, NOT_RECREATED, sentence_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,9 @@ def _skip(
     draft: Draft, pod: int, pair: Pair, refusal: Refusal | None, strategy: str
 ) -> Skip | None:
     cls, node = pair
-    if protections := protections_of(draft, pod):
+    if protections := draft.protection_texts(pod):
         code = protection_code(protections)
-        text = f"{', '.join(protections)}: {'; '.join(protections.values())}"
+        text = sentence_of(protections)
     elif (forbidden := draft.forbidden(pod)) is not None:
         code, text = forbidden
     elif refusal is not None:
@@ -103,20 +103,6 @@ def _skip(
         code=code,
         message=text,
     )
-
-
-def protections_of(draft: Draft, pod: int) -> dict[str, str]:
-    """Return name -> text of each protection that keeps a pod in place."""
-    return {name: _protection_text(draft, pod, name) for name in draft.protections(pod)}
-
-
-def _protection_text(draft: Draft, pod: int, name: str) -> str:
-    snapshot = draft.snapshot
-    text = text_of(snapshot, pod, name)
-    if name != "coolDown":
-        return text
-    owner = snapshot.owners[snapshot.classes[snapshot.pods.cls[pod]].owner]
-    return draft.settings.cooling.get(owner.ref, text)
 
 
 def protection_code(names: Container[str]) -> Code:

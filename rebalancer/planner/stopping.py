@@ -26,7 +26,7 @@ def stopped(
     codes = Counter(skip.code.value for skip in skips)
     reasons = ", ".join(f"{count} {code}" for code, count in sorted(codes.items(), key=_most_first))
     impossible = sum(len(score.unsatisfiable) for score in after.values())
-    end = f" {count(impossible, 'constraint')} cannot be satisfied at all." if impossible else ""
+    end = f" {count(impossible, 'constraint')} cannot hold as things are." if impossible else ""
     if not after:
         return "Nothing was judged: no strategy is on."
     if left == 0 and (unjudged := _unjudged(after)) is not None:

@@ -159,6 +159,11 @@ def names_of(bits: int) -> list[str]:
     return [name for name in NAMES if bits & _BIT[name]]
 
 
+def sentence_of(texts: Mapping[str, str]) -> str:
+    """Return what all protections of a pod say, given as name -> text."""
+    return f"{', '.join(texts)}: {'; '.join(texts.values())}"
+
+
 def text_of(snapshot: Snapshot, pod: int, name: str) -> str:
     """Return what a protection says of a pod."""
     cls = snapshot.classes[snapshot.pods.cls[pod]]

@@ -49,6 +49,25 @@ def test_pods_that_cannot_be_moved_make_it_impossible():
     assert group.unsatisfiable() is not None
 
 
+@pytest.mark.parametrize(
+    ("kept_by", "why"),
+    [
+        ({}, "4 of 4 pods cannot be moved"),
+        ({"young": 4}, "4 of 4 pods cannot be moved (young)"),
+        ({"young": 3}, "4 of 4 pods cannot be moved (3 young)"),
+        ({"b": 1, "a": 1, "young": 2}, "4 of 4 pods cannot be moved (2 young; 1 a; 1 more reason)"),
+    ],
+)
+def test_what_keeps_the_pods_in_place_is_named_the_most_frequent_first(kept_by, why):
+    view, cls = view_of(web=["a1", "a1", "a1", "a2"])
+    view = replace(
+        view,
+        movable=np.zeros(4, bool),
+        kept_by=lambda pods: kept_by if len(pods) == 4 else {},
+    )
+    assert spread(view, cls["web"]).unsatisfiable().endswith(f": {why}")
+
+
 def test_with_fewer_domains_than_asked_for_the_emptiest_counts_as_empty():
     view, cls = view_of(web=["a1", "a1", "a1", "b1", "b1", "c1", "c1"])
     assert spread(view, cls["web"], max_skew=2, min_domains=3).potential() == 0

@@ -84,12 +84,13 @@ def test_immobile_are_pods_of_other_classes_and_protected_ones():
     view = view_on([*NODES, *workload("web", ["n0", "n0"]), *workload("db", ["n1", "n2"])])
     web, db = class_of(view, "web-0"), class_of(view, "db-0")
     both = classes(web, db)
+    node_of = view.snapshot.pods.node
     assert view.immobile(both, both).tolist() == []
-    assert sorted(view.immobile(both, classes(web)).tolist()) == [N1, N2], (
+    assert sorted(node_of[view.immobile(both, classes(web))].tolist()) == [N1, N2], (
         "only web is moved for it"
     )
     fixed = replace(view, movable=np.zeros(len(view.snapshot.pods), bool))
-    assert fixed.immobile(classes(web), classes(web)).tolist() == [N0, N0]
+    assert node_of[fixed.immobile(classes(web), classes(web))].tolist() == [N0, N0]
     assert not fixed.any_movable(both)
     assert view.any_movable(both)
 

@@ -6,7 +6,7 @@ import pytest
 from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Problem
-from rebalancer.planner.reasons import Refusal, protection_code, protections_of, skips_of
+from rebalancer.planner.reasons import Refusal, protection_code, skips_of
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.protect import JUST_SCALED, NOT_RECREATED, Scope, protect
@@ -67,8 +67,8 @@ def test_a_cool_down_says_until_when():
     protected = protect(problem.snapshot, Protect(), Scope(cooling=cooling))
     cooled = Problem(problem.snapshot, problem.scheduler, problem.contributions, protected)
     draft = Draft(cooled, Settings(cooling=cooling))
-    assert protections_of(draft, 0) == {"coolDown": "until noon: it came back twice"}
-    assert not protections_of(draft_of(crowded(), strategies=["duplicates"]), 0)
+    assert draft.protection_texts(0) == {"coolDown": "until noon: it came back twice"}
+    assert not draft_of(crowded(), strategies=["duplicates"]).protection_texts(0)
 
 
 @pytest.mark.parametrize(

@@ -183,6 +183,20 @@ def test_both_replicas_of_a_critical_workload_in_one_zone(plan):
     kept = plan([*nodes, *dns], **options)
     assert kept.moves == ()
     assert "systemCritical" in kept.skips[0].message
+    # With three zones no move of others could even them out.
+    kept = plan([*nodes, *zones("c"), *dns], **options)
+    assert codes(kept) == set()
+    (why,) = kept.before["topology-spread"].unsatisfiable
+    assert "2 of 2 pods cannot be moved (systemCritical: system-critical priority" in why
+
+
+def test_what_keeps_both_replicas_in_one_zone_of_three_is_named(plan):
+    nodes = [*zones("a", "b", "c"), node("a2", "a")]
+    web = workload("web", ["n-a", "a2"], spec=spread("web"))
+    budget = disruption_budget("web", "web", allowed=0, healthy=2)
+    result = plan([*nodes, *web, budget])
+    (why,) = result.before["topology-spread"].unsatisfiable
+    assert "cannot be moved (default/web allows no disruption (2 healthy, 2 desired))" in why
 
 
 def test_the_reason_names_the_soft_rule_that_is_broken_not_the_hard_one_that_holds(plan):

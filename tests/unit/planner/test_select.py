@@ -135,6 +135,14 @@ def test_an_unselected_pod_that_a_rule_names_has_a_reason():
     assert {skip.message for skip in skips} == {"the select of duplicates does not match it"}
 
 
+def test_unselected_pods_are_named_where_they_keep_a_rule_from_holding():
+    objects = [*NODES, node("c1", "c"), *workload("one", ["a1", "a1", "b1"], spec=spread("one"))]
+    objects += workload("pinned", ["a1", "a2"], labels={"app": "one"}, spec=spread("one"))
+    text = "strategies: {topology-spread: {select: {nodes: {pool: spot}}}}"
+    (why,) = planned(objects, text).after["topology-spread"].unsatisfiable
+    assert "4 of 5 pods cannot be moved (the select of topology-spread does not match it)" in why
+
+
 def test_the_instances_of_a_strategy_report_under_their_names():
     objects = [*NODES, *crowded("one"), *crowded("two", "shop")]
     text = """

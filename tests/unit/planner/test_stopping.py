@@ -28,7 +28,7 @@ def skips(*codes):
             ([], [], after(0, "too few zones"), Backlog()),
             (
                 "Nothing to do: every rule that can hold holds. "
-                "1 constraint cannot be satisfied at all."
+                "1 constraint cannot hold as things are."
             ),
         ),
         (
