@@ -284,6 +284,7 @@ class _Sources(Sources):
                 return self.known[name]
             if given is None:
                 message = f"unknown strategy {name}{did_you_mean(name, self.known)}"
+                message += "" if message.endswith("?") else "."
                 message += " A name of your own needs the key strategy below it"
             elif not isinstance(given, str):
                 return None  # The envelope says so.

@@ -87,6 +87,7 @@ def test_an_item_of_a_list_can_be_set_and_the_last_setting_holds(file):
             "strategies.duplicate.mode=off",
             "--set strategies.duplicate.mode=off: unknown strategy duplicate; did you mean duplicates?",
         ),
+        ("strategies.zzz.mode=off", "topology-spread. A name of your own needs the key strategy"),
         (
             "strategies.duplicates.wait=1",
             "--set strategies.duplicates.wait=1: strategies.duplicates.wait: unknown key; did you mean weight?",
