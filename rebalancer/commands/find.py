@@ -35,9 +35,12 @@ def find_pod(snapshot: Snapshot, text: str) -> int:
     pods, classes = snapshot.pods, snapshot.classes
     if (pod := _row(snapshot, namespace, name)) is not None:
         return pod
-    in_namespace = np.array([of.namespace == namespace for of in classes] or [False], bool)
-    known = [pods.name[pod] for pod in np.flatnonzero(in_namespace[pods.cls]).tolist()]
-    hint = _hint(name, known, lambda similar: f"{namespace}/{similar}")
+    if of_that_name := pods.name.rows_of({name}).tolist():
+        hint = f"; did you mean {' or '.join(sorted(map(snapshot.pod_ref, of_that_name))[:_FEW])}?"
+    else:
+        in_namespace = np.array([of.namespace == namespace for of in classes] or [False], bool)
+        known = [pods.name[pod] for pod in np.flatnonzero(in_namespace[pods.cls]).tolist()]
+        hint = _hint(name, known, lambda similar: f"{namespace}/{similar}")
     ended = "" if snapshot.finished is not None else ", or it has ended"
     raise PolicyError([f"pod {namespace}/{name}: there is no such pod{ended}{hint}"])
 
@@ -104,7 +107,9 @@ def find_workload(snapshot: Snapshot, text: str) -> int:
         choices = " or ".join(refs)
         raise PolicyError([f"workload {text}: there are several; write {choices}"])
     if not matching:
-        raise PolicyError([_no_workload(snapshot, text, [snapshot.owners[i] for i in named])])
+        elsewhere = [owner for owner in snapshot.owners if owner.name == name]
+        others = [snapshot.owners[index] for index in named] or elsewhere
+        raise PolicyError([_no_workload(snapshot, text, others)])
     if len(matching) == 1:
         return matching[0]
     of_class = np.array([of.owner for of in snapshot.classes], np.int64)
@@ -117,9 +122,10 @@ def _kind(text: str) -> str:
     return _SHORT.get(lower, lower.removesuffix("s"))
 
 
-def _no_workload(snapshot: Snapshot, text: str, of_other_kinds: Iterable[Owner]) -> str:
+def _no_workload(snapshot: Snapshot, text: str, of_that_name: Iterable[Owner]) -> str:
+    """Return that there is none; ``of_that_name`` are those of other kinds, or in other namespaces."""
     missing = f"workload {text}: there is none that has pods"
-    if others := sorted({owner.ref for owner in of_other_kinds}):
+    if others := sorted({owner.ref for owner in of_that_name})[:_FEW]:
         return f"{missing}; did you mean {' or '.join(others)}?"
     parts = text.split("/")
     namespace = parts[-2] if len(parts) > 1 else "default"
