@@ -26,7 +26,7 @@ _OF_PROTECTION: Mapping[str, str] = {
 _OF_CODE: Mapping[Code, str] = {
     Code.NOT_RECREATED: "`protect.recreatedBy` names the controllers that recreate their pods",
     Code.JUST_SCALED: "they can move once `protect.afterScaling` has passed without another change of replicas",
-    Code.NO_ROOM: "more room on other nodes, or smaller requests, would let them move",
+    Code.NO_ROOM: "`rebalancer explain pod NAMESPACE/NAME` says why each node refuses them: no room, a cordon, a taint or a rule",
     Code.LOW_GAIN: "a more eager policy (`eagerness`) would move them",
     Code.PDB: "they can move once their PodDisruptionBudgets allow a disruption",
     Code.PDB_CONFLICT: "leave one PodDisruptionBudget for each pod",

@@ -48,8 +48,8 @@ Stays: 3 pods
 Next
   - `rebalancer run` carries the plan out; `rebalancer plan --out FILE` keeps it
     for review, and for `rebalancer apply`.
-  - 2 pods (NoRoom): more room on other nodes, or smaller requests, would let
-    them move.
+  - 2 pods (NoRoom): `rebalancer explain pod NAMESPACE/NAME` says why each node
+    refuses them: no room, a cordon, a taint or a rule.
   - 1 pod (PodDisruptionBudget): they can move once their PodDisruptionBudgets
     allow a disruption.
 """
