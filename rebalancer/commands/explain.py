@@ -82,7 +82,9 @@ def explain_pod(
     table = explained_as_table(landing, node)
     if node is None:
         plan = [line for text in pod_words(report, facts) for line in wrapped(text, "  ", "    ")]
-        table = "\n".join([table, "In the plan of a dry run", *plan, ""])
+        others = any(move.ref != facts.ref for move in report.plan.moves)
+        after = ", as its earlier moves leave the cluster" if others else ""
+        table = "\n".join([table, f"In the plan of a dry run{after}", *plan, ""])
     data = landing.as_json() | decision_data(facts)
     if int(snapshot.pods.node[pod]) < 0:
         lines, machines = explaining.machines(pod)

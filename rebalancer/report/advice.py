@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from rebalancer.base.durations import format_duration
 from rebalancer.base.plain_text import count
 from rebalancer.plan.plan import Code, Skip
-from rebalancer.policy.model import Mode
+from rebalancer.policy.model import Mode, Steer
 from rebalancer.report.model import RunReport
 
 _OF_PROTECTION: Mapping[str, str] = {
@@ -72,6 +72,8 @@ def _about_what_stays(report: RunReport) -> Iterator[str]:
                 f"{pods} {are} younger than protect.minPodAge {age}: wait, or"
                 " `rebalancer plan --set protect.minPodAge=0s` shows the plan now."
             )
+        elif code == Code.COMES_BACK and report.loaded.policy.steer is Steer.OFF:
+            yield f"{pods} ({code}): `steer: marks` can make another node win, for rules, not for balance."
         elif (advice := _OF_PROTECTION.get(name) or _OF_CODE.get(Code(code))) is not None:
             yield f"{pods} ({name or code}): {advice}."
 

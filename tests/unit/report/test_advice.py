@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.plan.plan import Code
+from rebalancer.policy.model import Steer
 from rebalancer.report.advice import next_steps
 from rebalancer.report.plan_file import ReviewedPlan
 from tests.unit.report.report_examples import move, skip
@@ -34,6 +35,14 @@ def test_the_most_frequent_causes_come_first_and_four_at_most(report):
 
 def test_causes_that_nothing_can_be_done_about_are_passed_over(report):
     assert next_steps(report(skips=[skip("a", Code.NO_GAIN)], outcomes=[])) == ()
+
+
+def test_where_the_scheduler_would_put_pods_back_marks_are_named_unless_they_are_on(report):
+    given = report(skips=[skip("a", Code.COMES_BACK)], outcomes=[])
+    (step,) = next_steps(given)
+    assert step.startswith("1 pod (ComesBack): `steer: marks` can make another node win")
+    steered = given.loaded.policy.model_copy(update={"steer": Steer.MARKS})
+    assert next_steps(replace(given, loaded=replace(given.loaded, policy=steered))) == ()
 
 
 @pytest.mark.parametrize(
