@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -65,18 +65,22 @@ class CandidateList:
         """
         of_class = self._pods.get(pair[0])
         if of_class is None:
-            of_class = self._pods[pair[0]] = self._listed(pair[0])
+            self._list([pair[0]])
+            of_class = self._pods[pair[0]]
         return of_class.get(pair[1], [])
 
-    def _listed(self, cls: int) -> dict[int, list[int]]:
-        """Return node -> pods of a class; :meth:`take` keeps these lists current."""
-        state, of_node = self._draft.state, dict[int, list[int]]()
-        pods = state.living_of(cls)
-        pods = pods[state.at_home(pods) & self._draft.movable[pods] & (not self.is_cooling(cls))]
+    def _list(self, classes: Iterable[int]) -> None:
+        """List the pods of ``classes`` that have no lists yet; :meth:`take` keeps these current."""
+        new = [cls for cls in classes if cls not in self._pods]
+        self._pods.update((cls, {}) for cls in new)
+        some = np.array([cls for cls in new if not self.is_cooling(cls)], np.int32)
+        state = self._draft.state
+        _, pods = state.pods_of_many(some.astype(np.int64), some)
+        pods = pods[state.at_home(pods) & self._draft.movable[pods]]
         pods = pods[np.argsort(self._place[pods])]
-        for pod, node in zip(pods.tolist(), state.node_of[pods].tolist(), strict=True):
-            of_node.setdefault(node, []).append(pod)
-        return of_node
+        columns = (pods, state.cls_of[pods], state.node_of[pods])
+        for pod, cls, node in zip(*(column.tolist() for column in columns), strict=True):
+            self._pods[cls].setdefault(node, []).append(pod)
 
     def is_cooling(self, cls: int) -> bool:
         """Return whether the owner is in a cool-down: its pods are reported, not moved."""
@@ -91,6 +95,7 @@ class CandidateList:
         """Return an entry for each pair with pods, after asking about all that has changed."""
         if self._stale:
             self._ask(np.array(sorted(self._stale), np.int32))
+        self._list(self._promises.classes())
         return [entry for pair in self._promises.pairs() if (entry := self.entry(pair)) is not None]
 
     def entry(self, pair: Pair) -> Ranked | None:

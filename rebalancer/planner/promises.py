@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,6 +46,10 @@ class Promises:
         self._pricing = pricing if len(pricing) == len(of_balance) else []
         """The terms of imbalance, if all of them can be asked about one pair."""
         self.refresh(None)
+
+    def classes(self) -> Iterable[int]:
+        """Return all classes of which a pair is named now."""
+        return self._of_class
 
     def pairs(self) -> Iterator[Pair]:
         """Yield all pairs that are named now."""
