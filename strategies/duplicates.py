@@ -41,7 +41,7 @@ class Duplicates:
         """Return one soft term."""
         room = _Room(view)
         # Most owners have no two pods on a node: their groups are made when a move concerns them.
-        crowded = view.crowded_owners().tolist()
+        crowded = view.crowding().crowded()
         groups = (_group(view, room, params, owner, only_broken=True) for owner in crowded)
 
         def later(cls: int) -> Group | None:
@@ -87,12 +87,14 @@ def _group(
     per_node = view.snapshot.classes[int(classes[0])].per_node
     if per_node or owner.kind in params.exclude_owner_kinds:
         return None
-    fullest, pods = view.crowding(classes)
-    if pods < 2:
+    crowding = view.crowding()
+    if (pods := crowding.pods[index]) < 2:
         return None
-    feasible = _feasible(view, room, classes)
+    # Nodes that could hold a pod of the owner, or hold one.
+    possible, feasible = room.possible(view.snapshot.classes[int(classes[0])].replacement)
+    feasible += int(np.count_nonzero(~possible[crowding.nodes(index)]))
     cap = -(-pods // max(1, feasible))
-    if only_broken and fullest <= cap:
+    if only_broken and crowding.fullest[index] <= cap:
         return None
     return CapGroup(
         view,
@@ -101,9 +103,3 @@ def _group(
         counted=classes,
         cap=cap,
     )
-
-
-def _feasible(view: View, room: _Room, classes: NDArray[np.int32]) -> int:
-    """Return the number of nodes that could hold a pod of the owner, or hold one."""
-    possible, number = room.possible(view.snapshot.classes[int(classes[0])].replacement)
-    return number + int(np.count_nonzero(~possible[view.state.occupied(classes)]))

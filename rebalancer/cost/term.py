@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
+from rebalancer.cost.crowding import Crowding
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Cause
 from rebalancer.policy.params import Params
@@ -194,23 +194,12 @@ class View:
         """Return the classes of an owner's pods and of their replacements."""
         return self.state.classes_of_owner(owner)
 
-    def crowding(self, classes: Int32s) -> tuple[int, int]:
-        """Return (most living pods of ``classes`` on one node, living pods in all) of the snapshot."""
-        parts = [self.snapshot.pods.node[self.state.living_of(cls)] for cls in classes.tolist()]
-        nodes = np.concatenate(parts) if parts else np.zeros(0, np.int32)
-        if len(nodes) < 2:
-            return len(nodes), len(nodes)
-        return max(Counter(nodes.tolist()).values()), len(nodes)
-
-    def crowded_owners(self) -> Int32s:
-        """Return the owners, ascending, of whose living pods the snapshot has two or more on one node."""
-        pods = self.snapshot.pods
-        owner_of = np.array([cls.owner for cls in self.snapshot.classes] or [-1], np.int64)
-        living = pods.living
-        owner = owner_of[pods.cls[living]]
-        size = max(1, len(self.snapshot.nodes))
-        keys = np.sort((owner * size + pods.node[living])[owner >= 0])
-        return np.unique(keys[1:][keys[1:] == keys[:-1]] // size).astype(np.int32)
+    def crowding(self) -> Crowding:
+        """Return where the snapshot's living pods of each owner stand; made once."""
+        made = self.made.get("crowding")
+        if not isinstance(made, Crowding):
+            made = self.made["crowding"] = Crowding.of(self.snapshot)
+        return made
 
     def least_with_room(self, classes: Sequence[int], price: Floats) -> float:
         """Return the lowest price (N,) that a replacement of ``classes``, which share one, could have now.

@@ -124,7 +124,7 @@ class Pods:
 
     def is_ready(self, pod: int) -> bool:
         """Return whether one pod is Ready."""
-        return bool(int(self.flags[pod]) & PodFlag.READY)
+        return bool(int(self.flags[pod]) & PodFlag.READY.value)
 
     def without(self, gone: Bools) -> Pods:
         """Return the columns without some of the pods (P,)."""

@@ -55,17 +55,6 @@ def test_classes_are_grouped_by_owner_and_rule(view):
     assert [owner for owner, _ in only] == ["Deployment/default/db"]
 
 
-def test_crowding_is_the_fullest_node_and_all_pods(view):
-    assert view.crowding(classes(class_of(view, "web-0"))) == (2, 3)
-    assert view.crowding(classes(class_of(view, "db-0"))) == (1, 1)
-    assert view.crowding(classes()) == (0, 0)
-
-
-def test_owners_with_two_pods_on_a_node_are_crowded(view):
-    refs = [view.snapshot.owners[owner].ref for owner in view.crowded_owners()]
-    assert refs == ["Deployment/default/web"]
-
-
 def test_pairs_are_distinct_and_of_pods_that_have_not_moved(view):
     web, db = class_of(view, "web-0"), class_of(view, "db-0")
 

@@ -1,0 +1,52 @@
+"""Where the living pods of each owner stand in the snapshot, of all owners at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.model import Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Crowding:
+    """How many living pods each owner has, and on which nodes."""
+
+    pods: list[int]
+    """Per owner how many."""
+    fullest: list[int]
+    """Per owner the most on one node."""
+    _nodes: Int32s
+    """The nodes of all owners, owner by owner, each ascending and once."""
+    _starts: list[int]
+    """Per owner where its nodes begin, and the end."""
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> Crowding:
+        """Return where the snapshot's pods stand."""
+        pods, owners = snapshot.pods, len(snapshot.owners)
+        owner_of = np.array([cls.owner for cls in snapshot.classes] or [-1], np.int64)
+        living = pods.living
+        owner = owner_of[pods.cls[living]]
+        size = max(1, len(snapshot.nodes))
+        places = (owner * size + pods.node[living])[owner >= 0]
+        place, count = np.unique(places, return_counts=True)
+        owner = place // size
+        fullest = np.zeros(owners, np.int64)
+        np.maximum.at(fullest, owner, count)
+        return Crowding(
+            np.bincount(owner, count, owners).astype(np.int64).tolist(),
+            fullest.tolist(),
+            (place % size).astype(np.int32),
+            np.searchsorted(owner, np.arange(owners + 1)).tolist(),
+        )
+
+    def crowded(self) -> list[int]:
+        """Return the owners, ascending, that have two or more on one node."""
+        return [owner for owner, most in enumerate(self.fullest) if most > 1]
+
+    def nodes(self, owner: int) -> Int32s:
+        """Return the nodes, ascending and once each, where pods of an owner stand; do not write into it."""
+        return self._nodes[self._starts[owner] : self._starts[owner + 1]]
