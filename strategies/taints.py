@@ -117,6 +117,9 @@ def _untolerated(
 
 
 def _groups(view: View, params: TaintsParams, effect: str) -> Iterator[PriceGroup]:
+    taints = (taint for of_set in view.snapshot.nodes.taint_sets for taint in of_set)
+    if not any(t.effect == effect and params.counts(t.key, t.value) for t in taints):
+        return
     filtered = effect == "NoSchedule"
     untolerated = _untolerated(view, params, effect, 1 if filtered else _ALL)
     for owner, classes in view.replaceable_by(tolerations):
