@@ -72,7 +72,7 @@ fix: $(STAMP)  ## format and fix what ruff can fix
 bench: $(STAMP)  ## micro-benchmarks of each phase
 	$(BIN)/python -m pytest benchmarks --benchmark-enable --benchmark-only
 
-bench-growth: $(STAMP)  ## how each phase grows with the cluster: tables, and benchmarks/growth.svg
+bench-growth: $(STAMP)  ## how each phase grows with the cluster: tables, and benchmarks/phases/growth.svg
 	$(BIN)/python -m benchmarks.phases.growth
 
 bench-check: $(STAMP)  ## fail if a phase grows faster than the cluster; looks at no seconds

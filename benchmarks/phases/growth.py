@@ -22,7 +22,7 @@ from benchmarks.phases.phases import PHASES, Course
 from benchmarks.phases.shapes import SEVERITIES, SIZES, shape
 from rebalancer.base.environment import collector_paused
 
-_CHART = Path(__file__).parent.parent / "growth.svg"
+_CHART = Path(__file__).parent / "growth.svg"
 _PATIENCE = 60
 """Seconds after which a phase is given up; it counts as infinite."""
 
@@ -147,7 +147,7 @@ def _severities(sizes: Sequence[Size], rounds: int) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the tables; write the chart beside benchmarks/README.md."""
+    """Print the tables; write the chart beside RESULTS.md."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.phases.growth")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--sizes", type=int, default=len(SIZES), help="how many of the four sizes")

@@ -16,7 +16,7 @@ class Pace:
     The ReplicaSet controller sends at most 20 requests a second (``--kube-api-qps`` of kube-controller-manager, the
     default), and a replacement takes two or more: the pod, and the status of its ReplicaSet. So ten a second are
     replaced, and more only where that limit is raised. On two loaded processors with it lifted, one took 0.2 to 0.25 s, of
-    ours and of the peer's (benchmarks/README.md, "The pace of a first run"). What a cluster can do more, the run
+    ours and of the peer's (benchmarks/scale/RESULTS.md, "The pace of a first run"). What a cluster can do more, the run
     after its first one knows.
     """
     wave: float = 2.0
