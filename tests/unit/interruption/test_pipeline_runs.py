@@ -7,6 +7,7 @@ import pytest
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.embedded.cluster import EmbeddedCluster
+from rebalancer.embedded.engine import Durations
 from rebalancer.interruption import listening
 from rebalancer.interruption.listening import Listening
 from rebalancer.interruption.model import DONE
@@ -18,7 +19,7 @@ from tests.unit.interruption.scene import BUSY, process, scripted, soon, spot
 
 @pytest.fixture
 def cluster():
-    with EmbeddedCluster() as made:
+    with EmbeddedCluster(timings=Durations(node_start_up=0.01)) as made:
         for name in ("n-a", "n-b", "n-c"):
             made.add_node(name, "a")
         made.settle()
