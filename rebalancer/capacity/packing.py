@@ -5,7 +5,7 @@ Nodes are opened one after the other, as a group makes them. One that is not ope
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,12 +83,18 @@ class Packing:
         present: Bools = np.arange(len(self.snapshot.nodes)) < self._first + self._open
         return present & ~self._dropped
 
-    def pack(self, pods: Iterable[int]) -> Packed:
-        """Place as many of ``pods`` as can be, the largest first, on as few candidates as that takes."""
+    def pack(self, pods: Iterable[int], among: Collection[str] | None = None) -> Packed:
+        """Place as many of ``pods`` as can be, the largest first, on as few candidates as that takes.
+
+        ``among``: the names of the nodes that may take them, if not all.
+        """
+        allowed = np.ones(len(self.snapshot.nodes), bool)
+        if among is not None:
+            allowed[:] = [name in among for name in self.snapshot.nodes.names]
         placed: dict[int, str] = {}
         for cls, of_class in self._decreasing(pods):
             for pod in of_class:
-                if (node := self._fit(cls)) is None:
+                if (node := self._fit(cls, allowed)) is None:
                     break
                 self._place(pod, node)
                 placed[pod] = self.snapshot.nodes.names[node]
@@ -160,9 +166,9 @@ class Packing:
         sizes: Floats = (self.snapshot.requests[rows] / np.maximum(1, room)[:, None]).sum(axis=0)
         return sizes
 
-    def _fit(self, cls: int) -> int | None:
+    def _fit(self, cls: int, allowed: Bools) -> int | None:
         """Return the first node that takes a pod of a class, one that is opened for it if need be; None if none does."""
-        feasible = self.model.feasible(self.state, cls)
+        feasible = self.model.feasible(self.state, cls) & allowed
         if (fits := np.flatnonzero(feasible & self.present)).size:
             return int(fits[0])
         if not self.model.static_mask(cls)[self._first :].any():

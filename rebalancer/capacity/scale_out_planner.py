@@ -126,21 +126,25 @@ class _Planner:
         if not decisions.nodes:
             return list(pods)
         packing = self._packing()
-        triggered = self._triggered(pods)
-        decisions.pods |= packing.pack(triggered).pods
-        # Machines were chosen group by group, and are filled as a whole: that may not find the same places.
-        decisions.pods |= {
-            pod: node for pod, node in triggered.items() if pod not in decisions.pods
-        }
+        triggered, last = self._triggered(pods), dict[int, str]()
+        for group, of_group in triggered.items():
+            nodes = [one.node.name for one in decisions.nodes_of(group)]
+            decisions.pods |= packing.pack(of_group, nodes).pods
+            last |= dict.fromkeys(of_group, nodes[-1])
+        # What was placed one after the other may not find these places at once: but it was counted.
+        decisions.pods = last | decisions.pods
         decisions.pods |= packing.pack(pod for pod in pods if pod not in decisions.pods).pods
         return [pod for pod in pods if pod not in decisions.pods]
 
-    def _triggered(self, pods: Sequence[int]) -> dict[int, str]:
-        """Return the pods that triggered a scale-out whose machines are upcoming -> one of these."""
-        last = {one.template.group: one.node.name for one in self.decisions.nodes}
-        uids = self._snapshot.pods.uid
-        groups = {pod: self._inputs.triggered.get(uids[pod], "") for pod in pods}
-        return {pod: last[group] for pod, group in groups.items() if group in last}
+    def _triggered(self, pods: Sequence[int]) -> dict[str, list[int]]:
+        """Return each group with upcoming machines -> the pods that triggered its scale-out."""
+        uids, upcoming = self._snapshot.pods.uid, {*self.decisions.group_of.values()}
+        triggered: dict[str, list[int]] = {}
+        for pod in pods:
+            group = self._inputs.triggered.get(uids[pod])
+            if group in upcoming:
+                triggered.setdefault(group, []).append(pod)
+        return triggered
 
     def expand(self, pods: Sequence[int]) -> list[int]:
         """Decide until no group helps any more; return the pods that are left."""

@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rebalancer.capacity.codes import PodCode
@@ -133,7 +133,21 @@ def test_growth_is_within_the_sizes_and_of_use(tmp_path_factory, case):
     assert again.scale_out == planned.scale_out
 
 
+# Eight of nine pods fit. The ninth must not be given the room of one that triggered the scale-out of another group.
+FULL = Case(
+    groups=(("g0", 8, 32, 0, 3, 0), ("g2", 4, 16, 0, 1, 0)),
+    classes=(
+        ("w0", 1, 250, 256, "", False),
+        ("w1", 2, 3000, 256, "g0", False),
+        ("w2", 1, 3000, 256, "", False),
+        ("w3", 5, 3000, 1024, "", False),
+    ),
+    expander="least-waste",
+)
+
+
 @_SETTINGS
+@example(case=FULL)
 @given(case=cases())
 def test_a_second_look_before_the_machines_come_asks_for_nothing(tmp_path_factory, case):
     machines = Machines(tmp_path_factory.mktemp("policy"))
