@@ -30,7 +30,7 @@ class Fleet:
     def __init__(self, cloud, cluster):
         self.cloud, self.cluster = cloud, cluster
         self._autoscaling = cloud.client("autoscaling")
-        name = f"workers-{id(self)}"
+        name = f"workers-{uuid.uuid4()}"
         data = {"ImageId": "ami-12c6146b", "InstanceType": "t3.medium"}
         made = cloud.client("ec2").create_launch_template(
             LaunchTemplateName=name, LaunchTemplateData=data
