@@ -14,6 +14,8 @@ from rebalancer.signals.model import HEARTBEAT, LONGEST_RECEIVE, Receiver, Signa
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _HANGS = LONGEST_RECEIVE + 120.0
+_LAST_HEARTBEATS = 10.0
+"""Seconds for which heartbeats that are being sent are waited for at the end."""
 
 
 @dataclass
@@ -31,14 +33,13 @@ class Listening:
     _troubles: dict[str, str] = field(default_factory=dict)
     """What cannot be done now -> why."""
     _seen: float = field(init=False)
-    _beaten: float = field(init=False)
     _over: threading.Event = field(default_factory=threading.Event)
     """Nothing is received any more."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _thread: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
-        self._seen = self._beaten = self.clock.now()
+        self._seen = self.clock.now()
         self._thread = self._made(self._listen, f"signals-{self.name}")
 
     @property
@@ -78,7 +79,7 @@ class Listening:
                     pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
             self._over.set()
-            heartbeats.join(HEARTBEAT)
+            heartbeats.join(_LAST_HEARTBEATS)
             self.receiver.close()
 
     def _tried(self, what: str, acts: Iterable[Callable[[], None]]) -> bool:
@@ -101,12 +102,13 @@ class Listening:
 
     def _send_heartbeats(self) -> None:
         """Send one for each machine every :data:`HEARTBEAT` seconds; none waits for another's."""
+        sent = self.clock.now()
         while self.stop.reason() is None and not self._over.is_set():
-            left = self._beaten + HEARTBEAT - self.clock.now()
+            left = sent + HEARTBEAT - self.clock.now()
             if left > 0:
                 self.stop.sooner(left, self._over).wait(left)
                 continue
-            self._beaten = self.clock.now()
+            sent = self.clock.now()
             every = self.pipeline_runs.open_interruptions(self.receiver)
             self._tried("heartbeat", [partial(self.receiver.heartbeat, one) for one in every])
 
