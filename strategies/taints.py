@@ -89,8 +89,8 @@ class Taints:
 
 def _untolerated(
     view: View, params: TaintsParams, effect: str, most: int
-) -> Callable[[int], NDArray[np.float64]]:
-    """Return a function from a class to its number of untolerated taints per node (N,), at most ``most``.
+) -> Callable[[int], NDArray[np.float64]] | None:
+    """Return a function from a class to its number of untolerated taints per node (N,), at most ``most``; None if none count.
 
     Classes with the same tolerations share one array.
     """
@@ -99,6 +99,8 @@ def _untolerated(
         [t for t in taints if t.effect == effect and params.counts(t.key, t.value)]
         for taints in nodes.taint_sets
     ]
+    if not any(sets):
+        return None
     cache: dict[Hashable, NDArray[np.float64]] = {}
 
     def of(cls: int) -> NDArray[np.float64]:
@@ -117,11 +119,10 @@ def _untolerated(
 
 
 def _groups(view: View, params: TaintsParams, effect: str) -> Iterator[PriceGroup]:
-    taints = (taint for of_set in view.snapshot.nodes.taint_sets for taint in of_set)
-    if not any(t.effect == effect and params.counts(t.key, t.value) for t in taints):
-        return
     filtered = effect == "NoSchedule"
     untolerated = _untolerated(view, params, effect, 1 if filtered else _ALL)
+    if untolerated is None:
+        return
     for owner, classes in view.replaceable_by(tolerations):
         price = untolerated(classes[0])
         if not price.any():

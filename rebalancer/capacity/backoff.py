@@ -66,11 +66,12 @@ def observed(
     if not upcoming:
         succeeded = state.upcoming_since > 0 and not sizes.unready
         is_reset = now - state.failed_at > RESET_AFTER
-        known = GroupState(scaled_out_at=state.scaled_out_at) if succeeded or is_reset else state
-        return msgspec.structs.replace(known, upcoming_since=0, suspended=suspended)
+        if succeeded or is_reset:
+            return GroupState(scaled_out_at=state.scaled_out_at, suspended=suspended)
+        return msgspec.structs.replace(state, upcoming_since=0)
     if state.in_backoff(now) and not state.upcoming_since:
         return state
-    if suspended or state.in_backoff(now) or not 0 < state.upcoming_since <= now:
+    if state.is_paused(now) or not 0 < state.upcoming_since <= now:
         return msgspec.structs.replace(state, upcoming_since=now)
     if now - max(state.upcoming_since, state.scaled_out_at) <= provision_time:
         return state

@@ -97,7 +97,7 @@ class GroupStates:
         As Cluster Autoscaler's AWS provider asks it: where that fails, nothing is known to have failed.
         """
         missing = group.desired is not None and len(group.instances) < group.desired
-        if self.times is None or not missing or state.suspended or state.in_backoff(now):
+        if self.times is None or not missing or state.is_paused(now):
             return state
         since = max(state.upcoming_since, state.failed_at) - _BEHIND
         try:

@@ -38,8 +38,7 @@ class StatusKeeper:
         Raises:
             ClusterReadError: there is no such ConfigMap, or it could not be read.
         """
-        self._known = self._read()
-        self._earlier, flaw = decode(self._known.data)
+        self._earlier, flaw = decode(self._current().data)
         if flaw is not None:
             self._warn(f"ConfigMap {self._name}: {flaw}; back-offs of groups start again")
         return self._earlier
@@ -51,7 +50,7 @@ class StatusKeeper:
             ClusterReadError: it could not be written.
         """
         state = msgspec.structs.replace(self._earlier, groups=changed_states(groups))
-        self._put({**(self._known or self._read()).data, **encode(state)})
+        self._put({**self._current().data, **encode(state)})
 
     def write(
         self,
@@ -80,22 +79,23 @@ class StatusKeeper:
         self, data: Mapping[str, str], annotations: Mapping[str, str] | None = None
     ) -> StoredMap:
         """Write the ConfigMap; return what it is now."""
-        known = self._known or self._read()
-        for _ in range(_ATTEMPTS - 1):
+        for left in reversed(range(_ATTEMPTS)):
             try:
-                self._known = self._store.write(known, data, annotations)
+                self._known = self._store.write(self._current(), data, annotations)
+                break
             except ConfigMapConflictError:
                 # Only one run acts at a time: who else has written changed labels, or ours was taken and the reply lost.
-                known = self._read()
-            else:
-                return self._known
-        self._known = self._store.write(known, data, annotations)
-        return self._known
+                self._known = None
+                if not left:
+                    raise
+        return self._current()
 
-    def _read(self) -> StoredMap:
-        known = self._store.read()
-        if known is None:
+    def _current(self) -> StoredMap:
+        """Return the ConfigMap as it was read or written last; read it if that is not known."""
+        if self._known is None:
+            self._known = self._store.read()
+        if self._known is None:
             raise ClusterReadError(
                 f"there is no ConfigMap {self._name}: create it (the chart does), or run without --capacity-status"
             )
-        return known
+        return self._known

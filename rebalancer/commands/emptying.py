@@ -40,7 +40,7 @@ _ROUND = 600.0
 _TURN = 5.0
 """Seconds between two attempts to take the Lease that another run has."""
 _LONG = 300.0
-"""Seconds for which a Lease is held by what is no single run."""
+"""Seconds after which the holder of the Lease is hardly a single run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class EmptyingRounds:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     """Uid -> the outcome of the last attempt to evict the pod."""
     waited_for: tuple[str, bool] | None = None
-    """Who had the Lease when it was asked for last, and whether for longer than a run lasts; None: nobody."""
+    """The last holder of the Lease that was reported, and whether it had held it for long; None: it was free at once."""
 
     @classmethod
     def of(
@@ -175,7 +175,7 @@ class EmptyingRounds:
                 raise ClusterReadError(f"{why}, while {held}")
 
     def _wait_for(self, taken: LeaseTaken) -> str:
-        """Say who has the Lease, once for each holder, and again once it is held for long; return that."""
+        """Report who holds the Lease: once for each holder, and again when it has held it for long. Return that in words."""
         lease, until = "/".join(self.options.lease or ()), rfc3339(taken.expires_at)
         is_long = 0 < taken.since < self.environment.clock.unix() - _LONG
         held = f"{taken.holder} held the Lease {lease}"

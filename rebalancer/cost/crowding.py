@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rebalancer.snapshot.class_counts import Runs
 from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import Snapshot
 
@@ -18,10 +19,8 @@ class Crowding:
     """Per owner how many."""
     fullest: list[int]
     """Per owner the most on one node."""
-    _nodes: Int32s
-    """The nodes of all owners, owner by owner, each ascending and once."""
-    _starts: list[int]
-    """Per owner where its nodes begin, and the end."""
+    _nodes: Runs
+    """Per owner its nodes, ascending and once each."""
 
     @staticmethod
     def of(snapshot: Snapshot) -> Crowding:
@@ -39,8 +38,7 @@ class Crowding:
         return Crowding(
             np.bincount(owner, count, owners).astype(np.int64).tolist(),
             fullest.tolist(),
-            (place % size).astype(np.int32),
-            np.searchsorted(owner, np.arange(owners + 1)).tolist(),
+            Runs((place % size).astype(np.int32), owner.astype(np.int32), owners),
         )
 
     def crowded(self) -> list[int]:
@@ -49,4 +47,4 @@ class Crowding:
 
     def nodes(self, owner: int) -> Int32s:
         """Return the nodes, ascending and once each, where pods of an owner stand; do not write into it."""
-        return self._nodes[self._starts[owner] : self._starts[owner + 1]]
+        return self._nodes[owner]

@@ -121,9 +121,14 @@ class SpreadGroup:
     @cached_property
     def _immobile(self) -> Counter[int]:
         """Domain -> its pods that cannot be moved."""
-        nodes = self._view.snapshot.pods.node[self._view.immobile(self.members, self.movers)]
-        domains = self.domains.of_node[nodes]
-        return Counter(domain for domain in domains.tolist() if domain >= 0)
+        _, domains = self._immobile_pods()
+        return Counter(domains.tolist())
+
+    def _immobile_pods(self) -> tuple[Int32s, Int32s]:
+        """Return the pods in domains that cannot be moved, and the domain of each."""
+        pods = self._view.immobile(self.members, self.movers)
+        domains = self.domains.of_node[self._view.snapshot.pods.node[pods]]
+        return pods[domains >= 0], domains[domains >= 0]
 
     @cached_property
     def _takers(self) -> _Takers:
@@ -216,11 +221,9 @@ class SpreadGroup:
 
     def _kept_by(self) -> str:
         """Return what keeps them in place, the most frequent first, to be added to a sentence."""
-        view = self._view
-        kept = view.immobile(self.members, self.movers)
-        kept = kept[self.domains.of_node[view.snapshot.pods.node[kept]] >= 0]
-        why = sorted(view.kept_by(kept).items(), key=lambda item: (-item[1], item[0]))
-        if [number for _, number in why] == [len(kept)]:
+        pods, _ = self._immobile_pods()
+        why = sorted(self._view.kept_by(pods).items(), key=lambda item: (-item[1], item[0]))
+        if [number for _, number in why] == [len(pods)]:
             return f" ({why[0][0]})"
         words = [f"{number} {text}" for text, number in why[:_REASONS]]
         words += [count(more, "more reason")] if (more := len(why) - _REASONS) > 0 else []

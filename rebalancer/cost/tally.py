@@ -42,7 +42,8 @@ def _extremes(view: View, domains: Domains, members: Sequence[Int32s]) -> tuple[
     """Return the smallest and largest count of each group (G,) over the domains; 0 if there are none."""
     size = max(1, len(domains.names))
     group, cls = _pairs(members)
-    group, pods = view.state.pods_of_many(group, cls)
+    place, pods = view.state.pods_of_many(cls)
+    group = group[place]
     nodes = view.snapshot.pods.node[pods]
     domain = domains.of_node[nodes]
     inside = (nodes >= 0) & (domain >= 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 
 from rebalancer.base.errors import ClusterReadError
@@ -36,7 +36,7 @@ class PipelineRun:
     """Name of the Node; empty where the machine is none."""
     instance: str
     """Name of the machine at its provider; may be empty."""
-    followed: State | None = None
+    followed: InitVar[State | None] = None
     """What stood on the followed Node when the machine was first announced here."""
     causes: dict[str, Interruption] = field(default_factory=dict)
     """Id -> an interruption that holds."""
@@ -50,8 +50,8 @@ class PipelineRun:
     _ends_at: float = math.inf
     """Unix seconds at which its part of the time is over."""
 
-    def __post_init__(self) -> None:
-        self.record = Record(self.node, self.followed)
+    def __post_init__(self, followed: State | None) -> None:
+        self.record = Record(self.node, followed)
 
     # -- interruptions -----------------------------------------------------------------------------
 

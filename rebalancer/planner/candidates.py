@@ -75,7 +75,7 @@ class CandidateList:
         self._pods.update((cls, {}) for cls in new)
         some = np.array([cls for cls in new if not self.is_cooling(cls)], np.int32)
         state = self._draft.state
-        _, pods = state.pods_of_many(some.astype(np.int64), some)
+        _, pods = state.pods_of_many(some)
         pods = pods[state.at_home(pods) & self._draft.movable[pods]]
         pods = pods[np.argsort(self._place[pods])]
         columns = (pods, state.cls_of[pods], state.node_of[pods])

@@ -22,21 +22,21 @@ CACHED_CLASSES = 8192
 _NO_PODS = np.zeros(0, np.int32)
 
 
-class _Runs:
-    """Values of all classes in one array, those of a class in a row."""
+class Runs:
+    """Values of all classes, or owners, in one array, those of each in a row."""
 
-    def __init__(self, values: Int32s, cls: Int32s, classes: int) -> None:
-        """``values`` (K,) in the order of their classes ``cls`` (K,), which are below ``classes``."""
+    def __init__(self, values: Int32s, of: Int32s, number: int) -> None:
+        """``values`` (K,) in the order of the classes or owners ``of`` (K,) that they belong to, which are below ``number``."""
         self.values = values
-        self.starts = np.searchsorted(cls, np.arange(classes + 1))
+        self.starts = np.searchsorted(of, np.arange(number + 1))
         self._starts: list[int] = self.starts.tolist()
 
-    def __getitem__(self, cls: int) -> Int32s:
-        return self.values[self._starts[cls] : self._starts[cls + 1]]
+    def __getitem__(self, index: int) -> Int32s:
+        return self.values[self._starts[index] : self._starts[index + 1]]
 
-    def size(self, cls: int) -> int:
-        """Return how many values a class has."""
-        return self._starts[cls + 1] - self._starts[cls]
+    def size(self, index: int) -> int:
+        """Return how many values a class or an owner has."""
+        return self._starts[index + 1] - self._starts[index]
 
 
 class ClassCounts:
@@ -49,13 +49,13 @@ class ClassCounts:
         self.snapshot = snapshot
         pods = snapshot.pods
         order = np.argsort(pods.cls, kind="stable").astype(np.int32)
-        self._pods = _Runs(order, pods.cls[order], len(snapshot.classes))
+        self._pods = Runs(order, pods.cls[order], len(snapshot.classes))
         self._of_owner: dict[int, list[int]] | None = None
         self._terminating = (pods.flags & PodFlag.TERMINATING) != 0
         self._home = np.where(self._terminating, -1, pods.node).astype(np.int32)
         """(P,) node of each pod that is not terminating, else -1."""
         living = order[self._home[order] >= 0]
-        self._living = _Runs(living, pods.cls[living], len(snapshot.classes))
+        self._living = Runs(living, pods.cls[living], len(snapshot.classes))
         self._stamps = np.zeros(len(snapshot.classes), np.int64)
         self._newest_stamp = 0
         self._changes: dict[int, dict[tuple[int, bool], int]] = {}
@@ -70,24 +70,28 @@ class ClassCounts:
         """Return the pods that the snapshot holds of a class, in order."""
         return self._pods[cls]
 
-    def pods_of_many(self, label: Ints, classes: Int32s) -> tuple[Ints, Int32s]:
-        """Return the living pods that the snapshot holds of each class (K,), with the class's ``label``."""
+    def pods_of_many(self, classes: Int32s) -> tuple[Ints, Int32s]:
+        """Return the living pods (M,) that the snapshot holds of ``classes`` (K,).
+
+        Before them, of each pod the place (M,) of its class in ``classes``.
+        """
         starts = self._living.starts
         sizes = starts[classes + 1] - starts[classes]
         shift = np.repeat(starts[classes] - (np.cumsum(sizes) - sizes), sizes)
-        return np.repeat(label, sizes), self._living.values[np.arange(len(shift)) + shift]
+        place = np.repeat(np.arange(len(classes)), sizes)
+        return place, self._living.values[np.arange(len(shift)) + shift]
 
     def living_of(self, cls: int) -> Int32s:
         """Return the snapshot's pods of a class that are not terminating and stand on a known node."""
         return self._living[cls]
 
     @cached_property
-    def first_homes(self) -> _Runs:
+    def first_homes(self) -> Runs:
         """Of each class the nodes, ascending and once each, where the snapshot's living pods stand."""
         pods, size = self._living.values, max(1, len(self.snapshot.nodes))
         keys = np.unique(self.snapshot.pods.cls[pods].astype(np.int64) * size + self._home[pods])
         classes = len(self.snapshot.classes)
-        return _Runs((keys % size).astype(np.int32), (keys // size).astype(np.int32), classes)
+        return Runs((keys % size).astype(np.int32), (keys // size).astype(np.int32), classes)
 
     def classes_of_owner(self, owner: int) -> Int32s:
         """Return the classes, ascending, of an owner's pods and of their replacements."""
