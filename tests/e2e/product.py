@@ -20,6 +20,7 @@ from rebalancer.kube.resources import AccessRule
 from tests.controlplane import ControlPlane, access, wait_until
 
 ACCOUNT = "rebalancer"
+_RUN_RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
 PATIENCE = 600.0
 """Seconds for a run to end: on a machine that does much else, many times what it needs."""
 NO_WAIT = """
@@ -77,7 +78,7 @@ def rebalancer(
 
 def grant(
     plane: ControlPlane,
-    rules: Sequence[AccessRule] = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES),
+    rules: Sequence[AccessRule] = _RUN_RULES,
 ) -> Path:
     """Give a ServiceAccount exactly ``rules``, from now on; return a kubeconfig with its token."""
     role = access.cluster_role(ACCOUNT, [_as_rbac(rule) for rule in rules])
@@ -118,8 +119,14 @@ def _as_rbac(rule: AccessRule) -> dict[str, list[str]]:
 class Product:
     """The command on one cluster, with one policy."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, policy: str = NO_WAIT) -> None:
-        self.kubeconfig = grant(plane)
+    def __init__(
+        self,
+        plane: ControlPlane,
+        folder: Path,
+        policy: str = NO_WAIT,
+        more_rules: Sequence[AccessRule] = (),
+    ) -> None:
+        self.kubeconfig = grant(plane, (*_RUN_RULES, *more_rules))
         self.policy = folder / "policy.yaml"
         self.policy.write_text(policy)
 

@@ -27,6 +27,7 @@ def zones_of(plane, label):
     [
         (3, objects.DEPRECATED_ZONE, "prefer-apart"),
         (6, objects.ZONE, "spread"),
+        (6, objects.ZONE, "prefer-apart"),
     ],
 )
 def test_one_eviction_then_one_per_zone_then_silence(cluster, tmp_path, nodes, label, rule):
