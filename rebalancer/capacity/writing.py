@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 
@@ -124,14 +125,17 @@ def left_on(
 ) -> str:
     """Return which pods are still on a node, in words; empty if none is but those that belong to it.
 
-    On a node that is not ``ready`` no pod ever comes to its end.
+    On a node that is not ``ready`` no pod ever comes to its end. That no pod is left is confirmed by a second read.
 
     Raises:
         ClusterReadError: they could not be read.
     """
-    left = left_of(read_node_pods(client, [name], clock=clock, version=version), _ALL)
-    if not ready:
-        left = type(left)(to_evict=left.to_evict, batch=left.batch, refused=left.refused)
+    for _ in range(2):
+        left = left_of(read_node_pods(client, [name], clock=clock, version=version), _ALL)
+        if not ready:
+            left = replace(left, terminating=(), unread=())
+        if left:
+            break
     return left.text()
 
 

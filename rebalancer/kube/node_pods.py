@@ -4,22 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
+from rebalancer.kube.pages import Listing, read_pages, restarting
 from rebalancer.kube.resources import PODS, AccessRule, Resource
+from rebalancer.kube.transport import Response
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.pod_table import FINISHED
 from rebalancer.wire import objects as o
-from rebalancer.wire.pods import decode_page
+from rebalancer.wire.objects import ListMeta
+from rebalancer.wire.pods import PodRecord, decode_page
 
 DAEMON_SETS = Resource("DaemonSet", "apps", "v1", "daemonsets")
 READ_DAEMON_SET = AccessRule("get", DAEMON_SETS.group, DAEMON_SETS.plural)
-_LIST = AccessRule("list", "", PODS.plural)
+_KIND = "PodList"
+_PAGE = 500
+"""Pods of one answer; few nodes have more."""
 _WORKFLOW = "workflows.argoproj.io/workflow"
 _WORKFLOW_READ = "workflows.argoproj.io/completed"
 
@@ -50,25 +56,59 @@ class NodePods:
 def read_node_pods(
     client: Client, names: Sequence[str], *, clock: Callable[[], float], version: tuple[int, int]
 ) -> NodePods:
-    """Return the pods on the nodes of these names.
+    """Return the pods on the nodes of these names, of complete answers only: machines are ended by what is not in them.
 
     Raises:
-        ClusterReadError: they could not be read.
+        ClusterReadError: they could not be read, or what was answered is not the whole list of a node's pods.
     """
     fold = Fold(FINISHED)
     feed(fold, "Node", [o.Node(metadata=o.ObjectMeta(name=name)) for name in names])
     finished: list[Finished] = []
     now = clock()
     for name in names:
-        response = client.get(PODS.path(), query={"fieldSelector": f"spec.nodeName={name}"})
-        body = client.expect(response, _LIST).body
-        now = response.date or now
-        try:
-            fold.add_pods(decode_page(body)[0])
-            finished += _finished(body, name)
-        except (ValueError, RecursionError) as error:
-            raise ClusterReadError(f"the pods of node {name} are not understood: {error}") from None
+        date, records, ended = restarting(partial(_read, client, name))
+        now = date or now
+        fold.add_pods(records)
+        finished += ended
     return NodePods(fold.finish(captured_at=now, version=version), tuple(finished))
+
+
+def _read(
+    client: Client,
+    name: str,
+    may_restart: bool,
+) -> tuple[float | None, list[PodRecord], list[Finished]]:
+    """Return when a node's pods were read, and all of them."""
+    listing, records, finished = Listing(PODS), list[PodRecord](), list[Finished]()
+    pages = read_pages(
+        client,
+        listing,
+        partial(_decode, name),
+        page_size=_PAGE,
+        selector=f"spec.nodeName={name}",
+        may_restart=may_restart,
+    )
+    for page in pages:
+        records += page[0]
+        finished += page[1]
+    return listing.server_date, records, finished
+
+
+def _decode(
+    name: str, response: Response
+) -> tuple[tuple[list[PodRecord], list[Finished]], ListMeta]:
+    try:
+        page = _pages.decode(response.body)
+        records, meta = decode_page(response.body)
+        pods = list(records)
+    except (ValueError, RecursionError) as error:
+        raise ClusterReadError(f"the pods of node {name} are not understood: {error}") from None
+    if page.kind != _KIND:
+        what = page.kind or "object without a kind"
+        raise ClusterReadError(f"the pods of node {name} were asked for, and a {what} was answered")
+    if (other := next((pod.node for pod in pods if pod.node != name), None)) is not None:
+        raise ClusterReadError(f"the pods of node {name} were asked for, and one of {other!r} came")
+    return (pods, _finished(page, name)), meta
 
 
 def is_missing(client: Client, namespace: str, name: str) -> bool:
@@ -101,16 +141,17 @@ class _Pod(msgspec.Struct):
 
 
 class _Page(msgspec.Struct):
+    kind: str = ""
     items: tuple[_Pod, ...] = ()
 
 
 _pages = msgspec.json.Decoder(_Page)
 
 
-def _finished(body: bytes, node: str) -> list[Finished]:
+def _finished(page: _Page, node: str) -> list[Finished]:
     return [
         Finished(pod.metadata.namespace, pod.metadata.name, node, _unread(pod.metadata))
-        for pod in _pages.decode(body).items
+        for pod in page.items
         if pod.status.phase in FINISHED
     ]
 

@@ -43,11 +43,11 @@ class Waiting(Stop):
 
 class Steps:
     def __init__(self, looks, evictions=(), evicts_batch=False):
-        self.looks, self.evictions = iter(looks), iter(evictions)
+        self.looks, self.evictions, self.last = iter(looks), iter(evictions), NOTHING
         self.evicts_batch, self.evicted = evicts_batch, 0
 
     def look(self):
-        answer = next(self.looks)
+        self.last = answer = next(self.looks, self.last)
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -131,12 +131,59 @@ def pod(name, phase, **metadata):
 def look(tmp_path, items, orders=None):
     """Return what is left on n1 by the API server's answer."""
     with ScriptedServer() as server:
-        server.on("GET", "/api/v1/pods", Say({"metadata": {}, "items": items}))
+        server.on("GET", "/api/v1/pods", Say(page(items)))
         client = client_of(server.url, tmp_path)
         answer = read_node_pods(client, ["n1"], clock=lambda: 0.0, version=(1, 36))
         (asked,) = server.to("/api/v1/pods")
-        assert asked.query == {"fieldSelector": "spec.nodeName=n1"}
+        assert asked.query["fieldSelector"] == "spec.nodeName=n1"
     return left_of(answer, orders or Orders())
+
+
+def page(items, kind="PodList", **metadata):
+    return {"kind": kind, "metadata": {"resourceVersion": "1", **metadata}, "items": items}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"kind": "Status", "status": "Success", "metadata": {"resourceVersion": "1"}},
+        {"kind": "PodList", "metadata": {}, "items": []},
+        {"metadata": {"resourceVersion": "1"}, "items": []},
+        page([], kind="PodMetricsList"),
+        page([pod("elsewhere", "Running") | {"spec": {"nodeName": "n2"}}]),
+    ],
+    ids=["nothing", "a-status", "no-version", "no-kind", "another-kind", "another-node"],
+)
+def test_what_is_not_the_whole_list_of_the_node_is_no_answer(tmp_path, answer):
+    with ScriptedServer() as server:
+        server.on("GET", "/api/v1/pods", Say(answer))
+        with pytest.raises(ClusterReadError):
+            read_node_pods(
+                client_of(server.url, tmp_path), ["n1"], clock=lambda: 0.0, version=(1, 36)
+            )
+
+
+def test_all_pages_are_read(tmp_path):
+    with ScriptedServer() as server:
+        server.on(
+            "GET",
+            "/api/v1/pods",
+            Say(page([pod("first", "Running")], **{"continue": "more"})),
+            Say(page([pod("second", "Running")])),
+        )
+        pods = read_node_pods(
+            client_of(server.url, tmp_path), ["n1"], clock=lambda: 0.0, version=(1, 36)
+        )
+        assert server.to("/api/v1/pods")[1].query["continue"] == "more"
+    assert len(pods.living.pods) == 2
+
+
+def test_that_nothing_is_left_is_confirmed():
+    """One answer that leaves pods out ends no drain."""
+    steps = Steps([WORK, NOTHING, WORK, NOTHING])
+    assert run(steps)[0] is None
+    assert steps.evicted == 2
 
 
 def owned(kind):
