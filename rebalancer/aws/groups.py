@@ -91,20 +91,25 @@ class AutoScalingGroups:
 
     def groups(self, nodes: Sequence[KnownNode]) -> Sequence[NodeGroup]:  # noqa: ARG002
         """See Machines."""
-        client = self._client("autoscaling")
-        with _asking(CALLS[0]):
-            pages = client.get_paginator("describe_auto_scaling_groups")
-            named = [
-                group
-                for query in self._queries()
-                for page in pages.paginate(**query)
-                for group in page["AutoScalingGroups"]
-            ]
-        self._known = {group["AutoScalingGroupName"]: group for group in named}
+        self._known = {
+            group["AutoScalingGroupName"]: group
+            for query in self._queries()
+            for group in self._described(query)
+        }
         missing = sorted(set(self._params.names) - self._known.keys())
         if missing:
             raise ProviderError(f"there is no Auto Scaling group {', '.join(missing)}")
         return [as_group(self._known[name]) for name in sorted(self._known)]
+
+    def group_named(self, name: str, nodes: Sequence[KnownNode]) -> NodeGroup | None:  # noqa: ARG002
+        """See Machines: by its name, and only while it carries the tags."""
+        if self._params.names and name not in self._params.names:
+            return None
+        for group in self._described({"AutoScalingGroupNames": [name]}):
+            tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", ())}
+            if all(_carries(tags, tag) for tag in self._params.tags):
+                return as_group(group)
+        return None
 
     def template(self, group: NodeGroup) -> NodeTemplate | None:
         """See Machines: from the tags of Cluster Autoscaler, and from the launch template's instance type."""
@@ -173,6 +178,12 @@ class AutoScalingGroups:
             if one.get("Description", "").startswith(_LAUNCHING)
         ]
 
+    def _described(self, query: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        client = self._client("autoscaling")
+        with _asking(CALLS[0]):
+            pages = client.get_paginator("describe_auto_scaling_groups").paginate(**query)
+            return [group for page in pages for group in page["AutoScalingGroups"]]
+
     def _queries(self) -> Iterator[dict[str, Any]]:
         if not self._params.names:
             yield {"Filters": [_filter(tag) for tag in self._params.tags]}
@@ -208,6 +219,11 @@ def _filter(tag: str) -> dict[str, Any]:
     if equals:
         return {"Name": f"tag:{key}", "Values": [value]}
     return {"Name": "tag-key", "Values": [key]}
+
+
+def _carries(tags: Mapping[str, str], tag: str) -> bool:
+    key, equals, value = tag.partition("=")
+    return key in tags and (not equals or tags[key] == value)
 
 
 def as_group(group: Mapping[str, Any]) -> NodeGroup:

@@ -101,7 +101,7 @@ class ScaleInNodes:
             except ClusterReadError as error:
                 return self.act(node, ScaleInCode.FAILED, ActStatus.FAILED, str(error))
             if written is None and (state is not None or before is not None):
-                gone = "the node is gone, or another client has changed what stands on it"
+                gone = "the node is gone, or another client has changed what stands on it, or protects it"
                 return self.act(node, code, ActStatus.WAITS, gone)
             state = written if state is not None else None
         self.changed[node] = state

@@ -20,6 +20,8 @@ from rebalancer.wire.times import rfc3339
 
 _CORDONED = 5.0
 """Seconds for which a node must be cordoned before it counts as empty: the scheduler may have chosen it just before."""
+_LATEST = 20.0
+"""Seconds after the note on the node within which the request is sent, or not at all; sending it takes up to 13 more."""
 _SETTLED = timedelta(minutes=1)
 """Until a machine whose termination was requested is known as such: DescribeAutoScalingGroups may lag behind."""
 
@@ -88,26 +90,54 @@ def _emptying(nodes: ScaleInNodes, node: int, state: ScaleIn, left: str) -> Mach
 def _terminate(
     client: Client, nodes: ScaleInNodes, node: int, state: ScaleIn, group: NodeGroup
 ) -> MachineAct:
-    """Terminate the machine of an empty node: first that is written, so that a kill in between cancels nothing."""
-    name, context = nodes.name(node), nodes.context
-    ending = msgspec.structs.replace(
-        state, phase=Phase.ENDING, at=rfc3339(context.now()), by=context.by
-    )
-    if (why := enter_ending(client, name, ending)) is not None:
-        return nodes.cancel(node, why)
-    nodes.states[node] = ending
-    if (stopped := context.stop.reason()) is not None:
-        return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, stopped)
-    instance = nodes.snapshot.nodes.provider_id[node] or name
+    """Terminate the machine of an empty node.
+
+    The group is read first; then that its machine is being ended is noted on the node, as it is then, so that a kill in between
+    cancels nothing; then nothing stands between that and the request.
+    """
+    refused: MachineAct | None = None
+
+    def may_be_sent() -> bool:
+        nonlocal refused
+        refused = _last_look(client, nodes, node, state)
+        return refused is None
+
+    instance = nodes.snapshot.nodes.provider_id[node] or nodes.name(node)
     try:
-        requested = context.guarded.terminate(group.name, instance)
+        requested = nodes.context.guarded.terminate(group.name, instance, may_be_sent)
     except GroupSizeError as error:
         return nodes.cancel(node, str(error))
     except ProviderRefusalError as error:
         # Where a reply was lost it may have been done all the same: then the node stays cordoned.
         return nodes.cancel(node, str(error), failed=True)
-    if not requested:
+    if refused is None and not requested:
+        # It may be about to end: no pod is to come to it.
+        refused = _last_look(client, nodes, node, state)
         text = f"its machine has left {group.name}: the cloud controller removes the node"
-        return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, text)
+        return refused or nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, text)
     text = f"{instance} is terminated, and the size of {group.name} is decreased by one"
-    return nodes.act(node, ScaleInCode.TERMINATED, ActStatus.DONE, text)
+    return refused or nodes.act(node, ScaleInCode.TERMINATED, ActStatus.DONE, text)
+
+
+def _last_look(client: Client, nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct | None:
+    """Note on a node that its machine is being ended; return what is done instead, None if the request may be sent now.
+
+    Whoever protects the node, or wants it for something else, may have come since the run has read it. After
+    ``_SETTLED`` another process takes the request for one that was lost: later than ``_LATEST`` it must not be sent.
+    """
+    context, stop = nodes.context, nodes.context.stop
+    if (stopped := stop.reason()) is not None:
+        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, stopped)
+    ending = msgspec.structs.replace(
+        state, phase=Phase.ENDING, at=rfc3339(context.now()), by=context.by
+    )
+    began = stop.now()
+    if (why := enter_ending(client, nodes.name(node), ending)) is not None:
+        return nodes.cancel(node, why)
+    nodes.states[node] = ending
+    if (stopped := stop.reason()) is not None:
+        return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, stopped)
+    if stop.now() - began > _LATEST:
+        text = f"it took more than {_LATEST:.0f} s to note that its machine is ended: the next run tries again"
+        return nodes.write(node, state, ScaleInCode.DRAINING, text)
+    return None

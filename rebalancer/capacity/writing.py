@@ -13,8 +13,8 @@ from rebalancer.kube.nodes import NodeChange, NodeView, change_node
 from rebalancer.nodes.draining import left_of
 from rebalancer.nodes.triage import Orders
 from rebalancer.signals.notice import NOTICE
-from rebalancer.signals.state import STATE
-from rebalancer.snapshot.leaving import DRAIN, LEAVING
+from rebalancer.signals.state import STATE, state_in
+from rebalancer.snapshot.leaving import DRAIN, KEEPS, LEAVE, LEAVING, is_draining
 from rebalancer.wire.scale_in import GOING, KEY, TAINT, Phase, ScaleIn, is_written, scale_in_of
 
 _ALL = Orders(force=True, delete_emptydir_data=True, ignore_daemonsets=True, evict_batch=True)
@@ -27,8 +27,8 @@ def write_state(
 ) -> ScaleIn | None:
     """Have ``state`` stand on a node, None: nothing; and close or open the node with the same write.
 
-    Return what was written, for None what stood there; None if the node is gone, or not at the phase ``after`` any more (None:
-    at none). Who cordoned the node, and which Node it was, is noted in ``leaving``.
+    Return what was written, for None what stood there; None if the node is gone, not at the phase ``after`` any more (None:
+    at none), or to be closed while something says that it stays. Who cordoned the node, and which Node it was, is noted in ``leaving``.
 
     Raises:
         ClusterReadError: it could not be read or written.
@@ -47,6 +47,9 @@ def write_state(
             written = None
             return None
         fresh = before is None or before.phase not in GOING
+        if fresh and state is not None and state.phase is Phase.LEAVING and _veto(node) is not None:
+            written = None
+            return None
         written = (_with_node(state, node) if fresh else state) if state is not None else before
         value = None if state is None or written is None else written.value
         annotations = {KEY: value}
@@ -144,12 +147,37 @@ def _not_ours(node: NodeView, state: ScaleIn | None) -> str | None:
         return "another client has taken our annotation away"
     if state.uid != node.uid:
         return "another node has come under its name"
-    return None if node.unschedulable else "another client has uncordoned it"
+    if not node.unschedulable:
+        return "another client has uncordoned it"
+    return _veto(node)
+
+
+def _veto(node: NodeView) -> str | None:
+    """Return why the machine of a node must stay, or is another one's matter, in words; None if nothing says so.
+
+    Asked again right before each step that takes away: the run has read the nodes up to minutes before.
+    """
+    for key, value in KEEPS.items():
+        if node.annotations.get(key) == value:
+            return f'it is annotated {key}: "{value}"'
+    record = state_in(node.annotations)
+    interrupted = STATE in node.annotations and (record is None or not record.ended)
+    at_work = {
+        DRAIN: is_draining(node.annotations.get(DRAIN)),
+        LEAVE: LEAVE in node.annotations,
+        NOTICE: NOTICE in node.annotations,
+        STATE: interrupted,
+    }
+    for key, holds in at_work.items():
+        if holds:
+            return f"it is annotated {key}"
+    taints = (taint.get("key") for taint in node.taints)
+    return next((f"it is tainted {key}" for key in taints if key in LEAVING.taints), None)
 
 
 def _must_stay_closed(node: NodeView) -> bool:
     """Return whether others want it closed, too: they may have come when it was closed already, and count on that."""
-    announced = any(key in node.annotations for key in (DRAIN, NOTICE, STATE))
+    announced = any(key in node.annotations for key in (DRAIN, LEAVE, NOTICE, STATE))
     return announced or any(taint.get("key") in LEAVING.taints for taint in node.taints)
 
 

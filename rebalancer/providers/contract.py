@@ -77,6 +77,15 @@ class Machines(Protocol):
             ProviderError: the provider cannot be asked.
         """
 
+    def group_named(self, name: str, nodes: Sequence[KnownNode]) -> NodeGroup | None:
+        """Return one of the groups as it is now, None if there is none of this name any more; ``nodes``: see :meth:`groups`.
+
+        It is asked right before a group is changed, and should not read the others.
+
+        Raises:
+            ProviderError: the provider cannot be asked.
+        """
+
     def template(self, group: NodeGroup) -> NodeTemplate | None:
         """Return what a new node of a group would be; None where nothing says so.
 

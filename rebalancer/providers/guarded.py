@@ -5,7 +5,7 @@ A provider may let a group fall below its minimum when a machine is terminated b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rebalancer.base.errors import ProviderRefusalError
@@ -62,29 +62,32 @@ class Guarded:
         self.machines.set_size(now, size)
         return size
 
-    def terminate(self, group: str, instance: str) -> bool:
+    def terminate(self, group: str, instance: str, may_be_sent: Callable[[], bool]) -> bool:
         """Terminate a machine, and decrease the size of its group by one; return whether that was requested.
 
-        It is not where the group has no such machine: it is about to end, or has ended.
+        It is not where the group has no such machine: it is about to end, or has ended. ``may_be_sent`` is asked last, once the
+        group was read: between it and the request nothing is read or waited for.
 
         Raises:
-            GroupSizeError: the group would fall below its minimum.
+            GroupSizeError: the group would fall below its minimum, by its size or by the machines that it has.
             ProviderError: see :meth:`increase`.
         """
         now = self._read(group)
         minimum, _, wanted = _sizes(now)
         if instance not in now.instances:
             return False
-        if wanted <= minimum:
-            raise GroupSizeError(f"{group} has {wanted} machines and needs {minimum}")
+        if (machines := min(wanted, len(now.instances))) <= minimum:
+            raise GroupSizeError(f"{group} has {machines} machines and needs {minimum}")
+        if not may_be_sent():
+            return False
         self.machines.terminate(now, instance)
         return True
 
     def _read(self, name: str) -> NodeGroup:
-        for group in self.machines.groups(self.nodes):
-            if group.name == name:
-                return group
-        raise ProviderRefusalError(f"the provider has no group {name} any more")
+        group = self.machines.group_named(name, self.nodes)
+        if group is None:
+            raise ProviderRefusalError(f"the provider has no group {name} any more")
+        return group
 
 
 def _sizes(group: NodeGroup) -> tuple[int, int, int]:

@@ -49,6 +49,10 @@ class LabelledGroups:
             for name, instances in sorted(members.items())
         ]
 
+    def group_named(self, name: str, nodes: Sequence[KnownNode]) -> NodeGroup | None:
+        """See Machines."""
+        return next((group for group in self.groups(nodes) if group.name == name), None)
+
     def template(self, group: NodeGroup) -> NodeTemplate | None:  # noqa: ARG002
         """See Machines; only live nodes say what their group's would be."""
         return None

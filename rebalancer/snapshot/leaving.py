@@ -133,7 +133,7 @@ def notices_of(node: o.Node) -> tuple[Announcement, ...]:
         notices.append(
             Announcement(NoticeKind.ANNOTATION, LEAVE, at, f'annotated {LEAVE}: "{value}"')
         )
-    if node.spec.unschedulable and _is_draining(annotations.get(DRAIN)):
+    if node.spec.unschedulable and is_draining(annotations.get(DRAIN)):
         notices.append(Announcement(NoticeKind.DRAIN, DRAIN, 0.0, "drained by rebalancer drain"))
     if (state := scale_in_of(annotations)) is not None:
         notices.append(scale_in_notice(state))
@@ -150,8 +150,8 @@ def notices_of(node: o.Node) -> tuple[Announcement, ...]:
     return tuple(notices)
 
 
-def _is_draining(value: str | None) -> bool:
-    """Return whether the annotation is of a drain that goes on, or was killed: not of one that gave up."""
+def is_draining(value: str | None) -> bool:
+    """Return whether the value of ``DRAIN`` is of a drain that goes on, or was killed: not of one that gave up."""
     try:
         return value is not None and not _drains.decode(value).ended
     except (ValueError, RecursionError):

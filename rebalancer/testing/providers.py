@@ -26,8 +26,13 @@ def check_provider(machines: Machines, nodes: Sequence[KnownNode]) -> list[NodeG
     twice = [instance for instance, count in instances.items() if count > 1]
     _hold(not twice, f"machines that are in two groups, or twice in one: {twice}")
     for group in groups:
+        _hold(
+            machines.group_named(group.name, nodes) == group,
+            f"{group.name} is another one by its name",
+        )
         _check_sizes(group)
         _check_template(group, machines.template(group))
+    _hold(machines.group_named("no such group", nodes) is None, "there is a group of any name")
     _hold(
         {group.name for group in machines.groups(())} <= set(names),
         "a cluster without nodes has groups that one with nodes has not",

@@ -246,7 +246,7 @@ def test_what_moto_lets_through_the_guard_does_not(account):
     with pytest.raises(GroupSizeError):
         guarded.increase("pool", 3)
     with pytest.raises(GroupSizeError):
-        guarded.terminate("pool", group.instances[0])
+        guarded.terminate("pool", group.instances[0], lambda: True)
     assert machines.groups(()) == [group]
     machines.set_size(group, 3)
     machines.terminate(group, group.instances[0])

@@ -112,7 +112,7 @@ def gives_up(cloud):
 def terminates(cloud):
     def act(machines):
         (live, _) = machines.groups(())
-        Guarded(machines, ()).terminate("live", live.instances[0])
+        Guarded(machines, ()).terminate("live", live.instances[0], lambda: True)
 
     fleet(cloud, act)
 

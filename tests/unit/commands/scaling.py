@@ -57,6 +57,9 @@ class Pool:
     def groups(self, nodes):
         return [self.group]
 
+    def group_named(self, name, nodes):
+        return next((one for one in self.groups(nodes) if one.name == name), None)
+
     def template(self, group):
         return NodeTemplate({}, (), {**self.template_node, "pods": "110"})
 

@@ -1,20 +1,26 @@
 """Scale-in while requests are lost, others write on the same nodes, and annotations are forged."""
 
 import json
+import threading
 from typing import Any
 
 import pytest
 
+from rebalancer.base.errors import ProviderError
 from rebalancer.base.stop import Stop
+from rebalancer.capacity import unneeded
 from rebalancer.capacity.scaling import Scaling
-from rebalancer.capacity.writing import enter_ending
+from rebalancer.capacity.writing import enter_ending, left_on
 from rebalancer.kube.nodes import NodeView
 from rebalancer.plan.machines import ActStatus, MachineAct
-from rebalancer.snapshot.leaving import DRAIN
+from rebalancer.signals.notice import NOTICE
+from rebalancer.signals.state import STATE
+from rebalancer.snapshot.leaving import DRAIN, LEAVE
 from rebalancer.testing.objects import deployment
 from rebalancer.wire.scale_in import KEY, Phase, ScaleIn
-from tests.unit.commands.scaling import grounded
+from tests.unit.commands.scaling import TICK, grounded
 from tests.unit.commands.test_scale_in import _full, _until
+from tests.unit.kube.scripted import Say, ScriptedServer, client_of
 
 _FUTURE = "2099-01-01T00:00:00Z"
 
@@ -157,6 +163,136 @@ def test_a_node_that_a_person_drains_meanwhile_stays_cordoned(tmp_path, monkeypa
         spec = ground.cluster.get("Node", "n2")["spec"]
         assert (spec.get("unschedulable"), "scale-in" in str(spec.get("taints"))) == (True, False)
         assert ground.pool.ended == []
+
+
+# -- the last look -------------------------------------------------------------------------------------------
+
+
+def _emptied(ground):
+    """Have n2 drained and empty, so that the next run ends its machine."""
+    _full(ground, "n1")
+    assert _until(ground, "DrainStarted", "n2")
+
+
+def _between(monkeypatch, ground, act):
+    """Do this after the group was read for the request, and before the node is written."""
+    read = ground.pool.group_named
+
+    def group_named(*asked):
+        try:
+            return read(*asked)
+        finally:
+            act()
+
+    monkeypatch.setattr(ground.pool, "group_named", group_named)
+
+
+_DRAIN = json.dumps({"by": "someone", "at": "2026-01-01T00:00:00Z"})
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    [
+        ("cluster-autoscaler.kubernetes.io/scale-down-disabled", "true"),
+        ("karpenter.sh/do-not-disrupt", "true"),
+        (DRAIN, _DRAIN),
+        (LEAVE, "now"),
+        (NOTICE, "{}"),
+        (STATE, "{}"),
+        (STATE, "not ours"),
+    ],
+    ids=lambda of: of[0] + of[1][:3],
+)
+def test_who_comes_between_the_look_and_the_request_keeps_the_machine(
+    tmp_path, monkeypatch, annotation
+):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _emptied(ground)
+        _between(monkeypatch, ground, lambda: _annotate(ground, "n2", **dict([annotation])))
+        assert ("Cancelled", "n2", "done") in ground.tick()
+        assert (ground.pool.ended, ground.state("n2")) == ([], None)
+        # Others may count on the cordon.
+        assert ground.is_open("n2") == ("/" in annotation[0] and "rebalancer" not in annotation[0])
+
+
+@pytest.mark.parametrize("annotation", [NOTICE, LEAVE, "karpenter.sh/do-not-disrupt"])
+def test_a_node_that_is_protected_since_the_look_is_not_cordoned(tmp_path, monkeypatch, annotation):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        for _ in range(5):
+            ground.tick()
+        cordon = unneeded._cordon
+
+        def late(*of):
+            _annotate(ground, "n2", **{annotation: "true"})
+            return cordon(*of)
+
+        monkeypatch.setattr(unneeded, "_cordon", late)
+        assert ("DrainStarted", "n2", "waits") in ground.tick()
+        assert ground.is_open("n2")
+
+
+def test_nothing_is_requested_once_the_run_must_end(tmp_path, monkeypatch):
+    """A signal while the group is read: neither the node is written nor the machine ended."""
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _emptied(ground)
+        signalled = threading.Event()
+        _between(monkeypatch, ground, signalled.set)
+        ground.cluster.advance(TICK)
+        ground.run(stop=signalled)
+        assert (ground.pool.ended, ground.stated("n2")["phase"]) == ([], "leaving")
+
+
+def test_nothing_is_requested_long_after_the_note_on_the_node(tmp_path, monkeypatch):
+    """By then another process may have taken the request for a lost one, and given the node back."""
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _emptied(ground)
+        late = [25.0]
+
+        def slowly(*of):
+            try:
+                return enter_ending(*of)
+            finally:
+                monkeypatch.setattr(Stop, "now", _later(Stop.now, late.pop() if late else 0.0))
+
+        monkeypatch.setattr("rebalancer.capacity.termination.enter_ending", slowly)
+        assert ("Draining", "n2", "done") in ground.tick()
+        assert (ground.pool.ended, ground.stated("n2")["phase"]) == ([], "leaving")
+        assert ("Terminated", "n2", "done") in ground.tick()
+
+
+def _later(now, seconds):
+    return lambda stop: now(stop) + seconds
+
+
+def test_a_read_that_fails_before_the_request_is_no_request(tmp_path, monkeypatch):
+    """Throttled three times: a machine whose termination was never requested is not given back for that."""
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _emptied(ground)
+        with monkeypatch.context() as patch:
+
+            def throttled(*_):
+                raise ProviderError("Throttling: Rate exceeded")
+
+            patch.setattr(ground.pool, "group_named", throttled)
+            for _ in range(3):
+                assert ("Failed", "n2", "failed") in ground.tick()
+                assert ground.stated("n2")["phase"] == "leaving"
+        assert ground.tick() == [("Terminated", "n2", "done")]
+
+
+def test_one_answer_without_pods_does_not_make_a_node_empty(tmp_path):
+    pod = {
+        "metadata": {"name": "web", "namespace": "default", "uid": "1"},
+        "spec": {"nodeName": "n1"},
+        "status": {"phase": "Running"},
+    }
+    with ScriptedServer() as server:
+        empty = {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": []}
+        server.on("GET", "/api/v1/pods", Say(empty), Say({**empty, "items": [pod]}))
+        client = client_of(server.url, tmp_path)
+        left = left_on(client, "n1", clock=lambda: 0.0, version=(1, 36), ready=True)
+    assert left == "1 to evict: n1: default/web"
 
 
 # -- forged annotations --------------------------------------------------------------------------------------

@@ -14,6 +14,10 @@ from rebalancer.testing.providers import check_scaling
 _POOL = NodeGroup(name="pool", instances=("a", "b", "c"), minimum=2, maximum=4, desired=3)
 
 
+def _may():
+    return True
+
+
 @dataclass
 class Lax:
     """A provider that does what it is asked, and notes it."""
@@ -25,6 +29,9 @@ class Lax:
 
     def groups(self, nodes):
         return [self.group]
+
+    def group_named(self, name, nodes):
+        return next((one for one in self.groups(nodes) if one.name == name), None)
 
     def template(self, group):
         return None
@@ -57,10 +64,30 @@ def test_the_provider_of_these_tests_keeps_the_contract():
 def test_never_below_the_minimum():
     machines = Lax()
     guarded = Guarded(machines, ())
-    assert guarded.terminate("pool", "a")
+    assert guarded.terminate("pool", "a", _may)
     with pytest.raises(GroupSizeError, match="pool has 2 machines and needs 2"):
-        guarded.terminate("pool", "b")
+        guarded.terminate("pool", "b", _may)
     assert machines.asked == ["a"]
+
+
+def test_machines_that_exist_count_and_not_only_those_that_were_asked_for():
+    """Four are desired, and the fourth does not come: with one less, two of the needed three would be left."""
+    machines = Lax(replace(_POOL, minimum=3, desired=4))
+    with pytest.raises(GroupSizeError, match="pool has 3 machines and needs 3"):
+        Guarded(machines, ()).terminate("pool", "a", _may)
+    assert machines.asked == []
+
+
+def test_the_last_word_is_asked_for_right_before_the_request():
+    machines, said = Lax(), []
+
+    def refuses():
+        said.append("asked")
+        return False
+
+    assert not Guarded(machines, ()).terminate("pool", "gone", refuses)
+    assert not Guarded(machines, ()).terminate("pool", "a", refuses)
+    assert (said, machines.asked) == (["asked"], [])
 
 
 def test_never_above_the_maximum():
@@ -122,7 +149,10 @@ def test_what_was_asked_before_is_not_asked_again():
         False,
         False,
     ]
-    assert [guarded.terminate("pool", "a"), guarded.terminate("pool", "a")] == [True, False]
+    assert [guarded.terminate("pool", "a", _may), guarded.terminate("pool", "a", _may)] == [
+        True,
+        False,
+    ]
     assert machines.asked == [4, "a"]
 
 
@@ -131,7 +161,7 @@ def test_the_sizes_that_count_are_those_of_the_moment():
     guarded = Guarded(machines, ())
     machines.group = replace(_POOL, minimum=3)
     with pytest.raises(GroupSizeError):
-        guarded.terminate("pool", "a")
+        guarded.terminate("pool", "a", _may)
 
 
 @pytest.mark.parametrize("group", ["gone", "pool"])
@@ -140,7 +170,7 @@ def test_a_group_that_is_gone_or_without_sizes_is_left(group):
     for ask in (
         lambda of: of.increase(group, 2),
         lambda of: of.decrease_to_existing(group),
-        lambda of: of.terminate(group, "a"),
+        lambda of: of.terminate(group, "a", _may),
     ):
         with pytest.raises(ProviderError, match=r"no group gone|sizes are not known"):
             ask(Guarded(machines, ()))
