@@ -109,6 +109,8 @@ class Judge:
             return Code.NO_GAIN, f"would land on {where}: a hard rule that holds would break"
         sure, risk = float(probability[better].sum()), float(probability[sign > 0].sum())
         least, most = self._threshold.better, self._threshold.worse
+        if risk <= TOLERANCE:
+            least = self._threshold.harmless
         if sure < least - TOLERANCE:
             return Code.UNSURE, (
                 f"better in {sure:.0%} of its landings, the policy asks for {least:.0%} "

@@ -126,7 +126,15 @@ def _explained(
         before=before,
         after=after,
         lower_bound=_bound(bounds, left, result, len(moved), backlog) + len(removals.moves),
-        stopped=stopped(moves, skips, after, backlog, draft.allowance.stopped, result.in_flight),
+        stopped=stopped(
+            moves,
+            skips,
+            after,
+            backlog,
+            draft.allowance.stopped,
+            result.in_flight,
+            draft.settings.eagerness,
+        ),
         backlog=backlog,
         funnel=_funnel(draft, skips, moves),
     )

@@ -7,6 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from rebalancer.base.plain_text import count
 from rebalancer.plan.plan import Backlog, Code, Move, Score, Skip
+from rebalancer.policy.model import Eagerness
+
+DECLINED = frozenset({Code.LOW_GAIN, Code.UNSURE})
+"""Something would get better, by too little or not surely enough for the policy's eagerness."""
 
 
 def stopped(
@@ -16,11 +20,12 @@ def stopped(
     backlog: Backlog,
     cut: str | None = None,
     in_flight: str | None = None,
+    eagerness: Eagerness = Eagerness.CAREFUL,
 ) -> str:
     """Return in one line why the plan ends where it does.
 
     ``cut``: why planning was ended early, if so. ``in_flight``: the budget that is used up by moves which
-    earlier runs have in flight, if so.
+    earlier runs have in flight, if so. ``eagerness``: the policy's; what it alone declines could be gained.
     """
     left = sum(score.violated for score in after.values())
     codes = Counter(skip.code.value for skip in skips)
@@ -43,7 +48,10 @@ def stopped(
         return f"Moves in flight use up a budget ({in_flight}): {unmet}"
     if backlog.moves:
         return f"This run can do no more: {unmet}"
-    head = "Nothing can be gained" if not moves else "Nothing more can be gained"
+    nothing = "Nothing more" if moves else "Nothing"
+    declined = any(skip.code in DECLINED for skip in skips)
+    gained = f"is worth an eviction at eagerness {eagerness}" if declined else "can be gained"
+    head = f"{nothing} {gained}"
     head += " yet" if any(map(_waits, skips)) else ""
     stay = "stays" if left == 1 else "stay"
     return (

@@ -7,7 +7,7 @@ from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Code
 from rebalancer.planner.judge import Judge
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.testing.workloads import HOSTNAME, apart, node, workload
+from rebalancer.testing.workloads import HOSTNAME, ZONE, apart, node, spread, workload
 from tests.unit.planner.conftest import draft_of
 
 
@@ -34,11 +34,11 @@ def landing(**shares):
         ({"n0": 1.0}, 1.0, (Code.COMES_BACK, "the scheduler would put it back (n0 100%)")),
         ({"n1": 1.0}, 1.0, (Code.NO_GAIN, "would land on n1 100%: nothing gets better there")),
         (
-            {"n2": 0.6, "n1": 0.4},
+            {"n1": 0.6, "n2": 0.4},
             1.0,
             (
                 Code.UNSURE,
-                "better in 60% of its landings, the policy asks for 75% (n2 60%, n1 40%)",
+                "better in 40% of its landings, the policy asks for 50% (n1 60%, n2 40%)",
             ),
         ),
         (
@@ -56,9 +56,33 @@ def test_a_move_is_judged_by_its_landings(shares, cost, refused):
     assert verdict.refused == refused
 
 
+def between_zones():
+    """Pods of web want hosts of their own and even zones: two in a, two in b, one in c, where n3 is free."""
+    zones = {"n0": "a", "n1": "b", "n2": "c", "n3": "c"}
+    wish = apart("web", HOSTNAME, weight=100) | spread("web", ZONE)
+    objects = [node(name, zone) for name, zone in zones.items()]
+    objects += workload("web", ["n0", "n0", "n1", "n1", "n2"], spec=wish)
+    draft = draft_of(objects, strategies=["anti-affinity", "topology-spread"])
+    return Judge(draft.view, draft.terms, guard_term(draft.view), draft.settings.threshold)
+
+
+@pytest.mark.parametrize(
+    ("judge", "shares", "refused"),
+    [
+        (judge_of, {"n2": 0.5, "n1": 0.5}, None),
+        (between_zones, {"n3": 0.74, "n1": 0.26}, "better in 74% of its landings, the policy asks for 75%"),
+        (between_zones, {"n3": 0.8, "n1": 0.2}, "worse in 20% of its landings, the policy allows 10%"),
+    ],
+)  # fmt: skip
+def test_a_landing_that_does_harm_asks_for_more_that_do_not(judge, shares, refused):
+    verdict = judge().judge_landing(0, 0, 1.0, landing(**shares))
+    assert (None if refused is None else Code.UNSURE) == (verdict.refused or (None,))[0]
+    assert refused is None or verdict.refused[1].startswith(refused)
+
+
 def test_a_refusal_names_the_nodes_that_the_scheduler_may_pick_in_vain():
     judge = judge_of()
-    assert judge.judge_landing(0, 0, 1.0, landing(n2=0.6, n1=0.4)).vain == (1,)
+    assert judge.judge_landing(0, 0, 1.0, landing(n1=0.6, n2=0.4)).vain == (1,)
     assert judge.judge_landing(0, 0, 1.0, landing(n2=1.0)).vain == ()
 
 

@@ -21,6 +21,7 @@ def test_a_more_eager_policy_asks_for_less(one, next_):
     assert eager.imbalance < timid.imbalance
     assert eager.better < timid.better
     assert eager.worse > timid.worse
+    assert eager.harmless < timid.harmless
 
 
 @pytest.mark.parametrize("eagerness", Eagerness)
@@ -28,3 +29,4 @@ def test_what_fixes_and_what_breaks_are_shares_of_all_landings(eagerness):
     threshold = Settings(eagerness=eagerness).threshold
     assert 0 < threshold.better <= 1
     assert threshold.better + threshold.worse <= 1
+    assert 0 < threshold.harmless < threshold.better

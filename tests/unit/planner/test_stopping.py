@@ -6,6 +6,7 @@ import pytest
 
 from rebalancer.plan.plan import Backlog, Code, Cost, Score, Skip
 from rebalancer.planner.stopping import stopped
+from rebalancer.policy.model import Eagerness
 
 MOVE = SimpleNamespace()
 
@@ -38,6 +39,20 @@ def skips(*codes):
         (
             ([MOVE], [], after(1), Backlog()),
             "Nothing more can be gained: 1 rule stays unmet (no move would fix more).",
+        ),
+        (
+            ([], skips(Code.PROTECTED, Code.UNSURE), after(1), Backlog()),
+            (
+                "Nothing is worth an eviction at eagerness careful: 1 rule stays unmet "
+                "(1 Protected, 1 Unsure)."
+            ),
+        ),
+        (
+            ([MOVE], skips(Code.LOW_GAIN), after(1), Backlog(), None, None, Eagerness.TIMID),
+            (
+                "Nothing more is worth an eviction at eagerness timid: 1 rule stays unmet "
+                "(1 LowGain)."
+            ),
         ),
         (
             ([], skips(Code.TOO_FEW_RUNS), after(1), Backlog()),

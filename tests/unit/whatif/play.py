@@ -1,10 +1,11 @@
-"""A loop over objects, under a policy given in a line."""
+"""A loop over objects or their snapshot, under a policy given in a line."""
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.planner.planning import Planning, with_methods
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
+from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.whatif.cycles import Loop, LoopPace
@@ -17,8 +18,9 @@ def play(
     objects, *, random=None, lifted=False, windows=False, path=None, gone_after=GONE_AFTER, **pace
 ):
     loaded = load_policy(path, REGISTRY)
+    snapshot = objects if isinstance(objects, Snapshot) else snapshot_of(objects)
     world = SimulatedCluster(
-        with_methods(loaded.policy, snapshot_of(objects)),
+        with_methods(loaded.policy, snapshot),
         lambda of: scheduler_profile(loaded.policy, of),
         random,
         gone_after=gone_after,

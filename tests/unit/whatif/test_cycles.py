@@ -10,6 +10,7 @@ from rebalancer.plan.outcome import Status
 from rebalancer.planner.planning import Planning
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
+from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import PodFlag
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of
@@ -278,6 +279,15 @@ def test_every_small_cluster_comes_to_rest_and_no_cycle_makes_it_worse(shape, se
     for cycle in course.cycles:
         if cycle.as_predicted == cycle.evictions:
             assert total(cycle.after).as_tuple()[:2] <= total(cycle.before).as_tuple()[:2]
+
+
+@pytest.mark.parametrize("first", [0, 10, 20])
+def test_the_example_of_the_docs_ends_with_every_rule_kept_wherever_ties_fall(first):
+    snapshot = load_snapshot("docs/examples/zone-back.zip")
+    for seed in range(first, first + 10):
+        world, course = play(snapshot, random=np.random.default_rng(seed))
+        assert course.silent == "Nothing to do: every rule holds.", seed
+        assert int(world.moves.max()) <= 2, seed
 
 
 @settings(max_examples=5, deadline=None)
