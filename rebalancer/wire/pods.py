@@ -220,11 +220,12 @@ class _Spec(Struct, rename="camel", gc=False):
         )
 
     def forget_pinned_node(self) -> None:
-        """Drop the node affinity by which each DaemonSet pod names its node.
+        """Drop the node affinity by which each DaemonSet pod names its node, once it is there.
 
-        It would make every such pod a class of its own, and they are never moved.
+        It would make every such pod a class of its own, and they are never moved. One that still waits can go
+        nowhere else.
         """
-        if b"podA" not in bytes(self.affinity):
+        if self.node_name and b"podA" not in bytes(self.affinity):
             self.affinity = _NULL
 
     def decode(self) -> o.SchedulingSpec:

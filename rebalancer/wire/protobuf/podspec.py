@@ -57,10 +57,12 @@ def _volume_key(volume: Any) -> Hashable:
 
 
 def forget_pinned_node(spec: Any) -> None:
-    """Drop the node affinity by which each DaemonSet pod names its node.
+    """Drop the node affinity by which each DaemonSet pod names its node, once it is there.
 
-    It would make every such pod a class of its own, and they are never moved.
+    It would make every such pod a class of its own, and they are never moved. One that still waits can go nowhere else.
     """
+    if not spec.nodeName:
+        return
     affinity = message("Affinity").FromString(spec.affinity)
     if not (affinity.HasField("podAffinity") or affinity.HasField("podAntiAffinity")):
         spec.ClearField("affinity")

@@ -239,6 +239,32 @@ def test_nothing_grows_for_a_pod_that_a_daemon_set_has_made_for_a_node(machines)
     assert (planned.by, planned.codes) == ({}, {"agent-0": "BelongsToNode"})
 
 
+def _agent_that_waits_for(name, cpu="3"):
+    """A pod as the DaemonSet controller makes it: it names its node, and nothing has placed it yet."""
+    field_of_name = {"key": "metadata.name", "operator": "In", "values": [name]}
+    term = {"nodeSelectorTerms": [{"matchFields": [field_of_name]}]}
+    rule = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
+    made = workload("agent", [""], kind="DaemonSet", cpu=cpu, spec={"affinity": rule})
+    return [one for one in made if one["kind"] == "Pod"]
+
+
+def test_a_daemon_set_s_pod_that_waits_fits_on_its_own_node_only(machines):
+    full, free = [*_full("a")], node("b")
+    planned = machines.scale_out([*full, free, *_agent_that_waits_for("a")], [group("pool", "a")])
+    assert (planned.by, planned.codes) == ({}, {"agent-0": "BelongsToNode"})
+    words = "1 Insufficient cpu, 1 node(s) didn't satisfy plugin(s) [NodeAffinity]"
+    assert planned["agent-0"].message == f"0/2 nodes are available: {words}"
+    planned = machines.scale_out([*full, free, *_agent_that_waits_for("b")], [group("pool", "a")])
+    assert planned.codes == {"agent-0": "Fits"}
+    assert planned["agent-0"].message.startswith("b has room for it")
+
+
+def test_no_empty_machine_is_kept_for_a_pod_that_can_never_go_there(machines):
+    groups = [group("pool", "a", "b", low=0)]
+    judged = machines.judge([*_full("a"), node("b"), *_agent_that_waits_for("a")], groups)
+    assert judged["b"].code.value == "Empty"
+
+
 def test_machines_on_their_way_are_filled_before_a_group_grows(machines):
     """Three pods of 3 cores take a node each; one machine is upcoming, so that two more are asked for."""
     objects = [*_full("a"), *_pending_pods(3, cpu="3")]

@@ -275,18 +275,25 @@ def test_labels_that_binding_copied_from_the_node_do_not_make_a_class() -> None:
     assert second.spec()[0] == {"app": "x"}
 
 
-def test_pods_of_one_daemon_set_are_of_one_class_although_each_names_its_node() -> None:
-    def pinned(name: str) -> bytes:
-        field_of_name = {"key": "metadata.name", "operator": "In", "values": [name]}
-        term = {"nodeSelectorTerms": [{"matchFields": [field_of_name]}]}
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": term}
-        owner = {"kind": "DaemonSet", "name": "d", "uid": "ds", "controller": True}
-        affinity = encoded("Affinity", nodeAffinity=required)
-        return pod(name, spec={"affinity": affinity}, ownerReferences=[owner])
+def _pinned(name: str, node: str = "") -> bytes:
+    field_of_name = {"key": "metadata.name", "operator": "In", "values": [name]}
+    term = {"nodeSelectorTerms": [{"matchFields": [field_of_name]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": term}
+    owner = {"kind": "DaemonSet", "name": "d", "uid": "ds", "controller": True}
+    affinity = encoded("Affinity", nodeAffinity=required)
+    return pod(name, spec={"affinity": affinity, "nodeName": node}, ownerReferences=[owner])
 
-    first, second = records(pinned("a"), pinned("b"))
+
+def test_pods_of_one_daemon_set_are_of_one_class_although_each_names_its_node() -> None:
+    first, second = records(_pinned("a", "a"), _pinned("b", "b"))
     assert first.key == second.key
     assert first.spec()[1].affinity is None
+
+
+def test_a_daemon_set_s_pod_that_waits_keeps_its_node() -> None:
+    first, second = records(_pinned("a"), _pinned("b"))
+    assert first.key != second.key
+    assert first.spec()[1].affinity is not None
 
 
 def test_only_annotations_that_matter_are_taken() -> None:
