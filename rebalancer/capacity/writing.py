@@ -17,7 +17,13 @@ from rebalancer.signals.state import STATE, state_in
 from rebalancer.snapshot.leaving import DRAIN, KEEPS, LEAVE, LEAVING, is_draining
 from rebalancer.wire.scale_in import GOING, KEY, TAINT, Phase, ScaleIn, is_written, scale_in_of
 
-_ALL = Orders(force=True, delete_emptydir_data=True, ignore_daemonsets=True, evict_batch=True)
+_ALL = Orders(
+    force=True,
+    delete_emptydir_data=True,
+    ignore_daemonsets=True,
+    evict_batch=True,
+    evict_gangs=True,
+)
 """With the machine every pod goes: only those that belong to the node stay to its end."""
 _TAINT = {"key": TAINT.key, "effect": TAINT.effect}
 

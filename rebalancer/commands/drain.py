@@ -87,6 +87,7 @@ def orders_of(
         delete_emptydir_data=options.delete_emptydir_data,
         ignore_daemonsets=options.ignore_daemonsets,
         pod_selector=label_selector("--pod-selector", pod_selector or ""),
+        evict_gangs=options.evict_gangs,
         own_pod="/".join(own) if (own := own_pod(environment)) else None,
     )
 
@@ -292,6 +293,12 @@ EMPTYING: list[Callable[..., Any]] = [
         "--evict-batch",
         is_flag=True,
         help="Evict such pods when --wait-batch is over (0s: at once, as kubectl does).",
+    ),
+    click.option(
+        "--evict-gangs",
+        is_flag=True,
+        help="Also evict members of gangs (PodGroup, LeaderWorkerSet, JobSet ...), one by one, as kubectl does; the others "
+        "may have to start again.",
     ),
     click.option(
         "--without-landing",

@@ -59,6 +59,7 @@ class EmptyingOptions:
     ignore_daemonsets: bool = False
     without_landing: bool = False
     evict_batch: bool = False
+    evict_gangs: bool = False
     wait_batch: float = 21_600.0
     """Seconds."""
     grace_period: int = -1

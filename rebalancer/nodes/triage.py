@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rebalancer.base.plain_text import count
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
@@ -47,6 +48,7 @@ class FateReason(enum.StrEnum):
     TERMINATING = "Terminating"
     BATCH = "Batch"
     DAEMON_SET_MISSING = "DaemonSetMissing"
+    GANG = "Gang"
     LOCAL_DATA = "LocalData"
     NO_CONTROLLER = "NoController"
     OPTED_OUT = "OptedOut"
@@ -63,6 +65,8 @@ class Orders:
     pod_selector: o.LabelSelector | None = None
     evict_batch: bool = False
     """Batch work is no longer waited for."""
+    evict_gangs: bool = False
+    """Members of a gang are evicted like any other pods."""
     own_pod: str | None = None
     """``namespace/name`` of the pod that this process lives in."""
     missing: frozenset[tuple[str, str]] = frozenset()
@@ -146,7 +150,7 @@ def _of_class(snapshot: Snapshot, cls: PodClass, orders: Orders) -> tuple[Fate, 
         return Fate.STAY, FateReason.MIRROR, ""
     if cls.controller_kind == _DAEMON_SET and (fate := _of_daemon_set(snapshot, cls, orders)):
         return fate
-    return next(_refusals(snapshot, cls, orders), None) or _at_work(cls, orders)
+    return next(_refusals(snapshot, cls, orders), None) or _at_work(snapshot, cls, orders)
 
 
 def _of_daemon_set(
@@ -202,10 +206,13 @@ def _until_done(own: OptOut) -> bool:
     return own.protection == "safeToEvict" and "on-completion" in own.text
 
 
-def _at_work(cls: PodClass, orders: Orders) -> tuple[Fate, FateReason, str]:
+def _at_work(snapshot: Snapshot, cls: PodClass, orders: Orders) -> tuple[Fate, FateReason, str]:
     batch = is_batch(cls) or any(map(_until_done, cls.opt_outs))
     if batch and not orders.evict_batch:
         return Fate.WAIT, FateReason.BATCH, ""
+    if (others := snapshot.fellows(cls)) > 0 and not orders.evict_gangs:
+        text = f"a member of {cls.gang} with {count(others, 'other pod')}: --evict-gangs evicts it all the same"
+        return Fate.REFUSE, FateReason.GANG, text
     return Fate.EVICT, FateReason.ORDERED, ""
 
 

@@ -9,7 +9,14 @@ from rebalancer.cost.term import CountingRuns, Judging
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.promises import Pair
-from rebalancer.snapshot.protect import CANNOT_SURGE, JUST_SCALED, NOT_RECREATED, sentence_of
+from rebalancer.snapshot.protect import (
+    CANNOT_SURGE,
+    GANG,
+    JUST_SCALED,
+    NOT_RECREATED,
+    RESIZE_DEFERRED,
+    sentence_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +114,14 @@ def _skip(
 
 def protection_code(names: Container[str]) -> Code:
     """Return the reason code for a pod with the protections of these names."""
-    if NOT_RECREATED in names:
-        return Code.NOT_RECREATED
-    if CANNOT_SURGE in names:
-        return Code.CANNOT_SURGE
-    return Code.JUST_SCALED if JUST_SCALED in names else Code.PROTECTED
+    return next((code for name, code in _OF_PROTECTION.items() if name in names), Code.PROTECTED)
+
+
+_OF_PROTECTION = {
+    NOT_RECREATED: Code.NOT_RECREATED,
+    GANG: Code.GANG,
+    CANNOT_SURGE: Code.CANNOT_SURGE,
+    JUST_SCALED: Code.JUST_SCALED,
+    RESIZE_DEFERRED: Code.RESIZE_DEFERRED,
+}
+"""Protection -> the code that it has of its own; the first that holds names the pod's."""

@@ -66,7 +66,7 @@ class Protect(Section):
 
     Never lifted: static and mirror pods, DaemonSets' pods, pods without controller, pods of custom
     controllers whose restartPolicy is not Always, terminating pods, the rebalancer's own pod, opt-out annotations (ours, also of owners and namespaces; the descheduler's, Cluster Autoscaler's, Karpenter's),
-    owners in a rollout or with unready replicas, PodDisruptionBudgets and ResourceQuotas.
+    owners in a rollout or with unready replicas, pods that wait for a resize, PodDisruptionBudgets and ResourceQuotas.
     """
 
     volumes: Switch = Field(default=True, description="Pods with a PersistentVolumeClaim.")
@@ -88,6 +88,11 @@ class Protect(Section):
         default=True, description="Pods of system-critical priority (2,000,000,000 and more)."
     )
     jobs: Switch = Field(default=True, description="Pods of Jobs: their work starts again.")
+    gangs: Switch = Field(
+        default=True,
+        description="Pods of a gang that has others: a PodGroup, LeaderWorkerSet or JobSet, a gang of Volcano, KAI or"
+        " Koordinator.",
+    )
     recreated_by: tuple[GroupKind, ...] = Field(
         default=(),
         description="Kinds of custom controllers, as Kind.group (CloneSet.apps.kruise.io), that recreate a pod once it"

@@ -26,6 +26,8 @@ _OF_PROTECTION: Mapping[str, str] = {
 _OF_CODE: Mapping[Code, str] = {
     Code.NOT_RECREATED: "`protect.recreatedBy` names the controllers that recreate their pods",
     Code.JUST_SCALED: "they can move once `protect.afterScaling` has passed without another change of replicas",
+    Code.GANG: "an exception in `protect.gangs` lets members move one by one",
+    Code.RESIZE_DEFERRED: "they can move once their node has room for the resize, or their spec asks for what they have",
     Code.NO_ROOM: "`rebalancer explain pod NAMESPACE/NAME` says why each node refuses them: no room, a cordon, a taint or a rule",
     Code.LOW_GAIN: "a more eager policy (`eagerness`) would move them",
     Code.PDB: "they can move once their PodDisruptionBudgets allow a disruption",

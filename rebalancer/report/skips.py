@@ -12,6 +12,8 @@ WHY_LEFT: Mapping[Code, str] = {
     Code.NOT_RECREATED: "its controller is not known to recreate it",
     Code.CANNOT_SURGE: "no rollout would keep the single replica Ready",
     Code.JUST_SCALED: "a HorizontalPodAutoscaler has just scaled its workload",
+    Code.GANG: "it is a member of a gang, which is not moved in part",
+    Code.RESIZE_DEFERRED: "it waits for room to be resized on its node",
     Code.NOT_SELECTED: "the strategy's select does not match it",
     Code.NO_ROOM: "no node would take the replacement",
     Code.COMES_BACK: "the scheduler would put the replacement back",
@@ -33,7 +35,14 @@ WHY_LEFT: Mapping[Code, str] = {
 }
 """What each code means, as a heading over its examples."""
 
-_OF_PROTECTIONS = (Code.PROTECTED, Code.NOT_RECREATED, Code.CANNOT_SURGE, Code.JUST_SCALED)
+_OF_PROTECTIONS = (
+    Code.PROTECTED,
+    Code.NOT_RECREATED,
+    Code.CANNOT_SURGE,
+    Code.JUST_SCALED,
+    Code.GANG,
+    Code.RESIZE_DEFERRED,
+)
 
 
 @dataclass(frozen=True, slots=True)

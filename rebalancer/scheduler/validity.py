@@ -24,6 +24,8 @@ def unmodelled(of_class: PodClass, profile: SchedulerProfile) -> Iterator[str]:
         yield from profile.unmodelled
     if spec.resource_claims:
         yield "resource claims (dynamic resource allocation)"
+    if spec.scheduling_group is not None or spec.workload_ref is not None:
+        yield f"the scheduler places the pods of {of_class.gang or 'its PodGroup'} together"
     for selector in _selectors(spec):
         yield from _wrong(selector.match_expressions or (), _LABEL_OPERATORS, "label selector")
     for term in _node_terms(spec):

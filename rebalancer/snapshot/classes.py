@@ -135,9 +135,10 @@ class Classes:
                 unreadable=self._unreadable.get(index),
                 assumed=self._assumed.get(index, ()),
                 opt_outs=own,
+                gang=gang,
                 job_ended=self._ownership.job_ended(controller),
             )
-            for index, (controller, labels, spec, own) in enumerate(self._specs)
+            for index, (controller, labels, spec, own, gang) in enumerate(self._specs)
         )
 
 
@@ -145,15 +146,15 @@ def _replacement(
     of_pod: ClassSpec, template: o.PodTemplate
 ) -> tuple[tuple[str, ...], tuple[Hashable, ClassSpec] | None]:
     """Return what is taken for granted of a pod's replacement, and, if it is another, its class by what makes it one."""
-    controller, labels, spec, own = of_pod
+    controller, labels, spec, own, gang = of_pod
     keep = controller.kind == "StatefulSet"
     wanted = replacement_spec(labels, spec, template, keep_labels=keep)
     assumed = assumptions(spec, template.spec)
     if wanted == (labels, spec):
         return assumed, None
-    # What a pod says against its move its replacement will say again: most come from a template.
-    key = (controller.uid, own, msgspec.json.encode(wanted, order="sorted"))
-    return assumed, (key, ClassSpec(controller, *wanted, own))
+    # What a pod says against its move, or of its gang, its replacement will say again: most come from a template.
+    key = (controller.uid, own, gang, msgspec.json.encode(wanted, order="sorted"))
+    return assumed, (key, ClassSpec(controller, *wanted, own, gang))
 
 
 def _amounts(spec: o.SchedulingSpec) -> tuple[Amounts, Amounts, str | None]:

@@ -12,7 +12,16 @@ from rebalancer.snapshot.protect import JOB, RECREATING, Scope, bits_of, protect
 NONE_ENDED: Int32s = np.zeros(0, np.int32)
 """Protections where no pods that have ended were read."""
 
-_OF_RUNNING = bits_of("singleReplica", "cannotSurge", "ownerUnsettled", "young", "job", "coolDown")
+_OF_RUNNING = bits_of(
+    "singleReplica",
+    "cannotSurge",
+    "ownerUnsettled",
+    "young",
+    "job",
+    "coolDown",
+    "gang",
+    "resizeDeferred",
+)
 """Protections of what a pod does while it runs, and of moves that did not help: none replaces it anywhere."""
 
 

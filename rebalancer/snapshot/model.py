@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -170,6 +171,8 @@ class PodClass:
     """What is taken for granted of the replacement, since no object says it."""
     opt_outs: tuple[OptOut, ...] = ()
     """What its pods' own annotations say against moving them."""
+    gang: str = ""
+    """The gang that its pods are members of, in words; empty for none."""
     job_ended: bool = False
     """Its pods are of a Job that has ended, and that belongs to nothing but a CronJob, which reads no more of them."""
     restarts: bool = False
@@ -384,6 +387,20 @@ class Snapshot:
                 key = (cls.namespace, cls.controller_uid, frozenset(own))
             group[index] = numbers.setdefault(key, len(numbers))
         return frozen(group)
+
+    @cached_property
+    def gang_sizes(self) -> Mapping[tuple[str, str], int]:
+        """(Namespace, gang) -> how many pods it has, on nodes, waiting or terminating."""
+        members = np.bincount(self.pods.cls, minlength=len(self.classes)).tolist()
+        sizes: Counter[tuple[str, str]] = Counter()
+        for cls, count in zip(self.classes, members, strict=True):
+            if cls.gang:
+                sizes[cls.namespace, cls.gang] += count
+        return sizes
+
+    def fellows(self, cls: PodClass) -> int:
+        """Return how many other members the gang of a pod of ``cls`` has; 0 if it is in none."""
+        return self.gang_sizes[cls.namespace, cls.gang] - 1 if cls.gang else 0
 
     def nodes_matching(self, select: LabelSelect) -> Bools:
         """Return the nodes (N,) with these labels."""

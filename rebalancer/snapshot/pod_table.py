@@ -18,6 +18,7 @@ from rebalancer.snapshot.columns import Int32s, Interner, StringColumn, frozen
 from rebalancer.snapshot.model import PodFlag, Pods
 from rebalancer.snapshot.owners import Controller
 from rebalancer.wire import objects as o
+from rebalancer.wire.gangs import gang_annotations, gang_of
 from rebalancer.wire.opt_outs import OptOut, opt_outs
 from rebalancer.wire.pod_state import PodState
 from rebalancer.wire.pods import NO_ANNOTATIONS, PodRecord
@@ -36,6 +37,7 @@ class ClassSpec(NamedTuple):
     labels: o.Labels
     spec: o.SchedulingSpec
     opt_outs: tuple[OptOut, ...] = ()
+    gang: str = ""
 
 
 class PodRows:
@@ -188,8 +190,10 @@ class PodTable:
 
     def _class_of(self, record: PodRecord) -> int:
         key: Hashable = record.key
-        if record.annotations is not NO_ANNOTATIONS and (own := opt_outs(record.annotations)):
-            key = (key, own)
+        if record.annotations is not NO_ANNOTATIONS:
+            own, gangs = opt_outs(record.annotations), gang_annotations(record.annotations)
+            if own or any(gangs):
+                key = (key, own, gangs)
         cls = self._class_ids.get(key)
         return self._new_class(record, key) if cls is None else cls
 
@@ -207,7 +211,9 @@ class PodTable:
         )
         self._controllers.add(record.controller_uid)
         index = self._class_ids[key] = len(self._classes)
-        self._classes.append(ClassSpec(controller, labels, spec, opt_outs(record.annotations)))
+        gang = gang_of(labels, record.annotations, spec)
+        own = opt_outs(record.annotations)
+        self._classes.append(ClassSpec(controller, labels, spec, own, gang))
         return index
 
     def forget_keys(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from rebalancer.base.plain_text import count
 from rebalancer.policy.protect import Exempting, Protect
 from rebalancer.policy.select import Select
 from rebalancer.snapshot.autoscaled import just_scaled, scaling_text
@@ -16,6 +17,7 @@ from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 from rebalancer.snapshot.selected import selected
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
+from rebalancer.wire.pod_state import PodState
 
 # pkg/apis/scheduling/types.go: SystemCriticalPriority.
 SYSTEM_CRITICAL = 2_000_000_000
@@ -51,13 +53,22 @@ NAMES = (
     "pods",
     "cannotSurge",
     "justScaled",
+    "gang",
+    "resizeDeferred",
 )
 _BIT = {name: 1 << index for index, name in enumerate(NAMES)}
 COOL_DOWN = _BIT["coolDown"]
 """The one protection that ends by itself: the pod can be moved later, and the report names the move that waits."""
 PASSING = sum(
     _BIT[name]
-    for name in ("coolDown", "young", "ownerUnsettled", "evictionInProgress", "justScaled")
+    for name in (
+        "coolDown",
+        "young",
+        "ownerUnsettled",
+        "evictionInProgress",
+        "justScaled",
+        "resizeDeferred",
+    )
 )
 """Protections that end by themselves."""
 UNSETTLED = _BIT["ownerUnsettled"]
@@ -65,6 +76,8 @@ UNSETTLED = _BIT["ownerUnsettled"]
 NOT_RECREATED = "notRecreated"
 CANNOT_SURGE = "cannotSurge"
 JUST_SCALED = "justScaled"
+GANG = "gang"
+RESIZE_DEFERRED = "resizeDeferred"
 """The protections that have reason codes of their own."""
 TEXTS: Mapping[str, str] = {
     "unscheduled": "has no node yet",
@@ -84,6 +97,7 @@ TEXTS: Mapping[str, str] = {
     "selector": "left out by -n, -l or --select",
     "pods": "named by protect.pods",
     CANNOT_SURGE: "the only replica of its owner, and no rollout keeps it Ready",
+    RESIZE_DEFERRED: "waits for room to be resized on its node, and its replacement would have its template's size",
     "schedulingGate": "is gated",
     "coolDown": "moved lately without the wanted effect",
     NOT_RECREATED: "its controller is not known to recreate it (protect.recreatedBy names such kinds)",
@@ -142,6 +156,7 @@ def _exceptions(snapshot: Snapshot, rules: Protect) -> Iterator[tuple[str, Bools
         (CANNOT_SURGE, rules.single_replicas),
         ("systemCritical", rules.system_critical),
         ("job", rules.jobs),
+        (GANG, rules.gangs),
     ):
         if isinstance(switch, Exempting):
             picked = selected(snapshot, switch.except_)
@@ -176,6 +191,9 @@ def text_of(snapshot: Snapshot, pod: int, name: str) -> str:
         return f"{cls.controller}: {TEXTS[name]}"
     if name == CANNOT_SURGE:
         return f"{TEXTS[name]}: {cls.cannot_surge}"
+    if name == GANG:
+        others = count(snapshot.fellows(cls), "other pod")
+        return f"a member of {cls.gang} with {others}: a gang is not moved in part"
     if name == JUST_SCALED:
         return scaling_text(snapshot, cls.owner)
     if name in _BY_ANNOTATION:
@@ -216,6 +234,8 @@ def _of_class(snapshot: Snapshot, cls: PodClass, rules: Protect, scope: Scope) -
             bits |= _BIT["localStorage"] * bool(rules.local_storage)
     if not _in_scope(cls, scope):
         bits |= _BIT["selector"]
+    if snapshot.fellows(cls) > 0:
+        bits |= _BIT[GANG] * bool(rules.gangs)
     if cls.spec.scheduling_gates:
         bits |= _BIT["schedulingGate"]
     if cls.owner >= 0 and snapshot.owners[cls.owner].ref in scope.cooling:
@@ -275,12 +295,21 @@ def _of_pods(snapshot: Snapshot, rules: Protect) -> Int32s:
     for flag, name in _FLAG_BITS.items():
         bits[(pods.flags & flag) != 0] |= _BIT[name]
     bits[pods.node < 0] |= _BIT["unscheduled"]
+    bits[pods.where(_resize_deferred)] |= _BIT[RESIZE_DEFERRED]
     since = np.where(pods.ready_since > 0, pods.ready_since, pods.created)
     age = snapshot.captured_at - since
     bits[age < rules.min_pod_age.total_seconds()] |= _BIT["young"]
     for name, seconds in _timed(snapshot):
         bits[age < seconds[pods.cls]] |= _BIT[name]
     return bits
+
+
+def _resize_deferred(state: PodState) -> bool:
+    """Return whether the kubelet has deferred a resize of the pod for lack of room (KEP-1287)."""
+    return any(
+        one.type == "PodResizePending" and one.status == "True" and one.reason == "Deferred"
+        for one in state.conditions
+    )
 
 
 def _timed(snapshot: Snapshot) -> Iterator[tuple[str, Floats]]:

@@ -181,6 +181,20 @@ class Volume(_Wire, frozen=True):
         return self.gce_persistent_disk or self.aws_elastic_block_store or self.iscsi or self.rbd
 
 
+class SchedulingGroup(_Wire, frozen=True):
+    """The PodGroup of a pod (Kubernetes 1.36 and later)."""
+
+    pod_group_name: str = ""
+
+
+class WorkloadReference(_Wire, frozen=True):
+    """The group of a Workload that a pod is in (Kubernetes 1.35 alone)."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
 class SchedulingSpec(_Wire, frozen=True):
     """The part of a PodSpec that scheduling, protections and eviction cost depend on."""
 
@@ -199,6 +213,8 @@ class SchedulingSpec(_Wire, frozen=True):
     host_users: bool | None = None
     scheduling_gates: tuple[dict[str, Any], ...] | None = None
     resource_claims: tuple[dict[str, Any], ...] | None = None
+    scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadReference | None = None
     volumes: tuple[Volume, ...] | None = None
     termination_grace_period_seconds: int | None = None
     restart_policy: str = "Always"

@@ -45,12 +45,16 @@ ANNOTATION_NAMES = {
     "deletion_cost": DELETION_COST,
     "mirror": "kubernetes.io/config.mirror",
     "config_source": "kubernetes.io/config.source",
+    "koordinator_gang": "gang.scheduling.koordinator.sh/name",
+    "volcano_group": "scheduling.k8s.io/group-name",
+    "volcano_own_group": "scheduling.volcano.sh/group-name",
+    "kai_group": "pod-group-name",
 }
 """Field of PodAnnotations -> the annotation's name."""
 
 
 class PodAnnotations(Struct, frozen=True, rename=ANNOTATION_NAMES):
-    """The annotations that protect a pod or price its eviction; all others are skipped."""
+    """The annotations that protect a pod, price its eviction or name its gang; all others are skipped."""
 
     evict: str | None = None
     peer_evict: str | None = None
@@ -61,6 +65,10 @@ class PodAnnotations(Struct, frozen=True, rename=ANNOTATION_NAMES):
     deletion_cost: str | None = None
     mirror: str | None = None
     config_source: str | None = None
+    koordinator_gang: str | None = None
+    volcano_group: str | None = None
+    volcano_own_group: str | None = None
+    kai_group: str | None = None
 
 
 _PLACEMENT_PREFIX = b'"topology.kubernetes.io/'
@@ -194,6 +202,8 @@ class _Spec(Struct, rename="camel", gc=False):
     host_users: bool | None = None
     scheduling_gates: Raw = _NULL
     resource_claims: Raw = _NULL
+    scheduling_group: o.SchedulingGroup | None = None
+    workload_ref: o.WorkloadReference | None = None
     volumes: tuple[_Volume, ...] | None = None
     termination_grace_period_seconds: int | None = None
     restart_policy: str = "Always"
@@ -214,6 +224,8 @@ class _Spec(Struct, rename="camel", gc=False):
             self.host_users,
             bytes(self.scheduling_gates),
             bytes(self.resource_claims),
+            self.scheduling_group,
+            self.workload_ref,
             tuple([k for v in self.volumes or () if (k := v.key()) is not None]),
             self.termination_grace_period_seconds,
             self.restart_policy,
@@ -247,6 +259,8 @@ class _Spec(Struct, rename="camel", gc=False):
             host_users=self.host_users,
             scheduling_gates=_decode(self.scheduling_gates, tuple[dict[str, object], ...]),
             resource_claims=_decode(self.resource_claims, tuple[dict[str, object], ...]),
+            scheduling_group=self.scheduling_group,
+            workload_ref=self.workload_ref,
             volumes=tuple(v.decode() for v in self.volumes or () if v.key() is not None),
             termination_grace_period_seconds=self.termination_grace_period_seconds,
             restart_policy=self.restart_policy,

@@ -77,6 +77,7 @@ def test_the_node_with_the_fewest_pods_is_emptied_and_the_pods_land_on_the_other
         pytest.param(sole(spec={"volumes": [{"name": "d", "emptyDir": {}}]}), NodeCode.POD_STAYS, "localStorage", id="local data"),
         pytest.param(workload("one", ["n1"]), NodeCode.POD_STAYS, "singleReplica", id="single replica"),
         pytest.param(sole(annotations={"karpenter.sh/do-not-disrupt": "true"}), NodeCode.POD_STAYS, "doNotDisrupt", id="opted out"),
+        pytest.param(sole(annotations={"pod-group-name": "g"}), NodeCode.POD_STAYS, "PodGroup g", id="gang"),
         pytest.param([*sole(), disruption_budget("b", "sole", allowed=0)], NodeCode.POD_STAYS, "allows no disruption", id="PDB"),
         pytest.param(workload("set", ["n0", "n1"], spec=apart("set", HOSTNAME)), NodeCode.NO_PLACE, "set-1", id="required anti-affinity"),
         pytest.param(workload("s", ["n0", "n1"], spec=spread("s", HOSTNAME, hard=True, minDomains=2)), NodeCode.NO_PLACE, "s-1", id="hard spread"),

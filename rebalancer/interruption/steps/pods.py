@@ -13,7 +13,13 @@ from rebalancer.kube.node_pods import read_node_pods
 from rebalancer.nodes.triage import Fate, FateReason, Orders, Triaged, triaged
 from rebalancer.snapshot.model import Snapshot
 
-_ALL = Orders(force=True, delete_emptydir_data=True, ignore_daemonsets=True, evict_batch=True)
+_ALL = Orders(
+    force=True,
+    delete_emptydir_data=True,
+    ignore_daemonsets=True,
+    evict_batch=True,
+    evict_gangs=True,
+)
 """With the machine every pod goes: only those that belong to the node stay to its end."""
 _VERSION = (1, 36)
 """Pods are read for what they are, and not for where they would land: any version does."""

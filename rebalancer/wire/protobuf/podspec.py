@@ -90,6 +90,12 @@ def scheduling_spec(spec: Any, volumes: Iterable[Any]) -> o.SchedulingSpec:
         host_users=spec.hostUsers if spec.HasField("hostUsers") else None,
         scheduling_gates=_plain_all("SchedulingGate", spec.schedulingGates),
         resource_claims=_plain_all("ResourceClaim", spec.resourceClaims),
+        scheduling_group=structured(spec.schedulingGroup, o.SchedulingGroup)
+        if spec.HasField("schedulingGroup")
+        else None,
+        workload_ref=structured(spec.workloadRef, o.WorkloadReference)
+        if spec.HasField("workloadRef")
+        else None,
         volumes=tuple(_volume(volume) for volume in volumes if _volume_key(volume) is not None),
         termination_grace_period_seconds=spec.terminationGracePeriodSeconds
         if spec.HasField("terminationGracePeriodSeconds")

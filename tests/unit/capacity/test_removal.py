@@ -55,6 +55,8 @@ def _on_a(**more):
             _on_a(annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}),
             "Removable",
         ),
+        # A gang of which the other pods stay elsewhere.
+        (_on_a(labels={"app": "web", "scheduling.x-k8s.io/pod-group": "web"}), "BlockedByPod"),
         # Local storage.
         (_on_a(spec=_EMPTY_DIR), "BlockedByPod"),
         (_on_a(spec=_HOST_PATH), "BlockedByPod"),

@@ -111,6 +111,7 @@ def test_several_nodes_are_cordoned_before_one_is_emptied():
             "LocalData",
         ),
         (deployment("db", 2, pod_annotations={"rebalancer/evict": "false"}), "force", "OptedOut"),
+        (deployment("llm", 2, pod_annotations={"pod-group-name": "llm"}), "evict_gangs", "Gang"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -14,6 +14,7 @@ HOST_PATH = {"volumes": [{"name": "v", "hostPath": {"path": "/var"}}]}
 FORCE = Orders(force=True)
 LOCAL = Orders(delete_emptydir_data=True)
 IGNORE = Orders(ignore_daemonsets=True)
+GANG = {"scheduling.k8s.io/group-name": "pg"}
 MISSING = frozenset({("default", "agent")})
 
 
@@ -102,6 +103,8 @@ JOB = running("Job", "batch/v1", restartPolicy="Never")
             Orders(),
             (Fate.WAIT, FateReason.BATCH),
         ),
+        # A member of a gang of one is a pod like any other.
+        (running("ReplicaSet", annotations=GANG), Orders(), (Fate.EVICT, FateReason.ORDERED)),
         # What opted out refuses.
         (
             running("ReplicaSet", annotations={"rebalancer/evict": "false"}),
@@ -157,3 +160,22 @@ def test_the_daemon_sets_to_look_up_are_those_on_the_nodes():
     snapshot = snapshot_of([node("n1"), node("n2"), AGENT])
     assert daemon_sets_on(snapshot, mask_of(snapshot, ["n1"])) == {("default", "agent")}
     assert daemon_sets_on(snapshot, mask_of(snapshot, ["n2"])) == set()
+
+
+@pytest.mark.parametrize(
+    ("kind", "orders", "expected"),
+    [
+        ("ReplicaSet", Orders(), (Fate.REFUSE, FateReason.GANG)),
+        ("ReplicaSet", FORCE, (Fate.REFUSE, FateReason.GANG)),
+        ("ReplicaSet", Orders(evict_gangs=True), (Fate.EVICT, FateReason.ORDERED)),
+        # Its work comes to an end, and with it the gang.
+        ("Job", Orders(), (Fate.WAIT, FateReason.BATCH)),
+        ("Job", Orders(evict_batch=True), (Fate.REFUSE, FateReason.GANG)),
+        ("Job", Orders(evict_batch=True, evict_gangs=True), (Fate.EVICT, FateReason.ORDERED)),
+    ],
+)
+def test_a_member_of_a_gang_leaves_alone_only_if_a_flag_says_so(kind, orders, expected):
+    group = "batch/v1" if kind == "Job" else "apps/v1"
+    other = running(kind, group, on="n2", annotations=GANG)
+    other["metadata"] |= {"name": "q", "uid": "u2"}
+    assert fate(running(kind, group, annotations=GANG), orders, other) == expected

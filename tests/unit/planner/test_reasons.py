@@ -9,7 +9,14 @@ from rebalancer.planner.problem import Problem
 from rebalancer.planner.reasons import Refusal, protection_code, skips_of
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.protect import Protect
-from rebalancer.snapshot.protect import JUST_SCALED, NOT_RECREATED, Scope, protect
+from rebalancer.snapshot.protect import (
+    GANG,
+    JUST_SCALED,
+    NOT_RECREATED,
+    RESIZE_DEFERRED,
+    Scope,
+    protect,
+)
 from rebalancer.testing.workloads import disruption_budget, node, workload
 from tests.unit.planner.conftest import draft_of, problem_of
 
@@ -79,6 +86,8 @@ def test_a_cool_down_says_until_when():
         ([NOT_RECREATED], Code.NOT_RECREATED),
         (["young", JUST_SCALED], Code.JUST_SCALED),
         ([JUST_SCALED, NOT_RECREATED], Code.NOT_RECREATED),
+        (["young", GANG], Code.GANG),
+        ([RESIZE_DEFERRED, "optedOut"], Code.RESIZE_DEFERRED),
     ],
 )
 def test_some_protections_are_codes_of_their_own(names, code):

@@ -219,3 +219,29 @@ def test_steps_of_a_workflow_stay_where_they_are(plan):
     assert result.moves == ()
     assert codes(result) == {Code.NOT_RECREATED}
     assert "restartPolicy Never" in result.skips[0].message
+
+
+def test_a_gang_is_not_moved_in_part(plan):
+    labels = {
+        "leaderworkerset.sigs.k8s.io/name": "llm",
+        "leaderworkerset.sigs.k8s.io/group-index": "0",
+    }
+    objects = [
+        node("n0"),
+        node("n1"),
+        *workload("llm", ["n0", "n0"], kind="StatefulSet", labels=labels),
+    ]
+    result = plan(objects, strategies=["duplicates"])
+    assert result.moves == ()
+    assert codes(result) == {Code.GANG}
+    assert "LeaderWorkerSet llm, group 0 with 1 other pod" in result.skips[0].message
+
+
+def test_a_pod_that_waits_for_a_resize_is_not_moved(plan):
+    objects = [node("n0"), node("n1"), *workload("web", ["n0", "n0"])]
+    for pod in objects[-2:]:
+        waits = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
+        pod["status"]["conditions"].append(waits)
+    result = plan(objects, strategies=["duplicates"])
+    assert result.moves == ()
+    assert codes(result) == {Code.RESIZE_DEFERRED}

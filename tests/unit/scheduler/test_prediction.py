@@ -31,6 +31,10 @@ def test_one_feasible_node_takes_all_and_none_takes_nothing() -> None:
         ({"schedulerName": "other"}, "scheduled by other"),
         ({"resourceClaims": [{"name": "gpu"}]}, "resource claims (dynamic resource allocation)"),
         (
+            {"schedulingGroup": {"podGroupName": "g"}},
+            "the scheduler places the pods of PodGroup g together",
+        ),
+        (
             {"volumes": [{"name": "v", "ephemeral": {}}]},
             "a generic ephemeral volume gets its claim with the pod",
         ),

@@ -80,6 +80,61 @@ def test_a_named_kind_is_named_with_its_group():
     )
 
 
+LWS = "leaderworkerset.sigs.k8s.io"
+
+
+@pytest.mark.parametrize(
+    ("members", "rules", "expected"),
+    [
+        (2, {}, ["gang"]),
+        # A gang of one has no others to lose.
+        (1, {"singleReplicas": False}, []),
+        (2, {"gangs": False}, []),
+        (2, {"gangs": {"except": {"labels": {f"{LWS}/name": "llm"}}}}, []),
+        (2, {"gangs": {"except": {"labels": {f"{LWS}/name": "web"}}}}, ["gang"]),
+    ],
+)
+def test_a_member_of_a_gang_does_not_move_alone(members, rules, expected):
+    labels = {f"{LWS}/name": "llm", f"{LWS}/group-index": "0"}
+    objects = [node("a"), *workload("llm", ["a"] * members, kind="StatefulSet", labels=labels)]
+    snapshot = snapshot_of(objects)
+    assert names_of(int(protect(snapshot, Protect(**rules), Scope())[0])) == expected
+    if expected:
+        text = text_of(snapshot, 0, "gang")
+        assert text.startswith("a member of LeaderWorkerSet llm, group 0 with 1 other pod:")
+
+
+def test_a_member_that_waits_or_terminates_still_counts():
+    label = {"scheduling.x-k8s.io/pod-group": "pg"}
+    objects = workload("w", ["a", "", "a"], labels=label)
+    objects[-1]["metadata"]["deletionTimestamp"] = OLD
+    snapshot = snapshot_of([node("a"), *objects])
+    assert "with 2 other pods" in text_of(snapshot, 0, "gang")
+    assert names_of(int(protect(snapshot, Protect(), Scope())[0])) == [
+        "ownerUnsettled",
+        "gang",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "reason", "expected"),
+    [
+        ("PodResizePending", "True", "Deferred", ["resizeDeferred"]),
+        # It will never be granted here: nothing is lost by another node.
+        ("PodResizePending", "True", "Infeasible", []),
+        ("PodResizePending", "False", "Deferred", []),
+        ("PodResizeInProgress", "True", "", []),
+    ],
+)
+def test_a_pod_that_waits_for_a_resize_is_not_replaced_by_one_of_the_old_size(
+    kind, status, reason, expected
+):
+    objects = workload("web", ["a", "a"])
+    waits = {"type": kind, "status": status, "reason": reason}
+    objects[-2]["status"]["conditions"].append(waits)
+    assert protected(objects) == expected
+
+
 def test_jobs_are_lifted_by_their_own_key_only():
     never = pods("Job", "batch/v1", restartPolicy="Never")
     assert protected(never, jobs=False) == []

@@ -99,6 +99,8 @@ FULL_JSON: dict[str, Any] = {
         ],
         "overhead": {"cpu": "10m"},
         "schedulingGates": [{"name": "wait"}],
+        "schedulingGroup": {"podGroupName": "train-0"},
+        "workloadRef": {"name": "train", "podGroup": "workers", "podGroupReplicaKey": "1"},
         "volumes": [
             {"name": "data", "persistentVolumeClaim": {"claimName": "c", "readOnly": True}},
             {"name": "scratch", "emptyDir": {}},
@@ -182,6 +184,8 @@ def full_protobuf() -> bytes:
         "restartPolicy",
         "hostUsers",
         "terminationGracePeriodSeconds",
+        "schedulingGroup",
+        "workloadRef",
     )
     meta = FULL_JSON["metadata"]
     return pod(
@@ -222,6 +226,8 @@ def test_pods_that_differ_in_name_and_node_only_are_of_one_class() -> None:
     [
         {"spec": {"affinity": b"\x0a\x00"}},
         {"spec": {"tolerations": [b"\x0a\x01k"]}},
+        {"spec": {"schedulingGroup": {"podGroupName": "g"}}},
+        {"spec": {"workloadRef": {"name": "w"}}},
         {"spec": {"containers": [{"name": "main"}]}},
         {"labels": {"app": "b"}},
         {"ownerReferences": [{"kind": "ReplicaSet", "uid": "rs-2", "controller": True}]},

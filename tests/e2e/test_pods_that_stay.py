@@ -1,0 +1,92 @@
+"""Pods that only the real scheduler and API server can show: members of a PodGroup, a DaemonSet's pods that wait."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from rebalancer.kube import decoders, lists, read
+from rebalancer.kube.client import JSON, connect
+from tests.controlplane import ControlPlane, Options, objects, operations, wait_until
+from tests.e2e.product import Product, grant, rebalancer
+
+SCHEDULING = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
+GROUP = {
+    "apiVersion": "scheduling.k8s.io/v1alpha2",
+    "kind": "PodGroup",
+    "metadata": {"name": "train"},
+    "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}},
+}
+
+
+@pytest.fixture(scope="module")
+def gangs() -> Iterator[ControlPlane]:
+    """A control plane that schedules gangs, which is off by default in 1.36."""
+    options = Options(
+        feature_gates={"GenericWorkload": True, "GangScheduling": True},
+        extra_args={"kube-apiserver": ["--runtime-config=scheduling.k8s.io/v1alpha2=true"]},
+    )
+    with ControlPlane(options) as plane:
+        yield plane
+
+
+def test_the_pods_of_a_pod_group_stay_together(gangs, tmp_path, monkeypatch):
+    gangs.apply([objects.node("node-0")])
+    operations.wait_nodes_ready(gangs.api, 1)
+    gangs.api.post(SCHEDULING, GROUP)
+    group = {"schedulingGroup": {"podGroupName": "train"}}
+    gangs.apply([objects.deployment("train", 3, labels={"app": "train"}, **group)])
+    operations.wait_pods_ready(gangs.api, 3, 60, selector="app=train")
+    gangs.apply([objects.node("node-1")])
+    operations.wait_nodes_ready(gangs.api, 2)
+
+    done = Product(gangs, tmp_path).run()
+    assert done.code == 0, done.err
+    assert done.evicted == []
+    stays = [skip for skip in done.report["skipped"] if skip["strategy"] == "duplicates"]
+    assert {skip["code"] for skip in stays} == {"Gang"}
+    assert "a member of PodGroup train with 2 other pods" in stays[0]["message"]
+
+    order = ("drain", "node-0", "--kubeconfig", str(gangs.kubeconfig), "-o", "json")
+    refused = rebalancer(*order)
+    assert refused.code == 3, refused.err
+    assert {pod["code"] for node in refused.report["nodes"] for pod in node["pods"]} == {"Gang"}
+    assert not gangs.api.get("/api/v1/nodes/node-0")["spec"].get("unschedulable")
+
+    client = connect(kubeconfig=gangs.kubeconfig, environ={})
+    in_protobuf = read.read_cluster(client, clock=lambda: 0.0).snapshot
+    monkeypatch.setattr(lists, "POD_DECODERS", {JSON: decoders.POD_DECODERS[JSON]})
+    in_json = read.read_cluster(client, clock=lambda: 0.0).snapshot
+    for snapshot in (in_protobuf, in_json):
+        assert [cls.gang for cls in snapshot.classes if cls.gang] == ["PodGroup train"]
+
+
+def test_a_daemon_set_s_pod_that_waits_goes_to_its_own_node_only(cluster):
+    """``agent`` fits on no node but the free one, for which its pod is not made."""
+    cluster.apply([objects.node("full", labels={"agent": "yes"}), objects.node("free")])
+    operations.wait_nodes_ready(cluster.api, 2)
+    cpu = cluster.api.get("/api/v1/nodes/full")["status"]["allocatable"]["cpu"]
+    most = {"requests": {"cpu": f"{int(cpu) - 1}"}}
+    on_full = {"nodeSelector": {"kubernetes.io/hostname": "full"}}
+    cluster.apply([objects.deployment("big", 1, labels={"app": "big"}, resources=most, **on_full)])
+    operations.wait_pods_ready(cluster.api, 1, 60, selector="app=big")
+    agent = objects.daemonset("agent", labels={"app": "agent"}, resources=most)
+    agent["spec"]["template"]["spec"]["nodeSelector"] = {"agent": "yes"}
+    cluster.apply([agent])
+
+    def said():
+        for pod in operations.pods(cluster.api, selector="app=agent"):
+            for condition in pod["status"].get("conditions", ()):
+                if condition.get("reason") == "Unschedulable":
+                    return pod["metadata"]["name"], condition["message"]
+        return None
+
+    name, message = wait_until(said, 30, "the scheduler has refused the DaemonSet's pod")
+    grant(cluster)
+    seen = rebalancer("capacity", "--kubeconfig", str(cluster.kubeconfig), "-o", "json")
+    assert seen.code == 0, seen.err
+    [waits] = [pod for pod in seen.report["pending"] if pod["pod"].endswith(name)]
+    assert waits["code"] == "BelongsToNode"
+    # The scheduler's own words, up to what it says of preemption.
+    assert message.startswith(waits["message"].rstrip("."))
+    removable = {node["name"]: node["code"] for node in seen.report["nodes"]}
+    assert removable["free"] == "Empty"
