@@ -7,6 +7,7 @@ hook to the queue), and "AWS Health Event" of the category scheduledChange. SNS 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
@@ -14,12 +15,15 @@ from typing import Any
 
 import msgspec
 
+from rebalancer.signals.model import OVER
 from rebalancer.wire.times import unix_seconds
 
 _SPOT_SECONDS = 120.0
 """From a Spot interruption's warning to the interruption."""
 _GOING = ("stopping", "stopped", "shutting-down", "terminated")
 """States from which an instance does not come back as it was."""
+_REBALANCE_LASTS = 3600.0
+"""Seconds after which a recommendation is of no more use."""
 _CODES = (
     ("INSTANCE_RETIREMENT", "instance-retirement"),
     ("INSTANCE_STOP", "instance-stop"),
@@ -56,8 +60,16 @@ class Event:
     reason: str
     deadline: float | None = None
     """Unix seconds."""
+    until: float | None = None
+    """Unix seconds at which the window ends that begins at the deadline."""
+    over: float = math.inf
+    """Unix seconds after which it says nothing of the instance any more."""
     cancelled: bool = False
     hook: Hook | None = None
+    account: str = ""
+    """Of the instance; empty: the message does not say it."""
+    region: str = ""
+    """Of the instance; empty: the message does not say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,21 +127,41 @@ def _spot(message: dict[str, Any]) -> tuple[Event, ...]:
 
 
 def _rebalance(message: dict[str, Any]) -> tuple[Event, ...]:
-    return (_of(message, "rebalance", "rebalance recommendation"),)
+    event = _of(message, "rebalance", "rebalance recommendation")
+    return (_lasting(event, message, _REBALANCE_LASTS),)
 
 
 def _state(message: dict[str, Any]) -> tuple[Event, ...]:
     state = message["detail"]["state"]
-    return (_of(message, "shutdown", _text(state)),) if state in _GOING else ()
+    # An instance that was stopped may have been started again since.
+    event = _of(message, "shutdown", _text(state))
+    return (_lasting(event, message, OVER),) if state in _GOING else ()
+
+
+def _lasting(event: Event, message: dict[str, Any], seconds: float) -> Event:
+    sent = unix_seconds(message.get("time"))
+    return replace(event, over=sent + seconds) if sent else event
 
 
 def _of(message: dict[str, Any], kind: str, reason: str) -> Event:
     instance = _text(message["detail"]["instance-id"])
-    return Event(f"{instance}/{kind}/{_text(message['id'])}", kind, instance, reason)
+    event = Event(f"{instance}/{kind}/{_text(message['id'])}", kind, instance, reason)
+    return _placed(event, message)
+
+
+def _placed(event: Event, message: dict[str, Any]) -> Event:
+    """Return the event with the account and the region of its instance.
+
+    An event of Health is also sent from another region than that of the instance, and from another account.
+    """
+    detail = message["detail"]
+    account = detail.get("affectedAccount") or message.get("account")
+    region = detail.get("eventRegion") or message.get("region")
+    return replace(event, account=str(account or ""), region=str(region or ""))
 
 
 def _hooked(message: dict[str, Any]) -> tuple[Event, ...]:
-    return _lifecycle(message["detail"])
+    return tuple(_placed(one, message) for one in _lifecycle(message["detail"]))
 
 
 def _lifecycle(action: dict[str, Any]) -> tuple[Event, ...]:
@@ -138,8 +170,10 @@ def _lifecycle(action: dict[str, Any]) -> tuple[Event, ...]:
     instance, token = _text(action["EC2InstanceId"]), _text(action["LifecycleActionToken"])
     group, name = _text(action["AutoScalingGroupName"]), _text(action["LifecycleHookName"])
     hook = Hook(group, name, token, instance)
+    account = str(action.get("AccountId") or "")
+    reason = f"leaves group {group}"
     return (
-        Event(f"{instance}/hook/{token}", "scale-in", instance, f"leaves group {group}", hook=hook),
+        Event(f"{instance}/hook/{token}", "scale-in", instance, reason, hook=hook, account=account),
     )
 
 
@@ -152,16 +186,26 @@ def _health(message: dict[str, Any]) -> tuple[Event, ...]:
         str(each.get("latestDescription", "")) for each in detail.get("eventDescription") or ()
     )
     over = detail.get("statusCode") == "closed" or described.lower().startswith(_OVER)
-    starts = detail.get("startTime")
+    starts, ends = detail.get("startTime"), detail.get("endTime")
     kind = next((kind for part, kind in _CODES if part in code), _OTHER_CODE)
     deadline = parsedate_to_datetime(starts).timestamp() if starts else None
+    until = parsedate_to_datetime(ends).timestamp() if ends else None
     # One event may name several instances: each is an interruption of its own.
     instances = {_text(entity["entityValue"]): None for entity in detail["affectedEntities"]}
-    return tuple(
-        Event(f"{instance}/{arn.rpartition('/')[2]}", kind, instance, code, deadline, over)
+    events = (
+        Event(
+            f"{instance}/{arn.rpartition('/')[2]}",
+            kind,
+            instance,
+            code,
+            deadline,
+            until,
+            cancelled=over,
+        )
         for instance in instances
         if instance.startswith("i-")
     )
+    return tuple(_placed(event, message) for event in events)
 
 
 def _text(value: object) -> str:

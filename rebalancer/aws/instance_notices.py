@@ -46,7 +46,9 @@ class _Scheduled(msgspec.Struct, rename="pascal"):
     state: str = ""
     description: str = ""
     not_before: str = ""
-    """``21 Jan 2019 09:00:43 GMT``. NotAfter is often missing, and nothing here needs it."""
+    """``21 Jan 2019 09:00:43 GMT``."""
+    not_after: str = ""
+    """Often missing."""
 
 
 class Metadata(Protocol):
@@ -132,6 +134,7 @@ def _maintenance(text: str, instance: str) -> tuple[NodeNotice, ...]:
             event.code or "maintenance",
             deadline=rfc3339(_seconds(event.not_before)) if event.not_before else "",
             reason=event.code,
+            until=rfc3339(_seconds(event.not_after)) if event.not_after else "",
         )
         for event in events
         if event.state.lower() not in _OVER

@@ -21,6 +21,7 @@ _TRANSIENT = ("Throttl", "RequestLimitExceeded", "TooManyRequests", "SlowDown", 
 """In the codes of errors that pass, although their status is 4xx."""
 _REGION = re.compile(r"[a-z]{2,}(?:-[a-z]+)+-\d+")
 _IN_QUEUE = re.compile(rf"https://(?:sqs\.({_REGION.pattern})|({_REGION.pattern})\.queue)\.")
+_ACCOUNT = re.compile(r"/(\d{12})/[^/]+\Z")
 _making = threading.Lock()
 
 
@@ -117,6 +118,12 @@ def region_of_queue(url: str) -> str:
     """Return the region in the address of a queue, or nothing."""
     match = _IN_QUEUE.match(url)
     return (match[1] or match[2]) if match else ""
+
+
+def account_of_queue(url: str) -> tuple[str, ...]:
+    """Return the account in the address of a queue, or nothing."""
+    match = _ACCOUNT.search(url)
+    return (match[1],) if match else ()
 
 
 def region_of_node(provider_id: str) -> str:

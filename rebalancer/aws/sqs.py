@@ -10,21 +10,24 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from rebalancer.aws.events import Event, Hook, UndecodableError, parse
 from rebalancer.aws.services import (
+    account_of_queue,
     asking,
     refused,
     region_of_environment,
+    region_of_node,
     region_of_queue,
     service,
 )
 from rebalancer.base.plain_text import shown
 from rebalancer.base.stop import Stop
 from rebalancer.kube.calls import CutOffError, apart
+from rebalancer.policy.interruption import IGNORED_KINDS, IgnoredKinds
 from rebalancer.policy.params import Params
 from rebalancer.signals.model import (
     HEARTBEAT,
@@ -68,6 +71,12 @@ class SqsParams(Params):
         description="What becomes of messages that call for nothing here: of machines that are no nodes of the"
         " cluster (their lifecycle actions are continued with delete), and of other events.",
     )
+    accounts: tuple[Annotated[str, Field(pattern=r"^\d{12}$")], ...] = Field(
+        default=(),
+        description="Accounts of AWS whose machines are meant; messages of others are not of this cluster. Absent: that"
+        " in the queue's URL.",
+    )
+    ignore_kinds: IgnoredKinds = IGNORED_KINDS
 
 
 class SqsSource:
@@ -120,6 +129,7 @@ class SqsReceiver:
     ) -> None:
         self._params, self._around = params, surroundings
         self._queue, self._groups = queue, groups
+        self._accounts = params.accounts or account_of_queue(params.queue)
         self._lock = threading.Lock()
         self._held: dict[str, _Held] = {}
         self._done: dict[tuple[str, bool], None] = {}
@@ -169,10 +179,15 @@ class SqsReceiver:
         except UndecodableError as error:
             self._complain(name, str(error))
             return []
-        interruptions = [one for event in said.events if (one := self._of_node(event)) is not None]
+        of_nodes = [
+            (event, one) for event in said.events if (one := self._of_node(event)) is not None
+        ]
+        interruptions = [one for event, one in of_nodes if self._is_wanted(event)]
         ours = {one.id for one in interruptions}
+        # What says nothing to anyone: old messages of our nodes, and kinds that the policy ignores.
+        useless = not ours and 0 < len(of_nodes) == len(said.events)
         hooks = {event.id: event.hook for event in said.events}
-        if said.is_test or (not ours and self._params.others == "delete"):
+        if said.is_test or useless or (not ours and self._params.others == "delete"):
             waiting = [hook for hook in hooks.values() if hook is not None]
             self._attempt(lambda: self._finish(receipt, waiting))
             return []
@@ -198,7 +213,7 @@ class SqsReceiver:
     def _of_node(self, event: Event) -> Interruption | None:
         """Return what the event means for a node of the cluster, None if the machine is none."""
         node = self._around.nodes.node_of("", "", event.instance)
-        if node is None:
+        if node is None or not self._is_of_its_place(event, node.spec.provider_id):
             return None
         return Interruption(
             id=event.id,
@@ -208,9 +223,19 @@ class SqsReceiver:
             node=node.metadata.name,
             provider_id=node.spec.provider_id,
             deadline=event.deadline,
+            until=event.until,
             reason=event.reason,
             cancelled=event.cancelled,
         )
+
+    def _is_of_its_place(self, event: Event, provider_id: str) -> bool:
+        """Return whether the event's account and region, where it names them, are those of the node's machine."""
+        regions = (region_of_node(provider_id) or event.region, "")
+        accounts = (*(self._accounts or (event.account,)), "")
+        return event.region in regions and event.account in accounts
+
+    def _is_wanted(self, event: Event) -> bool:
+        return event.kind not in self._params.ignore_kinds and self._around.unix() < event.over
 
     def _complain(self, name: str, why: str) -> None:
         """Name a message that cannot be understood, once; it is left in the queue."""

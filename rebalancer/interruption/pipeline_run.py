@@ -24,7 +24,8 @@ _WRITE = 3.0
 """Seconds for writing how far the steps have come: a server that does not answer takes no step's time."""
 _UNDO = 20.0
 """Seconds for one attempt to undo a step."""
-_PAUSE = 5.0
+_PAUSE, _LONGEST_PAUSE = 5.0, 60.0
+"""Seconds between two attempts to undo a step, at first and at most."""
 
 
 @dataclass
@@ -40,6 +41,8 @@ class PipelineRun:
     """What stood on the followed Node when the machine was first announced here."""
     causes: dict[str, Interruption] = field(default_factory=dict)
     """Id -> an interruption that holds."""
+    withdraws: bool = False
+    """Nothing cancelled what announced the machine, but it has not gone: what announced it stays known."""
     running: PlannedStep | None = None
     record: Record = field(init=False)
     last: Interruption = field(default_factory=lambda: Interruption(id="", kind="none", source=""))
@@ -58,7 +61,7 @@ class PipelineRun:
     def take(self, interruption: Interruption) -> None:
         """Take an interruption: it is new, has another deadline, or is cancelled."""
         with self._lock:
-            self.last = interruption
+            self.last, self.withdraws = interruption, False
             if interruption.cancelled:
                 self.causes.pop(interruption.id, None)
             else:
@@ -69,10 +72,11 @@ class PipelineRun:
 
     @property
     def urgent(self) -> Interruption | None:
-        """The interruption that comes first; None once all are cancelled."""
+        """The interruption that comes first, one that is over last; None once all are cancelled."""
+        now = self.pipeline.clock.unix()
         with self._lock:
             every = list(self.causes.values())
-        return min(every, key=_deadline, default=None)
+        return min(every, key=lambda one: (one.is_over(now), _deadline(one)), default=None)
 
     @property
     def goes_at(self) -> float:
@@ -132,6 +136,8 @@ class PipelineRun:
         """Run one step in its part of the time."""
         if planned.params.needs_node and (not self.node or self.record.gone):
             return skipped("there is no such node")
+        if self._has_expired():
+            return timed_out("the machine was to have gone before this step began")
         self._began_at, self.running = self.pipeline.clock.unix(), planned
         try:
             self.record.step(planned.name, StepOutcome(StepStatus.RUNNING), self._began_at)
@@ -166,6 +172,11 @@ class PipelineRun:
         if running is not None and running.params.waits:
             seconds = max(seconds, seconds_of([None, *parts[1:]], total, left))
         return self._began_at + seconds
+
+    def _has_expired(self) -> bool:
+        """Return whether the machine was to have gone, but is here: the process did not run meanwhile."""
+        urgent = self.urgent
+        return urgent is not None and urgent.is_over(self.pipeline.clock.unix())
 
     def _is_over(self) -> bool:
         return self.pipeline.stop.reason() is not None or self.urgent is None
@@ -209,16 +220,24 @@ class PipelineRun:
         read = partial(self._on_node, self.record.read, "what is to be undone could not be read")
         if not self._again_and_again(read):
             return None
+        if not self.record.state.begun:
+            return PipelineOutcome(Result.CANCELLED, {})  # it was cancelled before the first step
+        outcomes = self.outcomes()
         for planned in reversed(self.pipeline.steps):
             undoes = planned.name in self.record.state.steps and isinstance(planned.step, Undoing)
             if undoes and not self._again_and_again(partial(self._undone, planned)):
                 return None
+        clear = self._withdrawn if self.withdraws else self.record.clear
         if not self._again_and_again(
-            lambda: self._on_node(self.record.clear, "the record on the node cannot be removed")
+            lambda: self._on_node(clear, "the record on the node cannot be removed")
         ):
             return None
-        self._announce("The machine stays: what was done was undone")
-        return PipelineOutcome(Result.CANCELLED, self.outcomes())
+        why = "has not gone in time" if self.withdraws else "stays"
+        self._announce(f"The machine {why}: what was done was undone")
+        return PipelineOutcome(Result.WITHDRAWN if self.withdraws else Result.CANCELLED, outcomes)
+
+    def _withdrawn(self, client: Client) -> None:
+        self.record.withdraw(client, self.pipeline.clock.unix())
 
     def _undone(self, planned: PlannedStep) -> bool:
         def undo(context: StepContext) -> StepOutcome:
@@ -230,13 +249,17 @@ class PipelineRun:
         outcome = self._attempt(planned, _UNDO, undo)
         if outcome.status is not StepStatus.DONE:
             self._say(f"step {planned.name} is not undone: {outcome.why}")
-        return outcome.status is StepStatus.DONE
+            return False
+        self.record.undone(planned.name)
+        return True
 
     def _again_and_again(self, act: Callable[[], bool]) -> bool:
         """Return whether it was done before the process ends, or the machine goes after all."""
+        pause = _PAUSE
         while not act():
-            if self.urgent is not None or self.pipeline.stop.wait(_PAUSE) is not None:
+            if self.urgent is not None or self.pipeline.stop.wait(pause) is not None:
                 return False
+            pause = min(2 * pause, _LONGEST_PAUSE)
         return True
 
     # -- the record on the node, and messages ------------------------------------------------------

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from rebalancer.interruption.admission import Pace, Places, Pool, nodes_to_withdraw
 from rebalancer.interruption.pipeline import PipelineContext
 from rebalancer.interruption.pipeline_run import PipelineRun
 from rebalancer.signals.model import (
@@ -16,6 +18,7 @@ from rebalancer.signals.model import (
     Receiver,
     Result,
     SignalError,
+    StepOutcome,
 )
 from rebalancer.signals.nodes import NodeNews
 from rebalancer.signals.state import RecordedInterruption, state_in
@@ -26,6 +29,8 @@ _REMEMBERED = 1000
 _ATTEMPTS = 3
 _PAUSE = 2.0
 _LOOK = 1.0
+_LOOK_AT_NODES = 10.0
+"""Seconds between two looks for nodes whose machines have not gone in time."""
 
 
 @dataclass
@@ -36,6 +41,8 @@ class _Entry:
     interruptions: dict[str, Interruption] = field(default_factory=dict)
     """Id -> the interruption as it was received last."""
     thread: threading.Thread | None = None
+    limited: bool = False
+    """Whether it was said that it waits for other nodes to be opened."""
 
 
 class PipelineRuns:
@@ -55,6 +62,7 @@ class PipelineRuns:
         """(source, result) -> how many."""
         self.steps: Counter[tuple[str, ...]] = Counter()
         """(step, status) -> how many."""
+        self._pace = Pace()
         self._thread = threading.Thread(target=self._dispatch, name="interruptions", daemon=True)
 
     def start(self) -> None:
@@ -88,6 +96,9 @@ class PipelineRuns:
         if outcome is not None and not interruption.cancelled:
             self._done(receiver, interruption, outcome)
             return
+        if self._is_late(interruption, receiver):
+            self._expire(interruption, receiver)
+            return
         node = self._nodes.node_of(
             interruption.node, interruption.provider_id, interruption.instance
         )
@@ -109,6 +120,25 @@ class PipelineRuns:
             self._news.set()
         if cancelled is not None:
             self._done(cancelled, interruption, PipelineOutcome(Result.CANCELLED, {}))
+
+    def _is_late(self, interruption: Interruption, receiver: Receiver | None) -> bool:
+        """Return whether the machine was to have gone before this was received first; what is resumed was received before."""
+        if receiver is None or not interruption.is_over(self._pipeline.clock.unix()):
+            return False
+        with self._lock:
+            return not any(
+                interruption.id in entry.interruptions for entry in self._entries.values()
+            )
+
+    def _expire(self, interruption: Interruption, receiver: Receiver | None) -> None:
+        one, outcome = interruption, PipelineOutcome(Result.EXPIRED, {})
+        with self._lock:
+            self._ended[one.source, one.id] = outcome
+            self.results[one.source, outcome.result.value] += 1
+        self._pipeline.say(
+            f"{one.machine}: it was to have gone before this was received ({one.kind}, by {one.source}); nothing is done"
+        )
+        self._done(receiver, one, outcome)
 
     def _run_of(self, interruption: Interruption, node: Node | None) -> PipelineRun:
         name = "" if node is None else node.metadata.name
@@ -155,7 +185,9 @@ class PipelineRuns:
         return [
             *ended,
             *(
-                _interrupted_machine(one.run, "waiting" if one.thread is None else "under-way")
+                _interrupted_machine(
+                    one.run, "waiting" if one.thread is None else "under-way", one.run.outcomes()
+                )
                 for one in entries
             ),
         ]
@@ -169,25 +201,56 @@ class PipelineRuns:
     # -- pipeline runs -----------------------------------------------------------------------------
 
     def _dispatch(self) -> None:
-        stop = self._pipeline.stop
+        stop, looked = self._pipeline.stop, -math.inf
         while stop.reason() is None:
             self._news.clear()
+            if self._pipeline.clock.now() - looked >= _LOOK_AT_NODES:
+                looked = self._pipeline.clock.now()
+                self._withdraw_due()
             self._begin_due()
             stop.sooner(_LOOK, self._news).wait(_LOOK)
 
-    def _begin_due(self) -> None:
+    def _withdraw_due(self) -> None:
+        """Give nodes back whose machines have not gone in time."""
         now = self._pipeline.clock.unix()
+        for node, state in nodes_to_withdraw(self._pipeline.policy, self._nodes.every(), now):
+            name = node.metadata.name
+            with self._lock:
+                if name in self._entries:
+                    continue
+                last = _recorded(node, state.causes[0])
+                entry = self._entries[name] = _Entry(self._run_of(last, node))
+                entry.run.last, entry.run.withdraws = last, True
+
+    def _begin_due(self) -> None:
+        clock = self._pipeline.clock
         with self._lock:
-            room = self._pipeline.policy.at_once
-            room -= sum(one.thread is not None for one in self._entries.values())
-            waiting = [(k, one) for k, one in self._entries.items() if one.thread is None]
-            due = [(k, one) for k, one in waiting if one.run.begins() <= now]
-            due.sort(key=lambda item: item[1].run.goes_at)
-            for key, entry in due[: max(0, room)]:
-                entry.thread = threading.Thread(
-                    target=self._run_one, args=(key, entry), name=f"interruption-{key}", daemon=True
-                )
-                entry.thread.start()
+            due = [
+                (key, entry)
+                for key, entry in self._entries.items()
+                if entry.thread is None
+                and entry.run.begins() <= clock.unix()
+                and self._pace.allows(key, Pool.of(entry.run), clock.now())
+            ]
+            if not due:
+                return
+            under_way = [one.run for one in self._entries.values() if one.thread is not None]
+            places = Places(self._pipeline.policy, self._nodes.every(), under_way)
+            for key, entry in sorted(due, key=lambda item: item[1].run.goes_at):
+                if places.take(entry.run):
+                    self._begin(key, entry)
+                elif places.is_limited(entry.run) and not entry.limited:
+                    entry.limited = True
+                    self._pipeline.say(
+                        f"{key}: it waits: no more than {places.most_closed} nodes are closed at once without a deadline"
+                        " (interruption.closedWithoutDeadline)"
+                    )
+
+    def _begin(self, key: str, entry: _Entry) -> None:
+        entry.thread = threading.Thread(
+            target=self._run_one, args=(key, entry), name=f"interruption-{key}", daemon=True
+        )
+        entry.thread.start()
 
     def _run_one(self, key: str, entry: _Entry) -> None:
         try:
@@ -200,9 +263,18 @@ class PipelineRuns:
 
     def _until_its_end(self, key: str, entry: _Entry) -> None:
         pipeline_run = entry.run
+        clock = self._pipeline.clock
+        begins = Pool.of(pipeline_run), clock.now()
         while (outcome := pipeline_run.run()) is not None:
+            undone = outcome.result in (Result.CANCELLED, Result.WITHDRAWN)
             with self._lock:
-                if (outcome.result is Result.CANCELLED) != (pipeline_run.urgent is None):
+                self._pace.begin(key, *begins)
+                if undone and pipeline_run.urgent is not None:
+                    # It goes after all: that is another run, in its turn.
+                    entry.run, entry.thread = self._again(pipeline_run), None
+                    self._news.set()
+                    return
+                if not undone and pipeline_run.urgent is None:
                     continue
                 del self._entries[key]
                 interruptions = dict(entry.interruptions)
@@ -212,13 +284,21 @@ class PipelineRuns:
             self._news.set()
             return
 
+    def _again(self, before: PipelineRun) -> PipelineRun:
+        """Return a run with the interruptions that hold, for a machine of which all was undone."""
+        return PipelineRun(self._pipeline, before.node, before.instance, causes={**before.causes})
+
     def _keep(
         self,
         pipeline_run: PipelineRun,
         interruptions: Mapping[str, Interruption],
         outcome: PipelineOutcome,
     ) -> None:
-        self._reported.append(_interrupted_machine(pipeline_run, outcome.result.value))
+        self._reported.append(
+            _interrupted_machine(pipeline_run, outcome.result.value, outcome.steps)
+        )
+        if outcome.result is Result.WITHDRAWN:
+            self.results[pipeline_run.last.source, outcome.result.value] += 1
         del self._reported[:-_REMEMBERED]
         for one in interruptions.values():
             if one.cancelled and outcome.result is not Result.CANCELLED:
@@ -258,11 +338,14 @@ def _recorded(node: Node, cause: RecordedInterruption) -> Interruption:
         node=node.metadata.name,
         provider_id=node.spec.provider_id,
         deadline=cause.deadline,
+        until=cause.until,
         reason=cause.reason,
     )
 
 
-def _interrupted_machine(pipeline_run: PipelineRun, result: str) -> InterruptedMachine:
+def _interrupted_machine(
+    pipeline_run: PipelineRun, result: str, steps: Mapping[str, StepOutcome]
+) -> InterruptedMachine:
     urgent, states = pipeline_run.urgent, pipeline_run.record.state.causes
     if urgent is None and states:
         first = states[0]
@@ -275,5 +358,5 @@ def _interrupted_machine(pipeline_run: PipelineRun, result: str) -> InterruptedM
         first.source,
         first.deadline,
         result,
-        pipeline_run.outcomes(),
+        steps,
     )

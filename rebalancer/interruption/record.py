@@ -70,6 +70,11 @@ class Record:
         with self._lock:
             self.state = msgspec.structs.replace(self.state, ended=now)
 
+    def undone(self, name: str) -> None:
+        """A step was undone: it is run again, should the machine go after all."""
+        with self._lock:
+            self._set(name, StepState(StepStatus.RUNNING, left=self.left(name)))
+
     def left(self, name: str) -> str:
         """Return what a step has kept for itself."""
         step = self.state.steps.get(name)
@@ -145,6 +150,20 @@ class Record:
         """
         if self.node:
             change_node(client, self.node, _without_state)
+
+    def withdraw(self, client: Client, now: float) -> None:
+        """Leave of the state what announced the machine, so that it is known once it is received again.
+
+        Raises:
+            ClusterReadError: it could not be written.
+        """
+
+        def wanted(_: NodeView) -> NodeChange:
+            with self._lock:
+                self.state = msgspec.structs.replace(self.state, steps={}, ended=now)
+            return NodeChange()
+
+        self.change(client, None, wanted)
 
     def read(self, client: Client) -> None:
         """Read what stands on the node, if that was not done yet.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 from typing import Annotated, Any, ClassVar
 
@@ -15,7 +16,7 @@ from pydantic import (
 
 from rebalancer.base.durations import format_duration, parse_duration
 from rebalancer.policy.params import Params, Section, format_percent, parse_percent
-from rebalancer.policy.values import PositiveDuration
+from rebalancer.policy.values import Duration, Limit, LimitField, PositiveDuration
 
 
 class StepParams(Params):
@@ -90,10 +91,23 @@ class StepPolicy(Section):
         return self.params.part() if self.within is None else self.within
 
 
+IGNORED_KINDS = ("rebalance",)
+"""Recommendations: most of such machines run on for hours, and some for ever."""
+IgnoredKinds = Annotated[
+    tuple[str, ...],
+    Field(
+        description="Kinds of interruptions of this source that nothing is done about. Absent: rebalance; [] attends to"
+        " rebalance recommendations, too."
+    ),
+]
+"""An option of signal sources."""
+
 STEP_ENVELOPE = ("step", "within")
 """The keys that all steps have."""
 DEFAULT_STEPS = ("cordon", "exclude", "leave")
 """The steps of a policy that has signals, and names none."""
+_WITHDRAW_AFTER = dict.fromkeys(("rebalance", "spot", "shutdown"), timedelta(hours=1))
+"""Kinds that nothing cancels: a recommendation stands for ever, and a queue does not say that an instance is started again."""
 
 
 class InterruptionPolicy(Section):
@@ -119,9 +133,26 @@ class InterruptionPolicy(Section):
         default=10,
         ge=1,
         le=100,
-        description="So many machines are attended to at once; of more, those that go first.",
+        description="So many machines with a deadline are attended to at once, and as many without one; of more, those"
+        " that go first.",
+    )
+    closed_without_deadline: LimitField = Field(
+        default=Limit.parse("20%"),
+        description="Nodes that may be closed at once because of announcements without a deadline, of all nodes; a share"
+        " is at least 1.",
+    )
+    withdraw_after: dict[str, Duration] = Field(
+        default_factory=dict,
+        description="For kinds of interruptions: how long after the time at which the machine was to go, or without such"
+        " a time after the begin of the steps, these are undone if it is still there; 0s: never. Absent: 1h for"
+        " rebalance, spot and shutdown, and never for other kinds, which are cancelled by what announced them.",
     )
 
     def lead(self, kind: str) -> float:
         """Return how many seconds before the deadline the steps begin for this kind."""
         return self.lead_times.get(kind, self.lead_time).total_seconds()
+
+    def withdrawn_after(self, kind: str) -> float:
+        """Return how many seconds after its time an interruption of this kind is withdrawn; infinite: never."""
+        after = self.withdraw_after.get(kind, _WITHDRAW_AFTER.get(kind, timedelta(0)))
+        return after.total_seconds() or math.inf

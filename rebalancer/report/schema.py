@@ -149,7 +149,9 @@ class InterruptionOfMachine(_Object):
     kind: str
     source: str
     deadline: str | None
-    result: Literal["waiting", "under-way", "done", "incomplete", "cancelled"]
+    result: Literal[
+        "waiting", "under-way", "done", "incomplete", "cancelled", "expired", "withdrawn"
+    ]
     steps: list[StepOfInterruption]
 
 

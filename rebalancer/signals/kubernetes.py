@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import Field
 
 from rebalancer.base.stop import Stop
+from rebalancer.policy.interruption import IGNORED_KINDS, IgnoredKinds
 from rebalancer.policy.params import Params
 from rebalancer.signals.model import Interruption, PipelineOutcome, SourceContext
 from rebalancer.signals.notice import NOTICE, NodeNotice, read
@@ -46,6 +47,7 @@ class KubernetesParams(Params):
         default=True,
         description="The annotation rebalancer/notice, which rebalancer node-agent writes.",
     )
+    ignore_kinds: IgnoredKinds = IGNORED_KINDS
 
 
 class KubernetesSource:
@@ -87,7 +89,8 @@ class KubernetesReceiver:
         before = self._said.get(name)
         if before is None:
             before = self._known_before(node)
-        now = {one.id: one for one in self._announced(node)}
+        ignored = self._params.ignore_kinds
+        now = {one.id: one for one in self._announced(node) if one.kind not in ignored}
         self._said[name] = now
         for one in now.values():
             if one != before.get(one.id):
@@ -129,6 +132,7 @@ class KubernetesReceiver:
                 notice.kind,
                 " ".join(notice.reason.split()) or f"annotated {NOTICE}",
                 deadline=notice.at,
+                until=notice.latest,
             )
 
     def _notice(self, node: Node) -> NodeNotice | None:
@@ -143,6 +147,7 @@ class KubernetesReceiver:
         reason: str,
         *,
         deadline: float | None = None,
+        until: float | None = None,
         cancelled: bool = False,
     ) -> Interruption:
         return Interruption(
@@ -152,6 +157,7 @@ class KubernetesReceiver:
             node=node.metadata.name,
             provider_id=node.spec.provider_id,
             deadline=deadline,
+            until=until,
             reason=reason,
             cancelled=cancelled,
         )

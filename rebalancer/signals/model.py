@@ -19,6 +19,8 @@ LONGEST_RECEIVE = 20.0
 """Seconds after which ``receive`` has returned: the longest wait of a long poll."""
 HEARTBEAT = 10.0
 """Seconds between two heartbeats of one interruption."""
+OVER = 180.0
+"""Seconds after which an announcement whose time has passed is of no more use: clocks differ by less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,8 @@ class Interruption:
     """The Node's ``spec.providerID``."""
     deadline: float | None = None
     """Unix seconds at which the machine goes; None: not known."""
+    until: float | None = None
+    """Unix seconds: the latest time at which it goes, where ``deadline`` is the begin of a window."""
     reason: str = ""
     """One line of text for people."""
     cancelled: bool = False
@@ -50,6 +54,19 @@ class Interruption:
     def machine(self) -> str:
         """What it is about, in words."""
         return self.node or self.instance or self.provider_id
+
+    def is_over(self, now: float) -> bool:
+        """Return whether the machine was to have gone :data:`OVER` seconds ago: it has stayed, or is back.
+
+        ``now``: Unix seconds.
+        """
+        latest = latest_end(self.deadline, self.until)
+        return latest is not None and now > latest + OVER
+
+
+def latest_end(deadline: float | None, until: float | None) -> float | None:
+    """Return the latest time at which a machine goes; None: not known."""
+    return deadline if deadline is None or until is None else max(deadline, until)
 
 
 class StepStatus(enum.StrEnum):
@@ -92,6 +109,10 @@ class Result(enum.StrEnum):
     """A step failed or ran out of time. Nothing more is tried."""
     CANCELLED = "cancelled"
     """The machine stays, and what was done to its node was undone."""
+    EXPIRED = "expired"
+    """It was received after the machine was to have gone, and nothing was done."""
+    WITHDRAWN = "withdrawn"
+    """Nothing cancelled it, but the machine has not gone in time: what was done to its node was undone."""
 
 
 @dataclass(frozen=True, slots=True)

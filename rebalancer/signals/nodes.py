@@ -18,6 +18,9 @@ class NodeNews(Protocol):
     def node_of(self, node: str, provider_id: str, instance: str) -> Node | None:
         """Return the node of that name, else of that providerID, else whose providerID ends in ``/instance``."""
 
+    def every(self) -> Iterable[Node]:
+        """Return all nodes as they are known now."""
+
     def news(self, stop: Stop) -> Mapping[str, Node | None]:
         """Return name -> node, None once it is gone, for those that changed since the call before; at first, all.
 
@@ -65,6 +68,10 @@ class FollowedNodes:
         for name, node in changed.items():
             (self._known.discard if node is None else self._known.add)(name)
         return changed
+
+    def every(self) -> Iterable[Node]:
+        """See NodeNews."""
+        return self._every()
 
     def node_of(self, node: str, provider_id: str, instance: str) -> Node | None:
         """See NodeNews."""

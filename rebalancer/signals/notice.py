@@ -28,11 +28,18 @@ class NodeNotice(msgspec.Struct, frozen=True, omit_defaults=True):
     """RFC 3339 time at which the machine goes; empty: not known."""
     reason: str = ""
     """One line of text."""
+    until: str = ""
+    """RFC 3339 time at which the window ends that begins at the deadline; empty: there is none."""
 
     @property
     def at(self) -> float | None:
         """The deadline in Unix seconds, None if there is none."""
         return unix_seconds(self.deadline) or None if self.deadline else None
+
+    @property
+    def latest(self) -> float | None:
+        """The end of the window in Unix seconds, None if there is none."""
+        return unix_seconds(self.until) or None if self.until else None
 
 
 def written(notice: NodeNotice) -> str:
@@ -49,4 +56,7 @@ def read(text: str) -> NodeNotice | None:
     except (ValueError, RecursionError):
         return None
     named = _ID.fullmatch(notice.id) and _KIND.fullmatch(notice.kind)
-    return notice if named and (not notice.deadline or notice.at is not None) else None
+    timed = (not notice.deadline or notice.at is not None) and (
+        not notice.until or notice.latest is not None
+    )
+    return notice if named and timed else None

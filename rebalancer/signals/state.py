@@ -6,7 +6,14 @@ from collections.abc import Mapping
 
 import msgspec
 
-from rebalancer.signals.model import Interruption, PipelineOutcome, Result, StepOutcome, StepStatus
+from rebalancer.signals.model import (
+    Interruption,
+    PipelineOutcome,
+    Result,
+    StepOutcome,
+    StepStatus,
+    latest_end,
+)
 
 STATE = "rebalancer/interruption"
 """The annotation's name; its value is a :class:`State` in JSON."""
@@ -26,12 +33,15 @@ class RecordedInterruption(msgspec.Struct, frozen=True, omit_defaults=True):
     deadline: float | None = None
     """Unix seconds."""
     reason: str = ""
+    until: float | None = None
+    """Unix seconds."""
 
     @classmethod
     def of(cls, interruption: Interruption) -> RecordedInterruption:
         """Return what is written of an interruption."""
         one = interruption
-        return cls(one.id, one.kind, one.source, one.deadline, one.reason[:_LONGEST_TEXT])
+        reason = one.reason[:_LONGEST_TEXT]
+        return cls(one.id, one.kind, one.source, one.deadline, reason, one.until)
 
 
 class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -65,6 +75,11 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """Name of the step in the policy -> its state, in order."""
     ended: float = 0.0
     """Unix seconds; 0: it has not."""
+
+    def goes_by(self, cause: RecordedInterruption) -> float:
+        """Return the latest time at which the machine goes by a cause, or the begin of the steps where that is not known."""
+        latest = latest_end(cause.deadline, cause.until)
+        return self.begun if latest is None else latest
 
     @property
     def outcome(self) -> PipelineOutcome:

@@ -5,13 +5,13 @@ import json
 HEALTH_ARN = "AWS_EC2_INSTANCE_RETIREMENT_SCHEDULED_90353408594353980"
 
 
-def event(source, kind, detail, id="e-1", time="2025-11-20T10:00:00Z"):  # noqa: A002  # the field's name
+def event(source, kind, detail, id="e-1", time="2025-11-20T10:00:00Z", account="123456789012"):  # noqa: A002  # the field's name
     return {
         "version": "0",
         "id": id,
         "detail-type": kind,
         "source": source,
-        "account": "123456789012",
+        "account": account,
         "time": time,
         "region": "eu-west-1",
         "resources": [],

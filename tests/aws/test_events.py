@@ -66,6 +66,11 @@ def test_a_health_event_is_an_interruption_of_each_of_its_instances():
     assert read(health("i-1", "i-1")) == read(health("i-1"))
 
 
+def test_a_health_event_may_have_a_window():
+    (one,) = parse(json.dumps(health("i-1", endTime="Thu, 20 Nov 2025 12:00:00 GMT"))).events
+    assert (one.deadline, one.until) == (1763632800.0, 1763640000.0)
+
+
 def test_a_hook_knows_what_to_answer():
     (said,) = parse(json.dumps(hook("i-1", "t-1"))).events
     assert said.hook == Hook("workers", "drain", "t-1", "i-1")

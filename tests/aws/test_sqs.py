@@ -15,20 +15,22 @@ from rebalancer.signals.model import Interruption, PipelineOutcome, Result, Sign
 from rebalancer.signals.nodes import FollowedNodes
 from rebalancer.testing.signals import check_source, surroundings
 from rebalancer.wire.objects import Node, NodeSpec, ObjectMeta
-from tests.aws.messages import event, health, rebalance, spot, state
+from tests.aws.messages import event, health, hook, rebalance, spot, state
 
 DONE = PipelineOutcome(Result.DONE, {})
 OURS = ("i-1", "i-2", "i-3")
+SENT = 1_763_632_800.0
+"""Unix seconds of the messages."""
 
 
 class Clock:
-    """Unix seconds that a test sets forward."""
+    """Unix seconds, from the time of the messages on, that a test sets forward."""
 
     def __init__(self):
-        self.ahead = 0.0
+        self.ahead, self._began = 0.0, time.monotonic()
 
     def __call__(self):
-        return time.time() + self.ahead
+        return SENT + time.monotonic() - self._began + self.ahead
 
 
 def nodes_of(*instances):
@@ -90,7 +92,7 @@ def ground(cloud, monkeypatch):
 
 def test_it_keeps_the_contract_of_a_source(ground):
     def announce():
-        ground.send(spot("i-1"), rebalance("i-2", id="e-2"), health("i-3"))
+        ground.send(spot("i-1"), state("i-2", "stopping", id="e-2"), health("i-3"))
 
     said = check_source(SqsSource(), ground.params(), announce, OURS, ground.around)
     assert {one.node for one in said} == {"node-i-1", "node-i-2", "node-i-3"}
@@ -325,3 +327,61 @@ def test_a_stop_ends_a_long_poll_and_what_it_still_gets_is_for_the_next(ground):
     while not said and time.monotonic() < until:
         said = ground.receive(ground.opened())
     assert [one.instance for one in said] == ["i-1"]
+
+
+@pytest.mark.parametrize(
+    ("old", "left"),
+    [(state("i-1", "stopping"), 0), (state("i-1", "terminated"), 0), (state("x-1", "stopped"), 1)],
+)
+def test_a_state_of_long_ago_is_deleted_unread(ground, old, left):
+    """The instance may have been started again since; a message of a machine that is none of ours is left."""
+    ground.unix.ahead = 170.0
+    ground.send(state("i-2", "stopping", id="e-2"))
+    assert [one.instance for one in ground.receive()] == ["i-2"]
+    ground.unix.ahead = 200.0
+    ground.send(old)
+    assert ground.receive() == []
+    assert ground.messages() == 1 + left
+
+
+def test_rebalance_recommendations_are_attended_to_only_where_the_policy_says_so(ground):
+    ground.send(rebalance("i-1"), rebalance("x-1", id="e-2"))
+    assert ground.receive() == []
+    assert ground.messages() == 1
+    wanting = ground.opened(ignore_kinds=())
+    ground.send(rebalance("i-2", id="e-3"))
+    assert [one.instance for one in ground.receive(wanting)] == ["i-2"]
+    ground.unix.ahead = 3700.0
+    ground.send(rebalance("i-3", id="e-4"))
+    assert ground.receive(wanting) == []
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {**spot("i-1"), "account": "999999999999"},
+        {**spot("i-1"), "region": "eu-central-1"},
+        {**hook("i-1", "t-1"), "AccountId": "999999999999"},
+        event(
+            "aws.autoscaling",
+            "EC2 Instance-terminate Lifecycle Action",
+            hook("i-1", "t-1"),
+            account="999999999999",
+        ),
+        health("i-1", affectedAccount="999999999999"),
+        health("i-1", eventRegion="us-east-1"),
+    ],
+)
+def test_what_another_account_or_region_says_is_of_no_machine_here(ground, forged):
+    ground.send(forged)
+    assert ground.receive() == []
+    assert ground.messages() == 1
+    # Another account's machines may be nodes of the cluster, too.
+    both = ground.opened(accounts=("123456789012", "999999999999"))
+    ground.send({**spot("i-2", id="e-9"), "account": "999999999999"})
+    assert [one.instance for one in ground.receive(both)] == ["i-2"]
+
+
+def test_the_copy_of_a_health_event_from_another_region_counts(ground):
+    ground.send({**health("i-1", eventRegion="eu-west-1"), "region": "us-west-2"})
+    assert [one.instance for one in ground.receive()] == ["i-1"]

@@ -66,6 +66,8 @@ class Escalate:
             return skipped("the policy says none")
         if context.deadline is None:
             return skipped("it is not known when the machine goes")
+        if context.interruption.is_over(context.unix()):
+            return skipped("the machine was to have gone, and is still here")
         last = params.grace + params.margin
         wait = context.deadline - last.total_seconds() - context.unix()
         if not pods_to_leave(context):
@@ -78,6 +80,8 @@ class Escalate:
         asked: set[str] = set()
         refused: dict[str, str] = {}
         while left := pods_to_leave(context):
+            if context.interruption.is_over(context.unix()):
+                return timed_out(f"{shown(left)}; the machine was to have gone, and is still here")
             for pod in left:
                 if pod.uid not in asked and not pod.terminating:
                     self._one(context, pod, longest, asked, refused)

@@ -94,6 +94,13 @@ def test_the_first_notice_of(said, wanted):
     assert notices.complete
 
 
+def test_a_window_ends_where_the_metadata_say_so():
+    notices = InstanceNotices(Said({MAINTENANCE: json.dumps([EVENT])}))
+    assert notices.read() == ""
+    assert notices.first is not None
+    assert notices.first.until == "2019-01-21T09:17:23Z"
+
+
 @pytest.mark.parametrize(
     ("path", "text"),
     [

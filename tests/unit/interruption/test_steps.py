@@ -88,8 +88,19 @@ def test_a_deadline_that_has_passed_waits_for_nothing(cluster):
     standing(cluster, "one")
     with process(cluster, [delete()], clock=HandClock()) as here:
         deletions = Deletions(here)
-        outcome_of(here, spot(seconds=-600), passes=lambda: bool(deletions.all))
+        outcome_of(here, spot(seconds=-120), passes=lambda: bool(deletions.all))
     assert [(at, name) for at, name, _ in deletions.all] == [(0.0, "one")]
+
+
+@pytest.mark.parametrize("ago", [200, 3600, 30 * 86400])
+def test_nothing_is_deleted_once_the_machine_was_to_have_gone_minutes_ago(cluster, ago):
+    standing(cluster, "one")
+    with process(cluster, [delete()], clock=HandClock()) as here:
+        deletions = Deletions(here)
+        outcome = outcome_of(here, spot(seconds=-ago))
+        assert outcome.status == "timed-out"
+    assert not deletions.all
+    assert cluster.get("Pod", "one", "default")
 
 
 def test_without_a_deadline_nothing_is_deleted(cluster):

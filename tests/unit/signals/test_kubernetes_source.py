@@ -4,10 +4,12 @@ import json
 import threading
 
 import pytest
+from msgspec.structs import replace
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.registry import SIGNALS
+from rebalancer.signals import state
 from rebalancer.signals.kubernetes import KubernetesParams, KubernetesReceiver
 from rebalancer.signals.nodes import FollowedNodes
 from rebalancer.signals.notice import NOTICE, NodeNotice, read, written
@@ -56,6 +58,7 @@ class Cluster:
 
 
 SPOT = "aws-node-termination-handler/spot-itn"
+REBALANCE = "aws-node-termination-handler/rebalance-recommendation"
 
 
 @pytest.mark.parametrize(
@@ -72,7 +75,10 @@ SPOT = "aws-node-termination-handler/spot-itn"
             {"taints": [(SPOT, "7")], "conditions": [("DrainInProgress", "True")]},
             ["spot", "announced"],
         ),
-        ({"annotations": {NOTICE: written(NodeNotice("e1", "rebalance"))}}, ["rebalance"]),
+        ({"annotations": {NOTICE: written(NodeNotice("e1", "shutdown"))}}, ["shutdown"]),
+        # A recommendation is none of the announcements that are attended to by default.
+        ({"annotations": {NOTICE: written(NodeNotice("e1", "rebalance"))}}, []),
+        ({"taints": [(REBALANCE, "1")]}, []),
         ({"annotations": {NOTICE: "no JSON"}}, []),
         ({"annotations": {"rebalancer/leave": "now"}}, []),
     ],
@@ -109,10 +115,10 @@ def test_what_was_taken_back_while_no_process_was_there_is_cancelled():
         {"id": "uid-n1/e1", "kind": "spot", "source": "kubernetes"},
         {"id": "m-1", "kind": "spot", "source": "sqs"},
     ]
-    state = json.dumps({"causes": causes, "begun": 1.0})
-    cluster = Cluster(node(annotations={STATE: state}))
+    before = json.dumps({"causes": causes, "begun": 1.0})
+    cluster = Cluster(node(annotations={STATE: before}))
     assert cluster.said() == [("n1", "spot", None, True)]
-    still = node("n2", annotations={STATE: state.replace("n1", "n2")}, taints=[("x", "")])
+    still = node("n2", annotations={STATE: before.replace("n1", "n2")}, taints=[("x", "")])
     cluster.change(still)
     assert cluster.said() == [("n2", "spot", None, True)]
 
@@ -211,3 +217,25 @@ def test_nodes_that_went_unheard_are_forgotten():
     cluster.followed.changed(None, None)
     assert cluster.said() == []
     assert set(cluster.receiver._said) == {"n2"}
+
+
+def test_kinds_are_attended_to_as_the_policy_says():
+    tainted = node(taints=[(SPOT, "1"), (REBALANCE, "1")])
+    said = Cluster(tainted, ignore_kinds=("spot",)).said()
+    assert [kind for _, kind, _, _ in said] == ["rebalance"]
+
+
+def test_a_recommendation_that_was_attended_to_before_is_withdrawn_once_it_is_ignored():
+    cause = state.RecordedInterruption("uid/e1", "rebalance", "kubernetes")
+    standing = {NOTICE: written(NodeNotice("e1", "rebalance"))}
+    there = node(annotations={**standing, STATE: state.written(state.State((cause,), 1.0))})
+    said = Cluster(there).said()
+    assert [(kind, cancelled) for _, kind, _, cancelled in said] == [("rebalance", True)]
+
+
+def test_a_notice_may_have_a_window():
+    window = NodeNotice("e1", "system-reboot", "2026-11-20T10:00:00Z", until="2026-11-20T12:00:00Z")
+    cluster = Cluster(node(annotations={NOTICE: written(window)}))
+    (one,) = cluster.receiver.receive(Stop(SystemClock()))
+    assert (one.deadline, one.until) == (1795168800.0, 1795176000.0)
+    assert read(written(replace(window, until="soon"))) is None
