@@ -12,8 +12,10 @@ from rebalancer.capacity.removal import removals
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.capacity.scale_out_plan import ScaleOutInputs, ScaleOutPlan
 from rebalancer.capacity.scale_out_planner import plan_scale_out
+from rebalancer.capacity.scaling import scaling_strategies
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.capacity import CapacitySettings
+from rebalancer.policy.model import Policy
 from rebalancer.providers.contract import Machines
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.autoscalers import autoscalers
@@ -62,6 +64,7 @@ def assess(
         needed={**plan.needed, **_needed_again(problem.snapshot, profile, plan, draining)},
         draining=draining,
         unneeded=_at(snapshot, Phase.UNNEEDED),
+        candidates=_selected(planning.loaded.policy, snapshot),
     )
     returning = [one.node for one in nodes if draining[one.node] and not one.removable]
     if returning:
@@ -75,6 +78,15 @@ def assess(
         scale_out=plan,
         inputs=known,
     )
+
+
+def _selected(policy: Policy, snapshot: Snapshot) -> Bools | None:
+    """Return the nodes (N,) that the policy's strategy which removes machines selects, None for all."""
+    for name, scales in scaling_strategies(policy):
+        nodes = policy.strategies[name].select.nodes
+        if scales == "in" and nodes is not None:
+            return snapshot.nodes_matching(nodes)
+    return None
 
 
 def _at(snapshot: Snapshot, phase: Phase) -> Bools:

@@ -12,6 +12,8 @@ class RemovalCode(enum.StrEnum):
     """It can be removed: only pods that belong to it are on it."""
     REMOVABLE = "Removable"
     """It can be removed: all of its pods have landings elsewhere, together with those of the other removable nodes."""
+    NOT_SELECTED = "NotSelected"
+    """The ``select`` of the policy's strategy that removes machines leaves it out."""
     BEING_REMOVED = "CurrentlyBeingDeleted"
     """It is being deleted, or announced to go."""
     CONTROL_PLANE = "ControlPlane"

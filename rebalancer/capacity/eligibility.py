@@ -32,12 +32,15 @@ def ineligible(
     *,
     has_provider: bool,
     needed: Mapping[str, int],
+    candidates: Bools | None = None,
 ) -> dict[int, tuple[RemovalCode, str]]:
     """Return the nodes that cannot be removed, each with the first reason; see :func:`rebalancer.capacity.removal.removals`."""
     snapshot = draft.snapshot
     kept: dict[int, tuple[RemovalCode, str]] = {}
     known = np.zeros(len(snapshot.nodes), bool)
+    others = known if candidates is None else ~candidates
     rules = (
+        (others.copy(), RemovalCode.NOT_SELECTED, "the strategy's select leaves it out"),
         *_states(draft),
         *_memberships(snapshot, groups, has_provider=has_provider),
         *_utilised(snapshot, utilisation, threshold),

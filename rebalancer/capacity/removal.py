@@ -14,7 +14,7 @@ import numpy as np
 
 from rebalancer.capacity.codes import REMOVABLE_CODES, RemovalCode
 from rebalancer.capacity.eligibility import at_minimum, ineligible
-from rebalancer.capacity.groups import Groups
+from rebalancer.capacity.groups import Groups, zone_of
 from rebalancer.capacity.utilisation import counted, utilisation_of
 from rebalancer.cost.term import Emptiable
 from rebalancer.plan.plan import NodeCode as EmptyingCode
@@ -65,6 +65,7 @@ def removals(
     needed: Mapping[str, int],
     draining: Bools | None = None,
     unneeded: Bools | None = None,
+    candidates: Bools | None = None,
 ) -> list[NodeRemoval]:
     """Return whether each node can be removed, in the snapshot's order.
 
@@ -72,12 +73,19 @@ def removals(
     ``needed``: see ScaleOutPlan. ``draining`` (N,): nodes that are being drained; the snapshot has them as if they were not.
     They come before others, and a pod that may not leave for the moment is waited for. ``unneeded`` (N,): nodes that could be
     removed when they were looked at before; where not all can, they come before others, so that the choice stays the same.
+    ``candidates`` (N,): nodes that the strategy selects, None: all.
     """
     none = np.zeros(len(problem.snapshot.nodes), bool)
     draft = Draft(problem, replace(settings, eagerness=Eagerness.RELENTLESS))
     utilisation = utilisation_of(draft)
     kept = ineligible(
-        draft, groups, utilisation, threshold, has_provider=has_provider, needed=needed
+        draft,
+        groups,
+        utilisation,
+        threshold,
+        has_provider=has_provider,
+        needed=needed,
+        candidates=candidates,
     )
     removal = _Removal(draft, groups, kept, none if unneeded is None else unneeded)
     verdicts = removal.verdicts(none if draining is None else draining)
@@ -163,12 +171,7 @@ class _Removal:
         """Return the nodes that were chosen although their group would fall below its minimum."""
         left: Counter[str] = Counter()
         surplus: dict[int, tuple[RemovalCode, str]] = {}
-        # Those that are being drained come first, then those that are unneeded, then those whose pods are fewest.
-        pods = self._draft.state.lasting_count
-        chosen = np.flatnonzero(choice.nodes)
-        for node in chosen[
-            np.lexsort((chosen, pods[chosen], ~self._unneeded[chosen], ~draining[chosen]))
-        ].tolist():
+        for node in self._in_order(choice, draining):
             group = self._groups.group_of(node)
             if group is None or group.desired is None or group.minimum is None:
                 continue
@@ -176,6 +179,28 @@ class _Removal:
                 surplus[node] = (RemovalCode.MIN_SIZE, at_minimum(group))
             left[group.name] += 1
         return surplus
+
+    def _in_order(self, choice: EmptyingChoice, draining: Bools) -> list[int]:
+        """Return the chosen nodes as they go: those that are drained, then the unneeded ones, then those with the fewest pods.
+
+        Of equal ones, first of the zone in which their group has the most nodes: no zone is to lose all of them.
+        """
+        pods, chosen = self._draft.state.lasting_count, np.flatnonzero(choice.nodes)
+        keys = (pods[chosen], ~self._unneeded[chosen], ~draining[chosen])
+        left: dict[str, Counter[str | None]] = {}
+        standing = np.zeros(len(self._snapshot.nodes), np.int64)
+        for node in chosen[np.lexsort((chosen, *keys))].tolist():
+            if (group := self._groups.group_of(node)) is None:
+                continue
+            if (zones := left.get(group.name)) is None:
+                zones = left[group.name] = Counter(map(self._zone, self._groups.nodes_of(group)))
+            standing[node] = zones[self._zone(node)]
+            zones[self._zone(node)] -= 1
+        order: list[int] = chosen[np.lexsort((chosen, -standing[chosen], *keys))].tolist()
+        return order
+
+    def _zone(self, node: int) -> str | None:
+        return zone_of(self._snapshot.nodes.labels.of(node))
 
     def _verdict(
         self, node: int, emptier: Emptier, choice: EmptyingChoice, also: EmptyingChoice

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from rebalancer.policy.document import FileProblem
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.policy.params import Direction
+from rebalancer.policy.select import Select
 from rebalancer.policy.sources import StrategySource
 
 
@@ -59,6 +60,31 @@ def scaling_twice(policy: Policy, sources: Mapping[str, StrategySource]) -> Iter
             message = f"{name} {does} machines, and {other} does, too: a policy may have one; leave one out, or write mode: off"
             source = sources[name]
             yield source.document.problem(source.base, message)
+
+
+def selecting_machines(
+    policy: Policy, sources: Mapping[str, StrategySource]
+) -> Iterator[FileProblem]:
+    """Yield each ``select`` of a strategy that acts on machines by which it could not go."""
+    for name, strategy in policy.strategies.items():
+        scales, source = strategy.params.scales, sources[name]
+        if scales is None:
+            continue
+        given = [key for key in Select.model_fields if _says(getattr(strategy.select, key))]
+        for key in given:
+            if scales == "in" and key == "nodes":
+                continue
+            alias = Select.model_fields[key].alias or key
+            message = (
+                f"{name} adds machines to groups, and selects no pods: leave it out; the provider's options say which groups"
+                if scales == "out"
+                else f"{name} takes whole nodes: of select only nodes counts, such as select: {{nodes: {{pool: a}}}}"
+            )
+            yield source.document.problem((*source.base, "select", alias), message)
+
+
+def _says(value: object) -> bool:
+    return value is False or bool(value)
 
 
 def lacking_provider(

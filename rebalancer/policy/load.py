@@ -21,6 +21,7 @@ from rebalancer.policy.consistency import (
     lacking_provider,
     opposed,
     scaling_twice,
+    selecting_machines,
     without_effect,
 )
 from rebalancer.policy.document import MOST_BYTES, parse, without_nulls
@@ -153,6 +154,7 @@ class _Sources(Sources):
             policy = self._with_provider(self._with_scheduler(policy))
             self.problems += opposed(policy, self.strategies)
             self.problems += scaling_twice(policy, self.strategies)
+            self.problems += selecting_machines(policy, self.strategies)
             if self.providers is not None:
                 acts = any(self._acts(name) for name in policy.provider)
                 self.problems += lacking_provider(policy, self.strategies, acts=acts)

@@ -331,3 +331,22 @@ def test_a_node_stays_for_a_pending_pod_that_fits_on_it(machines):
     assert judged.codes == {"a": "NeededByPendingPod", "b": "NotUnderutilized"}
     assert judged["a"].message == "default/new-0 is pending, and fits on it"
     assert machines.judge(objects, has_provider=False).codes["a"] == "Empty"
+
+
+def test_of_equal_nodes_those_go_of_the_zone_that_has_the_most(machines):
+    """By name all nodes of one zone would go, and with them the group's place there."""
+    nodes = [node("a1", "a"), node("a2", "a"), node("b1", "b"), node("b2", "b"), node("b3", "b")]
+    judged = machines.judge(nodes, [group("pool", "a1", "a2", "b1", "b2", "b3", low=2)])
+    gone = [name for name, code in judged.codes.items() if code == "Empty"]
+    assert gone == ["a1", "b1", "b2"]
+
+
+def test_the_select_of_the_strategy_says_which_nodes_may_go(machines):
+    objects = [node("a", labels={"pool": "batch"}), node("b", labels={"pool": "web"})]
+    policy = (
+        "provider: {aws: {names: [pool]}}\n"
+        "strategies: {remove: {strategy: scale-in, select: {nodes: {pool: batch}}}}\n"
+    )
+    judged = machines.look(objects, [group("pool", "a", "b")], policy)
+    assert judged.codes == {"a": "Empty", "b": "NotSelected"}
+    assert judged["b"].message == "the strategy's select leaves it out"

@@ -58,3 +58,25 @@ def test_two_strategies_that_scale_the_same_way_are_refused(tmp_path, strategies
     with pytest.raises(PolicyError) as caught:
         load_policy(str(path), Registry.installed())
     assert f"{path}:{words}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [
+        ("scale-in: {select: {nodes: {pool: a}}}", None),
+        ("scale-in: {select: {namespaces: [a]}}", "of select only nodes counts"),
+        ("scale-in: {select: {podDisruptionBudget: false}}", "select.podDisruptionBudget"),
+        ("scale-out: {select: {nodes: {pool: a}}}", "selects no pods: leave it out"),
+    ],
+)
+def test_what_cannot_be_selected_of_machines_is_refused(tmp_path, strategy, words):
+    path = tmp_path / "policy.yaml"
+    path.write_text(
+        "apiVersion: rebalancer/v1\nkind: Policy\nprovider: {aws: {names: [a]}}\n"
+        f"strategies:\n  {strategy}\n"
+    )
+    if words is None:
+        load_policy(str(path), Registry.installed())
+        return
+    with pytest.raises(PolicyError, match=words):
+        load_policy(str(path), Registry.installed())
