@@ -101,6 +101,8 @@ class GroupCode(enum.StrEnum):
     """A new node would take it, but the group is as large as it may be."""
     BACKOFF = "InBackoff"
     """A new node would take it, but the group is in a back-off after a failure."""
+    UNHEALTHY = "Unhealthy"
+    """A new node would take it, but too many nodes of the group are not Ready."""
     SUSPENDED = "LaunchSuspended"
     """A new node would take it, but the provider launches no machines of the group now."""
     COOLDOWN = "InCooldown"

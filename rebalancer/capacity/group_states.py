@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from rebalancer.capacity.codes import GroupCode
 from rebalancer.capacity.groups import Groups
 from rebalancer.capacity.pending_pods import unschedulable_for
 from rebalancer.capacity.scale_out_plan import GroupRefusal, ScaleOutInputs
-from rebalancer.capacity.sizes import sizes_of
+from rebalancer.capacity.sizes import Sizes, sizes_of
 from rebalancer.capacity.state import State
 from rebalancer.providers.contract import Machines, NodeGroup
 from rebalancer.snapshot.model import Snapshot
@@ -82,7 +82,7 @@ class GroupStates:
                 for name, of in sizes.items()
                 if of.upcoming and not self.groups[name].is_paused(now)
             },
-            blocked=dict(self._blocked(now)),
+            blocked=dict(self._blocked(now, sizes)),
             triggered=self.earlier.triggered,
             triggering=(
                 None if self.times is None else unschedulable_for(snapshot, times.new_pod_delay)
@@ -107,7 +107,9 @@ class GroupStates:
             return state
         return failed(state, NOT_LAUNCHED, why, now) if why else state
 
-    def _blocked(self, now: float) -> Iterator[tuple[str, GroupRefusal]]:
+    def _blocked(
+        self, now: float, sizes: Mapping[str, Sizes]
+    ) -> Iterator[tuple[str, GroupRefusal]]:
         rest = 0.0 if self.times is None else self.times.cool_down
         for name, state in self.groups.items():
             if state.suspended:
@@ -115,6 +117,8 @@ class GroupStates:
             elif state.in_backoff(now):
                 text = f"{state.why}; back-off until {rfc3339(state.backoff_until)}"
                 yield name, GroupRefusal(name, GroupCode.BACKOFF, text)
+            elif self.times is not None and (not sizes[name].are_healthy or sizes[name].are_lost):
+                yield name, GroupRefusal(name, GroupCode.UNHEALTHY, sizes[name].unhealthy())
             elif 0 < state.scaled_out_at <= now < state.scaled_out_at + rest:
                 text = f"scaled out at {rfc3339(state.scaled_out_at)}, and cools down"
                 yield name, GroupRefusal(name, GroupCode.COOLDOWN, text)

@@ -37,10 +37,14 @@ class NodeScaleIn:
     def __init__(self, context: ScalerContext) -> None:
         self._context, self._nodes = context, ScaleInNodes(context)
 
+    @property
+    def awaits_end(self) -> bool:
+        """See Reshaping."""
+        return any(state.phase in GOING for state in self._nodes.states.values())
+
     def seen(self, snapshot: Snapshot) -> Snapshot:
         """See Reshaping: cordoned nodes are cordoned for the plan, also in a dry run."""
-        acts = self._context.suspended is None or self._context.dry
-        return with_scale_ins(snapshot, self._nodes.changed) if acts else snapshot
+        return with_scale_ins(snapshot, self._nodes.changed)
 
     def before(self) -> Iterator[MachineAct]:
         """Look at each node again, note which are unneeded, and start to drain those that are for long enough."""

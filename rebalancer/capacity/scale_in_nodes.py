@@ -45,7 +45,7 @@ class ScaleInNodes:
         """When the run began, in Unix seconds."""
         self.states: dict[int, ScaleIn] = scale_ins(self.snapshot.nodes)
         self.changed: dict[int, ScaleIn | None] = {}
-        """What was written on nodes, or would be."""
+        """What was written on nodes; in a dry run, what would be."""
         self.removal: dict[int, NodeRemoval] = {one.node: one for one in context.report.nodes}
 
     # -- what is known of a node -------------------------------------------------------------------
@@ -83,16 +83,29 @@ class ScaleInNodes:
         at = rfc3339(self.context.now())
         left = ScaleIn(Phase.FAILED, at, at, self.context.by, why=why) if failed else None
         code = ScaleInCode.FAILED if failed else ScaleInCode.CANCELLED
-        act = self.write(node, left, code, why)
+        act = self.write(node, left, code, why, gives_back=True)
         if failed and act.status is ActStatus.DONE:
             return replace(act, status=ActStatus.FAILED)
         return act
 
-    def write(self, node: int, state: ScaleIn | None, code: ScaleInCode, text: str) -> MachineAct:
-        """Have this stand on a node, with the cordon and the taint that go with it, where the scaler acts."""
-        client, before = self.context.client, self.states.get(node)
-        if self.context.suspended is not None or client is None:
-            status, text = ActStatus.PLANNED, f"{text} ({self.context.suspended})"
+    def write(
+        self,
+        node: int,
+        state: ScaleIn | None,
+        code: ScaleInCode,
+        text: str,
+        *,
+        gives_back: bool = False,
+    ) -> MachineAct:
+        """Have this stand on a node, with the cordon and the taint that go with it, where the scaler acts.
+
+        ``gives_back``: it takes no capacity away, see ScalerContext.
+        """
+        context = self.context
+        client, before = context.client, self.states.get(node)
+        suspended = context.suspended is not None and not (gives_back and context.gives_back)
+        if suspended or client is None:
+            status, text = ActStatus.PLANNED, f"{text} ({context.suspended})"
         else:
             status = ActStatus.DONE
             try:
@@ -104,7 +117,8 @@ class ScaleInNodes:
                 gone = "the node is gone, or another client has changed what stands on it, or protects it"
                 return self.act(node, code, ActStatus.WAITS, gone)
             state = written if state is not None else None
-        self.changed[node] = state
+        if status is ActStatus.DONE or context.dry:
+            self.changed[node] = state
         if state is None:
             self.states.pop(node, None)
         else:

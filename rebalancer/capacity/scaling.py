@@ -17,6 +17,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.capacity.group_states import GroupStates
 from rebalancer.capacity.report import CapacityReport
 from rebalancer.plan.machines import ActStatus, MachineAct
+from rebalancer.policy.capacity import Beside
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.providers.guarded import Guarded
 from rebalancer.snapshot.model import Snapshot
@@ -50,12 +51,14 @@ class ScalerContext:
     """Why nothing is changed, in words; None where the scaler acts."""
     dry: bool = False
     """Whether that is because of a dry run only, whose plan is that of a run."""
+    gives_back: bool = False
+    """Whether nodes may be opened again also where it is suspended: to give capacity back takes none away."""
 
 
 class Scaler(Protocol):
     """Acts on machines for one strategy. Each act may be the last before the process is killed.
 
-    Where ``ScalerContext.suspended`` says why, nothing is changed, and acts are ``planned``.
+    Where ``ScalerContext.suspended`` says why, nothing is changed but what gives capacity back, and acts are ``planned``.
     """
 
     def before(self) -> Iterable[MachineAct]:
@@ -67,7 +70,11 @@ class Scaler(Protocol):
 
 @runtime_checkable
 class Reshaping(Protocol):
-    """A scaler that cordons and uncordons nodes before the plan."""
+    """A scaler that cordons and uncordons nodes before the plan, and ends the machines of empty ones after it."""
+
+    @property
+    def awaits_end(self) -> bool:
+        """Whether there is one to look at after the plan."""
 
     def seen(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot as it is after what was done before the plan."""
@@ -89,6 +96,11 @@ class Scaling:
     kept: bool = True
     stop: Stop | None = None
     """Once it comes, as when the Lease is lost, nothing more is done: another process acts."""
+
+    @property
+    def awaits_end(self) -> bool:
+        """Whether something is to be done once pods were moved."""
+        return any(isinstance(one, Reshaping) and one.awaits_end for _, one in self.scalers)
 
     @property
     def failed(self) -> bool:
@@ -152,7 +164,8 @@ def suspension(
     """Return why a strategy of the policy only advises now, None if it may act; ``standstill``: why no pod may be moved."""
     if policy.mode_of(strategy) is Mode.OBSERVE:
         return "it only observes"
-    for one in report.autoscalers:
+    if policy.capacity.beside_autoscaler is Beside.ADVISE and report.autoscalers:
+        one = report.autoscalers[0]
         return f"{one.name} runs here ({one.sign}), so that this is advice beside it"
     if standstill:
         return f"standing still: {standstill[0]}"

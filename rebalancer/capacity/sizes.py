@@ -12,6 +12,8 @@ from rebalancer.capacity.groups import Groups
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.snapshot.model import Snapshot
 
+_OK_UNREADY, _SHARE_UNREADY = 3, 0.45
+"""Unready nodes with which all is well (``--ok-total-unready-count``, ``--max-total-unready-percentage``)."""
 STARTUP = 900.0
 """Seconds for which a node that is not Ready counts as one that starts (``MaxNodeStartupTime``)."""
 
@@ -36,6 +38,22 @@ class Sizes:
     def upcoming(self) -> int:
         """Machines that were requested, and that are no ready nodes yet."""
         return self.unregistered + self.not_started
+
+    @property
+    def are_healthy(self) -> bool:
+        """Whether not too many nodes are unready for groups to be increased (Cluster Autoscaler: ``IsClusterHealthy``)."""
+        return self.unready <= max(_OK_UNREADY, _SHARE_UNREADY * self.registered)
+
+    @property
+    def are_lost(self) -> bool:
+        """Whether several nodes of a group are unready and none is ready, as in a zone that is lost: others come first."""
+        return self.unready > 1 and not self.ready and not self.not_started
+
+    def unhealthy(self) -> str:
+        """Say how many nodes are unready, and how many may be."""
+        few = f"{self.unready} of {self.registered} nodes are not Ready"
+        most = max(_OK_UNREADY, int(_SHARE_UNREADY * self.registered))
+        return few if self.are_healthy else f"{few}, and {most} may be"
 
 
 def sizes_of(snapshot: Snapshot, groups: Groups) -> dict[str, Sizes]:

@@ -33,8 +33,6 @@ _TRIGGERED = 3000
 """Most pods of which is kept which group was scaled out for them."""
 _LONGEST = 300
 """Characters of one reason."""
-_OK_UNREADY, _SHARE_UNREADY = 3, 0.45
-"""Unready nodes with which all is well (``--ok-total-unready-count``, ``--max-total-unready-percentage``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +179,7 @@ def _health(sizes: Sizes, long: int) -> dict[str, Any]:
 
 
 def _is_healthy(sizes: Sizes) -> str:
-    many = sizes.unready > _OK_UNREADY and sizes.unready > _SHARE_UNREADY * sizes.registered
-    return "Unhealthy" if many else "Healthy"
+    return "Healthy" if sizes.are_healthy else "Unhealthy"
 
 
 def _scale_up(

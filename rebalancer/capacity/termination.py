@@ -30,6 +30,11 @@ def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleIn) -> Machin
     """Terminate the machine of a node that is being drained, once only pods that belong to the node are on it."""
     context, client = nodes.context, nodes.context.client
     if context.suspended is not None or client is None:
+        after = nodes.options.give_up_after
+        if nodes.is_past(state.at, after):
+            return nodes.cancel(
+                node, f"not removed for {format_duration(after)}: {context.suspended}"
+            )
         text = f"it is drained since {state.at} ({context.suspended})"
         return nodes.act(node, ScaleInCode.DRAINING, ActStatus.PLANNED, text)
     if not nodes.may_go_on(node):
@@ -77,7 +82,7 @@ def try_again(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
     again = msgspec.structs.replace(
         state, phase=Phase.LEAVING, at=rfc3339(nodes.now), by=nodes.context.by, why=text
     )
-    return nodes.write(node, again, ScaleInCode.DRAINING, text)
+    return nodes.write(node, again, ScaleInCode.DRAINING, text, gives_back=True)
 
 
 def _emptying(nodes: ScaleInNodes, node: int, state: ScaleIn, left: str) -> MachineAct:

@@ -22,11 +22,12 @@ from rebalancer.capacity.scaling import (
     scaling_strategies,
     suspension,
 )
+from rebalancer.capacity.sizes import size_of_cluster, sizes_of
 from rebalancer.commands.context import RunContext
 from rebalancer.commands.identity import instance
 from rebalancer.commands.source import Reading, Source
 from rebalancer.plan.machines import MachineAct
-from rebalancer.policy.model import Policy
+from rebalancer.policy.model import Mode, Policy
 from rebalancer.providers.contract import Machines, Provider
 from rebalancer.providers.guarded import Guarded
 from rebalancer.providers.labelled import LabelledGroups
@@ -132,12 +133,18 @@ def _scalers(
 ) -> Iterator[tuple[str, Scaler]]:
     policy = run.loaded.policy
     guarded = Guarded(machines, known_nodes(reading.snapshot))
+    whole = size_of_cluster(seen.snapshot, sizes_of(seen.snapshot, seen.groups).values())
     for name, scales in scaling_strategies(policy):
-        # Pending pods in numbers are what groups are increased for.
+        asked = run.acts and run.reviewed is None and policy.mode_of(name) is Mode.ENFORCE
+        # Nodes that are not Ready, and pending pods in numbers, are what groups are increased for.
         standstill = run.planning.standstill(
-            reading.snapshot, reading.clock_skew, pending=scales != "out"
+            reading.snapshot, reading.clock_skew, moves=scales != "out"
         )
+        if scales == "out" and not whole.are_healthy:
+            standstill.append(whole.unhealthy())
         suspended = suspension(policy, name, seen, standstill)
+        if asked and suspended is not None and seen.autoscalers:
+            run.notes.append(f"{name} does nothing to machines: {suspended}")
         if run.reviewed is not None:
             suspended = "a plan that was reviewed is about pods only"
         dry = suspended is None and not run.acts
@@ -154,6 +161,7 @@ def _scalers(
             keep_groups=keep_groups,
             suspended="a dry run changes nothing" if dry else suspended,
             dry=dry,
+            gives_back=asked,
         )
         yield name, _SCALERS[scales](context)
 

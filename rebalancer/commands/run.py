@@ -32,6 +32,7 @@ from rebalancer.snapshot.grace import grace_periods
 from rebalancer.snapshot.marks import marks_on
 
 if TYPE_CHECKING:
+    from rebalancer.base.stop import Stop
     from rebalancer.capacity.scaling import Scaling
     from rebalancer.evictor.executor import Execution
     from rebalancer.evictor.marks import Marker
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 5.0
 """Seconds for a run that is stopped while it reads or plans to report anyway; the chart's pod has 10."""
+_FOR_MACHINES = 15.0
+"""Seconds of a run that are kept for the nodes that scale-in empties, at most a fourth of what is left of it."""
 
 
 def run_once(options: RunOptions, environment: Environment) -> ExitCode:
@@ -111,9 +114,10 @@ def run_on(run: RunContext, ending: Ending, source: Source) -> EndedRun:
         reading = replace(reading, snapshot=scaling.seen(reading.snapshot))
     planned = make_plan(run, reading, memory)
     execution, unmarked = None, False
+    stop = _stop_of_moves(run, scaling)
     if run.acts:
         try:
-            execution = act(run, source, reading, planned, memory)
+            execution = act(run, source, reading, planned, memory, stop=stop)
         except MarksError as error:
             if run.stop.reason() is not None:
                 raise
@@ -121,13 +125,24 @@ def run_on(run: RunContext, ending: Ending, source: Source) -> EndedRun:
             run.notes.append(f"this run marks no node, and empties none: {error}")
             run.planning.give_up_marks()
             planned = make_plan(run, reading, memory)
-            execution, unmarked = act(run, source, reading, planned, memory), True
+            execution, unmarked = act(run, source, reading, planned, memory, stop=stop), True
     partial = unmarked or blind
     if scaling is not None:
         scaling.after()
         run, partial = replace(run, machines=tuple(scaling.acts)), partial or scaling.failed
     code, written = report(run, ending, source, planned, execution, partial=partial)
     return EndedRun(code, written, remembered)
+
+
+def _stop_of_moves(run: RunContext, scaling: Scaling | None) -> Stop:
+    """Return when no more pods are moved: some time before the run's end where nodes wait for that of their machines.
+
+    Else a drift that takes the time of every run, or evictions that are refused again and again, would keep them for ever.
+    """
+    if scaling is None or not scaling.awaits_end:
+        return run.stop
+    left = run.stop.left()
+    return run.stop.sooner(left - min(_FOR_MACHINES, left / 4), run.environment.stop)
 
 
 def _scaling(run: RunContext, source: Source, reading: Reading) -> tuple[Scaling | None, bool]:
@@ -155,10 +170,11 @@ def act(
     *,
     ordered: bool = False,
     grace: Callable[[str], int | None] | None = None,
+    stop: Stop | None = None,
 ) -> Execution | None:
     """Carry the plan out, the only thing that a dry run does not do; None where nothing may be moved.
 
-    ``ordered`` and ``grace``: see ``rebalancer.evictor.act.Acting``; without the latter pods have the policy's grace periods.
+    ``stop``: when that ends; None: with the run. ``ordered`` and ``grace``: see ``rebalancer.evictor.act.Acting``; without the latter pods have the policy's grace periods.
 
     Raises:
         MarksError: marks on nodes could not be removed or set; nothing was moved.
@@ -200,7 +216,7 @@ def act(
         safety=run.loaded.policy.safety,
         instance=instance(run.environment),
         progress=run.progress,
-        stop=run.stop,
+        stop=run.stop if stop is None else stop,
         warn=run.notes.append,
         remember=remember,
         marker=marker,

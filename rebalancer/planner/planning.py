@@ -239,12 +239,10 @@ class Planning:
 
         return review(self._reviewed, problem, settings, callbacks)
 
-    def standstill(
-        self, snapshot: Snapshot, clock_skew: float, *, pending: bool = True
-    ) -> list[str]:
-        """Return why nothing may be moved on this snapshot; empty if moves may be made. ``pending``: many pods that wait are a reason."""
-        reasons = standstill(snapshot, self._policy.safety, clock_skew, pending=pending)
-        if self._hour_unknown is not None and self.counts_the_hour:
+    def standstill(self, snapshot: Snapshot, clock_skew: float, *, moves: bool = True) -> list[str]:
+        """Return why nothing may be done on this snapshot, empty if it may; ``moves``: see :func:`rebalancer.planner.safety.standstill`."""
+        reasons = standstill(snapshot, self._policy.safety, clock_skew, moves=moves)
+        if moves and self._hour_unknown is not None and self.counts_the_hour:
             reasons.append(f"what perHour allows is not known: {self._hour_unknown}")
         return reasons
 

@@ -35,22 +35,14 @@ def _lost(snapshot: Snapshot) -> int:
 
 
 def standstill(
-    snapshot: Snapshot, safety: Safety, clock_skew: float, *, pending: bool = True
+    snapshot: Snapshot, safety: Safety, clock_skew: float, *, moves: bool = True
 ) -> list[str]:
     """Return why no plan may be executed on this snapshot; empty if one may.
 
-    ``clock_skew`` is the difference in seconds between our clock and the API server's. ``pending``: many pods that wait
-    are a reason, too.
+    ``clock_skew`` is the difference in seconds between our clock and the API server's. ``moves``: pods are moved, so that nodes
+    that are not Ready, and many pods that wait, are reasons, too; where machines are added they are what that is for.
     """
-    reasons: list[str] = []
-    nodes = snapshot.nodes
-    not_ready = int(np.count_nonzero(~nodes.ready & ~nodes.leaving))
-    most = safety.not_ready_nodes_of(len(nodes))
-    if not_ready > most:
-        reasons.append(
-            f"{not_ready} of {len(nodes)} nodes are NotReady, safety.maxNotReadyNodes allows {most}"
-        )
-    reasons += _waiting(snapshot, safety) if pending else ()
+    reasons = [*_not_ready(snapshot, safety), *_waiting(snapshot, safety)] if moves else []
     most_skew = safety.max_clock_skew.total_seconds()
     if abs(clock_skew) > most_skew:
         reasons.append(
@@ -58,6 +50,14 @@ def standstill(
             f"safety.maxClockSkew allows {most_skew:.0f} s"
         )
     return reasons
+
+
+def _not_ready(snapshot: Snapshot, safety: Safety) -> Iterator[str]:
+    nodes = snapshot.nodes
+    not_ready = int(np.count_nonzero(~nodes.ready & ~nodes.leaving))
+    most = safety.not_ready_nodes_of(len(nodes))
+    if not_ready > most:
+        yield f"{not_ready} of {len(nodes)} nodes are NotReady, safety.maxNotReadyNodes allows {most}"
 
 
 def _waiting(snapshot: Snapshot, safety: Safety) -> Iterator[str]:

@@ -22,6 +22,15 @@ class Expander(enum.StrEnum):
     """The one whose name matches the earliest pattern of ``priorities``; without a match it is not increased."""
 
 
+class Beside(enum.StrEnum):
+    """What is done where another autoscaler is seen."""
+
+    ADVISE = "advise"
+    """Nothing is done to machines: the report says what would be."""
+    ACT = "act"
+    """As without it: it looks after other machines, or what shows it is none."""
+
+
 def _pattern(text: str) -> str:
     try:
         re.compile(text)
@@ -47,6 +56,11 @@ class CapacitySettings(Section):
     priorities: tuple[Pattern, ...] = Field(
         default=(),
         description="For expander: priority. Regular expressions that groups' names contain, the first ones first; others are not increased.",
+    )
+
+    beside_autoscaler: Beside = Field(
+        default=Beside.ADVISE,
+        description="What scale-in and scale-out do where Cluster Autoscaler or Karpenter is seen: advise, or act (it looks after other machines).",
     )
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.model import PodClass, Snapshot
 
 _NAME_LABELS = ("app.kubernetes.io/name", "k8s-app", "app")
 _BY_NAME = {
@@ -19,6 +19,11 @@ _BY_NAME = {
 """Value of a label that names a pod's program (the charts' and manifests' own) -> autoscaler."""
 _OWNER = "cluster-autoscaler"
 """How the names of Deployments end that run Cluster Autoscaler; its chart puts the release's name before that."""
+_SYSTEM = "kube-system"
+_OF_AUTOSCALERS = ("autoscaler", "karpenter")
+"""In the names of namespaces in which autoscalers are installed."""
+_CRITICAL = 2_000_000_000
+"""Lowest priority of system pods (``scheduling.SystemCriticalPriority``): outside of kube-system a quota has to allow it."""
 _BY_TAINT = {
     "ToBeDeletedByClusterAutoscaler": "Cluster Autoscaler",
     "DeletionCandidateOfClusterAutoscaler": "Cluster Autoscaler",
@@ -38,23 +43,25 @@ class Autoscaler:
 
 
 def autoscalers(snapshot: Snapshot) -> list[Autoscaler]:
-    """Return the autoscalers that a snapshot shows, each once, by name."""
+    """Return the autoscalers that a snapshot shows, each once, by name.
+
+    Pods count in the namespaces of the system, in those that are named after autoscalers, and with the priority of the system: else
+    one pod of any tenant would keep machines from being added and removed.
+    """
     known: dict[str, str] = {}
     for name, sign in _signs(snapshot):
         known.setdefault(name, sign)
     return [Autoscaler(name, sign) for name, sign in sorted(known.items())]
 
 
+def _is_of_system(cls: PodClass) -> bool:
+    named = any(word in cls.namespace for word in _OF_AUTOSCALERS)
+    return cls.namespace == _SYSTEM or named or cls.priority >= _CRITICAL
+
+
 def _signs(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
-    pods, nodes = snapshot.pods, snapshot.nodes
-    for index, cls in enumerate(snapshot.classes):
-        named = [_BY_NAME.get(cls.labels.get(key, "")) for key in _NAME_LABELS]
-        if cls.owner >= 0 and snapshot.owners[cls.owner].name.endswith(_OWNER):
-            named.append("Cluster Autoscaler")
-        if (name := next(filter(None, named), None)) is not None:
-            running = np.flatnonzero((pods.cls == index) & pods.living)
-            if len(running):
-                yield name, f"pod {snapshot.pod_ref(int(running[0]))}"
+    yield from _of_pods(snapshot)
+    nodes = snapshot.nodes
     for number, taints in enumerate(nodes.taint_sets):
         for taint in taints:
             carrying = np.flatnonzero(nodes.taint_set == number)
@@ -64,3 +71,17 @@ def _signs(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
         carrying = np.flatnonzero(nodes.labels.column(key) >= 0)
         if len(carrying):
             yield name, f"label {key} on {nodes.names[int(carrying[0])]}"
+
+
+def _of_pods(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+    pods = snapshot.pods
+    for index, cls in enumerate(snapshot.classes):
+        if not _is_of_system(cls):
+            continue
+        named = [_BY_NAME.get(cls.labels.get(key, "")) for key in _NAME_LABELS]
+        if cls.owner >= 0 and snapshot.owners[cls.owner].name.endswith(_OWNER):
+            named.append("Cluster Autoscaler")
+        if (name := next(filter(None, named), None)) is not None:
+            running = np.flatnonzero((pods.cls == index) & pods.living)
+            if len(running):
+                yield name, f"pod {snapshot.pod_ref(int(running[0]))}"

@@ -100,6 +100,33 @@ def test_a_group_never_grows_beyond_its_maximum(ground):
     assert ground.fleet.sizes == {"pool": 3}
 
 
+def test_a_lost_zone_holds_back_moves_but_not_machines(ground):
+    """Two of six nodes are not Ready: what ran there needs room in the other zones. Of most of them it is another thing."""
+    ground.fleet.add("pool", 4, high=9)
+    ground.fleet.add("lost", 2, zone="b", high=9)
+    ground.scale(4)
+    _not_ready(ground, ground.fleet.machines("lost"))
+    ground.scale(20)
+    code, report = ground.run()
+    assert code == 0
+    assert "2 of 6 nodes are NotReady" in report["standstill"][0]
+    assert ground.fleet.sizes["pool"] > 4
+    ground.fleet.join()
+    _not_ready(ground, ground.fleet.machines("pool"))
+    ground.scale(60)
+    before = ground.fleet.sizes
+    _, report = ground.run()
+    assert ground.fleet.sizes == before
+    assert {one["status"] for one in report["machines"]} <= {"planned", "waits"}
+    assert "nodes are not Ready" in report["machines"][0]["message"]
+
+
+def _not_ready(ground, names):
+    ground.pass_time(3600)
+    ground.cluster.break_nodes(names)
+    ground.cluster.settle()
+
+
 def test_many_pods_that_wait_hold_back_moves_but_not_machines(ground):
     """safety.maxPendingPods is about moves: that pods wait is what groups grow for."""
     ground.fleet.add("pool", 1, high=9)
@@ -405,7 +432,7 @@ def test_what_only_observes_asks_for_nothing(cloud, tmp_path, strategies, option
 
 def test_beside_cluster_autoscaler_it_advises_and_leaves_its_object_alone(ground):
     ground.fleet.add("pool", 1)
-    ground.scale(1, "cluster-autoscaler")
+    ground.scale(1, "cluster-autoscaler", namespace="kube-system")
     ground.scale(4)
     code, report = ground.run()
     (act,) = report["machines"]

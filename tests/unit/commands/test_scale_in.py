@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ExitCode, ProviderError
+from rebalancer.commands import run as run_command
 from rebalancer.testing.objects import deployment, pdb, require_apart
-from tests.unit.commands.scaling import TICK, grounded
+from tests.unit.commands.scaling import TICK, OurClock, grounded
 from tests.unit.commands.serving import serving, soon
 
 _HALF = {"cpu": "500m", "memory": "512Mi"}
@@ -260,6 +262,70 @@ def test_a_node_that_does_not_become_empty_is_given_back(tmp_path, monkeypatch):
         assert ground.ready("web") == 1
 
 
+@pytest.mark.parametrize("options", ["giveUpAfter: 5m, budgets: {perRun: 0}", "giveUpAfter: 5m"])
+def test_runs_that_use_up_their_time_end_machines_and_give_nodes_back(
+    tmp_path, monkeypatch, options
+):
+    """The moves of others take all of each run's time: what waits for its end has its own."""
+    with grounded(tmp_path, monkeypatch, 3, low=1, options=options) as ground:
+        free = _pads(ground)
+        gives_back = "perRun" in options
+        if gives_back:
+            _web_on(ground, free, 1, cpu="200m")
+        acting = run_command.act
+
+        def act(run, *given, stop=None, **more):
+            execution = acting(run, *given, stop=stop, **more)
+            # Until the moves have to end.
+            until = max(run.stop.now(), (stop or run.stop).deadline)
+            monkeypatch.setattr(OurClock, "now", lambda _: until)
+            return execution
+
+        with monkeypatch.context() as patch:
+            patch.setattr(run_command, "act", act)
+            for _ in range(10):
+                ground.cluster.advance(TICK)
+                _, report = ground.run()
+                monkeypatch.setattr(OurClock, "now", SystemClock.now)
+                if report["machines"] and report["machines"][-1]["code"] in (
+                    "Failed",
+                    "Terminated",
+                ):
+                    break
+        assert (ground.pool.ended, ground.is_open(free)) == (
+            ([], True) if gives_back else ([free], False)
+        )
+
+
+_CLOSED = {"settings": ("strategies.scale-in.windows=[{allow: '0 0 1 1 *', for: 1m}]",)}
+
+
+def test_a_leaving_node_is_given_back_while_scale_in_is_suspended(tmp_path, monkeypatch):
+    """To give capacity back takes none away: it does not wait for a window, nor for a zone that is lost."""
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        assert _until(ground, "DrainStarted", "n2")
+        ground.cluster.apply(deployment("new", 1, cpu="1500m"))
+        ground.cluster.settle()
+        assert ground.tick(**_CLOSED, dry_run=True)[0] == ("Cancelled", "n2", "planned")
+        assert ground.closed("n2")
+        assert ("Cancelled", "n2", "done") in ground.tick(**_CLOSED)
+        assert ground.is_open("n2")
+        assert ground.ready("new") == 1
+
+
+def test_a_node_that_is_not_needed_is_given_back_once_its_window_is_closed_for_long(
+    tmp_path, monkeypatch
+):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        assert _until(ground, "DrainStarted", "n2")
+        seen = [ground.tick(**_CLOSED)[-1] for _ in range(8)]
+        assert seen[0] == ("Draining", "n2", "planned")
+        assert ("Cancelled", "n2", "done") in seen
+        assert (ground.is_open("n2"), ground.pool.ended) == (True, [])
+
+
 def test_nothing_goes_while_a_node_has_just_joined(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
         _full(ground, "n1")
@@ -297,11 +363,24 @@ def test_beside_another_autoscaler_it_is_advice(tmp_path, monkeypatch):
     with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
         _full(ground, "n1")
         labels = {"app": "cluster-autoscaler"}
-        ground.cluster.apply(deployment("cluster-autoscaler", 1, labels=labels, cpu="10m"))
+        theirs = deployment("cluster-autoscaler", 1, labels=labels, cpu="10m")
+        # A tenant's pod of that name is none.
+        ground.cluster.apply(theirs)
+        ground.cluster.settle()
+        assert {act[2] for act in ground.tick(dry_run=True)} == {"planned"}
+        assert "a dry run changes nothing" in ground.report["machines"][0]["message"]
+        theirs["metadata"]["namespace"] = "kube-system"
+        ground.cluster.apply(theirs)
         ground.cluster.settle()
         assert {act[2] for act in ground.tick()} == {"planned"}
         assert "Cluster Autoscaler runs here" in ground.report["machines"][0]["message"]
+        assert "scale-in does nothing to machines: Cluster Autoscaler" in str(
+            ground.report["warnings"]
+        )
         assert all(ground.state(name) is None for name in ground.nodes)
+        assert "done" in {
+            act[2] for act in ground.tick(settings=("capacity.besideAutoscaler=act",))
+        }
 
 
 def test_a_dry_run_plans_what_the_run_does(tmp_path, monkeypatch):

@@ -16,15 +16,31 @@ _TAINT = {"key": "DeletionCandidateOfClusterAutoscaler", "effect": "PreferNoSche
         ([node("a", labels={"karpenter.sh/nodepool": "general"})], ["Karpenter"]),
         ([node("a", taints=[_TAINT])], ["Cluster Autoscaler"]),
         (
-            [node("a"), *workload("x", ["a"], labels={"app.kubernetes.io/name": "karpenter"})],
+            [
+                node("a"),
+                *workload(
+                    "x",
+                    ["a"],
+                    labels={"app.kubernetes.io/name": "karpenter"},
+                    namespace="karpenter",
+                ),
+            ],
             ["Karpenter"],
         ),
         (
-            [node("a"), *workload("x", ["a"], labels={"app": "cluster-autoscaler"})],
+            [
+                node("a"),
+                *workload(
+                    "x", ["a"], labels={"app": "cluster-autoscaler"}, namespace="kube-system"
+                ),
+            ],
             ["Cluster Autoscaler"],
         ),
         ([node("a"), *workload("x", [""], labels={"app": "cluster-autoscaler"})], []),
-        ([node("a"), *workload("main-aws-cluster-autoscaler", ["a"])], ["Cluster Autoscaler"]),
+        (
+            [node("a"), *workload("main-aws-cluster-autoscaler", ["a"], namespace="kube-system")],
+            ["Cluster Autoscaler"],
+        ),
         ([node("a"), *workload("cluster-autoscaler-exporter", ["a"])], []),
     ],
 )
