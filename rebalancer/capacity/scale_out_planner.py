@@ -31,7 +31,9 @@ from rebalancer.providers.contract import NodeGroup
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import Snapshot
 
-_BLOCKED_CODES = frozenset({GroupCode.BACKOFF, GroupCode.SUSPENDED, GroupCode.COOLDOWN})
+_BLOCKED_CODES = frozenset(
+    {GroupCode.BACKOFF, GroupCode.UNHEALTHY, GroupCode.SUSPENDED, GroupCode.COOLDOWN}
+)
 
 
 def plan_scale_out(

@@ -1,6 +1,7 @@
 """Scale-in, run after run, on an embedded cluster whose nodes are a group of machines."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -297,7 +298,7 @@ def test_runs_that_use_up_their_time_end_machines_and_give_nodes_back(
         )
 
 
-_CLOSED = {"settings": ("strategies.scale-in.windows=[{allow: '0 0 1 1 *', for: 1m}]",)}
+_CLOSED: Any = {"settings": ("strategies.scale-in.windows=[{allow: '0 0 1 1 *', for: 1m}]",)}
 
 
 def test_a_leaving_node_is_given_back_while_scale_in_is_suspended(tmp_path, monkeypatch):
