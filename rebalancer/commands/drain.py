@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -70,7 +70,7 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
     draining = Drain(
         emptying,
         emptying.client(),
-        preflight.names,
+        preflight.uids,
         uncordon_on_failure=options.uncordon_on_failure,
     )
     why = draining.run(options.wait_batch)
@@ -124,11 +124,12 @@ class Drain:
         self,
         emptying: EmptyingRounds,
         client: Client,
-        names: Sequence[str],
+        uids: Mapping[str, str],
         *,
         uncordon_on_failure: bool,
     ) -> None:
-        self._emptying, self._names = emptying, names
+        """``uids``: name of each node -> its uid. Another Node that comes under its name is left alone."""
+        self._emptying, self._uids, self._names = emptying, uids, list(uids)
         self._uncordon = uncordon_on_failure
         self._client = client
         self._order = emptying.order()
@@ -160,7 +161,8 @@ class Drain:
 
     def of(self, names: Sequence[str]) -> Drain:
         """Return the drain of some of these nodes."""
-        return Drain(self._emptying, self._client, names, uncordon_on_failure=self._uncordon)
+        uids = {name: self._uids[name] for name in names}
+        return Drain(self._emptying, self._client, uids, uncordon_on_failure=self._uncordon)
 
     def cordon_all(self) -> float:
         """Cordon all nodes; return since when, by the stop's clock, the newest of them is being drained.
@@ -168,13 +170,18 @@ class Drain:
         Raises:
             ClusterReadError: a node could not be read or written.
         """
+        from msgspec.structs import replace  # noqa: PLC0415
+
         from rebalancer.nodes.cordon import cordon, order_of  # noqa: PLC0415
         from rebalancer.wire.times import unix_seconds  # noqa: PLC0415
 
         newest = 0.0
         for name in self._names:
-            node = cordon(self._client, name, self._order)
-            order = None if node is None else order_of(node)
+            node = cordon(self._client, name, replace(self._order, uid=self._uids[name]))
+            if node is None:
+                self._emptying.progress.note("gone", f"gone     {name}", node=name)
+                continue
+            order = order_of(node)
             newest = max(newest, unix_seconds(order.at) if order else 0.0)
             self._emptying.progress.note("cordoned", f"cordoned {name}", node=name)
         clock = self._emptying.environment.clock
@@ -213,7 +220,7 @@ class Drain:
 
         pods = read_node_pods(
             self._client,
-            self._names,
+            self._there(),
             clock=self._emptying.environment.clock.unix,
             version=self._version,
         )
@@ -224,7 +231,17 @@ class Drain:
 
     def evict(self) -> str | None:
         """See Steps."""
-        return self._emptying.evict(self._names)
+        return self._emptying.evict({name: self._uids[name] for name in self._there()})
+
+    def _there(self) -> list[str]:
+        """Return the nodes without those under whose name another Node has come: its pods are none of ours.
+
+        The pods of a Node that is gone count until their objects are.
+        """
+        from rebalancer.kube.nodes import read_node  # noqa: PLC0415
+
+        there = ((name, read_node(self._client, name)) for name in self._names)
+        return [name for name, node in there if node is None or node.uid == self._uids[name]]
 
     def end_of_batch(self) -> bool:
         """See Steps."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -251,10 +251,19 @@ class EmptyingRounds:
 
     # -- rounds ------------------------------------------------------------------------------------
 
-    def evict(self, names: Sequence[str]) -> str | None:
-        """Plan and evict once; return what keeps it from going on, None if nothing does."""
+    def evict(self, uids: Mapping[str, str]) -> str | None:
+        """Plan and evict once; return what keeps it from going on, None if nothing does.
+
+        ``uids``: name of each node -> its uid. While another Node has one of the names, none of its pods is touched.
+        """
+        names = list(uids)
         with self.source(names) as (run, source):
             reading = source.read()
+            there = reading.snapshot.nodes
+            if others := [
+                n for n in names if n in there.index and there.uid[there.index[n]] != uids[n]
+            ]:
+                return f"another node has come under the name {others[0]}"
             planned = make_plan(run, reading, None)
             if planned.standstill:
                 return planned.standstill[0]
@@ -326,3 +335,9 @@ class Preflight:
     snapshot: Snapshot
     names: Sequence[str]
     checks: Sequence[NodeCheck]
+
+    @property
+    def uids(self) -> dict[str, str]:
+        """Name of each node -> its uid: what the order is about from then on."""
+        nodes = self.snapshot.nodes
+        return {name: nodes.uid[nodes.index[name]] for name in self.names}

@@ -24,8 +24,9 @@ from rebalancer.commands.flag_values import duration, named
 from rebalancer.commands.flags import CLUSTER, POLICY, SET, Whole, examples, with_flags
 from rebalancer.commands.identity import instance
 from rebalancer.commands.run import PATIENCE
-from rebalancer.kube.nodes import read_node
+from rebalancer.kube.nodes import NodeView, read_node
 from rebalancer.nodes.choice import NodeChoice, version_of
+from rebalancer.nodes.cordon import finish
 from rebalancer.nodes.hook import ReplaceHook
 from rebalancer.nodes.missing import Missing, missing_nodes
 from rebalancer.nodes.preflight import refuses
@@ -71,7 +72,7 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
         return finished(emptying, preflight, options, code, kind="ReplaceReport")
     environment.committed.set()
     emptying.end_after(options.timeout or math.inf)
-    replacing = _Replacing(emptying, preflight.names, hook, options.wait_batch)
+    replacing = _Replacing(emptying, choice, preflight.uids, hook, options.wait_batch)
     why = replacing.run(ReplacementPace(options.max_unavailable, options.pause, 0.0))
     code = ExitCode.DONE if why is None else ExitCode.PARTIAL
     return finished(emptying, preflight, options, code, why, kind="ReplaceReport")
@@ -99,15 +100,16 @@ class _Replacing:
     def __init__(
         self,
         emptying: EmptyingRounds,
-        names: Sequence[str],
+        choice: NodeChoice,
+        uids: Mapping[str, str],
         hook: ReplaceHook | None,
         wait_batch: float,
     ) -> None:
-        self._emptying, self._names, self._hook = emptying, names, hook
+        self._emptying, self._choice, self._uids, self._hook = emptying, choice, uids, hook
         self._wait_batch = wait_batch
         self._client = emptying.client()
         self._by = instance(emptying.base.environment)
-        self._drain = Drain(emptying, self._client, names, uncordon_on_failure=False)
+        self._drain = Drain(emptying, self._client, uids, uncordon_on_failure=False)
         self._batch_until = math.inf
         self._said: str | None = None
         self._reached: Callable[[int, int], None] = lambda _done, _total: None
@@ -131,8 +133,14 @@ class _Replacing:
 
     def stages(self) -> Mapping[str, Stage | None]:
         """See Replacing."""
-        nodes = {name: read_node(self._client, name) for name in self._names}
+        nodes = {name: self._read(name) for name in self._uids}
         stages = {name: stage_of(node) for name, node in nodes.items() if node is not None}
+        for name, stage in list(stages.items()):
+            done = stage is not None and stage.phase is ReplacePhase.DONE
+            node = nodes[name]
+            if node is not None and not done and not self._choice.still_has(node):
+                self._leave_out(name)
+                del stages[name]
         left = sum(
             stage is None or stage.phase is not ReplacePhase.DONE for stage in stages.values()
         )
@@ -141,13 +149,33 @@ class _Replacing:
 
     def stage(self, name: str) -> Stage | None:
         """See Replacing."""
-        node = read_node(self._client, name)
+        node = self._read(name)
         return None if node is None else stage_of(node)
+
+    def _read(self, name: str) -> NodeView | None:
+        """Return the node that was chosen, None if it is gone: another Node of its name is a new machine, and none of ours."""
+        node = read_node(self._client, name)
+        return node if node is not None and node.uid == self._uids[name] else None
+
+    def _leave_out(self, name: str) -> None:
+        """Give back a node that is not old any more: its labels were changed, or its kubelet was updated in place."""
+        if finish(self._client, name, self._by, uncordon=True):
+            said = f"node {name} is not chosen any more: it was given back"
+            self._emptying.base.notes.append(said)
+            self._emptying.progress.note("left out", f"left out {name}", node=name)
 
     def enter(self, name: str, phase: ReplacePhase, after: Sequence[Stage | None]) -> bool:
         """See Replacing."""
-        stage = Stage(phase, self._by, self._emptying.environment.clock.unix())
-        entered = enter(self._client, name, stage, may=lambda before: before in after)
+        now, acts = (
+            self._emptying.environment.clock.unix(),
+            (ReplacePhase.EMPTYING, ReplacePhase.REMOVING),
+        )
+        stage = Stage(phase, self._by, now, self._uids[name])
+
+        def may(node: NodeView, before: Stage | None) -> bool:
+            return before in after and (phase not in acts or self._choice.still_has(node))
+
+        entered = enter(self._client, name, stage, may=may)
         if entered:
             self._emptying.progress.note(phase.value, f"{phase.value:<8} {name}", node=name)
         return entered
@@ -167,7 +195,7 @@ class _Replacing:
 
     def remove(self, name: str) -> str | None:
         """See Replacing."""
-        node = read_node(self._client, name)
+        node = self._read(name)
         if self._hook is None or node is None:
             return None
         return self._hook.call(name, node.provider_id, self._emptying.environment.environ)

@@ -43,6 +43,8 @@ class NodeView:
     taints: tuple[TaintJson, ...]
     """With every field that the server sent: ``timeAdded`` of another client's taint is not to be lost."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    kubelet: str = ""
+    """Version of the kubelet, empty where it is not known."""
 
     def annotated(self, name: str, kind: type[Annotated]) -> Annotated | None:
         """Return what our annotation says; None without one, or if it cannot be read."""
@@ -142,9 +144,18 @@ class _Meta(msgspec.Struct, rename="camel"):
     labels: dict[str, str] | None = None
 
 
+class _NodeInfo(msgspec.Struct, rename="camel"):
+    kubelet_version: str = ""
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    node_info: _NodeInfo = msgspec.field(default_factory=_NodeInfo)
+
+
 class _Node(msgspec.Struct):
     metadata: _Meta
     spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
 
 
 _decoder = msgspec.json.Decoder(_Node)
@@ -165,4 +176,5 @@ def _view(body: bytes) -> NodeView:
         node.spec.provider_id,
         node.spec.taints or (),
         meta.labels or {},
+        node.status.node_info.kubelet_version,
     )

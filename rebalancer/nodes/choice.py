@@ -10,8 +10,10 @@ import numpy as np
 
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.base.plain_text import printable
+from rebalancer.kube.nodes import NodeView
 from rebalancer.policy.selector_text import parse_selector
 from rebalancer.snapshot.columns import Bools
+from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import Snapshot
 
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
@@ -46,6 +48,19 @@ class NodeChoice:
             if self._named(name) and labelled[node] and self._outdated(snapshot, node)
         ]
 
+    def still_has(self, node: NodeView) -> bool:
+        """Return whether a node that was chosen would be chosen again; its age only grows.
+
+        Raises:
+            ClusterReadError: its kubelet says a version that is none.
+        """
+        if self.selector is not None and not matches(
+            parse_selector(self.selector).wire(), node.labels
+        ):
+            return False
+        below = self.kubelet_below
+        return below is None or _is_below(node.name, node.kubelet, below)
+
     def _named(self, name: str) -> bool:
         return not self.names or name in self.names
 
@@ -57,14 +72,17 @@ class NodeChoice:
 
     def _outdated(self, snapshot: Snapshot, node: int) -> bool:
         nodes = snapshot.nodes
-        if self.kubelet_below is not None:
-            below, kubelet = version_of(self.kubelet_below), nodes.kubelet[node]
-            # Of a node whose kubelet has not said its version nothing is known: it stays.
-            if not kubelet or _kubelet_version(nodes.names[node], kubelet) >= below:
-                return False
+        below = self.kubelet_below
+        if below is not None and not _is_below(nodes.names[node], nodes.kubelet[node], below):
+            return False
         if self.older_than is not None:
             return bool(snapshot.captured_at - nodes.created[node] > self.older_than)
         return True
+
+
+def _is_below(node: str, kubelet: str, below: str) -> bool:
+    # Of a node whose kubelet has not said its version nothing is known: it stays.
+    return bool(kubelet) and _kubelet_version(node, kubelet) < version_of(below)
 
 
 def _kubelet_version(node: str, text: str) -> tuple[int, int, int]:

@@ -26,6 +26,8 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str
     at: str
     """RFC 3339 time since when."""
+    uid: str = ""
+    """Of the Node: written on another one of its name, nothing of this holds."""
     until: str = ""
     """RFC 3339 time of the deadline; empty: none."""
     cordoned: bool = False
@@ -35,12 +37,13 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def order_of(node: NodeView) -> Order | None:
-    """Return what a drain has left on the node; None if there is nothing that can be read."""
-    return node.annotated(DRAIN, Order)
+    """Return what a drain has left on the node; None if nothing that can be read, or it is about another Node of its name."""
+    order = node.annotated(DRAIN, Order)
+    return None if order is None or order.uid not in ("", node.uid) else order
 
 
 def cordon(client: Client, name: str, order: Order) -> NodeView | None:
-    """Cordon a node, and say by whom; return it as it is then, None if there is none.
+    """Cordon the Node with the uid of ``order``, and say by whom; return it as it is then, None if it is gone.
 
     What an earlier drain has left is taken over, as long as the node is cordoned: whether a drain did that stays known. Of a
     node that people have uncordoned since, neither that nor how far a replacement came counts any more.
@@ -50,6 +53,8 @@ def cordon(client: Client, name: str, order: Order) -> NodeView | None:
     """
 
     def wanted(node: NodeView) -> NodeChange | None:
+        if node.uid != order.uid:
+            return None
         before = order_of(node) if node.unschedulable else None
         ours = not node.unschedulable or (before is not None and before.cordoned)
         goes_on = before is not None and not before.ended
@@ -60,10 +65,10 @@ def cordon(client: Client, name: str, order: Order) -> NodeView | None:
         text = msgspec.json.encode(mine).decode()
         if node.unschedulable:
             return NodeChange(annotations={DRAIN: text})
-        stale = {STAGE: None} if STAGE in node.annotations else {}
-        return NodeChange(unschedulable=True, annotations={DRAIN: text, **stale})
+        return NodeChange(unschedulable=True, annotations={DRAIN: text, **_without_stage(node)})
 
-    return change_node(client, name, wanted)
+    node = change_node(client, name, wanted)
+    return node if node is not None and node.uid == order.uid else None
 
 
 def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> bool:
@@ -83,10 +88,17 @@ def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> boo
             return None
         ours = True
         lifts = uncordon and order.cordoned and node.unschedulable
-        return NodeChange(unschedulable=False if lifts else None, annotations={DRAIN: None})
+        if not lifts:
+            return NodeChange(annotations={DRAIN: None})
+        return NodeChange(unschedulable=False, annotations={DRAIN: None, **_without_stage(node)})
 
     change_node(client, name, wanted)
     return ours
+
+
+def _without_stage(node: NodeView) -> dict[str, str | None]:
+    """Return what takes away how far a replacement came: that does not count on a node that is opened."""
+    return {STAGE: None} if STAGE in node.annotations else {}
 
 
 def give_up(client: Client, name: str, by: str) -> None:

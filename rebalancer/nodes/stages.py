@@ -38,15 +38,20 @@ class Stage(msgspec.Struct, frozen=True):
     """The process that has brought it there."""
     at: float
     """Unix seconds."""
+    uid: str = ""
+    """Of the Node: written on another one of its name, it counts for nothing."""
 
 
 def stage_of(node: NodeView) -> Stage | None:
-    """Return how far a node is; None where no replacement has begun, or what is written cannot be read."""
-    return node.annotated(STAGE, Stage)
+    """Return how far a node is; None where no replacement has begun, or what is written cannot be read, or is about another."""
+    stage = node.annotated(STAGE, Stage)
+    return None if stage is None or stage.uid not in ("", node.uid) else stage
 
 
-def enter(client: Client, name: str, stage: Stage, *, may: Callable[[Stage | None], bool]) -> bool:
-    """Write a stage on a node, if it ``may`` follow the one that is there; return whether it is there now.
+def enter(
+    client: Client, name: str, stage: Stage, *, may: Callable[[NodeView, Stage | None], bool]
+) -> bool:
+    """Write a stage on the Node with its uid, if it ``may`` follow the one that is there; return whether it is there now.
 
     Of two processes that try at once one succeeds: the node is changed on the version that was read.
 
@@ -58,7 +63,7 @@ def enter(client: Client, name: str, stage: Stage, *, may: Callable[[Stage | Non
     def wanted(node: NodeView) -> NodeChange | None:
         nonlocal entered
         before = stage_of(node)
-        entered = before == stage or may(before)
+        entered = node.uid == stage.uid and (before == stage or may(node, before))
         if before == stage or not entered:
             return None
         return NodeChange(annotations={STAGE: msgspec.json.encode(stage).decode()})

@@ -50,6 +50,7 @@ def with_nodes(snapshot: Snapshot, added: Sequence[AddedNode]) -> Snapshot:
         nodes=replace(
             nodes,
             names=names,
+            uid=(*nodes.uid, *("" for _ in added)),
             labels=NodeLabels(names, [*labels, *(node.labels for node in added)]),
             allocatable=frozen(
                 np.hstack([nodes.allocatable, *(node.allocatable[:, None] for node in added)])

@@ -44,6 +44,8 @@ class Nodes:
     """Columns over N nodes, ordered by name."""
 
     names: tuple[str, ...]
+    uid: tuple[str, ...]
+    """(N,) of the Node: another one of the same name is another node. Empty where the object names none."""
     labels: NodeLabels
     allocatable: Ints
     """(R, N) base units."""

@@ -40,6 +40,7 @@ def fold_nodes(
     notices = [notices_of(node) for node in ordered]
     return Nodes(
         names=names,
+        uid=tuple(node.metadata.uid for node in ordered),
         labels=NodeLabels(names, [node.metadata.labels or {} for node in ordered]),
         allocatable=allocatable,
         max_pods=max_pods,

@@ -15,6 +15,7 @@ from rebalancer.base.environment import Environment
 from rebalancer.base.errors import RebalancerError
 from rebalancer.commands.replace import ReplaceOptions, replace_nodes, text_of_missing
 from rebalancer.nodes import draining, replacing
+from rebalancer.nodes.hook import ReplaceHook
 from rebalancer.nodes.missing import Missing
 from rebalancer.testing.objects import deployment, job, pdb
 from rebalancer.wire.times import rfc3339
@@ -272,3 +273,83 @@ def test_a_flag_that_is_no_duration_is_named(given):
     done = called(*given)
     assert done.returncode == 2
     assert given[-1].partition("=")[0] in done.stderr
+
+
+class Reinstalled:
+    """What removes a machine: it comes back under its name, as another Node, with the labels ``labels``."""
+
+    def __init__(self, cluster, labels, before=lambda _name: None):
+        self.cluster, self.labels, self.before = cluster, labels, before
+        self.names = []
+
+    def __call__(self, name, _provider_id, _environ):
+        self.before(name)
+        self.names.append(name)
+        self.cluster.remove_node(name)
+        self.cluster.add_node(name, f"zone-{name}", labels=self.labels)
+        self.cluster.settle()
+
+
+@pytest.mark.parametrize("labels", [{}, OLD])
+def test_a_machine_that_comes_back_under_its_name_is_left_alone(monkeypatch, labels):
+    with nodes("n1", "n2", "n3", "n4") as cluster:
+        two_old_nodes(cluster)
+        cluster.apply(deployment("web", 6))
+        cluster.settle()
+        world = Reinstalled(cluster, labels)
+        monkeypatch.setattr(ReplaceHook, "call", world)
+        done = replaced(cluster, then="reinstall", timeout=30.0)
+        assert done.code == 0, done.err
+        assert world.names == ["n1", "n2"]
+        assert not any(is_cordoned(cluster, name) for name in ("n1", "n2"))
+
+
+def test_pods_of_a_node_that_came_under_the_name_while_it_was_emptied_stay(monkeypatch):
+    with nodes("n1", "n2", "n3") as cluster:
+        old = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": OLD}}
+        cluster.apply(old, deployment("web", 3))
+        cluster.settle()
+        world = Reinstalled(cluster, OLD)
+        looked, late = draining.left_of, list[str]()
+
+        def meanwhile(pods, orders):
+            if not world.names:
+                left = looked(pods, orders)
+                world("n1", "", {})
+                cluster.apply(deployment("late", 2, nodeSelector=OLD))
+                cluster.settle()
+                late.extend(pods_on(cluster, "n1"))
+                return left
+            return looked(pods, orders)
+
+        monkeypatch.setattr(draining, "left_of", meanwhile)
+        done = replaced(cluster, timeout=30.0)
+        assert done.code == 0, done.err
+        assert late
+        assert pods_on(cluster, "n1") == late
+        assert not is_cordoned(cluster, "n1")
+
+
+def test_a_node_that_is_not_old_any_more_is_given_back():
+    with nodes("n1", "n2", "n3") as cluster:
+        two_old_nodes(cluster)
+        cluster.apply(deployment("web", 3))
+        cluster.settle()
+
+        def relabel(_name):
+            new = {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": "n2", "labels": {"generation": "new"}},
+            }
+            cluster.apply(new)
+
+        world = Reinstalled(cluster, {}, relabel)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ReplaceHook, "call", world)
+            done = replaced(cluster, then="reinstall", timeout=30.0)
+        assert done.code == 0, done.err
+        assert world.names == ["n1"]
+        assert not is_cordoned(cluster, "n2")
+        annotations = cluster.get("Node", "n2")["metadata"].get("annotations", {})
+        assert not {"rebalancer/drain", "rebalancer/replace"} & set(annotations)
