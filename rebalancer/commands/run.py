@@ -178,14 +178,20 @@ def act(
 
     Raises:
         MarksError: marks on nodes could not be removed or set; nothing was moved.
+        ClusterReadError: what perHour allows could not be reserved; nothing was moved.
     """
-    from rebalancer.evictor.act import Acting  # noqa: PLC0415
+    from rebalancer.evictor.act import Acting, of_next_wave  # noqa: PLC0415
 
     if source.client is None or reading.kept is None:
         raise ValueError("a run that acts has a client, and keeps what it has read")
     marker = _marker(run, source.client, reading, stands_still=bool(planned.standstill))
     if planned.standstill:
         return None
+    if memory is not None and (first := of_next_wave(planned.left)):
+        # A memory that can be read and never written would let each run spend the whole hour's budget.
+        why = memory.record((), run.environment.clock.unix(), reserved=first)
+        if why is not None and run.planning.counts_the_hour:
+            raise ClusterReadError(f"nothing was moved: {why}")
     if marker is not None and planned.plan.emptied is not None:
         try:
             marker.keep_empty(
@@ -203,10 +209,13 @@ def act(
     run.environment.committed.set()
     started = clock.now()
 
-    def remember(outcomes: Iterable[Outcome], *, cut: bool = False) -> str | None:
+    def remember(
+        outcomes: Iterable[Outcome], *, cut: bool = False, reserved: int = 0
+    ) -> str | None:
         if memory is None:
             return None
-        return memory.record(outcomes, clock.unix(), clock.now() - started, cut=cut)
+        seconds = clock.now() - started
+        return memory.record(outcomes, clock.unix(), seconds, cut=cut, reserved=reserved)
 
     acting = Acting(
         client=source.client,

@@ -28,8 +28,13 @@ from rebalancer.snapshot.model import Snapshot
 class Remember(Protocol):
     """Keeps the outcome of the moves so far."""
 
-    def __call__(self, outcomes: Iterable[Outcome], *, cut: bool = False) -> str | None:
-        """Return why it could not, or None. ``cut``: the last wave was not waited for to its end."""
+    def __call__(
+        self, outcomes: Iterable[Outcome], *, cut: bool = False, reserved: int = 0
+    ) -> str | None:
+        """Return why it could not, or None.
+
+        ``cut``: the last wave was not waited for to its end. ``reserved``: so many evictions follow at once, and count already.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +167,7 @@ class WaveCheck:
             ClusterReadError: what was done could not be remembered, and the hour's budget needs it.
         """
         # A run that is killed in a later wave has used up its part of the hour anyway.
-        why = self.remember(self.executor.outcomes)
+        why = self.remember(self.executor.outcomes, reserved=of_next_wave(moves))
         if why is not None and self.planning.counts_the_hour:
             raise ClusterReadError(why)
         # What is wrong with it is said where the report asks for it: moves need it not.
@@ -170,6 +175,12 @@ class WaveCheck:
             self.explanation.made()
         with collector_paused():
             return self.planning.rechecked(self.recount.snapshot(moves), moves, clock_skew)
+
+
+def of_next_wave(moves: Sequence[Move]) -> int:
+    """Return how many evictions the next wave of ``moves`` may make."""
+    acting = [move.wave for move in moves if not move.observed]
+    return acting.count(acting[0]) if acting else 0
 
 
 def carried_out(

@@ -7,6 +7,7 @@ run must not add to them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.cost.streaks import Streaks
@@ -14,7 +15,7 @@ from rebalancer.kube.config_map import ConfigMapStore, StoredMap
 from rebalancer.memory.cooling import cooling
 from rebalancer.memory.document import KEY, Document, decode, encode
 from rebalancer.memory.expectations import after_run
-from rebalancer.memory.hour import moved_last_hour
+from rebalancer.memory.hour import counted, moved_last_hour
 from rebalancer.memory.pace import pace_of, with_pace, with_pace_of_cut
 from rebalancer.memory.remember import refreshed
 from rebalancer.memory.streaks import remembered
@@ -24,6 +25,17 @@ from rebalancer.snapshot.model import Snapshot
 
 _ATTEMPTS = 3
 """To write: others may write at the same moment, and replies may be lost."""
+
+
+class _Ours(NamedTuple):
+    """What a run has written of its own."""
+
+    uids: frozenset[str] = frozenset()
+    """Of the pods whose outcomes are in it."""
+    reserved: int = 0
+    """Evictions that are counted before they are made."""
+    at: float = 0.0
+    """When these were counted, Unix seconds."""
 
 
 def missing(name: str) -> ClusterReadError:
@@ -44,12 +56,11 @@ class Keeper:
         """The ConfigMap as the server has it."""
         self._base: Mapping[str, str] = {}
         """Its data as earlier runs, or another client meanwhile, have left it: what this run did is added to that."""
-        self._written: frozenset[str] = frozenset()
-        self._in_base: frozenset[str] = frozenset()
-        """Pods' uids: whose outcomes this run has written, and which of these stand in the base."""
+        self._written = self._in_base = _Ours()
+        """What this run has written, and what of it stands in the base."""
         self._snapshot: Snapshot | None = None
-        self._sent: tuple[Mapping[str, str], frozenset[str]] | None = None
-        """The data that was sent last, and whose outcomes are in it: the reply may be lost."""
+        self._sent: tuple[Mapping[str, str], _Ours] | None = None
+        """The data that was sent last, and what is ours in it: the reply may be lost."""
         self._seen: Mapping[str, Streaks] = {}
         self._timed: tuple[tuple[Outcome, ...], float] = ((), 0.0)
         """What was carried out when the last wave had ended, and the seconds that it took."""
@@ -107,12 +118,21 @@ class Keeper:
         self._seen = streaks
 
     def record(
-        self, outcomes: Iterable[Outcome], now: float, seconds: float = 0.0, *, cut: bool = False
+        self,
+        outcomes: Iterable[Outcome],
+        now: float,
+        seconds: float = 0.0,
+        *,
+        cut: bool = False,
+        reserved: int = 0,
     ) -> str | None:
         """Remember what was seen and the outcome of all of the run's moves so far; write it if that changes anything.
 
         ``seconds`` are what carrying them out took. If the last wave was ``cut`` off, those before it say how fast
         the run was; if there is none, that it was no faster.
+
+        ``reserved`` evictions are about to be made: they count for the hour as if they were, until the next call. So a
+        run that writes no more leaves too much rather than too little.
 
         It may be called again and again: a run that is killed later is remembered up to the last call. If
         another client has written meanwhile, what they wrote is read and added to. Return why it could not be
@@ -125,18 +145,19 @@ class Keeper:
             self._timed = done, seconds
         elif cut and not self._timed[0]:
             self._cut = done, seconds
+        what = "what was done" if done else "what this run is about to evict"
         why = ""
         for _ in range(_ATTEMPTS):
             try:
-                self._write(self._store, self._known, done, now)
+                self._write(self._store, self._known, done, now, reserved)
             except ClusterReadError as error:
-                why = f"what was done could not be remembered: {error}"
+                why = f"{what} could not be remembered: {error}"
             else:
                 return None
             try:
                 self._read_again(self._store)
             except ClusterReadError as error:
-                why = f"what was done could not be remembered: {error}"
+                why = f"{what} could not be remembered: {error}"
         self._warn(why)
         return why
 
@@ -158,6 +179,7 @@ class Keeper:
         known: StoredMap,
         outcomes: Sequence[Outcome],
         now: float,
+        reserved: int,
     ) -> None:
         snapshot = self._snapshot
         if snapshot is None:
@@ -165,16 +187,20 @@ class Keeper:
         before, flaw = decode(self._base)
         if flaw is not None and flaw.hour_unknown:
             raise ClusterReadError(flaw.message)
-        fresh = [outcome for outcome in outcomes if outcome.move.uid not in self._in_base]
+        mine = self._in_base
+        if mine.reserved:
+            before = counted(before, -mine.reserved, mine.at)
+        fresh = [outcome for outcome in outcomes if outcome.move.uid not in mine.uids]
         self.document = after = after_run(
             refreshed(before, snapshot), snapshot, self._seen, fresh, now
         )
         self.document = after = with_pace(with_pace_of_cut(after, *self._cut), *self._timed)
         # That an hour went by is no reason to write: an idle cluster is left alone.
         changed = (after.owners, after.streaks) != (before.owners, before.streaks)
-        data = encode(self.document)
-        if (fresh or flaw or changed) and data != known.data:
+        data = encode(counted(after, reserved, now))
+        held = reserved or self._written.reserved
+        if (fresh or flaw or changed or held) and data != known.data:
             uids = frozenset(outcome.move.uid for outcome in outcomes)
-            self._sent = data, uids
+            self._sent = data, _Ours(uids, reserved, now)
             self._known = store.write(known, data)
-            self._written = uids
+            self._written = self._sent[1]

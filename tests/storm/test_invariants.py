@@ -119,6 +119,8 @@ def test_nothing_is_violated_where_all_was_kept(changed):
         ("g", {"runs": [ran(out=report(u1="evicted", u2="evicted", u3="evicted"))]}),
         ("g", {"hour_after": 3}),
         ("g", {"hour_after": None}),
+        ("g", {"hour_after": 5}),
+        ("g", {"runs": [ran(out="", code=-9, killed=START + 15)], "hour_after": 3}),
         ("g", {"runs": [ran(out="", code=4)]}),
         ("h", {"runs": [ran(code=1)]}),
         ("h", {"runs": [ran(code=-11)]}),
@@ -185,7 +187,8 @@ def test_every_invariant_has_been_seen_violated():
                 "runs": [ran(code=4, starved=[(START, 1.0), (START + 9, 4.0)])],
             },
         ),
-        ("g", {"runs": [ran(out="", code=-9, killed=START + 15)], "hour_after": 3}),
+        # What was reserved for the wave in which it was killed still counts.
+        ("g", {"runs": [ran(out="", code=-9, killed=START + 15)], "hour_after": 5}),
         ("o", {"marks_left": ["n0"], "runs": [ran(out="", code=-9, killed=START + 15)]}),
         ("o", {**LEFT, "runs": [ran(code=4, out=report("the mark on node n0 is left"))]}),
         # Another run that comes meanwhile leaves at once, and has nothing to say of it.

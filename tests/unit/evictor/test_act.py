@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.evictor.act import WaveCheck, carried_out, watched
+from rebalancer.evictor.act import WaveCheck, carried_out, of_next_wave, watched
 from rebalancer.evictor.executor import Executor
 from rebalancer.kube.evict import AnswerKind
 from rebalancer.plan.outcome import Status
@@ -21,8 +21,10 @@ class Memory:
 
     broken: str | None = None
     kept: list[tuple[list[Status], bool]] = field(default_factory=list)
+    reserved: list[int] = field(default_factory=list)
 
-    def __call__(self, outcomes: Any, *, cut: bool = False) -> str | None:
+    def __call__(self, outcomes: Any, *, cut: bool = False, reserved: int = 0) -> str | None:
+        self.reserved.append(reserved)
         self.kept.append(([outcome.status for outcome in outcomes], cut))
         return self.broken
 
@@ -124,6 +126,14 @@ def test_before_a_wave_is_judged_what_was_done_is_remembered():
     assert check_of(judging, memory).rechecked(left, 0.5) == [(left[0], "pays no longer")]
     assert judging.calls == [(0, 0.5)]
     assert memory.kept == [([Status.EVICTED], False)]
+
+
+def test_what_the_next_wave_may_evict_is_reserved_before_it_begins():
+    memory = Memory()
+    left = [move("b", wave=2), move("c", wave=2), replace(move("d", wave=2), observed=True)]
+    check_of(Judging(), memory).rechecked([*left, move("e", wave=3)], 0.5)
+    assert memory.reserved == [2]
+    assert of_next_wave([]) == 0
 
 
 def test_the_plan_is_explained_once_the_first_wave_is_remembered_and_before_the_next_is_judged():

@@ -283,3 +283,55 @@ def test_a_run_whose_only_wave_was_cut_off_leaves_that_it_was_no_faster(server, 
     # One that came to its end does.
     following.record([badly()], NOW, 5.0)
     assert decode(stored.data)[0].pace == PaceMemory(1, 1, 5.0)
+
+
+def evictions(stored):
+    document, _ = decode(stored.data)
+    return sum(count for _, count in document.evictions)
+
+
+def test_what_is_reserved_counts_until_it_is_known_what_was_done(server, tmp_path):
+    stored = StoredMemory(server, data_of(badly(), at=NOW - 600))
+    keeper, warnings = loaded(server, tmp_path)
+    assert keeper.record([], NOW, reserved=5) is None
+    assert evictions(stored) == 6
+    first = well(owner="Deployment/default/api", pod="api-1")
+    assert keeper.record([first], NOW + 90, reserved=3) is None
+    assert evictions(stored) == 5
+    assert keeper.record([first], NOW + 180) is None
+    assert (evictions(stored), warnings) == (2, [])
+
+
+def test_what_was_reserved_and_not_done_is_given_back(server, tmp_path):
+    stored = StoredMemory(server, {})
+    keeper, _ = loaded(server, tmp_path)
+    keeper.record([], NOW, reserved=5)
+    keeper.record([], NOW)
+    assert evictions(stored) == 0
+
+
+def test_what_is_reserved_counts_once_although_another_client_has_written(server, tmp_path):
+    stored = StoredMemory(server, {})
+    keeper, _ = loaded(server, tmp_path)
+    keeper.record([], NOW, reserved=2)
+    other = remember(decode(stored.data)[0], SNAPSHOT, [badly()], NOW)
+    stored.between = encode(other)
+    first = well(owner="Deployment/default/api", pod="api-1")
+    assert keeper.record([first], NOW + 90) is None
+    assert evictions(stored) == 2
+
+
+def test_a_lost_reply_to_what_is_reserved_reserves_once(server, tmp_path):
+    stored = StoredMemory(server, {})
+    keeper, warnings = loaded(server, tmp_path)
+    lost = [True]
+
+    def put(asked):
+        said = stored._put(asked)
+        return Say(hang_up=True) if lost and lost.pop() else said
+
+    server.handle("PUT", PATH, put)
+    assert keeper.record([], NOW, reserved=2) is None
+    assert evictions(stored) == 2
+    assert keeper.record([well()], NOW) is None
+    assert (evictions(stored), warnings) == (1, [])

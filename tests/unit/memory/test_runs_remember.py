@@ -182,12 +182,40 @@ def test_without_the_config_map_nothing_is_done(drifted, run, dry_run):
         run(dry_run=dry_run)
 
 
-def test_a_memory_that_cannot_be_written_ends_the_run_after_its_wave(run, drifted, monkeypatch):
+def test_where_the_memory_cannot_be_written_nothing_is_moved(run, drifted, monkeypatch):
+    """Each run would spend the whole hour's budget again."""
+
     def refused(self, known, data):
         raise ClusterReadError("may not update configmaps memory")
 
     monkeypatch.setattr(ConfigMapStore, "write", refused)
+    pods = drifted.objects("Pod", "default")
+    why = (
+        "nothing was moved: what this run is about to evict could not be remembered: may not update"
+    )
+    with pytest.raises(ClusterReadError, match=why) as raised:
+        run()
+    assert raised.value.exit_code == ExitCode.UNREADABLE
+    assert drifted.objects("Pod", "default") == pods
+    code, report = run(lift_budgets=True)
+    assert code == ExitCode.PARTIAL
+    assert [move["outcome"] for move in report["moves"]] == ["evicted"]
+
+
+def test_a_memory_that_cannot_be_written_any_more_keeps_what_was_reserved(
+    run, drifted, monkeypatch
+):
+    write, writes = ConfigMapStore.write, []
+
+    def once(self, known, data):
+        writes.append(data)
+        if len(writes) > 1:
+            raise ClusterReadError("may not update configmaps memory")
+        return write(self, known, data)
+
+    monkeypatch.setattr(ConfigMapStore, "write", once)
     code, report = run()
+    assert sum(count for _, count in remembered(drifted).evictions) == 1
     assert code == ExitCode.PARTIAL
     assert [move["outcome"] for move in report["moves"]] == ["evicted"]
     assert any("could not be remembered" in warning for warning in report["warnings"])
