@@ -50,6 +50,8 @@ class _Gathered:
     kind: str
     """Required, or preferred with its weight."""
     owners: list[int] = field(default_factory=list)
+    staying: list[int] = field(default_factory=list)
+    """Classes that declare them, too, and never move: without a controller, or belonging to their node."""
 
 
 class AntiAffinity:
@@ -58,7 +60,8 @@ class AntiAffinity:
     Within a namespace both directions count: the pod that declares a term and the pod that it matches repel
     each other, and the fewest pods that have to go are moved. Across namespaces only pods that declare a term
     move for it, unless ``crossNamespace`` says otherwise: else any tenant could have the pods of another
-    evicted. A preferred term weighs weight / 100. Semantics:
+    evicted. What the pods of DaemonSets and pods without a controller declare as required the scheduler keeps, too: as
+    they stay, the pods go that it matches. A preferred term weighs weight / 100. Semantics:
     ``pkg/scheduler/framework/plugins/interpodaffinity``.
     """
 
@@ -67,17 +70,25 @@ class AntiAffinity:
     def terms(self, view: View, params: AntiAffinityParams) -> Sequence[Term]:
         """Return a hard term (required) and a soft one (preferred)."""
         gathered: dict[tuple[object, ...], _Gathered] = {}
-        for cls, _ in view.replaceable():
+        replaceable = {cls for cls, _ in view.replaceable()}
+        for cls in range(len(view.snapshot.classes)):
             for declared in _declared(view, cls, params):
+                moves = cls in replaceable
+                if not moves and declared.entry is Entry.SOFT:
+                    continue
                 identity = (
                     declared.entry,
                     declared.key,
                     declared.weight,
                     declared.matched.tobytes(),
                 )
-                gathered.setdefault(identity, declared).owners.append(cls)
+                same = gathered.setdefault(identity, declared)
+                (same.owners if moves else same.staying).append(cls)
         groups: dict[Entry, list[Group]] = {Entry.HARD: [], Entry.SOFT: []}
         for declared in gathered.values():
+            groups[declared.entry] += _beside_staying(view, declared, params)
+            if not declared.owners:
+                continue
             owners = np.array(declared.owners, np.int32)
             parts = [(owners, _NONE)] if params.cross_namespace else _parts(view, owners, declared)
             groups[declared.entry] += [_group(view, declared, *part) for part in parts]
@@ -129,6 +140,38 @@ def _parts(
         homes = np.unique(home[part])
         at_home = theirs == homes[0] if len(homes) == 1 else np.zeros(len(theirs), bool)
         yield owners[part], np.setdiff1d(declared.matched[~at_home], owners[part])
+
+
+def _beside_staying(view: View, declared: _Gathered, params: AntiAffinityParams) -> Iterator[Group]:
+    """Yield the groups of pods that have to leave the side of some that declare the term and never move.
+
+    Pods that declare the term themselves are judged by it already.
+    """
+    classes = view.snapshot.classes
+    staying = np.array(declared.staying, np.int32)
+    movers = np.setdiff1d(declared.matched, [*declared.staying, *declared.owners]).astype(np.int32)
+    at_home = [classes[cls].namespace for cls in movers.tolist()]
+    for home in dict.fromkeys(classes[cls].namespace for cls in declared.staying):
+        here = np.array([classes[cls].namespace == home for cls in declared.staying], bool)
+        may = np.array([params.cross_namespace or each == home for each in at_home], bool)
+        if may.any():
+            first = int(staying[here][0])
+            yield ConflictGroup(
+                view,
+                label=f"{_ref(view, first)} apart over {declared.key} ({declared.kind})",
+                domains=Domains.of(view, declared.key, np.ones(len(view.snapshot.nodes), bool)),
+                owners=movers[may],
+                matched=staying[here],
+                fixed=staying[here],
+            )
+
+
+def _ref(view: View, cls: int) -> str:
+    """Return the owner of the pods of a class, its first pod where it has none."""
+    snapshot = view.snapshot
+    if (owner := snapshot.owner_of(cls)) is not None:
+        return owner.ref
+    return f"Pod/{snapshot.pod_ref(int(np.flatnonzero(snapshot.pods.cls == cls)[0]))}"
 
 
 def _group(

@@ -19,6 +19,7 @@ _ORDER = 1e-6
 _VOLUME = 0.5
 _LONG_GRACE_SECONDS = 120
 _LONG_GRACE = 0.25
+_STATEFUL_SET = "StatefulSet.apps"
 
 
 def eviction_cost(snapshot: Snapshot) -> Floats:
@@ -52,7 +53,7 @@ def reluctance(snapshot: Snapshot) -> Floats:
     pods = snapshot.pods
     if not len(pods):
         return np.zeros(0)
-    ordinal = np.array([_ordinal(cls) for cls in snapshot.classes], float)[pods.cls]
+    ordinal = _ordinals(snapshot)
     youngest = np.zeros(len(snapshot.classes))
     np.maximum.at(youngest, snapshot.siblings[pods.cls], pods.created)
     numbered = np.isfinite(ordinal)
@@ -62,9 +63,25 @@ def reluctance(snapshot: Snapshot) -> Floats:
     return later * (1.0 + _ORDER / (1.0 + ordinal))
 
 
+def _ordinals(snapshot: Snapshot) -> Floats:
+    """Return the ordinal (P,) of each pod of a StatefulSet, infinite for any other pod."""
+    pods = snapshot.pods
+    ordinals: Floats = np.array([_ordinal(cls) for cls in snapshot.classes], float)[pods.cls]
+    # A file may lack these labels, and its pods are of one class then: their names have the ordinal, too.
+    unlabelled = np.array(
+        [c.controller == _STATEFUL_SET and _ordinal(c) == np.inf for c in snapshot.classes], bool
+    )
+    for pod in np.flatnonzero(unlabelled[pods.cls]).tolist():
+        ordinals[pod] = _number(pods.name[pod].rpartition("-")[2])
+    return ordinals
+
+
 def _ordinal(cls: PodClass) -> float:
     """Return the ordinal of the one pod of a StatefulSet that is of ``cls``, infinite for any other class."""
-    if cls.controller != "StatefulSet.apps":
+    if cls.controller != _STATEFUL_SET:
         return np.inf
-    written = cls.labels.get(POD_INDEX) or cls.labels.get(POD_NAME, "").rpartition("-")[2]
+    return _number(cls.labels.get(POD_INDEX) or cls.labels.get(POD_NAME, "").rpartition("-")[2])
+
+
+def _number(written: str) -> float:
     return float(written) if written.isdecimal() else np.inf

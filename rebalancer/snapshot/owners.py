@@ -192,6 +192,8 @@ def _unsettled(
         return f"rollout: pods of {counted.replica_sets} controllers"
     status = read[-1].status
     rolling = kind == "StatefulSet" and _rolling(read[-1], replicas)
+    # Of the pods that its controller has counted some are of an older template, whatever those look like that were listed.
+    rolling |= kind == "Deployment" and (status.updated_replicas or 0) < status.replicas
     # Pods are seen before their controllers have counted them: after an eviction of ours, above all.
     whole = counted.living == counted.ready == replicas and counted.replica_sets == 1
     if whole and not rolling and (kind != "Deployment" or status.updated_replicas):

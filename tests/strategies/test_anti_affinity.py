@@ -68,6 +68,55 @@ def test_within_a_namespace_the_fewest_move_in_either_direction():
     assert moved(web(nodes=["n0", "n1"]), many) == {"shop/web": 1}
 
 
+def _staying(kind, name="guard", on="n0", namespace="shop", **more):
+    """A pod that is never moved: of a DaemonSet, or without a controller."""
+    made = workload(name, [on], kind="DaemonSet", namespace=namespace, **more)
+    (one,) = [item for item in made if item["kind"] == "Pod"]
+    if kind == "Pod":
+        del one["metadata"]["ownerReferences"]
+    return [one]
+
+
+@pytest.mark.parametrize("kind", ["Pod", "DaemonSet"])
+@pytest.mark.parametrize(
+    ("of_guard", "params", "expected"),
+    [
+        ({"spec": repels("web")}, {}, {"shop/web": 2}),
+        ({"spec": repels("web", everywhere=False)}, {}, {"shop/web": 2}),
+        ({"spec": repels("web"), "on": "n3"}, {}, {}),
+        ({"spec": repels("api")}, {}, {}),
+        # The scheduler weighs it, and obeys only what is required.
+        ({"spec": repels("web", weight=100)}, {}, {}),
+        ({"spec": repels("web")}, {"required": False}, {}),
+        # Nobody has the pods of another namespace evicted.
+        ({"spec": repels("web"), "namespace": "other"}, {}, {}),
+        (
+            {"spec": repels("web"), "namespace": "other"},
+            {"crossNamespace": True},
+            {"shop/web": 2},
+        ),
+    ],
+)
+def test_what_pods_that_stay_repel_goes(kind, of_guard, params, expected):
+    nodes = ["n0", "n0", "n1", "n1"]
+    assert moved(web(nodes=nodes), _staying(kind, **of_guard), **params) == expected
+
+
+def test_what_stays_beside_a_pod_that_repels_it_is_named():
+    objects = [*NODES, *web(nodes=["n0", "n1"]), *_staying("Pod", spec=repels("web"))]
+    nowhere = [*objects, *_staying("Pod", name="other", spec=repels("web"), on="n2")]
+    made = plan_of(nowhere, strategies=[NAME])
+    (move,) = made.moves
+    assert "Pod/shop/guard-0 apart over kubernetes.io/hostname (required)" in move.reason
+    assert [landing.node for landing in move.landings] == ["n3"]
+
+
+def test_who_declares_it_too_counts_once():
+    mine = web(nodes=["n0", "n1"], spec=repels("web"))
+    guard = _staying("Pod", labels={"app": "web"}, spec=repels("web"))
+    assert moved(mine, guard) == {"shop/web": 1}
+
+
 def test_who_repels_itself_is_not_drawn_in_by_another_that_says_the_same():
     # Both declare the very same matches: web for itself, api against it.
     mine = web(nodes=["n0", "n1", "n2"], spec=repels("web", everywhere=False))

@@ -55,6 +55,13 @@ def test_the_highest_ordinal_of_a_statefulset_goes_first():
     assert later_first(objects)[0] == "db-11"
 
 
+def test_where_a_file_lacks_a_statefulset_s_labels_the_names_have_the_ordinals():
+    objects = workload("db", ["n0"] * 12, kind="StatefulSet")
+    objects[-1]["metadata"]["creationTimestamp"] = NOW
+    assert later_first(objects) == [f"db-{ordinal}" for ordinal in reversed(range(12))]
+    assert later_first(workload("web", ["n0"] * 3)) == ["web-0", "web-1", "web-2"]
+
+
 def test_a_young_replica_of_a_statefulset_changes_no_order_in_it():
     objects = numbered(workload("db", ["n0"] * 3, kind="StatefulSet"))
     objects[-1]["metadata"]["creationTimestamp"] = NOW

@@ -59,6 +59,24 @@ def test_a_status_that_says_three_of_three_does_not_make_up_for_pods(
 
 
 @pytest.mark.parametrize(
+    ("status", "unsettled"),
+    [
+        ({}, None),
+        # A rollout: of the pods that were counted one is new, whatever those look like that were listed.
+        ({"replicas": 3, "updatedReplicas": 1}, "rollout: 1 of 3 updated"),
+        ({"replicas": 4, "updatedReplicas": 2}, "scaling: 4 pods, 3 wanted"),
+        ({"replicas": 3}, "rollout: 0 of 3 updated"),
+        # After an eviction: the replacement is seen, and not counted yet.
+        ({"replicas": 2, "updatedReplicas": 2}, None),
+    ],
+)
+def test_a_status_that_says_a_rollout_runs_is_believed(status, unsettled):
+    web = workload("web", ["a"] * 3)
+    web[0]["status"] = {"readyReplicas": 3, **(status or web[0]["status"])}
+    assert owner_of(web).unsettled == unsettled
+
+
+@pytest.mark.parametrize(
     ("not_ready", "terminating", "expected"),
     [
         (0, 0, (3, None)),
