@@ -44,7 +44,8 @@ def assess(
     Raises:
         ProviderError: it cannot be asked.
     """
-    groups = Groups(snapshot, machines.groups(known_nodes(snapshot)))
+    read = machines.groups(known_nodes(snapshot))
+    groups = Groups(snapshot, read, settings.startup_taints)
     known = inputs(snapshot, groups, machines)
     profile = planning.scheduler_profile(snapshot)
 

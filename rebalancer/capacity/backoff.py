@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from rebalancer.capacity.sizes import Sizes
+from rebalancer.capacity.sizes import STARTUP, Sizes
 from rebalancer.wire.times import LAST_SECOND
 
 INITIAL, MAXIMUM = 300.0, 1800.0
@@ -43,6 +43,12 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """The same in words."""
     suspended: str = ""
     """Why it launches no machines on purpose, in words; empty where nothing keeps it from that."""
+    unknown_since: _Moment = msgspec.field(default=0, name="unknown")
+    """Since when it has machines of which none is a node of this cluster."""
+
+    def is_foreign(self, now: float) -> bool:
+        """Return whether its machines are of another cluster, as far as can be seen: they had the time to become nodes."""
+        return 0 < self.unknown_since <= now - STARTUP
 
     def in_backoff(self, now: float) -> bool:
         """Return whether it may not be scaled out yet. An end beyond any back-off was written by a wrong clock."""

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from rebalancer.base.errors import ProviderError
 from rebalancer.capacity.backoff import (
     NOT_LAUNCHED,
@@ -76,17 +78,30 @@ class GroupStates:
             )
             for group in groups.groups
         }
+        for group in groups.groups:
+            self._note_unknown(group, has_nodes=bool(groups.nodes_of(group)), now=now)
         return ScaleOutInputs(
             upcoming={
                 name: of.upcoming
                 for name, of in sizes.items()
-                if of.upcoming and not self.groups[name].is_paused(now)
+                if of.upcoming
+                and not self.groups[name].is_paused(now)
+                and not self.groups[name].is_foreign(now)
             },
             blocked=dict(self._blocked(now, sizes)),
             triggered=self.earlier.triggered,
             triggering=(
                 None if self.times is None else unschedulable_for(snapshot, times.new_pod_delay)
             ),
+        )
+
+    def _note_unknown(self, group: NodeGroup, *, has_nodes: bool, now: float) -> None:
+        """Note since when a group has machines of which none is a node: two clusters may share the tags by which groups are selected."""
+        since = self.earlier.of(group.name).unknown_since
+        unknown = bool(group.instances) and not has_nodes
+        self.groups[group.name] = msgspec.structs.replace(
+            self.groups[group.name],
+            unknown_since=(since if 0 < since <= now else now) if unknown else 0,
         )
 
     def _launched(
@@ -112,7 +127,10 @@ class GroupStates:
     ) -> Iterator[tuple[str, GroupRefusal]]:
         rest = 0.0 if self.times is None else self.times.cool_down
         for name, state in self.groups.items():
-            if state.suspended:
+            if state.is_foreign(now):
+                text = f"it has machines, and none has been a node of this cluster since {rfc3339(state.unknown_since)}"
+                yield name, GroupRefusal(name, GroupCode.FOREIGN, text)
+            elif state.suspended:
                 yield name, GroupRefusal(name, GroupCode.SUSPENDED, state.suspended)
             elif state.in_backoff(now):
                 text = f"{state.why}; back-off until {rfc3339(state.backoff_until)}"
@@ -132,6 +150,7 @@ class GroupStates:
             and state.code != REFUSED
             and state.upcoming_since > 0
             and not state.suspended
+            and not state.is_foreign(now)
         }
 
     def note_decreased(self, group: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -13,7 +13,7 @@ from rebalancer.base.errors import ProviderError
 from rebalancer.providers.contract import KnownNode, NodeGroup, NodeTemplate
 from rebalancer.scheduler.placement import tolerates
 from rebalancer.snapshot.added import AddedNode
-from rebalancer.snapshot.columns import Int32s, Ints
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.labels import ZONE_KEYS, NodeLabels
 from rebalancer.snapshot.leaving import LEAVING
 from rebalancer.snapshot.model import Snapshot
@@ -25,6 +25,14 @@ from rebalancer.wire.scale_in import KEY
 _HOSTNAME = "kubernetes.io/hostname"
 _PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Taints that show a node's state: set and removed by the cluster itself."""
+
+_STARTUP_TAINTS = (
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+)
+"""How the keys of taints begin that a node has until it is ready for pods (Cluster Autoscaler's FAQ)."""
+_STATUS_TAINTS = "status-taint.cluster-autoscaler.kubernetes.io/"
+"""The same of taints that come and go on nodes that are ready."""
 
 ProviderTemplate = Callable[[NodeGroup], NodeTemplate | None]
 
@@ -63,14 +71,21 @@ class GroupTemplate:
 class Groups:
     """The provider's groups, bound to the nodes of a snapshot."""
 
-    def __init__(self, snapshot: Snapshot, groups: Sequence[NodeGroup]) -> None:
-        """``groups`` have names of their own.
+    def __init__(
+        self, snapshot: Snapshot, groups: Sequence[NodeGroup], startup_taints: Collection[str] = ()
+    ) -> None:
+        """``groups`` have names of their own. ``startup_taints``: see ``CapacitySettings``.
 
         Raises:
             ProviderError: two groups have the same name, or the same machine.
         """
         self._snapshot = snapshot
         self.groups = tuple(sorted(groups, key=lambda group: group.name))
+        self._startup = frozenset(startup_taints)
+        nodes = snapshot.nodes
+        of_sets = np.array([any(map(self._is_startup, of)) for of in nodes.taint_sets] or [False])
+        self.starting: Bools = of_sets[nodes.taint_set]
+        """(N,) nodes that a start-up taint keeps from taking pods yet."""
         rows = _rows(snapshot)
         self.of_node: dict[int, int] = {}
         """Node -> its group; nodes without one are not in it."""
@@ -122,7 +137,19 @@ class Groups:
         nodes = self._snapshot.nodes
         usable = [n for n in self.nodes_of(group) if nodes.ready[n] and n not in nodes.unreadable]
         closed = nodes.leaving | nodes.unschedulable
-        return min(usable, key=lambda node: (bool(closed[node]), node), default=None)
+        return min(
+            usable,
+            key=lambda node: (bool(self.starting[node]), bool(closed[node]), node),
+            default=None,
+        )
+
+    def _is_startup(self, taint: o.Taint) -> bool:
+        return taint.key in self._startup or taint.key.startswith(_STARTUP_TAINTS)
+
+    def _stays(self, taint: o.Taint) -> bool:
+        passing = taint.key.startswith((*_PASSING_TAINTS, _STATUS_TAINTS))
+        passing |= taint.key in {*LEAVING.taints, KEY} or self._is_startup(taint)
+        return not passing and not is_mark(taint.key, taint.effect)
 
     def _like(self, group: NodeGroup, node: int) -> GroupTemplate:
         snapshot, nodes = self._snapshot, self._snapshot.nodes
@@ -136,7 +163,7 @@ class Groups:
             source=nodes.names[node],
             labels={key: value for key, value in labels.items() if value not in own},
             zone=zone_of(labels),
-            taints=tuple(taint for taint in taints if _stays(taint)),
+            taints=tuple(taint for taint in taints if self._stays(taint)),
             allocatable=nodes.allocatable[:, node],
             max_pods=int(nodes.max_pods[node]),
             like=node,
@@ -150,7 +177,7 @@ class Groups:
             max_pods = fold_amounts(given.allocatable, resources, column)
         except (ValueError, OverflowError) as error:
             raise ProviderError(f"the template of {group.name}: allocatable: {error}") from None
-        taints = tuple(taint for taint in given.taints if _stays(taint))
+        taints = tuple(taint for taint in given.taints if self._stays(taint))
         return GroupTemplate(
             group=group.name,
             source="",
@@ -196,11 +223,6 @@ def known_nodes(snapshot: Snapshot) -> list[KnownNode]:
         KnownNode(name, nodes.provider_id[row], nodes.labels.of(row))
         for row, name in enumerate(nodes.names)
     ]
-
-
-def _stays(taint: o.Taint) -> bool:
-    passing = taint.key.startswith(_PASSING_TAINTS) or taint.key in {*LEAVING.taints, KEY}
-    return not passing and not is_mark(taint.key, taint.effect)
 
 
 def zone_of(labels: Mapping[str, str]) -> str | None:

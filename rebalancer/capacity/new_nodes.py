@@ -8,6 +8,7 @@ from rebalancer.capacity.decisions import Decisions
 from rebalancer.capacity.groups import Groups, GroupTemplate
 from rebalancer.capacity.packing import NewNode
 from rebalancer.capacity.scale_out_plan import ScaleOutInputs
+from rebalancer.capacity.sizes import size_of_cluster
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.snapshot.model import Snapshot
 
@@ -22,16 +23,28 @@ class NewNodes:
         templates: Mapping[str, GroupTemplate | None],
         inputs: ScaleOutInputs,
         decisions: Decisions,
+        max_nodes: int | None = None,
     ) -> None:
+        """``max_nodes``: of the cluster."""
         self._pods = len(snapshot.pods)
         self._groups, self._templates = groups, templates
         self._upcoming, self._decisions = inputs.upcoming, decisions
+        whole = size_of_cluster(snapshot, groups)
+        self._room = (
+            None if max_nodes is None else max_nodes - whole.registered - whole.unregistered
+        )
+
+    @property
+    def room(self) -> int | None:
+        """How many nodes the cluster may still get, None: any number."""
+        return None if self._room is None else max(0, self._room - len(self._decisions.new))
 
     def headroom(self, group: NodeGroup) -> int:
         """Return how many nodes a group may still get; where its sizes are not known, as many as are asked for."""
-        if group.maximum is None or group.desired is None:
-            return self._pods * self.tries(group)
-        return group.maximum - self.size(group)
+        own = self._pods * self.tries(group)
+        if group.maximum is not None and group.desired is not None:
+            own = group.maximum - self.size(group)
+        return own if self.room is None else min(own, self.room)
 
     def size(self, group: NodeGroup) -> int:
         """Return the size of a group with what was decided; upcoming machines stand in its desired size."""

@@ -12,26 +12,37 @@ from rebalancer.scheduler.messages import reasons
 
 
 def refusals_of(
-    group: NodeGroup, classes: Sequence[int], packing: Packing | None, inputs: ScaleOutInputs
+    group: NodeGroup,
+    classes: Sequence[int],
+    packing: Packing | None,
+    inputs: ScaleOutInputs,
+    full: str | None = None,
 ) -> dict[int, GroupRefusal]:
     """Return why a group helps no pod of each class.
 
-    ``packing``: with candidates of the group, one in each of its zones at least; None if its new nodes are not known.
+    ``full``: why the cluster gets no more nodes, in words. ``packing``: with candidates of the group, one in each of its zones at least; None if its new nodes are not known.
     """
     if packing is None:
         text = "it has no live node, and the provider does not say what a new one would be"
         return {cls: GroupRefusal(group.name, GroupCode.NO_TEMPLATE, text) for cls in classes}
     rows = packing.open_all()
-    return {cls: _refusal(group, cls, packing, rows, inputs) for cls in classes}
+    return {cls: _refusal(group, cls, packing, rows, inputs, full) for cls in classes}
 
 
 def _refusal(
-    group: NodeGroup, cls: int, packing: Packing, rows: Sequence[int], inputs: ScaleOutInputs
+    group: NodeGroup,
+    cls: int,
+    packing: Packing,
+    rows: Sequence[int],
+    inputs: ScaleOutInputs,
+    full: str | None,
 ) -> GroupRefusal:
     evaluation = packing.model.evaluate(packing.state, cls)
     if evaluation.feasible[rows].any():
         if (blocked := inputs.blocked.get(group.name)) is not None:
             return blocked
+        if full is not None and group.desired != group.maximum:
+            return GroupRefusal(group.name, GroupCode.CLUSTER_FULL, full)
         text = f"it has {group.desired} nodes and may have {group.maximum}"
         return GroupRefusal(group.name, GroupCode.MAX_SIZE, text)
     words = list(reasons(packing.model, packing.state, cls, evaluation))

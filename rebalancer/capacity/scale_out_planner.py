@@ -32,7 +32,13 @@ from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import Snapshot
 
 _BLOCKED_CODES = frozenset(
-    {GroupCode.BACKOFF, GroupCode.UNHEALTHY, GroupCode.SUSPENDED, GroupCode.COOLDOWN}
+    {
+        GroupCode.FOREIGN,
+        GroupCode.BACKOFF,
+        GroupCode.UNHEALTHY,
+        GroupCode.SUSPENDED,
+        GroupCode.COOLDOWN,
+    }
 )
 
 
@@ -90,7 +96,7 @@ def _verdict(
     code = PodCode.NO_GROUP
     if codes & _BLOCKED_CODES:
         code = PodCode.GROUP_BLOCKED
-    elif GroupCode.MAX_SIZE in codes:
+    elif codes & {GroupCode.MAX_SIZE, GroupCode.CLUSTER_FULL}:
         code = PodCode.MAX_SIZE
     return PodVerdict(one.pod, code, one.message, refusals=refusals)
 
@@ -108,7 +114,9 @@ class _Planner:
         self._snapshot, self._profile, self._groups = snapshot, profile, groups
         self._templates, self._settings, self._inputs = templates, settings, inputs
         self.decisions = Decisions()
-        self._new = NewNodes(snapshot, groups, templates, inputs, self.decisions)
+        self._new = NewNodes(
+            snapshot, groups, templates, inputs, self.decisions, settings.max_nodes
+        )
 
     def _packing(self, candidates: Sequence[NewNode] = ()) -> Packing:
         decisions = self.decisions
@@ -231,8 +239,10 @@ class _Planner:
     def refusals(self, pods: Sequence[int]) -> Mapping[int, tuple[GroupRefusal, ...]]:
         """Return class of ``pods`` -> why each group does not help it, after all that was decided."""
         classes = sorted({int(self._snapshot.pods.cls[pod]) for pod in pods})
+        most = self._settings.max_nodes
+        full = f"the cluster may have {most} nodes" if self._new.room == 0 else None
         of_groups = [
-            refusals_of(group, classes, self._open(group), self._inputs)
+            refusals_of(group, classes, self._open(group), self._inputs, full)
             for group in (self._groups.groups if classes else ())
         ]
         return {cls: tuple(of_group[cls] for of_group in of_groups) for cls in classes}

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from rebalancer.capacity.groups import Groups
 from rebalancer.providers.contract import NodeGroup
+from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
 
 _OK_UNREADY, _SHARE_UNREADY = 3, 0.45
@@ -61,23 +62,25 @@ def sizes_of(snapshot: Snapshot, groups: Groups) -> dict[str, Sizes]:
     sizes: dict[str, Sizes] = {}
     for group in groups.groups:
         nodes = groups.nodes_of(group)
-        sizes[group.name] = _counted(snapshot, nodes, _unregistered(group, len(nodes)))
+        sizes[group.name] = _counted(
+            snapshot, nodes, _unregistered(group, len(nodes)), groups.starting
+        )
     return sizes
 
 
-def size_of_cluster(snapshot: Snapshot, of_groups: Iterable[Sizes]) -> Sizes:
+def size_of_cluster(snapshot: Snapshot, groups: Groups) -> Sizes:
     """Return the nodes of the cluster, those in no group included, and the machines of its groups that are no nodes."""
-    unregistered = sum(one.unregistered for one in of_groups)
-    return _counted(snapshot, range(len(snapshot.nodes)), unregistered)
+    unregistered = sum(one.unregistered for one in sizes_of(snapshot, groups).values())
+    return _counted(snapshot, range(len(snapshot.nodes)), unregistered, groups.starting)
 
 
-def _counted(snapshot: Snapshot, nodes: Iterable[int], unregistered: int) -> Sizes:
+def _counted(snapshot: Snapshot, nodes: Iterable[int], unregistered: int, starting: Bools) -> Sizes:
     of, now = snapshot.nodes, snapshot.captured_at
     ready = not_started = unready = being_deleted = 0
     for node in nodes:
         if of.leaving[node]:
             being_deleted += 1
-        elif of.ready[node] and node not in of.unreadable:
+        elif of.ready[node] and node not in of.unreadable and not starting[node]:
             ready += 1
         elif now - of.created[node] < STARTUP:
             not_started += 1

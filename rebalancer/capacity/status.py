@@ -74,7 +74,7 @@ def status_of(
     """
     sizes = sizes_of(report.snapshot, report.groups)
     conditions = _Conditions(earlier.conditions, now)
-    whole = size_of_cluster(report.snapshot, sizes.values())
+    whole = size_of_cluster(report.snapshot, report.groups)
     long = {name: one.unregistered for name, one in sizes.items() if _has_failed(groups, name, now)}
     head = {
         "time": _go_time(now),

@@ -10,7 +10,7 @@ from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefusalError
 from rebalancer.capacity.codes import ScaleInCode
 from rebalancer.capacity.scale_in_nodes import ScaleInNodes, age
-from rebalancer.capacity.writing import enter_ending, left_on
+from rebalancer.capacity.writing import delay_of, enter_ending, left_on
 from rebalancer.kube.client import Client
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.providers.contract import NodeGroup
@@ -20,6 +20,10 @@ from rebalancer.wire.times import rfc3339
 
 _CORDONED = 5.0
 """Seconds for which a node must be cordoned before it counts as empty: the scheduler may have chosen it just before."""
+_EXCLUDED = 15.0
+"""Seconds for which load balancers must have been told: connections that come through the node would break."""
+_LONGEST_DELAY = 120.0
+"""Seconds for which an empty node is waited for at most (``--node-deletion-delay-timeout``)."""
 _LATEST = 20.0
 """Seconds after the note on the node within which the request is sent, or not at all; sending it takes up to 13 more."""
 _SETTLED = timedelta(minutes=1)
@@ -40,8 +44,8 @@ def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleIn) -> Machin
     if not nodes.may_go_on(node):
         text = "whether it can be removed is judged by the next run"
         return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, text)
-    if age(state.at, context.now()) < _CORDONED:
-        text = f"cordoned at {state.at}: the scheduler may have chosen it just before"
+    if age(state.at, context.now()) < (_EXCLUDED if state.excluded else _CORDONED):
+        text = f"closed at {state.at}: the scheduler may have chosen it, and load balancers use it still"
         return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, text)
     group = nodes.group(node)
     try:
@@ -56,9 +60,21 @@ def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleIn) -> Machin
             return _emptying(nodes, node, state, left)
         if group is None:
             return _emptying(nodes, node, state, "its machine is in no group of the provider")
-        return _terminate(client, nodes, node, state, group)
+        return _delayed(client, nodes, node, state) or _terminate(client, nodes, node, state, group)
     except (ClusterReadError, ProviderError) as error:
         return nodes.act(node, ScaleInCode.FAILED, ActStatus.FAILED, str(error))
+
+
+def _delayed(client: Client, nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct | None:
+    """Return what is waited for before the machine of an empty node is ended, None if nothing is, or for too long."""
+    if (why := delay_of(client, nodes.name(node))) is None:
+        return None
+    if not state.empty:
+        seen = msgspec.structs.replace(state, empty=rfc3339(nodes.context.now()))
+        return nodes.write(node, seen, ScaleInCode.DRAINING, f"it is empty, and {why}")
+    if age(state.empty, nodes.context.now()) >= _LONGEST_DELAY:
+        return None
+    return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, f"it is empty, and {why}")
 
 
 def terminating(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:

@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import msgspec
 
+from rebalancer.base.plain_text import and_more
 from rebalancer.kube.client import Client
 from rebalancer.kube.node_pods import read_node_pods
-from rebalancer.kube.nodes import NodeChange, NodeView, change_node
+from rebalancer.kube.nodes import NodeChange, NodeView, change_node, read_node
 from rebalancer.nodes.draining import left_of
 from rebalancer.nodes.triage import Orders
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE, state_in
-from rebalancer.snapshot.leaving import DRAIN, KEEPS, LEAVE, LEAVING, is_draining
+from rebalancer.snapshot.leaving import DRAIN, EXCLUDE, KEEPS, LEAVE, LEAVING, is_draining
 from rebalancer.wire.scale_in import GOING, KEY, TAINT, Phase, ScaleIn, is_written, scale_in_of
 
 _ALL = Orders(
@@ -25,6 +26,8 @@ _ALL = Orders(
     evict_gangs=True,
 )
 """With the machine every pod goes: only those that belong to the node stay to its end."""
+_DELAYS = "delay-deletion.cluster-autoscaler.kubernetes.io/"
+"""How the annotations begin by which clients delay the end of a machine (Cluster Autoscaler's FAQ)."""
 _TAINT = {"key": TAINT.key, "effect": TAINT.effect}
 
 
@@ -56,11 +59,17 @@ def write_state(
         if fresh and state is not None and state.phase is Phase.LEAVING and _veto(node) is not None:
             written = None
             return None
+        if not fresh and state is not None and state.phase in GOING and not node.unschedulable:
+            written = None
+            return None
         written = (_with_node(state, node) if fresh else state) if state is not None else before
         value = None if state is None or written is None else written.value
         annotations = {KEY: value}
         if state is not None and state.phase in GOING:
-            return NodeChange(unschedulable=True, annotations=annotations, taints=_closed(node))
+            labels = {EXCLUDE: "true"} if fresh and EXCLUDE not in node.labels else {}
+            return NodeChange(
+                unschedulable=True, annotations=annotations, taints=_closed(node), labels=labels
+            )
         if before is None or before.phase not in GOING:
             return NodeChange(annotations=annotations)
         return _opened(node, before, value)
@@ -148,6 +157,26 @@ def left_on(
     return left.text()
 
 
+def delay_of(client: Client, name: str) -> str | None:
+    """Return why the machine of an empty node is not ended yet, in words; None if nothing delays it.
+
+    A client may ask for a delay by an annotation, as of Cluster Autoscaler; and a volume that is still attached could not be
+    attached elsewhere for minutes.
+
+    Raises:
+        ClusterReadError: the node could not be read.
+    """
+    node = read_node(client, name)
+    if node is None:
+        return None
+    for key in sorted(node.annotations):
+        if key.startswith(_DELAYS):
+            return f"it is annotated {key}"
+    if node.volumes:
+        return f"volumes are attached to it: {and_more(node.volumes, 2)}"
+    return None
+
+
 def _not_ours(node: NodeView, state: ScaleIn | None) -> str | None:
     if state is None or state.phase not in GOING:
         return "another client has taken our annotation away"
@@ -190,7 +219,10 @@ def _must_stay_closed(node: NodeView) -> bool:
 def _with_node(state: ScaleIn, node: NodeView) -> ScaleIn:
     if state.phase is not Phase.LEAVING:
         return state
-    return msgspec.structs.replace(state, uid=node.uid, cordoned=not node.unschedulable)
+    excluded = EXCLUDE not in node.labels
+    return msgspec.structs.replace(
+        state, uid=node.uid, cordoned=not node.unschedulable, excluded=excluded
+    )
 
 
 def _opened(node: NodeView, state: ScaleIn | None, value: str | None = None) -> NodeChange:
@@ -198,15 +230,14 @@ def _opened(node: NodeView, state: ScaleIn | None, value: str | None = None) -> 
 
     ``value``: what stands in the annotation from then on.
     """
-    lifts = (
-        state is not None
-        and state.phase in GOING
-        and state.cordoned
-        and node.unschedulable
-        and not _must_stay_closed(node)
-    )
+    ours = state is not None and state.phase in GOING and not _must_stay_closed(node)
+    lifts = ours and state is not None and state.cordoned and node.unschedulable
+    shows = ours and state is not None and state.excluded and EXCLUDE in node.labels
     return NodeChange(
-        unschedulable=False if lifts else None, annotations={KEY: value}, taints=_open(node)
+        unschedulable=False if lifts else None,
+        annotations={KEY: value},
+        taints=_open(node),
+        labels={EXCLUDE: None} if shows else {},
     )
 
 

@@ -22,7 +22,7 @@ from rebalancer.capacity.scaling import (
     scaling_strategies,
     suspension,
 )
-from rebalancer.capacity.sizes import size_of_cluster, sizes_of
+from rebalancer.capacity.sizes import size_of_cluster
 from rebalancer.commands.context import RunContext
 from rebalancer.commands.identity import instance
 from rebalancer.commands.source import Reading, Source
@@ -133,7 +133,7 @@ def _scalers(
 ) -> Iterator[tuple[str, Scaler]]:
     policy = run.loaded.policy
     guarded = Guarded(machines, known_nodes(reading.snapshot))
-    whole = size_of_cluster(seen.snapshot, sizes_of(seen.snapshot, seen.groups).values())
+    whole = size_of_cluster(seen.snapshot, seen.groups)
     for name, scales in scaling_strategies(policy):
         asked = run.acts and run.reviewed is None and policy.mode_of(name) is Mode.ENFORCE
         # Nodes that are not Ready, and pending pods in numbers, are what groups are increased for.

@@ -45,6 +45,8 @@ class NodeView:
     labels: Mapping[str, str] = field(default_factory=dict)
     kubelet: str = ""
     """Version of the kubelet, empty where it is not known."""
+    volumes: tuple[str, ...] = ()
+    """Those that are attached to it, as the attach-detach controller names them."""
 
     def annotated(self, name: str, kind: type[Annotated]) -> Annotated | None:
         """Return what our annotation says; None without one, or if it cannot be read."""
@@ -144,12 +146,17 @@ class _Meta(msgspec.Struct, rename="camel"):
     labels: dict[str, str] | None = None
 
 
+class _Volume(msgspec.Struct):
+    name: str = ""
+
+
 class _NodeInfo(msgspec.Struct, rename="camel"):
     kubelet_version: str = ""
 
 
 class _Status(msgspec.Struct, rename="camel"):
     node_info: _NodeInfo = msgspec.field(default_factory=_NodeInfo)
+    volumes_attached: tuple[_Volume, ...] | None = None
 
 
 class _Node(msgspec.Struct):
@@ -177,4 +184,5 @@ def _view(body: bytes) -> NodeView:
         node.spec.taints or (),
         meta.labels or {},
         node.status.node_info.kubelet_version,
+        tuple(volume.name for volume in node.status.volumes_attached or ()),
     )

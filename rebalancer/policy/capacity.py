@@ -9,6 +9,15 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from rebalancer.policy.params import Percent, Section
+from rebalancer.policy.values import LabelKey
+
+STARTUP_TAINTS = (
+    "ebs.csi.aws.com/agent-not-ready",
+    "efs.csi.aws.com/agent-not-ready",
+    "fsx.csi.aws.com/agent-not-ready",
+    "node.cilium.io/agent-not-ready",
+)
+"""Those of agents that ask for one in their installation guides."""
 
 
 class Expander(enum.StrEnum):
@@ -58,6 +67,17 @@ class CapacitySettings(Section):
         description="For expander: priority. Regular expressions that groups' names contain, the first ones first; others are not increased.",
     )
 
+    startup_taints: tuple[LabelKey, ...] = Field(
+        default=STARTUP_TAINTS,
+        description="Keys of taints that a node has until its agents are ready: until then it is an upcoming machine. Those that begin with"
+        " startup-taint.cluster-autoscaler.kubernetes.io/ or ignore-taint.cluster-autoscaler.kubernetes.io/ always count.",
+    )
+    max_nodes: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description="Most nodes of the cluster, with upcoming machines, to which groups are increased; absent: only their own maxima count.",
+    )
     beside_autoscaler: Beside = Field(
         default=Beside.ADVISE,
         description="What scale-in and scale-out do where Cluster Autoscaler or Karpenter is seen: advise, or act (it looks after other machines).",

@@ -53,6 +53,10 @@ class ScaleIn(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the Node, from ``leaving`` on: another one of its name is another machine."""
     cordoned: bool = False
     """Whether it was us who cordoned it."""
+    excluded: bool = False
+    """Whether it was us who labelled it so that load balancers leave it out."""
+    empty: str = ""
+    """When it was first seen empty while something else was waited for, see ``rebalancer.capacity.writing.delay_of``."""
     why: str = ""
     """Of ``failed``; before: why its machine is to be terminated a second time."""
 

@@ -83,7 +83,7 @@ class Fleet:
             "AutoScalingGroups"
         ]
 
-    def join(self, only=None):
+    def join(self, only=None, taints=()):
         """Let a kubelet of each machine (``only``: of one group) register its node; the nodes of machines that ended go."""
         machines = {
             f"aws:///{one['AvailabilityZone']}/{one['InstanceId']}": group["AutoScalingGroupName"]
@@ -97,7 +97,7 @@ class Fleet:
                 # What a t3.medium leaves to pods on EKS: 2 processors, 4 GiB.
                 made = node(instance, zone=zone, cpu="1930m", memory="3300Mi", pods=17)
                 made["metadata"]["labels"]["group"] = group
-                made["spec"]["providerID"] = machine
+                made["spec"] |= {"providerID": machine, "taints": list(taints)}
                 self.cluster.apply(made)
         for machine, known in nodes.items():
             if machine is not None and machine not in machines:

@@ -127,6 +127,43 @@ def _not_ready(ground, names):
     ground.cluster.settle()
 
 
+_AGENT = {"key": "node.cilium.io/agent-not-ready", "effect": "NoSchedule"}
+
+
+def test_a_node_whose_agent_starts_is_upcoming(pending):
+    """It is Ready, and takes no pod yet: nothing else is requested for the pods that wait for it."""
+    assert pending.acts() == [PLUS_ONE]
+    before = {one["metadata"]["name"] for one in pending.cluster.objects("Node")}
+    (new,) = set(pending.fleet.machines("pool")) - before
+    pending.fleet.join(taints=[_AGENT])
+    pending.pass_time(120)
+    assert pending.acts() == []
+    assert pending.fleet.sizes == {"pool": 4}
+    (verdict,) = pending.status["reasons"]["pendingPods"]
+    assert verdict["code"] == "NodeUpcoming"
+    pending.cluster._amend_nodes([new], lambda node: node["spec"].update(taints=[]))
+    pending.cluster.settle()
+    assert pending.pending() == 0
+    assert pending.acts() == []
+
+
+def test_a_group_of_another_cluster_with_the_same_tag_is_not_ours(ground):
+    """Its machines never become nodes here: after 15 minutes it is neither upcoming nor increased."""
+    ground.fleet.add("ours", 1, high=4)
+    ground.fleet.add("theirs", 1, high=9, zone="b")
+    for machine in ground.fleet.machines("theirs"):
+        ground.cluster.remove_node(machine)
+    ground.acts()
+    for _ in range(8):
+        ground.pass_time(120)
+        ground.acts()
+    ground.scale(6)
+    assert ground.acts() == [("ours", "ScaledUpGroup", "done")]
+    assert ground.fleet.sizes["theirs"] == 1
+    (_, theirs) = ground.status["nodeGroups"]
+    assert theirs["name"] == "theirs"
+
+
 def test_many_pods_that_wait_hold_back_moves_but_not_machines(ground):
     """safety.maxPendingPods is about moves: that pods wait is what groups grow for."""
     ground.fleet.add("pool", 1, high=9)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from rebalancer.interruption.steps.node_change import NodeChangeStep
 from rebalancer.kube.nodes import NodeChange, NodeView
 from rebalancer.policy.interruption import StepParams
+from rebalancer.snapshot.leaving import EXCLUDE
 
-LABEL = "node.kubernetes.io/exclude-from-external-load-balancers"
-"""Well-known label: the service controller and load balancer controllers take such nodes out of their targets."""
+LABEL = EXCLUDE
 
 
 class ExcludeParams(StepParams):

@@ -52,6 +52,23 @@ def test_a_machine_that_two_nodes_name_is_no_nodes():
     assert [snapshot.nodes.names[one] for one in groups.nodes_of(of)] == ["b"]
 
 
+def test_what_shows_the_state_of_a_node_is_not_of_a_new_one():
+    def tainted(name, *keys):
+        return node(name, taints=[{"key": key, "effect": "NoSchedule"} for key in keys])
+
+    status = "status-taint.cluster-autoscaler.kubernetes.io/x"
+    snapshot = snapshot_of([tainted("a", "agent", status, "stays"), tainted("b", "stays")])
+    groups = Groups(snapshot, [of := group("pool", "a", "b")], ["agent"])
+    made = groups.template_of(of, _none)
+    assert made is not None
+    # The first by name is one that starts.
+    assert (made.source, [taint.key for taint in made.taints]) == ("b", ["stays"])
+    groups = Groups(snapshot, [of := group("pool", "a")], ["agent"])
+    made = groups.template_of(of, _none)
+    assert made is not None
+    assert [taint.key for taint in made.taints] == ["stays"]
+
+
 def test_a_node_that_is_not_ready_is_no_model():
     snapshot = snapshot_of([node("a", ready=False), node("b")])
     assert _made(snapshot, group("pool", "a", "b")).source == "b"

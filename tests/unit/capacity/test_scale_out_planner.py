@@ -51,6 +51,26 @@ def test_as_many_nodes_as_first_fit_decreasing_takes(machines):
     assert planned.by == {"pool": 4}
 
 
+def test_the_cluster_grows_no_further_than_its_maximum(machines):
+    """Two nodes, one upcoming machine that takes a pod, and room for one more node, in whichever group."""
+    objects = [*_full("a"), *_full("b"), *_pending_pods(4, cpu="3")]
+    groups = [group("one", "a", desired=2), group("two", "b")]
+    planned = machines.scale_out(
+        objects, groups, "capacity: {maxNodes: 4}\n", inputs=ScaleOutInputs(upcoming={"one": 1})
+    )
+    assert sum(planned.by.values()) == 1
+    assert sorted(planned.codes.values()) == [
+        "GroupGrows",
+        "NodeGroupMaxSizeReached",
+        "NodeGroupMaxSizeReached",
+        "NodeUpcoming",
+    ]
+    refused = next(one for one in planned.scale_out.pods if one.refusals).refusals
+    assert {(of.code, of.message) for of in refused} == {
+        (GroupCode.CLUSTER_FULL, "the cluster may have 4 nodes")
+    }
+
+
 def test_a_group_grows_no_further_than_its_maximum(machines):
     planned = machines.scale_out(
         [*_full("a"), *_pending_pods(3, cpu="3")], [group("pool", "a", high=2)]

@@ -51,6 +51,38 @@ def test_a_node_that_starts_is_on_its_way_too():
     assert (sizes.unregistered, sizes.upcoming) == (1, 2)
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "agent/not-ready",
+        "startup-taint.cluster-autoscaler.kubernetes.io/agent",
+        "ignore-taint.cluster-autoscaler.kubernetes.io/agent",
+    ],
+)
+def test_a_node_whose_agent_is_not_ready_starts(key):
+    taint = {"key": key, "effect": "NoSchedule"}
+    snapshot = snapshot_of([_node("a", taints=[taint], created=_YOUNG)])
+    groups = Groups(snapshot, [group("pool", "a")], ["agent/not-ready"])
+    assert sizes_of(snapshot, groups)["pool"] == Sizes(not_started=1)
+    old = snapshot_of([_node("a", taints=[taint])])
+    groups = Groups(old, [group("pool", "a")], ["agent/not-ready"])
+    assert sizes_of(old, groups)["pool"] == Sizes(unready=1)
+
+
+def test_a_taint_that_comes_and_goes_is_no_start():
+    taint = {"key": "status-taint.cluster-autoscaler.kubernetes.io/x", "effect": "NoSchedule"}
+    assert _sizes([_node("a", taints=[taint], created=_YOUNG)], group("pool", "a"))[
+        "pool"
+    ] == Sizes(ready=1)
+
+
+@pytest.mark.parametrize(
+    ("unready", "ready", "healthy"), [(3, 0, True), (4, 5, True), (4, 4, False), (9, 12, True)]
+)
+def test_few_unready_nodes_are_no_reason_to_add_none(unready, ready, healthy):
+    assert Sizes(unready=unready, ready=ready).are_healthy is healthy
+
+
 def test_a_group_with_more_nodes_than_it_is_to_have_misses_none():
     assert (
         _sizes([_node("a"), _node("b")], group("pool", "a", "b", desired=1))["pool"].upcoming == 0
@@ -63,5 +95,5 @@ def test_of_a_group_whose_size_is_not_known_none_are_unregistered():
 
 def test_the_cluster_counts_nodes_in_no_group_as_well():
     snapshot = snapshot_of([_node("a"), _node("alone")])
-    sizes = sizes_of(snapshot, Groups(snapshot, [group("pool", "a", desired=2)]))
-    assert size_of_cluster(snapshot, sizes.values()) == Sizes(ready=2, unregistered=1)
+    groups = Groups(snapshot, [group("pool", "a", desired=2)])
+    assert size_of_cluster(snapshot, groups) == Sizes(ready=2, unregistered=1)

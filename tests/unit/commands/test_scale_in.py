@@ -8,6 +8,7 @@ import pytest
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ExitCode, ProviderError
 from rebalancer.commands import run as run_command
+from rebalancer.snapshot.leaving import EXCLUDE
 from rebalancer.testing.objects import deployment, pdb, require_apart
 from tests.unit.commands.scaling import TICK, OurClock, grounded
 from tests.unit.commands.serving import serving, soon
@@ -296,6 +297,66 @@ def test_runs_that_use_up_their_time_end_machines_and_give_nodes_back(
         assert (ground.pool.ended, ground.is_open(free)) == (
             ([], True) if gives_back else ([free], False)
         )
+
+
+def _labelled(ground, name):
+    return EXCLUDE in ground.cluster.get("Node", name)["metadata"]["labels"]
+
+
+@pytest.mark.parametrize("theirs", [False, True])
+def test_load_balancers_are_told_before_the_machine_ends(tmp_path, monkeypatch, theirs):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        if theirs:
+            _amend(ground, "n2", labels={EXCLUDE: "true"})
+        assert _until(ground, "DrainStarted", "n2")
+        assert _labelled(ground, "n2")
+        # The scheduler has had its time, load balancers have not.
+        assert ground.tick(10.0)[-1] == (
+            ("Terminated", "n2", "done") if theirs else ("Draining", "n2", "waits")
+        )
+        if not theirs:
+            ground.cluster.apply(deployment("new", 1, cpu="1500m"))
+            ground.cluster.settle()
+            assert ("Cancelled", "n2", "done") in ground.tick()
+            assert not _labelled(ground, "n2")
+
+
+def _amend(ground, name, **metadata):
+    ground.cluster.apply(
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, **metadata}}
+    )
+
+
+@pytest.mark.parametrize("why", ["an annotation", "a volume"])
+@pytest.mark.parametrize("goes", [True, False])
+def test_an_empty_node_is_waited_for_two_minutes_at_most(tmp_path, monkeypatch, why, goes):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        assert _until(ground, "DrainStarted", "n2")
+        key = "delay-deletion.cluster-autoscaler.kubernetes.io/agent"
+        if why == "an annotation":
+            _amend(ground, "n2", annotations={key: "sends its last logs"})
+        else:
+            _attach(ground, "n2", [{"name": "kubernetes.io/csi/x^vol-1", "devicePath": ""}])
+        assert ground.tick(20.0) == [("Draining", "n2", "done")]
+        said = ground.report["machines"][0]["message"]
+        assert said.startswith("it is empty, and ")
+        assert (key in said) or ("vol-1" in said)
+        if goes:
+            if why == "an annotation":
+                _amend(ground, "n2", annotations={key: None})
+            else:
+                _attach(ground, "n2", [])
+            assert ground.tick(20.0) == [("Terminated", "n2", "done")]
+        else:
+            assert ground.tick(60.0) == [("Draining", "n2", "waits")]
+            assert ground.tick(60.0) == [("Terminated", "n2", "done")]
+
+
+def _attach(ground, name, volumes):
+    status = {"volumesAttached": volumes}
+    ground.cluster._amend_nodes([name], lambda node: node["status"].update(status))
 
 
 _CLOSED: Any = {"settings": ("strategies.scale-in.windows=[{allow: '0 0 1 1 *', for: 1m}]",)}
