@@ -1,7 +1,7 @@
 # Each target does its own set-up on a fresh machine with Python 3.11 or later (and Go 1.26 for e2e).
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test e2e e2e-browser e2e-prometheus e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
+.PHONY: help setup demo test e2e e2e-newest e2e-browser e2e-prometheus e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
 	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants protobuf check fix cluster requirements docs pictures release clean
 
 PYTHON ?= python3
@@ -40,6 +40,10 @@ fuzz: $(STAMP)  ## coverage-guided fuzzing of what reads bytes of others; all ta
 
 e2e: $(STAMP)  ## the tests on a real control plane, built from Go modules at the first run
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/e2e -m e2e $(PYTEST_ARGS) tests
+
+e2e-newest: $(STAMP)  ## what a version of Kubernetes may change, on the newest: story, budgets, what controllers do, the scheduler model
+	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/e2e-newest -m e2e --kubernetes 1.37.2 $(PYTEST_ARGS) \
+		$(addprefix tests/e2e/test_,$(addsuffix .py,budgets control_plane_contract decisions ground restarts scheduler_model story))
 
 e2e-prometheus: $(STAMP)  ## alerts, dashboard and pushes on the real programs; needs prometheus and prometheus-pushgateway
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/prometheus -m prometheus $(PYTEST_ARGS) tests/prometheus

@@ -1,8 +1,28 @@
 """What holds for all tests: none of them fails because the machine does much else at once."""
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.controlplane.build import DEFAULT_VERSION, VERSIONS
 
 settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any machine")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let tests on a real control plane run on another version of Kubernetes."""
+    parser.addoption(
+        "--kubernetes",
+        default=DEFAULT_VERSION,
+        choices=VERSIONS,
+        help="version of the control plane",
+    )
+
+
+@pytest.fixture(scope="session")
+def kubernetes(pytestconfig: pytest.Config) -> str:
+    """Return the version of Kubernetes to run on."""
+    version: str = pytestconfig.getoption("kubernetes")
+    return version

@@ -19,6 +19,7 @@ from benchmarks.scheduler.settings import CUSTOM
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import Snapshot
 from tests.controlplane import ControlPlane
+from tests.controlplane.build import DEFAULT_VERSION
 
 _TERMINATING = 0.1
 _GPU = "example.com/gpu"
@@ -73,7 +74,7 @@ def run_cluster(
 
 def _standing(wanted: generate.WantedPod) -> bool:
     """Whether such a pod can stand on a node already: its claims must be bound."""
-    return "late-volume" not in wanted.features
+    return not {"late-volume", "free-volume"} & {*wanted.features}
 
 
 def sizes(rng: random.Random, clusters: int) -> Iterator[int]:
@@ -108,16 +109,15 @@ def main() -> None:
     parser.add_argument("--clusters", type=int, default=60)
     parser.add_argument("--decisions", type=int, default=40)
     parser.add_argument("--nodes", type=int, default=0, help="all clusters of this size")
-    parser.add_argument("--version", default="1.36.3")
+    parser.add_argument("--version", default=DEFAULT_VERSION)
     parser.add_argument("--custom", action="store_true", help="other settings than the defaults")
     chosen = parser.parse_args()
     rng = random.Random(chosen.seed)
     pairs, tally = Pairs(rng), Tally()
-    major, minor, *_ = map(int, chosen.version.split("."))
     config, overrides = CUSTOM if chosen.custom else ({}, {})
-    profile = SchedulerProfile.for_version((major, minor), **overrides)
     with ControlPlane(options(chosen.version, config)) as plane:
         ground = Ground(plane)
+        profile = SchedulerProfile.for_version(ground.version, **overrides)
         for index, count in enumerate(sizes(rng, chosen.clusters)):
             began = time.monotonic()
             run_cluster(

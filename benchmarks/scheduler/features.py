@@ -318,7 +318,15 @@ PLAIN: Mapping[str, Feature] = {
 OWNERS = ("service", "replica-set", "stateful-set", "replication-controller")
 """Features by which the default spread gets a selector."""
 
-STORAGE = ("bound-volume", "zone-volume", "local-volume", "late-volume", "exclusive-volume", "csi")
+STORAGE = (
+    "bound-volume",
+    "zone-volume",
+    "local-volume",
+    "late-volume",
+    "free-volume",
+    "exclusive-volume",
+    "csi",
+)
 """Features that need a claim of their own."""
 
 RARE: Mapping[str, Feature] = {"gates": gates, "ephemeral-volume": ephemeral_volume}

@@ -71,7 +71,8 @@ class Ground:
     """One control plane, one cluster after the other."""
 
     def __init__(self, plane: ControlPlane) -> None:
-        self._plane = plane
+        major, minor, _ = plane.options.version.split(".")
+        self.version = int(major), int(minor)
         self._api = plane.api
         self.journal = Journal(plane.log("kube-scheduler"))
         self.objects = Objects()
@@ -155,7 +156,7 @@ class Ground:
         fold.add_volumes(others.get("PersistentVolume", ()))
         fold.add_storage_classes(others.get("StorageClass", ()))
         fold.add_csi_nodes(others.get("CSINode", ()))
-        return fold.finish(captured_at=time.time(), version=(1, 36))
+        return fold.finish(captured_at=time.time(), version=self.version)
 
     def clear(self) -> None:
         """Delete everything of the cluster."""
@@ -186,7 +187,11 @@ class Ground:
         list(self._pool.map(delete, listed["items"]))
 
     def _create(self, manifest: Manifest) -> None:
-        made = self._api.post(self._api.collection(manifest), manifest)
+        path = self._api.collection(manifest)
+        made = self._api.post(path, manifest)
+        if "status" in manifest:
+            status = {"status": manifest["status"]}
+            made = self._api.patch(f"{path}/{made['metadata']['name']}/status", status)
         self._note(made)
 
     def _note(self, made: Manifest) -> None:

@@ -1,4 +1,4 @@
-"""Claims and volumes for random pods: bound, zonal, local, late, exclusive, and counted."""
+"""Claims and volumes for random pods: bound, zonal, local, late, free, exclusive, and counted."""
 
 from __future__ import annotations
 
@@ -34,6 +34,9 @@ def volume(
     if feature == "late-volume":
         claim["spec"]["storageClassName"] = rng.choice(("late", "late-zonal"))
         return [claim]
+    if feature == "free-volume":
+        claim["spec"]["storageClassName"] = f"free-{name}"
+        return [*_free(rng, name, node_names), claim]
     claim["spec"] |= {"volumeName": f"pv-{name}", "storageClassName": ""}
     claim["metadata"]["annotations"] = {"pv.kubernetes.io/bind-completed": "yes"}
     made = _volume(name, namespace, mode)
@@ -46,6 +49,36 @@ def volume(
     elif feature == "bound-volume":
         made["spec"]["nodeAffinity"] = _affinity(ZONE, rng.sample(ZONES, 2))
     return [made, claim]
+
+
+def _free(rng: random.Random, name: str, node_names: list[str]) -> Iterator[Manifest]:
+    """Yield volumes that only the claim of this pod can take, in a storage class of its own: none is taken twice."""
+    yield {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": f"free-{name}"},
+        "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    for index in range(rng.randint(1, 4)):
+        within = (
+            _affinity(ZONE, rng.sample(ZONES, 2))
+            if rng.random() < 0.5
+            else _affinity(HOSTNAME, rng.sample(node_names, min(5, len(node_names))))
+        )
+        yield {
+            "apiVersion": "v1",
+            "kind": "PersistentVolume",
+            "metadata": {"name": f"pv-{name}-{index}"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "capacity": {"storage": rng.choice(("512Mi", "1Gi", "1500Mi", "3Gi", "17G"))},
+                "local": {"path": "/data"},
+                "nodeAffinity": within,
+                "storageClassName": f"free-{name}",
+            },
+            "status": {"phase": "Available"},
+        }
 
 
 def _claim(name: str, namespace: str, mode: str) -> Manifest:

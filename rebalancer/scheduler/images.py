@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.topology import ArrayCache
 from rebalancer.snapshot.columns import Ints
 from rebalancer.snapshot.model import Snapshot
@@ -13,15 +14,16 @@ from rebalancer.wire.objects import SchedulingSpec
 
 _MB = 1024 * 1024
 _LOW = 23 * _MB
-_HIGH_PER_CONTAINER = 1000 * _MB
+_HIGH_PER_IMAGE = 1000 * _MB
 
 
 class Images:
     """Scores (N,) by the images that a class needs."""
 
-    def __init__(self, snapshot: Snapshot, *, volumes: bool) -> None:
+    def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
         self._snapshot = snapshot
-        self._volumes = volumes
+        self._volumes = profile.counts_image_volumes
+        self._expected = profile.expects_image_volumes
         self._cache = ArrayCache(len(snapshot.nodes))
         self.none = np.zeros(len(snapshot.nodes), np.int64)
         """The score (N,) of a class whose images no node has."""
@@ -31,10 +33,12 @@ class Images:
         spec = self._snapshot.classes[cls].spec
         known = self._snapshot.nodes.images
         names = tuple(name for name in self._names(spec) if name in known)
-        containers = len(spec.containers) + len(spec.init_containers or ())
-        if not names or not containers:
+        expected = len(spec.containers) + len(spec.init_containers or ())
+        if self._expected:
+            expected += sum(volume.image is not None for volume in spec.volumes or ())
+        if not names or not expected:
             return self.none
-        return self._cache.get((names, containers), lambda: self._score(names, containers))
+        return self._cache.get((names, expected), lambda: self._score(names, expected))
 
     def _names(self, spec: SchedulingSpec) -> Iterator[str]:
         for container in (*(spec.init_containers or ()), *spec.containers):
@@ -44,13 +48,13 @@ class Images:
                 if volume.image is not None:
                     yield normalized(volume.image.reference)
 
-    def _score(self, names: tuple[str, ...], containers: int) -> Ints:
+    def _score(self, names: tuple[str, ...], expected: int) -> Ints:
         total = np.zeros(len(self.none), np.int64)
         for name in names:
             size, holders = self._snapshot.nodes.images[name]
             # int64(float64(size) * (nodes with the image / all nodes)), as Go truncates.
             total[holders] += int(float(size) * (len(holders) / len(total)))
-        high = _HIGH_PER_CONTAINER * containers
+        high = _HIGH_PER_IMAGE * expected
         return 100 * (np.clip(total, _LOW, high) - _LOW) // (high - _LOW)
 
 

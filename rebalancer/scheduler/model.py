@@ -79,7 +79,7 @@ class SchedulerModel:
         parts = (columns, self.spread, self.interpod)
         self.filters = Filters(snapshot, self.placement, self.resources, *parts, profile)
         self._allocated = UnofferedResources(snapshot, self.resources)
-        self._scorer = Scorer(snapshot, profile, self.placement, *parts)
+        self._scorer = Scorer(snapshot, profile, self.placement, *parts, self.filters.volumes)
         self._order: Int32s | None = None
         self._known_windows: dict[bytes, Windows] = {}
         self._unmodelled: dict[int, tuple[str, ...]] = {}

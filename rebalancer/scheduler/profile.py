@@ -15,11 +15,13 @@ NODE_AFFINITY = "NodeAffinity"
 POD_TOPOLOGY_SPREAD = "PodTopologySpread"
 INTER_POD_AFFINITY = "InterPodAffinity"
 IMAGE_LOCALITY = "ImageLocality"
+VOLUME_BINDING = "VolumeBinding"
 
 DEFAULT_WEIGHTS: Mapping[str, int] = {
     TAINT_TOLERATION: 3,
     NODE_AFFINITY: 2,
     NODE_RESOURCES_FIT: 1,
+    VOLUME_BINDING: 1,
     POD_TOPOLOGY_SPREAD: 2,
     INTER_POD_AFFINITY: 2,
     BALANCED_ALLOCATION: 1,
@@ -27,9 +29,9 @@ DEFAULT_WEIGHTS: Mapping[str, int] = {
 }
 """Scoring plug-ins and weights, in the order in which they run.
 
-``pkg/scheduler/apis/config/v1/default_plugins.go``, the same from 1.34 to 1.36. DynamicResources scores
-only pods with resource claims, which are not predicted, and VolumeBinding scores nothing unless an alpha
-feature is on.
+``pkg/scheduler/apis/config/v1/default_plugins.go``, the same from 1.34 to 1.37. DynamicResources scores
+only pods with resource claims, which are not predicted. 1.37 asks NodeName before NodeUnschedulable, which
+changes nothing: no pod that is scheduled names a node.
 """
 
 
@@ -45,7 +47,11 @@ class ScoringStrategy:
     """Of RequestedToCapacityRatio: utilisation (0 to 100, ascending) and score (0 to 10)."""
 
 
-KNOWN_VERSIONS = ((1, 34), (1, 35), (1, 36))
+KNOWN_VERSIONS = ((1, 34), (1, 35), (1, 36), (1, 37))
+"""What is modelled: versions that ran beside the model on a real control plane, and those before that differ by the
+properties of :class:`SchedulerProfile`. Sources: ``pkg/scheduler`` and the defaults in
+``pkg/features/kube_features.go`` of each.
+"""
 
 _MIN_NODES = 100
 _MIN_PERCENTAGE = 5
@@ -128,6 +134,16 @@ class SchedulerProfile:
     def counts_image_volumes(self) -> bool:
         """Whether ImageLocality counts the images of image volumes, too (1.36)."""
         return self.version >= (1, 36)
+
+    @property
+    def expects_image_volumes(self) -> bool:
+        """Whether an image volume raises the sum of sizes that is worth a full score of ImageLocality (1.37)."""
+        return self.version >= (1, 37)
+
+    @property
+    def scores_free_volumes(self) -> bool:
+        """Whether VolumeBinding scores how much of a free volume a claim would use (StorageCapacityScoring, 1.37)."""
+        return self.version >= (1, 37)
 
     def nodes_to_find(self, nodes: int) -> int:
         """Return how many feasible nodes end the search (``numFeasibleNodesToFind``)."""

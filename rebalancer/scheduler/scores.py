@@ -22,9 +22,11 @@ from rebalancer.scheduler.profile import (
     NODE_RESOURCES_FIT,
     POD_TOPOLOGY_SPREAD,
     TAINT_TOLERATION,
+    VOLUME_BINDING,
     SchedulerProfile,
 )
 from rebalancer.scheduler.spread import SoftSpread, Spread
+from rebalancer.scheduler.volumes import VolumeRulebook
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
@@ -57,13 +59,15 @@ class Scorer:
         columns: KeptColumns,
         spread: Spread,
         interpod: InterPod,
+        volumes: VolumeRulebook,
     ) -> None:
         self.weights = profile.weights
         self._placement = placement
         self._columns = columns
         self._spread = spread
         self._interpod = interpod
-        self._images = Images(snapshot, volumes=profile.counts_image_volumes)
+        self._images = Images(snapshot, profile)
+        self._volumes = volumes if profile.scores_free_volumes else None
 
     def raw(self, state: ClusterState, cls: int) -> RawScores:
         """Return the raw scores of a class in a state; they hold until the state changes."""
@@ -74,6 +78,10 @@ class Scorer:
         total = columns.total
         if images is not self._images.none and self.weights.get(IMAGE_LOCALITY):
             total = total + self.weights[IMAGE_LOCALITY] * images
+        rules = self._volumes.of(cls) if self._volumes is not None else None
+        if rules is not None and rules.score is not None:
+            fixed[VOLUME_BINDING] = rules.score
+            total = total + self.weights.get(VOLUME_BINDING, 0) * rules.score
         return RawScores(
             fixed={name: score for name, score in fixed.items() if self.weights.get(name)},
             fixed_total=total,

@@ -1,15 +1,18 @@
 """Claims that bind when their first pod is scheduled (WaitForFirstConsumer).
 
-Source: ``plugins/volumebinding/binder.go`` (``findMatchingVolumes``, ``checkVolumeProvisions``) and
-``component-helpers/storage/volume.FindMatchingVolume``.
+Source: ``plugins/volumebinding/binder.go`` (``findMatchingVolumes``, ``checkVolumeProvisions``), ``volume_binding.go``
+(``Score``) with the default shape, and ``component-helpers/storage/volume.FindMatchingVolume``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import msgspec
 import numpy as np
 
-from rebalancer.snapshot.columns import Bools
+from rebalancer.snapshot.columns import Bools, Ints
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire import objects as o
@@ -27,6 +30,24 @@ class _Term(msgspec.Struct, frozen=True, rename="camel"):
     match_label_expressions: tuple[_Requirement, ...] = ()
 
 
+_NO_VOLUME = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where the claims of a class get a volume."""
+
+    nodes: Bools
+    """(N,)"""
+    score: Ints | None = None
+    """(N,) 100 less the percentage that a claim uses of the free volume that it takes; 0 where it takes none.
+
+    None if no claim finds a free volume anywhere.
+    """
+    unmodelled: str = ""
+    """What could not be modelled, if any."""
+
+
 class UnboundClaims:
     """Where claims without a volume can get one."""
 
@@ -41,21 +62,29 @@ class UnboundClaims:
             and storage_class.volume_binding_mode == "WaitForFirstConsumer"
         )
 
-    def reachable(self, claims: list[o.PersistentVolumeClaim]) -> tuple[Bools, str]:
-        """Return the nodes (N,) where all claims get a volume, and what could not be modelled, if any.
+    def reachable(self, claims: list[o.PersistentVolumeClaim]) -> Reach:
+        """Return where all claims get a volume.
 
         A claim takes a free volume that the node reaches, or one that is provisioned there.
         """
         mask = np.ones(len(self._snapshot.nodes), bool)
-        from_pool = 0
+        score: Ints | None = None
+        crowded = ""
         for claim in claims:
-            free, known = self._free_volumes(claim)
-            if not known:
-                return mask, f"claim {claim.metadata.name} or a volume for it is unreadable"
-            from_pool += bool(free.any())
+            try:
+                capacity = self._free_volumes(claim)
+                requested = _requested(claim)
+            except ValueError:
+                why = f"claim {claim.metadata.name} or a volume for it is unreadable"
+                return Reach(mask, unmodelled=why)
+            free = capacity < _NO_VOLUME
             mask &= free | self._provisioned(claim)
-        crowded = from_pool > 1  # they may want the same volume
-        return mask, "several claims choose from the same free volumes" if crowded else ""
+            if free.any():
+                if score is not None:  # they may want the same volume
+                    crowded = "several claims choose from the same free volumes"
+                used = 100 * min(requested, _NO_VOLUME // 100) // np.maximum(capacity, 1)
+                score = np.where(free & (capacity > 0), 100 - used, 0)
+        return Reach(mask, score, crowded)
 
     def _class_of(self, claim: o.PersistentVolumeClaim) -> o.StorageClass | None:
         beta = (claim.metadata.annotations or {}).get("volume.beta.kubernetes.io/storage-class")
@@ -83,15 +112,19 @@ class UnboundClaims:
                 )
         return mask
 
-    def _free_volumes(self, claim: o.PersistentVolumeClaim) -> tuple[Bools, bool]:
-        mask = np.zeros(len(self._snapshot.nodes), bool)
+    def _free_volumes(self, claim: o.PersistentVolumeClaim) -> Ints:
+        """Return the capacity (N,), in bytes, of the free volume that the claim takes on each node: the smallest.
+
+        One that names the claim goes first. A ValueError says that a quantity is unreadable.
+        """
+        size = len(self._snapshot.nodes)
+        smallest, reserved = np.full(size, _NO_VOLUME), np.full(size, _NO_VOLUME)
         for volume in self._snapshot.volumes.volumes.values():
-            try:
-                if _suits(volume, claim):
-                    mask |= self._reached(volume)
-            except ValueError:
-                return mask, False
-        return mask, True
+            if _suits(volume, claim):
+                taken = smallest if volume.spec.claim_ref is None else reserved
+                capacity = _storage(volume.spec.capacity)
+                np.copyto(taken, np.minimum(taken, capacity), where=self._reached(volume))
+        return np.where(reserved < _NO_VOLUME, reserved, smallest)
 
     def _reached(self, volume: o.PersistentVolume) -> Bools:
         affinity = volume.spec.node_affinity
@@ -109,8 +142,7 @@ def _suits(volume: o.PersistentVolume, claim: o.PersistentVolumeClaim) -> bool:
     )
     if (spec.claim_ref is not None and not mine) or volume.metadata.deletion_timestamp is not None:
         return False
-    requests = (wanted.resources.requests if wanted.resources else None) or {}
-    if parse((spec.capacity or {}).get("storage", 0)) < parse(requests.get("storage", 0)):
+    if _storage(spec.capacity) < _requested(claim):
         return False
     if (spec.volume_mode or "Filesystem") != (wanted.volume_mode or "Filesystem"):
         return False
@@ -122,3 +154,14 @@ def _suits(volume: o.PersistentVolume, claim: o.PersistentVolumeClaim) -> bool:
         and (wanted.selector is None or matches(wanted.selector, volume.metadata.labels or {}))
         and set(wanted.access_modes or ()) <= set(spec.access_modes or ())
     )
+
+
+def _requested(claim: o.PersistentVolumeClaim) -> int:
+    """Return the bytes that a claim asks for."""
+    resources = claim.spec.resources
+    return _storage(resources.requests if resources is not None else None)
+
+
+def _storage(quantities: Mapping[str, str | int | float] | None) -> int:
+    """Return the bytes of storage in a list of resources."""
+    return parse((quantities or {}).get("storage", 0))

@@ -2,7 +2,9 @@
 
 Sources: ``plugins/volumerestrictions``, ``plugins/volumebinding``, ``plugins/volumezone``. A claim that
 names a volume counts as bound, since a pod runs with it. VolumeAttachments of volumes that no pod uses
-any more are not read, nor are the limits of CSIStorageCapacity.
+any more are not read, nor what CSIStorageCapacity and CSIDriver say: how much a driver can still provision on a
+node, which limits and scores nodes for claims that are not bound yet, and that pods stay away from nodes without
+the driver (``preventPodSchedulingIfMissing``).
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rebalancer.scheduler.unbound_claims import UnboundClaims
-from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.labels import MISSING
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire import objects as o
@@ -36,6 +38,8 @@ class VolumeRules:
     """(N,) nodes that reach the bound volumes; None: all."""
     unbound: Bools | None = None
     """(N,) nodes where the unbound claims get a volume; None: all."""
+    score: Ints | None = None
+    """(N,) how little of a free volume the unbound claims would use; None: no claim has the choice."""
     zone: Bools | None = None
     """(N,) nodes in the volumes' zones; None: all."""
     exclusive: Int32s = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -137,9 +141,10 @@ class VolumeRulebook:
             else:
                 rules.rejected = (BINDING, message)
             return
-        rules.unbound, unmodelled = self._unbound.reachable(claims)
-        if unmodelled:
-            rules.unmodelled.append(unmodelled)
+        reach = self._unbound.reachable(claims)
+        rules.unbound, rules.score = reach.nodes, reach.score
+        if reach.unmodelled:
+            rules.unmodelled.append(reach.unmodelled)
 
     def _bound(self, volume: o.PersistentVolume, rules: VolumeRules) -> None:
         affinity = volume.spec.node_affinity

@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = _parser().parse_args(arguments)
     try:
         if chosen.command == "build":
-            return _build(chosen.programs)
+            return _build(chosen.programs, chosen.kubernetes)
         _up(chosen)
     except KeyboardInterrupt:
         return 0
@@ -35,15 +35,16 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--drift", choices=sorted(drift.DRIFTS), help="put it into a drifted state")
     up.add_argument("--nodes", type=int, help="how many nodes (with --drift: in all)")
     up.add_argument("--seed", type=int, default=0, help="same seed, same workloads")
-    up.add_argument("--kubernetes", default=build.DEFAULT_VERSION, help="its version")
     make = commands.add_parser("build", help="build programs ahead of time and print their paths")
     make.add_argument("programs", nargs="*", default=["etcd", "kwok"])
+    for command in (up, make):
+        command.add_argument("--kubernetes", default=build.DEFAULT_VERSION, help="its version")
     return parser
 
 
-def _build(programs: list[str]) -> int:
+def _build(programs: list[str], version: str) -> int:
     for name in programs:
-        _say(build.binary(name))
+        _say(build.binary(name, version))
     return 0
 
 

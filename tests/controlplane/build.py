@@ -21,6 +21,8 @@ from tests.controlplane import gomod
 
 DEFAULT_VERSION = "1.36.3"
 """The Kubernetes version whose go.mod and go.sum are committed; others are derived from it."""
+VERSIONS = (DEFAULT_VERSION, "1.37.2")
+"""The Kubernetes versions that the tests run on."""
 
 CONTROL_PLANE = (
     "etcd",
@@ -29,7 +31,7 @@ CONTROL_PLANE = (
     "kube-scheduler",
     "kubelet",
 )
-"""The names under which the one binary of main.go can be called."""
+"""The names under which the one binary can be called; the kubelet only in the default version."""
 
 _HERE = Path(__file__).resolve().parent
 _CACHE = _HERE.parents[1] / ".cache" / "controlplane"
@@ -67,34 +69,38 @@ def binary(name: str, version: str = DEFAULT_VERSION) -> Path:
         ready = Path(assets) / name
         if ready.is_file():
             return ready
-    if name in CONTROL_PLANE:
+    if name in _programs(version):
         return _control_plane(version) / name
     if name in TOOLS:
         return _tool(TOOLS[name], name) / name
-    known = ", ".join((*CONTROL_PLANE, *TOOLS))
-    raise ValueError(f"no program called {name!r}: there are {known}")
+    known = ", ".join((*_programs(version), *TOOLS))
+    raise ValueError(f"no program called {name!r} of Kubernetes {version}: there are {known}")
+
+
+def _programs(version: str) -> tuple[str, ...]:
+    """Return what is built of a version: a kubelet is a third of the build, and only one version's is tested."""
+    if version == DEFAULT_VERSION:
+        return CONTROL_PLANE
+    return tuple(name for name in CONTROL_PLANE if name != "kubelet")
 
 
 def _control_plane(version: str) -> Path:
-    sources = [_HERE / "main.go"]
-    if version == DEFAULT_VERSION:
-        sources += [_HERE / "go.mod", _HERE / "go.sum"]
-    else:
-        sources.append(Path(gomod.__file__))
-    target = _CACHE / version / _digest(sources)
+    code = [_HERE / "main.go"]
+    if "kubelet" in _programs(version):
+        code.append(_HERE / "kubelet.go")
+    committed = [_HERE / "go.mod", _HERE / "go.sum"] if version == DEFAULT_VERSION else []
+    target = _CACHE / version / _digest([*code, *(committed or [Path(gomod.__file__)])])
 
     def build(folder: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="controlplane-go-") as scratch:
             module = Path(scratch)
-            shutil.copy(_HERE / "main.go", module)
-            if version == DEFAULT_VERSION:
-                shutil.copy(_HERE / "go.mod", module)
-                shutil.copy(_HERE / "go.sum", module)
-            else:
+            for path in (*code, *committed):
+                shutil.copy(path, module)
+            if not committed:
                 gomod.write(module, version, go)
             flags = f"-s -w {gomod.version_flags(version)}"
             go(["build", "-trimpath", "-ldflags", flags, "-o", f"{folder}/controlplane"], module)
-        for name in CONTROL_PLANE:
+        for name in _programs(version):
             (folder / name).symlink_to("controlplane")
 
     _once(target, what=f"Kubernetes {version}", build=build)

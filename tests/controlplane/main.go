@@ -1,11 +1,10 @@
-// Command controlplane is five programs in one: etcd, kube-apiserver, kube-controller-manager,
-// kube-scheduler and kubelet. Which one it is follows from the name it is called by (a link), or
-// from its first argument. One binary, because they share nearly all of their dependencies: these
-// are compiled and linked once.
+// Command controlplane is several programs in one: etcd, kube-apiserver, kube-controller-manager,
+// kube-scheduler, and with kubelet.go the kubelet. Which one it is follows from the name it is called
+// by (a link), or from its first argument. One binary, because they share nearly all of their
+// dependencies: these are compiled and linked once.
 package main
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,7 +17,6 @@ import (
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
-	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
 // programs maps a name to what runs under it; each gets its own arguments, os.Args[0] first.
@@ -32,7 +30,6 @@ var programs = map[string]func() int{
 		return cli.Run(controllermanager.NewControllerManagerCommand())
 	},
 	"kube-scheduler": func() int { return cli.Run(scheduler.NewSchedulerCommand()) },
-	"kubelet":        func() int { return cli.Run(kubelet.NewKubeletCommand(context.Background())) },
 }
 
 func main() {
@@ -43,8 +40,8 @@ func main() {
 	}
 	program, known := programs[name]
 	if !known {
-		fmt.Fprintln(os.Stderr, "usage: controlplane PROGRAM [FLAG...], where PROGRAM is one of "+
-			"etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet")
+		fmt.Fprintln(os.Stderr, "usage: controlplane PROGRAM [FLAG...], where PROGRAM is etcd, "+
+			"kube-apiserver, kube-controller-manager, kube-scheduler or kubelet")
 		os.Exit(2)
 	}
 	os.Exit(program())

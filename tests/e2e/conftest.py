@@ -29,9 +29,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def control_plane() -> Iterator[ControlPlane]:
+def control_plane(kubernetes: str) -> Iterator[ControlPlane]:
     """Start a control plane once; where there can be none, every test fails and says why."""
-    with ControlPlane(Options(audit_policy=_RUNS)) as plane:
+    with ControlPlane(Options(version=kubernetes, audit_policy=_RUNS)) as plane:
         yield plane
 
 

@@ -25,21 +25,20 @@ from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import NODE_RESOURCES_FIT, SchedulerProfile, ScoringStrategy
 from tests.controlplane import ControlPlane
 
-VERSION = "1.36.3"
 GPU = "example.com/gpu"
 
 
 @pytest.fixture(scope="module")
-def ground() -> Iterator[Ground]:
+def ground(kubernetes: str) -> Iterator[Ground]:
     """A scheduler with the default configuration."""
-    with ControlPlane(options(VERSION)) as plane:
+    with ControlPlane(options(kubernetes)) as plane:
         yield Ground(plane)
 
 
 def test_every_decision_of_the_real_scheduler_is_the_models(ground: Ground) -> None:
     rng = random.Random(5)
     pairs, tally = Pairs(rng), Tally()
-    profile = SchedulerProfile.for_version((1, 36))
+    profile = SchedulerProfile.for_version(ground.version)
     for nodes, decisions in ((5, 30), (12, 30), (30, 30), (150, 20)):
         run_cluster(ground, rng, pairs, tally, nodes=nodes, decisions=decisions, profile=profile)
         ground.clear()
@@ -65,17 +64,17 @@ SCORINGS = {
 """Name of the profile -> how it scores resources."""
 
 
-def test_every_way_to_score_resources_is_that_of_the_real_scheduler() -> None:
+def test_every_way_to_score_resources_is_that_of_the_real_scheduler(kubernetes: str) -> None:
     rng = random.Random(11)
     pairs, tally = Pairs(rng), Tally()
-    first, *others = [
-        SchedulerProfile.for_version((1, 36), scoring=one, scheduler_name=name)
-        for name, one in SCORINGS.items()
-    ]
-    profile = replace(first, others=tuple(others))
     config = {"profiles": [scoring(name, one) for name, one in SCORINGS.items()]}
-    with ControlPlane(options(VERSION, config)) as plane:
+    with ControlPlane(options(kubernetes, config)) as plane:
         ground = Ground(plane)
+        first, *others = [
+            SchedulerProfile.for_version(ground.version, scoring=one, scheduler_name=name)
+            for name, one in SCORINGS.items()
+        ]
+        profile = replace(first, others=tuple(others))
         # The profiles take turns.
         for nodes, decisions in ((5, 24), (20, 36), (20, 54), (40, 54)):
             run_cluster(
@@ -89,7 +88,7 @@ def test_every_way_to_score_resources_is_that_of_the_real_scheduler() -> None:
     assert tally.varying[NODE_RESOURCES_FIT] >= 600
 
 
-def test_every_profile_of_a_configuration_decides_as_the_real_scheduler() -> None:
+def test_every_profile_of_a_configuration_decides_as_the_real_scheduler(kubernetes: str) -> None:
     rng = random.Random(3)
     pairs, tally = Pairs(rng), Tally()
     file = yaml.safe_dump(
@@ -102,9 +101,9 @@ def test_every_profile_of_a_configuration_decides_as_the_real_scheduler() -> Non
     configuration, problems = read_configuration(file.encode(), "scheduler.yaml")
     assert configuration is not None, problems
     assert list(not_followed(configuration)) == []
-    profile = profiles_of(configuration).at((1, 36))
-    with ControlPlane(options(VERSION, PROFILES)) as plane:
+    with ControlPlane(options(kubernetes, PROFILES)) as plane:
         ground = Ground(plane)
+        profile = profiles_of(configuration).at(ground.version)
         for nodes, decisions in ((6, 45), (20, 45), (220, 35)):
             run_cluster(
                 ground, rng, pairs, tally, nodes=nodes, decisions=decisions, profile=profile
@@ -167,7 +166,7 @@ def test_what_a_device_class_stands_behind_is_named_as_unpredicted(ground: Groun
     assert decided is not None
     snapshot, _, decision = decided
     assert decision.node == name
-    model = SchedulerModel(snapshot, SchedulerProfile.for_version((1, 36)))
+    model = SchedulerModel(snapshot, SchedulerProfile.for_version(ground.version))
     assert model.unmodelled(int(snapshot.pods.cls[0])) == (
         "a DeviceClass may stand behind example.com/fpga (dynamic resource allocation)",
     )

@@ -42,8 +42,12 @@ def test_init_containers_count() -> None:
     assert world.plain("p", "ImageLocality") == [6, 0]
 
 
-@pytest.mark.parametrize(("version", "expected"), [((1, 36), [12, 0]), ((1, 35), [0, 0])])
-def test_image_volumes_count_from_1_36_on(version: tuple[int, int], expected: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("version", "expected"), [((1, 37), [6, 0]), ((1, 36), [12, 0]), ((1, 35), [0, 0])]
+)
+def test_image_volumes_count_from_1_36_on_and_as_an_image_from_1_37_on(
+    version: tuple[int, int], expected: list[int]
+) -> None:
     nodes = [node("a", images=holding(300, 600, 900)), node("b", images=holding(4000, 30))]
     volume = {"name": "v", "image": {"reference": "gcr.io/300"}}
     world = World(nodes, [pod("p", containers=using(30), volumes=[volume])], version=version)

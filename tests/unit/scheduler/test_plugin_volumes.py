@@ -145,6 +145,44 @@ def test_a_late_claim_takes_a_free_volume_that_is_large_enough() -> None:
     assert world.model.unmodelled(world.cls("p")) == ()
 
 
+@pytest.mark.parametrize(("version", "scored"), [((1, 37), True), ((1, 36), False)])
+def test_the_less_of_a_free_volume_is_used_the_better_from_1_37_on(
+    version: tuple[int, int], scored: bool
+) -> None:
+    kinds: Json = {"phase": "Available", "storageClassName": "late"}
+    mine = {"namespace": "default", "name": "c"}
+    free = [
+        volume("a3", nodeAffinity=within(HOSTNAME, "a"), capacity={"storage": "3Gi"}, **kinds),
+        volume("a9", nodeAffinity=within(HOSTNAME, "a"), capacity={"storage": "9Gi"}, **kinds),
+        volume("b1", nodeAffinity=within(HOSTNAME, "b"), capacity={"storage": "1Gi"}, **kinds),
+        volume("c2", nodeAffinity=within(HOSTNAME, "c"), capacity={"storage": "2Gi"}, **kinds),
+        # What names the claim is taken before a smaller one.
+        volume(
+            "c8",
+            nodeAffinity=within(HOSTNAME, "c"),
+            capacity={"storage": "8Gi"},
+            claimRef=mine,
+            **kinds,
+        ),
+    ]
+    world = World(
+        [node(name) for name in "abcd"],
+        [using("p", "c")],
+        claims=[claim("c", storageClassName="late", resources={"requests": {"storage": "1Gi"}})],
+        volumes=free,
+        # On d one is provisioned, which scores nothing.
+        storage_classes=[LATE],
+        version=version,
+    )
+    assert world.feasible("p") == ["a", "b", "c", "d"]
+    scores = world.evaluate("p").scores
+    assert ("VolumeBinding" in scores) is scored
+    if scored:
+        # 100 less 1/3, 1/1 and 1/8 of it, in whole percents.
+        assert scores["VolumeBinding"].tolist() == [67, 0, 88, 0]
+        assert world.landings("p") == {"c": 1.0}
+
+
 def test_a_read_write_once_pod_claim_is_exclusive_until_its_pod_is_gone() -> None:
     mode = "ReadWriteOncePod"
     world = World(

@@ -13,8 +13,9 @@ from tests.unit.scheduler.worlds import World, node, pod, spread
         ((1, 34), (1, 34), False),
         ((1, 36), (1, 36), False),
         ((1, 28), (1, 34), True),
-        ((1, 40), (1, 36), True),
-        ((2, 0), (1, 36), True),
+        ((1, 37), (1, 37), False),
+        ((1, 38), (1, 37), True),
+        ((2, 0), (1, 37), True),
     ],
 )
 def test_the_nearest_known_version_is_modelled_and_noted(
