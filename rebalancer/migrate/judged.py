@@ -12,6 +12,16 @@ from rebalancer.migrate.plugins import FailedArgs, LifeTimeArgs, PodCondition, R
 from rebalancer.migrate.uses import Options, Use, Written
 
 _FINISHED = ("Failed", "Succeeded")
+_OF_ENDED = (
+    "NodeAffinity",
+    "Shutdown",
+    "UnexpectedAdmissionError",
+    "DeadlineExceeded",
+    "Evicted",
+)
+"""Reasons that only pods in the phase Failed have: the kubelet, or the Job controller, has ended them."""
+_OF_CONTAINERS = ("OOMKilled", "Error", "Completed", "ContainerCannotRun", "StartError")
+"""Reasons for which containers have ended, also those of pods that run on."""
 _STATUSES = ("", "True", "False", "Unknown")
 _OF_EVERY_POD = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "PodScheduled")
 _LONGEST = 999_999 * 3600
@@ -53,6 +63,9 @@ def lifetime(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | N
     if (given.states and not states) or (given.conditions and not conditions):
         return None
     _backs_off(use, notes)
+    if not given.states:
+        text = "pods that have ended stay; failed-pods, with phases, removes them"
+        notes.add(args.base, KeyFate.DIFFERS, f"{use.plugin}: {text}")
     options: Options = {
         "states": states,
         "conditions": conditions,
@@ -66,9 +79,11 @@ def lifetime(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | N
 
 
 def only_ended(use: Use) -> bool:
-    """Return whether PodLifeTime is about nothing but pods that have ended."""
-    states = use.args.value.states
-    return bool(states) and set(states) <= set(_FINISHED)
+    """Return whether PodLifeTime is about nothing but pods that have ended, and failed-pods can say of which."""
+    states, reasons = set(use.args.value.states), set(_OF_ENDED)
+    # Its phases and reasons must both be true of a pod, and of the states there one is enough.
+    mixed = "Succeeded" in states and "Failed" not in states and bool(states & reasons)
+    return bool(states) and states <= {*_FINISHED, *reasons} and not mixed
 
 
 def ended_lifetime(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | None:
@@ -80,7 +95,9 @@ def ended_lifetime(use: Use, _default: Mapping[str, Any], notes: Notes) -> Optio
         return None
     _are_read(use, notes)
     return {
-        "phases": [phase for phase in _FINISHED if phase in given.states],
+        "phases": [phase for phase in _FINISHED if phase in given.states] or ["Failed"],
+        # Pods of these reasons are Failed: where that phase is asked for, they are in it.
+        "reasons": [] if "Failed" in given.states else [s for s in given.states if s in _OF_ENDED],
         "minPodLifetime": _duration(given.max_pod_life_time_seconds or 0),
         "exitCodes": list(given.exit_codes),
         "conditions": conditions,
@@ -107,13 +124,16 @@ def _duration(seconds: int) -> str:
 def _states(args: Written[LifeTimeArgs], notes: Notes) -> list[str]:
     """Return the states that a pod that has not ended can have."""
     given = list(dict.fromkeys(args.value.states))
-    if finished := [state for state in given if state in _FINISHED]:
-        text = f"{' and '.join(finished)}: lifetime is about pods that run; failed-pods, with phases, removes what has ended"
+    if finished := [state for state in given if state in (*_FINISHED, *_OF_ENDED)]:
+        text = f"{' and '.join(finished)}: lifetime is about pods that run; failed-pods, with phases and reasons, removes what has ended"
         notes.add(args.at("states"), KeyFate.LOST, text)
+    if either := [state for state in given if state in _OF_CONTAINERS]:
+        text = f"{' and '.join(either)}: of pods that run; failed-pods, with reasons, removes those that have ended"
+        notes.add(args.at("states"), KeyFate.DIFFERS, text)
     if "Pending" in given:
         text = "Pending: a pod without a node stays, it would only wait again"
         notes.add(args.at("states"), KeyFate.DIFFERS, text)
-    return [state for state in given if state not in _FINISHED]
+    return [state for state in given if state not in finished]
 
 
 def _conditions(args: Written[LifeTimeArgs], notes: Notes) -> Iterator[dict[str, Any]]:

@@ -114,7 +114,8 @@ def _consolidation(use: Use, _default: Mapping[str, Any], notes: Notes) -> Optio
     given = args.value
     text = (
         "a node is emptied whole or not at all, where every pod on it has a landing elsewhere, and is marked"
-        " (steer: marks), so that it stays empty"
+        " (steer: marks), so that it stays empty; where all nodes are below the thresholds nothing is done there,"
+        " and here the pods of some are packed onto the others"
     )
     notes.add(args.base, KeyFate.DIFFERS, f"{use.plugin}: {text}")
     if given.number_of_nodes > 0:

@@ -13,7 +13,8 @@ GAP = (
 )
 WHOLE = (
     "a node is emptied whole or not at all, where every pod on it has a landing elsewhere, and is marked "
-    "(steer: marks), so that it stays empty"
+    "(steer: marks), so that it stays empty; where all nodes are below the thresholds nothing is done there, "
+    "and here the pods of some are packed onto the others"
 )
 SELECTOR = "differs: a nodeSelector is fixed like required node affinity"
 RESTS = (
