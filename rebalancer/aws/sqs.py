@@ -221,6 +221,7 @@ class SqsReceiver:
             source=self._around.name,
             instance=event.instance,
             node=node.metadata.name,
+            uid=node.metadata.uid,
             provider_id=node.spec.provider_id,
             deadline=event.deadline,
             until=event.until,

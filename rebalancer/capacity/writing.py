@@ -195,7 +195,7 @@ def _veto(node: NodeView) -> str | None:
     for key, value in KEEPS.items():
         if node.annotations.get(key) == value:
             return f'it is annotated {key}: "{value}"'
-    record = state_in(node.annotations)
+    record = state_in(node.annotations, node.uid)
     interrupted = STATE in node.annotations and (record is None or not record.ended)
     at_work = {
         DRAIN: is_draining(node.annotations.get(DRAIN)),

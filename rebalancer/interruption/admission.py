@@ -92,7 +92,7 @@ class Places:
 
 def _closed_by_record(nodes: Iterable[Node]) -> Iterator[str]:
     for node in nodes:
-        state = state_in(node.metadata.annotations or {})
+        state = state_in(node.metadata.annotations, node.metadata.uid)
         if state is not None and _is_open_ended(state):
             yield node.metadata.name
 
@@ -112,7 +112,7 @@ def nodes_to_withdraw(
     ``now``: Unix seconds.
     """
     for node in nodes:
-        state = state_in(node.metadata.annotations or {})
+        state = state_in(node.metadata.annotations, node.metadata.uid)
         if state is None or not (state.ended and state.steps and state.causes):
             continue
         ends = [state.goes_by(cause) + policy.withdrawn_after(cause.kind) for cause in state.causes]

@@ -50,6 +50,8 @@ class PipelineContext:
     """The process ends, or leads no longer: another one continues from what is recorded on the nodes."""
     steps: tuple[PlannedStep, ...]
     policy: InterruptionPolicy
+    sources: frozenset[str]
+    """Names of the sources in the policy: what stands on a node of others is not acted on."""
     plan: Callable[[], None]
     """See StepContext."""
     say: Callable[[str], None]

@@ -35,6 +35,8 @@ class PipelineRun:
     pipeline: PipelineContext
     node: str
     """Name of the Node; empty where the machine is none."""
+    uid: str
+    """Of the Node: with another one of its name this has nothing to do."""
     instance: str
     """Name of the machine at its provider; may be empty."""
     followed: InitVar[State | None] = None
@@ -45,6 +47,8 @@ class PipelineRun:
     """Nothing cancelled what announced the machine, but it has not gone: what announced it stays known."""
     running: PlannedStep | None = None
     record: Record = field(init=False)
+    is_sole: Callable[[], bool] = lambda: True
+    """Asks whether no other Node says that its machine is this one."""
     last: Interruption = field(default_factory=lambda: Interruption(id="", kind="none", source=""))
     """The one that came last: once all are cancelled, it is what is reported, and undone at the machine's provider."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -54,7 +58,7 @@ class PipelineRun:
     """Unix seconds at which its part of the time is over."""
 
     def __post_init__(self, followed: State | None) -> None:
-        self.record = Record(self.node, followed)
+        self.record = Record(self.node, self.uid, followed)
 
     # -- interruptions -----------------------------------------------------------------------------
 
@@ -186,9 +190,12 @@ class PipelineRun:
     ) -> StepOutcome:
         urgent = self.urgent
         interruption = self.last if urgent is None else urgent
-        interruption = replace(
-            interruption, node=self.node, instance=interruption.instance or self.instance
-        )
+        instance = interruption.instance or self.instance
+        if instance and not self.is_sole():
+            # Its kubelet chose the name, and it may be another one's machine.
+            self._say(f"another node names the machine {instance}, too: nothing is done to it")
+            instance = ""
+        interruption = replace(interruption, node=self.node, uid=self.uid, instance=instance)
 
         def why_stop() -> str | None:
             if urgent is not None and self.urgent is None:
@@ -301,8 +308,13 @@ class PipelineRun:
         if self.node and not self.record.gone:
             self.pipeline.write_event(self.node, text)
 
+    @property
+    def machine(self) -> str:
+        """What it is about, in words."""
+        return self.node or self.instance
+
     def _say(self, text: str) -> None:
-        self.pipeline.say(f"{self.node or self.instance}: {text}")
+        self.pipeline.say(f"{self.machine}: {text}")
 
 
 def _deadline(one: Interruption) -> float:

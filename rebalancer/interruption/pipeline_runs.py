@@ -6,8 +6,9 @@ import math
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from rebalancer.base.plain_text import printable
 from rebalancer.interruption.admission import Pace, Places, Pool, nodes_to_withdraw
 from rebalancer.interruption.pipeline import PipelineContext
 from rebalancer.interruption.pipeline_run import PipelineRun
@@ -20,8 +21,8 @@ from rebalancer.signals.model import (
     SignalError,
     StepOutcome,
 )
-from rebalancer.signals.nodes import NodeNews
-from rebalancer.signals.state import RecordedInterruption, state_in
+from rebalancer.signals.nodes import NodeNews, is_sole, machine_of
+from rebalancer.signals.state import STATE, RecordedInterruption, state_in
 from rebalancer.wire.objects import Node
 
 _REMEMBERED = 1000
@@ -53,7 +54,7 @@ class PipelineRuns:
         self._lock = threading.Lock()
         self._news = threading.Event()
         self._entries: dict[str, _Entry] = {}
-        """Name of the node, else of the machine -> its run."""
+        """Uid of the node, else name of the machine -> its run."""
         self._ended: OrderedDict[tuple[str, str], PipelineOutcome] = OrderedDict()
         """(source, id) -> what came of it."""
         self._reported: list[InterruptedMachine] = []
@@ -80,13 +81,22 @@ class PipelineRuns:
     # -- interruptions -----------------------------------------------------------------------------
 
     def resume(self, nodes: Iterable[Node]) -> None:
-        """Go on with the nodes that a process before this one has not brought to an end."""
+        """Go on with the nodes that a process before this one has not brought to an end.
+
+        A source of the policy in force withdraws what is not so; of another one nothing is known, and nothing is done.
+        """
         for node in nodes:
-            state = state_in(node.metadata.annotations or {})
+            state = state_in(node.metadata.annotations, node.metadata.uid)
             if state is None or state.ended:
                 continue
             for cause in state.causes:
-                self.take(_recorded(node, cause), None)
+                if cause.source in self._pipeline.sources:
+                    self.take(_recorded(node, cause), None)
+                else:
+                    self._pipeline.say(
+                        f"{node.metadata.name}: the annotation {STATE} names the source {printable(cause.source)}, which this"
+                        " policy does not have; nothing is done about it"
+                    )
 
     def take(self, interruption: Interruption, receiver: Receiver | None) -> None:
         """Take an interruption; ``receiver`` waits for its end."""
@@ -96,13 +106,11 @@ class PipelineRuns:
         if outcome is not None and not interruption.cancelled:
             self._done(receiver, interruption, outcome)
             return
-        if self._is_late(interruption, receiver):
-            self._expire(interruption, receiver)
+        node = self._node_of(interruption)
+        if (ended := self._is_over(interruption, receiver, node)) is not None:
+            self._end_unbegun(interruption, receiver, ended)
             return
-        node = self._nodes.node_of(
-            interruption.node, interruption.provider_id, interruption.instance
-        )
-        key = interruption.machine if node is None else node.metadata.name
+        key = interruption.machine if node is None else node.metadata.uid
         cancelled: Receiver | None = None
         with self._lock:
             entry = self._entries.get(key)
@@ -130,32 +138,56 @@ class PipelineRuns:
                 interruption.id in entry.interruptions for entry in self._entries.values()
             )
 
-    def _expire(self, interruption: Interruption, receiver: Receiver | None) -> None:
-        one, outcome = interruption, PipelineOutcome(Result.EXPIRED, {})
+    def _node_of(self, interruption: Interruption) -> Node | None:
+        """Return the Node that was announced, None if there is none: of its name alone, another one may be there by now."""
+        one = interruption
+        node = self._nodes.node_of(one.node, one.provider_id, one.instance)
+        machine = one.instance or machine_of(one.provider_id)
+        if node is None or one.uid not in ("", node.metadata.uid):
+            return None
+        return node if machine in ("", machine_of(node.spec.provider_id)) else None
+
+    def _is_over(
+        self, interruption: Interruption, receiver: Receiver | None, node: Node | None
+    ) -> Result | None:
+        """Return how it ends before anything is begun, None if it does not."""
+        if self._is_late(interruption, receiver):
+            return Result.EXPIRED
+        return Result.GONE if node is None and interruption.uid else None
+
+    def _end_unbegun(
+        self, interruption: Interruption, receiver: Receiver | None, result: Result
+    ) -> None:
+        one, outcome = interruption, PipelineOutcome(result, {})
         with self._lock:
             self._ended[one.source, one.id] = outcome
             self.results[one.source, outcome.result.value] += 1
-        self._pipeline.say(
-            f"{one.machine}: it was to have gone before this was received ({one.kind}, by {one.source}); nothing is done"
-        )
+        late = "it was to have gone before this was received"
+        why = late if result is Result.EXPIRED else "its node is gone"
+        self._pipeline.say(f"{one.machine}: {why} ({one.kind}, by {one.source}); nothing is done")
         self._done(receiver, one, outcome)
 
     def _run_of(self, interruption: Interruption, node: Node | None) -> PipelineRun:
-        name = "" if node is None else node.metadata.name
-        provider = interruption.provider_id if node is None else node.spec.provider_id
+        if node is None:
+            machine = interruption.instance or machine_of(interruption.provider_id)
+            return PipelineRun(self._pipeline, "", "", machine)
         return PipelineRun(
             self._pipeline,
-            name,
-            interruption.instance or provider.rpartition("/")[2],
-            None if node is None else state_in(node.metadata.annotations or {}),
+            node.metadata.name,
+            node.metadata.uid,
+            machine_of(node.spec.provider_id),
+            state_in(node.metadata.annotations, node.metadata.uid),
+            is_sole=lambda: is_sole(node, self._nodes.every()),
         )
 
     def _take_known(self, entry: _Entry, node: Node | None) -> None:
         """Take what else stands on the node: where one is cancelled, others may still hold."""
-        state = None if node is None else state_in(node.metadata.annotations or {})
+        state = None if node is None else state_in(node.metadata.annotations, node.metadata.uid)
         if node is None or state is None:
             return
         for cause in state.causes:
+            if cause.source not in self._pipeline.sources:
+                continue
             one = _recorded(node, cause)
             entry.run.take(one)
             entry.interruptions[one.id] = one
@@ -207,19 +239,49 @@ class PipelineRuns:
             if self._pipeline.clock.now() - looked >= _LOOK_AT_NODES:
                 looked = self._pipeline.clock.now()
                 self._withdraw_due()
+            self._end_gone()
             self._begin_due()
             stop.sooner(_LOOK, self._news).wait(_LOOK)
+
+    def _end_gone(self) -> None:
+        """End what waits for nodes that are gone, or in whose names others have come."""
+        with self._lock:
+            waiting = {key: one for key, one in self._entries.items() if one.thread is None}
+        if not waiting:
+            return
+        there = {node.metadata.uid for node in self._nodes.every()}
+        for key, entry in waiting.items():
+            if not there or not entry.run.uid or entry.run.uid in there:
+                continue
+            with self._lock:
+                if self._entries.get(key) is not entry or entry.thread is not None:
+                    continue
+                del self._entries[key]
+            for one in entry.interruptions.values():
+                self._follow_machine(one, entry.receivers.get(one.id))
+
+    def _follow_machine(self, interruption: Interruption, receiver: Receiver | None) -> None:
+        """Go on with an announcement whose Node is gone, if its machine is there: it may have joined again as another Node."""
+        one = interruption
+        node = self._nodes.node_of("", "", one.instance) if one.instance else None
+        if node is None:
+            self._end_unbegun(one, receiver, Result.GONE)
+            return
+        name, provider = node.metadata.name, node.spec.provider_id
+        self.take(replace(one, node=name, uid=node.metadata.uid, provider_id=provider), receiver)
 
     def _withdraw_due(self) -> None:
         """Give nodes back whose machines have not gone in time."""
         now = self._pipeline.clock.unix()
         for node, state in nodes_to_withdraw(self._pipeline.policy, self._nodes.every(), now):
-            name = node.metadata.name
+            uid = node.metadata.uid
+            if not {cause.source for cause in state.causes} <= self._pipeline.sources:
+                continue
             with self._lock:
-                if name in self._entries:
+                if uid in self._entries:
                     continue
                 last = _recorded(node, state.causes[0])
-                entry = self._entries[name] = _Entry(self._run_of(last, node))
+                entry = self._entries[uid] = _Entry(self._run_of(last, node))
                 entry.run.last, entry.run.withdraws = last, True
 
     def _begin_due(self) -> None:
@@ -242,7 +304,7 @@ class PipelineRuns:
                 elif places.is_limited(entry.run) and not entry.limited:
                     entry.limited = True
                     self._pipeline.say(
-                        f"{key}: it waits: no more than {places.most_closed} nodes are closed at once without a deadline"
+                        f"{entry.run.machine}: it waits: no more than {places.most_closed} nodes are closed at once without a deadline"
                         " (interruption.closedWithoutDeadline)"
                     )
 
@@ -256,7 +318,9 @@ class PipelineRuns:
         try:
             self._until_its_end(key, entry)
         except Exception as error:  # noqa: BLE001  # of one machine: the others keep their places
-            self._pipeline.say(f"{key}: {type(error).__name__}: {error}; it is tried again")
+            self._pipeline.say(
+                f"{entry.run.machine}: {type(error).__name__}: {error}; it is tried again"
+            )
             self._pipeline.stop.wait(_PAUSE)
             with self._lock:
                 entry.thread = None
@@ -286,7 +350,14 @@ class PipelineRuns:
 
     def _again(self, before: PipelineRun) -> PipelineRun:
         """Return a run with the interruptions that hold, for a machine of which all was undone."""
-        return PipelineRun(self._pipeline, before.node, before.instance, causes={**before.causes})
+        return PipelineRun(
+            self._pipeline,
+            before.node,
+            before.uid,
+            before.instance,
+            causes={**before.causes},
+            is_sole=before.is_sole,
+        )
 
     def _keep(
         self,
@@ -336,6 +407,7 @@ def _recorded(node: Node, cause: RecordedInterruption) -> Interruption:
         kind=cause.kind,
         source=cause.source,
         node=node.metadata.name,
+        uid=node.metadata.uid,
         provider_id=node.spec.provider_id,
         deadline=cause.deadline,
         until=cause.until,

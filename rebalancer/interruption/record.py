@@ -33,11 +33,11 @@ T = TypeVar("T")
 class Record:
     """The state of one machine, here and on its node. Thread-safe."""
 
-    def __init__(self, node: str, followed: State | None = None) -> None:
+    def __init__(self, node: str, uid: str, followed: State | None = None) -> None:
         """``node``: the Node's name; empty where the machine is none. ``followed``: what stands on the Node that is followed."""
-        self.node, self._followed = node, followed
+        self.node, self.uid, self._followed = node, uid, followed
         self.gone = False
-        """Whether the Node was there no more when it was read last."""
+        """Whether the Node was there no more when it was read last, or was another one of its name."""
         self.known = not node
         """Whether what stands on the node has been read, or there is none."""
         self.state = State()
@@ -113,7 +113,7 @@ class Record:
     def change(
         self, client: Client, kept: tuple[str, str] | None, wanted: Wanted
     ) -> NodeView | None:
-        """Change the node, and write the state with it; return it as it is then, None if there is none.
+        """Change the node, and write the state with it; return it as it is then, None if it is gone.
 
         ``kept``: a step, and what it keeps with this change; nothing is kept where ``wanted`` returns None.
 
@@ -126,6 +126,9 @@ class Record:
 
         def changes(node: NodeView) -> NodeChange | None:
             nonlocal changed
+            changed = False
+            if node.uid != self.uid:
+                return None
             self._adopt(node)
             change = wanted(node)
             changed = change is not None
@@ -137,10 +140,10 @@ class Record:
             return replace(change, annotations={**change.annotations, STATE: text})
 
         node = change_node(client, self.node, changes)
-        self.gone, self.known = node is None, True
+        self.gone, self.known = node is None or node.uid != self.uid, True
         if kept is not None and changed:
             self.keep(*kept)
-        return node
+        return None if self.gone else node
 
     def clear(self, client: Client) -> None:
         """Take the state from the node.
@@ -149,7 +152,7 @@ class Record:
             ClusterReadError: it could not be written.
         """
         if self.node:
-            change_node(client, self.node, _without_state)
+            change_node(client, self.node, self._without_state)
 
     def withdraw(self, client: Client, now: float) -> None:
         """Leave of the state what announced the machine, so that it is known once it is received again.
@@ -177,14 +180,14 @@ class Record:
     def _with(self, kept: tuple[str, str] | None) -> State:
         """Return the state as it is once ``kept`` is."""
         if kept is None:
-            return self.state
+            return msgspec.structs.replace(self.state, uid=self.uid)
         step = self.state.steps.get(kept[0], StepState(StepStatus.RUNNING))
         steps = {**self.state.steps, kept[0]: msgspec.structs.replace(step, left=kept[1])}
-        return msgspec.structs.replace(self.state, steps=steps)
+        return msgspec.structs.replace(self.state, steps=steps, uid=self.uid)
 
     def _adopt(self, node: NodeView) -> None:
         """Take over what stands on the node: another process has written it, or a reply to us was lost."""
-        there = state_in(node.annotations)
+        there = state_in(node.annotations, self.uid)
         if there is None:
             self.known = True
             return
@@ -210,11 +213,11 @@ class Record:
             if name not in steps or step.status is not StepStatus.RUNNING:
                 steps[name] = step
         begun = there.begun or self.state.begun
-        return State(there.causes, begun, steps, there.ended)
+        return State(there.causes, begun, steps, there.ended, self.uid)
 
-
-def _without_state(node: NodeView) -> NodeChange | None:
-    return NodeChange(annotations={STATE: None}) if STATE in node.annotations else None
+    def _without_state(self, node: NodeView) -> NodeChange | None:
+        ours = node.uid == self.uid and STATE in node.annotations
+        return NodeChange(annotations={STATE: None}) if ours else None
 
 
 def patiently(act: Callable[[], T], stop: Stop) -> T:

@@ -105,7 +105,7 @@ ATTENDED = Metric(
 INTERRUPTIONS = Metric(
     "rebalancer_interruptions_ended",
     ("source", "result"),
-    "Interruptions that came to their end, since the process leads: done, incomplete, cancelled, expired, withdrawn.",
+    "Interruptions that came to their end, since the process leads: done, incomplete, cancelled, expired, gone, withdrawn.",
 )
 STEPS = Metric(
     "rebalancer_interruption_steps",

@@ -150,7 +150,7 @@ class InterruptionOfMachine(_Object):
     source: str
     deadline: str | None
     result: Literal[
-        "waiting", "under-way", "done", "incomplete", "cancelled", "expired", "withdrawn"
+        "waiting", "under-way", "done", "incomplete", "cancelled", "expired", "gone", "withdrawn"
     ]
     steps: list[StepOfInterruption]
 

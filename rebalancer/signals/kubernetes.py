@@ -89,6 +89,8 @@ class KubernetesReceiver:
         before = self._said.get(name)
         if before is None:
             before = self._known_before(node)
+        # What was said of another Node of this name holds for its machine, and is not withdrawn by this one.
+        before = {key: one for key, one in before.items() if one.uid == node.metadata.uid}
         ignored = self._params.ignore_kinds
         now = {one.id: one for one in self._announced(node) if one.kind not in ignored}
         self._said[name] = now
@@ -101,7 +103,7 @@ class KubernetesReceiver:
 
     def _known_before(self, node: Node) -> dict[str, Interruption]:
         """Return what a process before this one has attended to: it may have been cancelled while there was none."""
-        ours, state = self._around.name, state_in(node.metadata.annotations or {})
+        ours, state = self._around.name, state_in(node.metadata.annotations, node.metadata.uid)
         return {
             cause.id: self._interruption(node, cause.id, cause.kind, reason="attended to before")
             for cause in (() if state is None else state.causes)
@@ -155,6 +157,7 @@ class KubernetesReceiver:
             kind=kind,
             source=self._around.name,
             node=node.metadata.name,
+            uid=node.metadata.uid,
             provider_id=node.spec.provider_id,
             deadline=deadline,
             until=until,

@@ -37,6 +37,8 @@ class Interruption:
     """Name of the machine at its provider."""
     node: str = ""
     """Name of the Node. Of this, ``provider_id`` and ``instance`` at least one is known."""
+    uid: str = ""
+    """Of the Node, where the source knows it: announced of one, it holds for no other of its name."""
     provider_id: str = ""
     """The Node's ``spec.providerID``."""
     deadline: float | None = None
@@ -111,6 +113,8 @@ class Result(enum.StrEnum):
     """The machine stays, and what was done to its node was undone."""
     EXPIRED = "expired"
     """It was received after the machine was to have gone, and nothing was done."""
+    GONE = "gone"
+    """The Node went before the first step, or another one has come under its name."""
     WITHDRAWN = "withdrawn"
     """Nothing cancelled it, but the machine has not gone in time: what was done to its node was undone."""
 

@@ -12,11 +12,24 @@ from rebalancer.wire.objects import Node
 _LONGEST_WAIT = 15.0
 
 
+def machine_of(provider_id: str) -> str:
+    """Return the name of the machine in a ``providerID`` such as ``aws:///ZONE/NAME``."""
+    return provider_id.rpartition("/")[2]
+
+
+def is_sole(node: Node, every: Iterable[Node]) -> bool:
+    """Return whether no other node says that its machine is that of ``node``: a kubelet chooses the ``providerID`` of its own."""
+    machine, uid = machine_of(node.spec.provider_id), node.metadata.uid
+    return not any(
+        one.metadata.uid != uid and machine_of(one.spec.provider_id) == machine for one in every
+    )
+
+
 class NodeNews(Protocol):
     """The nodes as they are followed."""
 
     def node_of(self, node: str, provider_id: str, instance: str) -> Node | None:
-        """Return the node of that name, else of that providerID, else whose providerID ends in ``/instance``."""
+        """Return the node of that name, else the only one of that providerID, else whose providerID ends in ``/instance``."""
 
     def every(self) -> Iterable[Node]:
         """Return all nodes as they are known now."""
@@ -78,10 +91,10 @@ class FollowedNodes:
         every = list(self._every())
         if node:
             return next((one for one in every if one.metadata.name == node), None)
-        if provider_id:
-            return next((one for one in every if one.spec.provider_id == provider_id), None)
-        end = f"/{instance}"
-        return next((one for one in every if instance and one.spec.provider_id.endswith(end)), None)
+        machine = instance or machine_of(provider_id)
+        of_it = [one for one in every if machine and machine_of(one.spec.provider_id) == machine]
+        is_it = len(of_it) == 1 and provider_id in ("", of_it[0].spec.provider_id)
+        return of_it[0] if is_it else None
 
 
 def _same(before: Node, after: Node) -> bool:

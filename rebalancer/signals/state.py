@@ -75,6 +75,8 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """Name of the step in the policy -> its state, in order."""
     ended: float = 0.0
     """Unix seconds; 0: it has not."""
+    uid: str = ""
+    """Of the Node: another one of its name is another machine."""
 
     def goes_by(self, cause: RecordedInterruption) -> float:
         """Return the latest time at which the machine goes by a cause, or the begin of the steps where that is not known."""
@@ -92,13 +94,14 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
 _decoder = msgspec.json.Decoder(State)
 
 
-def state_in(annotations: Mapping[str, str]) -> State | None:
-    """Return what annotations of a node say, None without it, or if it cannot be read."""
-    text = annotations.get(STATE)
+def state_in(annotations: Mapping[str, str] | None, uid: str) -> State | None:
+    """Return what the annotations of the Node ``uid`` say of it; None if that is nothing, cannot be read, or is about another."""
+    text = (annotations or {}).get(STATE)
     try:
-        return None if text is None or len(text) > _LONGEST else _decoder.decode(text)
+        state = None if text is None or len(text) > _LONGEST else _decoder.decode(text)
     except (ValueError, RecursionError):
         return None
+    return None if state is None or state.uid != uid else state
 
 
 def written(state: State) -> str:

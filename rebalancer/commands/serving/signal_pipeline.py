@@ -76,6 +76,7 @@ class SignalPipeline:
             stop=stop,
             steps=planned_steps(policy.interruption, registry.steps.named),
             policy=policy.interruption,
+            sources=frozenset(policy.signals),
             plan=call_planner,
             say=lambda text: say(environment.err, f"rebalancer: {text}"),
             write_event=write_event,

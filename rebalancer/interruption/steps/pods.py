@@ -10,6 +10,7 @@ import numpy as np
 from rebalancer.base.plain_text import and_more
 from rebalancer.interruption.model import StepContext
 from rebalancer.kube.node_pods import read_node_pods
+from rebalancer.kube.nodes import read_node
 from rebalancer.nodes.triage import Fate, FateReason, Orders, Triaged, triaged
 from rebalancer.snapshot.model import Snapshot
 
@@ -45,10 +46,15 @@ class PodToLeave:
 def pods_to_leave(context: StepContext) -> list[PodToLeave]:
     """Return the pods of the node without those of DaemonSets, static ones and those that have ended.
 
+    None if another Node has come under its name: what runs there now is not on the machine that goes.
+
     Raises:
         ClusterReadError: they could not be read.
     """
     pods = read_node_pods(context.client, [context.node], clock=context.unix, version=_VERSION)
+    node = read_node(context.client, context.node)
+    if node is not None and node.uid != context.interruption.uid:
+        return []
     snapshot = pods.living
     every = triaged(snapshot, np.ones(len(snapshot.nodes), bool), _ALL)
     return [_pod(snapshot, one) for one in every if one.fate is not Fate.STAY]

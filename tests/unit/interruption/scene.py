@@ -72,6 +72,7 @@ class Process:
             stop=self.stop,
             steps=tuple(steps),
             policy=policy or InterruptionPolicy(),
+            sources=frozenset({"test"}),
             plan=self._plan,
             say=self.lines.append,
             write_event=lambda node, text: self.events.append((node, text)),
@@ -96,7 +97,8 @@ class Process:
         ]
 
     def pipeline_run(self, node, *interruptions):
-        pipeline_run = PipelineRun(self.pipeline, node, "")
+        uid = next((one.metadata.uid for one in self._every() if one.metadata.name == node), "")
+        pipeline_run = PipelineRun(self.pipeline, node, uid, "")
         for one in interruptions:
             pipeline_run.take(one)
         return pipeline_run

@@ -5,6 +5,7 @@ import threading
 import uuid
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from rebalancer.base.errors import ClusterReadError
@@ -186,7 +187,9 @@ def test_what_could_not_be_undone_is_tried_until_it_could(cluster):
             raise SignalError("not now")
 
     one.step.undo = undo
-    cluster.apply(node_with(State((), NOON, {"one": StepState(StepStatus.DONE, left="was: a")})))
+    cluster.apply(
+        node_with(cluster, State((), NOON, {"one": StepState(StepStatus.DONE, left="was: a")}))
+    )
     with process(cluster, [one], clock=clock) as here:
         pipeline_run = here.pipeline_run("n-a")
         ended = in_thread(pipeline_run)
@@ -200,15 +203,17 @@ def advance(clock):
     return True
 
 
-def node_with(there, name="n-a"):
-    metadata = {"name": name, "annotations": {STATE: written(there)}}
+def node_with(cluster, there, name="n-a"):
+    uid = cluster.get("Node", name)["metadata"]["uid"]
+    text = written(msgspec.structs.replace(there, uid=uid))
+    metadata = {"name": name, "annotations": {STATE: text}}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
 
 def test_what_has_ended_is_not_done_again_unless_there_is_something_new(cluster):
     cause = RecordedInterruption("e1", "spot", "test")
     done = {"one": StepState(StepStatus.FAILED, NOON, "no", "kept")}
-    cluster.apply(node_with(State((cause,), NOON, done, NOON)))
+    cluster.apply(node_with(cluster, State((cause,), NOON, done, NOON)))
     one = scripted("one")
     with process(cluster, [one]) as here:
         outcome = here.pipeline_run("n-a", spot()).run()
@@ -313,7 +318,7 @@ def test_what_is_read_late_is_of_this_run_or_of_one_that_has_ended(cluster):
         (State((same,), NOON - 5, ended), 0),
         (State((before,), NOON - 5, ended, NOON), 1),
     ):
-        cluster.apply(node_with(there))
+        cluster.apply(node_with(cluster, there))
         one, two = scripted("one"), scripted("two")
         with process(cluster, [one, two], clock=clock) as here:
             said: list[str] = []
@@ -400,7 +405,7 @@ def test_what_stands_on_the_node_stays_small(cluster):
 
 def test_a_state_that_is_longer_than_ours_is_replaced(cluster):
     huge = State((), NOON, {str(i): StepState(StepStatus.DONE, why="w" * 200) for i in range(500)})
-    cluster.apply(node_with(huge))
+    cluster.apply(node_with(cluster, huge))
     with process(cluster, [scripted("one")]) as here:
         assert here.pipeline_run("n-a", spot()).run().result is Result.DONE
     assert list(state(cluster)["steps"]) == ["one"]

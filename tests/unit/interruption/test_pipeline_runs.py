@@ -1,6 +1,8 @@
 """Several machines at once: how many, which first, and one whose course fails; and a source that does."""
 
 import threading
+import time
+from dataclasses import replace
 
 import pytest
 
@@ -12,9 +14,11 @@ from rebalancer.interruption import listening
 from rebalancer.interruption.listening import Listening
 from rebalancer.interruption.model import DONE
 from rebalancer.interruption.pipeline_run import PipelineRun
+from rebalancer.interruption.pipeline_runs import PipelineRuns
 from rebalancer.policy.interruption import InterruptionPolicy
-from rebalancer.signals.model import SignalError
-from tests.unit.interruption.scene import BUSY, process, scripted, soon, spot
+from rebalancer.signals.model import Result, SignalError
+from rebalancer.signals.state import STATE, RecordedInterruption, State, written
+from tests.unit.interruption.scene import BUSY, NOON, built_in, process, scripted, soon, spot
 
 
 @pytest.fixture
@@ -211,3 +215,139 @@ def test_what_is_withdrawn_while_no_process_runs_is_reported_with_its_kind_and_s
         ("spot", "test", "waiting"),
         ("spot", "test", "cancelled"),
     ]
+
+
+# -- which node, which machine -------------------------------------------------------------------------
+
+
+def uid_of(cluster, node):
+    return cluster.get("Node", node)["metadata"]["uid"]
+
+
+def come_again(cluster, node, provider_id=""):
+    """Let another Node come under this name."""
+    cluster.remove_node(node)
+    cluster.add_node(node, "a")
+    cluster.apply(with_machine(node, provider_id))
+    cluster.settle()
+
+
+def with_machine(node, provider_id):
+    spec = {"providerID": provider_id} if provider_id else {}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "spec": spec}
+
+
+class Letting(Failing):
+    """A source that is told the end of each interruption."""
+
+    def __init__(self):
+        super().__init__()
+        self.ended = []
+
+    def done(self, interruption, outcome):
+        self.ended.append((interruption.id, interruption.node, outcome.result))
+
+
+def test_what_was_announced_of_a_node_does_not_hold_for_another_one_of_its_name(cluster):
+    """Maintenance in two weeks; people replace the machine the same day, and the new one has its name."""
+    step, source = scripted("one"), Letting()
+    with process(cluster, [step]) as here:
+        here.pipeline_runs.start()
+        far = spot(seconds=14 * 86400.0, uid=uid_of(cluster, "n-a"), kind="maintenance")
+        here.pipeline_runs.take(far, source)
+        assert here.pipeline_runs.counts() == {"waiting": 1, "under-way": 0}
+        come_again(cluster, "n-a")
+        soon(lambda: source.ended)
+        # Delivered once more, it is not about the new one either.
+        here.pipeline_runs.take(far, source)
+        here.clock.seconds += 14 * 86400.0
+        here.pipeline_runs.take(spot(uid=far.uid, id_="e2", seconds=15 * 86400.0), source)
+        soon(lambda: len(source.ended) == 3)
+        assert here.pipeline_runs.counts() == {"waiting": 0, "under-way": 0}
+    assert source.ended == [(one, "n-a", Result.GONE) for one in ("e1", "e1", "e2")]
+    assert step.step.acted == 0
+
+
+def test_another_node_that_comes_under_the_name_during_the_steps_stays_as_it_is(cluster):
+    def act(context):
+        if context.node and not came:
+            came.append(context.node)
+            come_again(cluster, "n-a")
+        return DONE
+
+    came = list[str]()
+    steps = [scripted("one", act), built_in("cordon"), built_in("exclude"), built_in("leave")]
+    with process(cluster, steps) as here:
+        here.pipeline_runs.start()
+        here.pipeline_runs.take(spot(uid=uid_of(cluster, "n-a")), None)
+        soon(here.pipeline_runs.results.total)
+        (machine,) = here.pipeline_runs.report()
+    assert [one.status.value for one in machine.steps.values()] == ["done"] + ["skipped"] * 3
+    there = cluster.get("Node", "n-a")
+    assert not there["spec"].get("unschedulable")
+    assert not any(
+        key.startswith("rebalancer/") for key in there["metadata"].get("annotations", {})
+    )
+
+
+def test_a_machine_that_joins_again_as_another_node_is_still_announced(cluster):
+    step = scripted("one")
+    cluster.apply(with_machine("n-a", "aws:///a/i-a"))
+    with process(cluster, [step]) as here:
+        here.pipeline_runs.start()
+        far = spot(
+            seconds=3600.0 * 9, uid=uid_of(cluster, "n-a"), instance="i-a", kind="maintenance"
+        )
+        here.pipeline_runs.take(far, None)
+        come_again(cluster, "n-a", "aws:///a/i-a")
+        soon(lambda: step.step.acted or not advance(here.clock, 600.0))
+    assert step.step.contexts[0].interruption.uid == uid_of(cluster, "n-a")
+
+
+def advance(clock, seconds):
+    clock.seconds += seconds
+    time.sleep(0.05)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("sources", "fits", "acted"), [("test", 1, 1), ("other", 1, 0), ("test", 0, 0)]
+)
+def test_only_a_record_of_a_source_in_force_and_of_this_node_is_gone_on_with(
+    cluster, sources, fits, acted
+):
+    cause = RecordedInterruption("e1", "spot", "test", NOON + 60)
+    uid = uid_of(cluster, "n-a") if fits else "another"
+    text = written(State((cause,), NOON, {}, uid=uid))
+    metadata = {"name": "n-a", "annotations": {STATE: text}}
+    cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    step = scripted("one")
+    with process(cluster, [step]) as here:
+        context = replace(here.pipeline, sources=frozenset({sources}))
+        runs = PipelineRuns(context, here.nodes)
+        runs.resume(here._every())
+        runs.start()
+        assert sum(runs.counts().values()) == acted
+        if acted:
+            soon(runs.results.total)
+        runs_said = [line for line in here.lines if "does not have" in line]
+        assert len(runs_said) == (sources == "other")
+        here.kill()
+        runs.join(5.0)
+    assert step.step.acted == acted
+
+
+def test_a_machine_that_two_nodes_name_is_not_touched_at_its_provider(cluster):
+    """A kubelet that may register its node chooses the providerID: it named the machine of another one."""
+    step = scripted("one")
+    for node in ("n-a", "n-b"):
+        cluster.apply(with_machine(node, "aws:///a/i-b"))
+    with process(cluster, [step]) as here:
+        here.pipeline_runs.start()
+        here.pipeline_runs.take(spot(uid=uid_of(cluster, "n-a"), provider_id="aws:///a/i-b"), None)
+        here.pipeline_runs.take(spot("n-c", id_="e2", uid=uid_of(cluster, "n-c")), None)
+        soon(lambda: here.pipeline_runs.results.total() == 2)
+        assert here.nodes.node_of("", "", "i-b") is None
+        assert here.nodes.node_of("", "aws:///a/i-b", "") is None
+    assert {context.instance for context in step.step.contexts} == {""}
+    assert any("another node names the machine i-b, too" in line for line in here.lines)

@@ -115,7 +115,7 @@ def test_what_was_taken_back_while_no_process_was_there_is_cancelled():
         {"id": "uid-n1/e1", "kind": "spot", "source": "kubernetes"},
         {"id": "m-1", "kind": "spot", "source": "sqs"},
     ]
-    before = json.dumps({"causes": causes, "begun": 1.0})
+    before = json.dumps({"causes": causes, "begun": 1.0, "uid": "uid-n1"})
     cluster = Cluster(node(annotations={STATE: before}))
     assert cluster.said() == [("n1", "spot", None, True)]
     still = node("n2", annotations={STATE: before.replace("n1", "n2")}, taints=[("x", "")])
@@ -228,7 +228,9 @@ def test_kinds_are_attended_to_as_the_policy_says():
 def test_a_recommendation_that_was_attended_to_before_is_withdrawn_once_it_is_ignored():
     cause = state.RecordedInterruption("uid/e1", "rebalance", "kubernetes")
     standing = {NOTICE: written(NodeNotice("e1", "rebalance"))}
-    there = node(annotations={**standing, STATE: state.written(state.State((cause,), 1.0))})
+    there = node(
+        annotations={**standing, STATE: state.written(state.State((cause,), 1.0, uid="uid-n1"))}
+    )
     said = Cluster(there).said()
     assert [(kind, cancelled) for _, kind, _, cancelled in said] == [("rebalance", True)]
 
