@@ -6,7 +6,11 @@ replacement lands, ``planner`` chooses the moves, ``evictor`` carries them out, 
 puts these together; ``cli`` is the command line; ``simulator`` is a cluster in a process.
 """
 
-from typing import Final
+from __future__ import annotations
+
+TYPE_CHECKING = False  # imported from typing it would cost more time than all that comes before a signal is handled
+if TYPE_CHECKING:
+    from typing import Final
 
 __version__ = "0.1.0"
 API_VERSION: Final = "rebalancer/v1"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-import logging
-import os
-import signal
-import sys
+from rebalancer.base.early_signals import leave_at_signals
+
+leave_at_signals()
+
+import gc  # noqa: E402  # what takes time comes after
+import logging  # noqa: E402
+import os  # noqa: E402
+import sys  # noqa: E402
 
 _YOUNG = 50_000
 """Objects after which the collector of cycles looks for some, instead of 700: nearly all that is made while
@@ -20,8 +23,6 @@ pydantic would search all installed packages for plug-ins to run in our process.
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    # Until a command has its own way to stop, Ctrl-C ends the process at once and without a traceback.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.set_threshold(_YOUNG, 20, 50)
     for name, value in _UNUSED.items():
         os.environ.setdefault(name, value)
@@ -30,9 +31,17 @@ def main() -> None:
     open_closed_streams()
     # What libraries log is said by our own errors, in words that hold no secret and no control characters.
     logging.getLogger().addHandler(logging.NullHandler())
-    from rebalancer.cli import command  # noqa: PLC0415  # nothing is imported before it is needed
+    # Nothing is imported before it is needed.
+    from rebalancer.base.termination import ignore_termination  # noqa: PLC0415
+    from rebalancer.cli import command  # noqa: PLC0415
+    from rebalancer.commands.call import say_stopped  # noqa: PLC0415
 
-    code = command(sys.argv[1:], sys.argv[0])
+    try:
+        code = command(sys.argv[1:], sys.argv[0])
+        ignore_termination()
+    except KeyboardInterrupt:
+        # After the command's own end.
+        code = say_stopped()
     # The interpreter would go through all objects once more for cycles to take apart, before it ends.
     gc.freeze()
     sys.exit(code)

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 _EPILOG = """\b
 Exit codes:
-  0   done, nothing to do, standing still, or stopped by a PodDisruptionBudget, a budget or another run
-  1   an error in the program itself
-  2   the policy, a flag or a file is wrong, or the output could not be written
-  3   the cluster could not be read, or refused us before the first eviction
-  4   partly executed: something planned failed or was cut off, or was done and could not be reported
-  10  with --detailed-exitcode: a dry run plans moves
-  11  with --fail-on: the run ended in a state that was named there
+  0    done, nothing to do, standing still, or stopped by a PodDisruptionBudget, a budget or another run
+  1    an error in the program itself
+  2    the policy, a flag or a file is wrong, an eviction lacks a yes, or the output could not be written
+  3    the cluster could not be read, or refused us before the first eviction
+  4    partly executed: something planned failed or was cut off, or was done and could not be reported
+  10   with --detailed-exitcode: a dry run plans moves
+  11   with --fail-on: the run ended in a state that was named there
+  130  stopped by Ctrl-C or SIGTERM before anything was changed
 """
 
 _COMMANDS = {

@@ -75,7 +75,7 @@ class Ours(Contender):
         """Run once; a run that fails is an error of the benchmark."""
         done = process(
             [
-                *(sys.executable, "-m", "rebalancer", "run", "--output=json", "--quiet"),
+                *(sys.executable, "-m", "rebalancer", "run", "--yes", "--output=json", "--quiet"),
                 *(f"--policy={self._policy}", f"--kubeconfig={kubeconfig}", *self._flags),
             ]
         )

@@ -152,7 +152,7 @@ def _apart(plane: ControlPlane, kubeconfig: Path, folder: Path) -> Iterator[tupl
     """Run `serve` in a process; yield what looks at its memory, and what says whether it lives."""
     policy = folder / "policy.yaml"
     policy.write_text(POLICY)
-    options = (f"--policy={policy}", f"--lease={LEASE}")
+    options = ("--yes", f"--policy={policy}", f"--lease={LEASE}")
     with serving(kubeconfig, every=EVERY, options=options) as (process, _):
         yield (
             lambda: (True, f"{megabytes(process.pid):.0f} MB"),

@@ -70,7 +70,7 @@ def _until_evicted(plane: ControlPlane, kubeconfig: Path, folder: Path, node: st
     """Return the seconds from the notice of a node to the first eviction that the server carries out."""
     policy = folder / "policy.yaml"
     policy.write_text(yaml.safe_dump(_POLICY))
-    with serving(kubeconfig, every=3600, options=[f"--policy={policy}"]) as (process, log):
+    with serving(kubeconfig, every=3600, options=["--yes", f"--policy={policy}"]) as (process, log):
         wait_until(lambda: "nothing to do" in log.read_text(), _PATIENCE, "a first run")
         seen = audit.AuditLog(plane.audit_log)
         path = f"/api/v1/nodes/{node}"

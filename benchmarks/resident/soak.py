@@ -117,6 +117,7 @@ def resident_on(kubeconfig: Path, folder: Path, stop: threading.Event) -> tuple[
         policy_path=str(policy),
         kubeconfig=str(kubeconfig),
         quiet=True,
+        yes=True,
         deadline=60,
         lease=(namespace, name),
     )

@@ -203,7 +203,7 @@ def _ours(plane: ControlPlane, folder: Path) -> list[str]:
     values["budgets"]["perHour"] = _ANY
     policy.write_text(yaml.safe_dump(values))
     return [
-        *(sys.executable, "-m", "rebalancer", "run", "--output=json", "--quiet"),
+        *(sys.executable, "-m", "rebalancer", "run", "--yes", "--output=json", "--quiet"),
         *(f"--policy={policy}", f"--kubeconfig={plane.kubeconfig}"),
         *("--lease=default/rebalancer", "--memory=default/rebalancer"),
         f"--deadline={_RUN_SECONDS}",

@@ -148,6 +148,7 @@ spec:
 
 {{- /* What every run gets. */ -}}
 {{- define "rebalancer.everyRunArgs" -}}
+- --yes
 - --policy=/etc/rebalancer/policy
 - --memory={{ include "rebalancer.state" . }}-memory
 {{- if eq (include "rebalancer.keepsCapacityStatus" .) "true" }}

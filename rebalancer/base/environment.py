@@ -64,7 +64,7 @@ class Environment:
     stop: threading.Event = field(default_factory=threading.Event)
     """Set by SIGTERM and SIGINT: finish the call in flight, report, leave."""
     committed: threading.Event = field(default_factory=threading.Event)
-    """Set once pods may be evicted, or the report is made: nothing is cut off then, a signal only sets ``stop``."""
+    """Set once something may be changed: nothing is cut off then, a signal only sets ``stop``."""
     random: Callable[[int], bytes] = os.urandom
     """Returns so many random bytes."""
 
@@ -76,9 +76,8 @@ class Environment:
 def system_environment(patience: float = 0.0) -> Environment:
     """Return the environment of this process, with SIGTERM and SIGINT turned into ``stop``.
 
-    What is not committed yet has ``patience`` seconds to come to an end by itself, and is then left by a
-    KeyboardInterrupt, or at the second signal: reading and planning a big cluster can take longer than
-    the kubelet waits before it kills a pod.
+    What is not committed yet is left by a KeyboardInterrupt, after ``patience`` seconds in which it may come to an end by
+    itself, or at the second signal.
     """
     environment = Environment(SystemClock(), os.environ, sys.stdout, sys.stderr)
     handle_termination(environment.stop, environment.committed, patience)

@@ -6,7 +6,7 @@
     |  `- MarksError         3  marks could not be removed from nodes, or set; a run goes on without, and ends with 4
     |- ProviderError          3  the provider of machines cannot be asked, or its answer is none
     |- PluginError            2  a strategy could not be loaded or broke its contract
-    |- StoppedError           4  a signal came before anything was moved
+    |- StoppedError         130  a signal came before anything was moved
 
 The answers to an eviction are not exceptions but outcomes (``rebalancer.plan.outcome``).
 """
@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+
+from rebalancer.base.early_signals import STOPPED, STOPPED_CODE
 
 
 class ExitCode(enum.IntEnum):
@@ -31,6 +33,8 @@ class ExitCode(enum.IntEnum):
     """With --detailed-exitcode: a dry run plans moves."""
     ASKED_RED = 11
     """With --fail-on: the run ended in a state that was to be no success."""
+    STOPPED = STOPPED_CODE
+    """A signal came before anything was moved."""
 
 
 class RebalancerError(Exception):
@@ -78,7 +82,7 @@ class ProviderRefusalError(ProviderError):
 class StoppedError(RebalancerError):
     """A signal ended the command before anything was moved."""
 
-    exit_code = ExitCode.PARTIAL
+    exit_code = ExitCode.STOPPED
 
     def __init__(self) -> None:
-        super().__init__("stopped by a signal, before anything was moved")
+        super().__init__(STOPPED)

@@ -56,7 +56,7 @@ def handle_termination(stop: threading.Event, committed: threading.Event, patien
             while _stopping(numbers):
                 if leaving:
                     # Something hangs on the way out.
-                    os._exit(ExitCode.PARTIAL)
+                    os._exit(ExitCode.STOPPED)
         finally:
             os.close(numbers)
 
@@ -65,10 +65,15 @@ def handle_termination(stop: threading.Event, committed: threading.Event, patien
     for number in _STOPPING:
         signal.signal(number, _do_nothing)
     # When Python ends it gives signals their default action back, and one would kill what is done and reported.
-    for number in (_INTERRUPT, *_STOPPING):
-        atexit.register(signal.signal, number, signal.SIG_IGN)
+    atexit.register(ignore_termination)
     arguments = (numbers, threading.get_ident())
     threading.Thread(target=act, args=arguments, name="signals", daemon=True).start()
+
+
+def ignore_termination() -> None:
+    """Let no signal end the process any more: all that is left is the exit code."""
+    for number in (_INTERRUPT, *_STOPPING):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _open_pipe() -> int:

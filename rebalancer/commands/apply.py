@@ -8,11 +8,18 @@ from typing import Any
 import click
 
 from rebalancer.base.durations import format_duration
-from rebalancer.base.environment import system_environment
 from rebalancer.commands.flag_values import duration, named
-from rebalancer.commands.flags import CLUSTER, DEFAULTS, POLICY_FLAGS, RUN, examples, with_flags
+from rebalancer.commands.flags import (
+    CLUSTER,
+    DEFAULTS,
+    POLICY_FLAGS,
+    RUN,
+    YES,
+    examples,
+    with_flags,
+)
 from rebalancer.commands.options import RunOptions
-from rebalancer.commands.run import PATIENCE, run_once
+from rebalancer.commands.run import run_or_ask
 
 
 @click.command(
@@ -20,12 +27,13 @@ from rebalancer.commands.run import PATIENCE, run_once
     epilog=examples(
         "rebalancer apply plan.json --dry-run",
         "rebalancer apply plan.json",
+        "rebalancer apply plan.json --yes -o json > report.json",
     ),
 )
 @click.argument("plan_path", metavar="PLAN")
 @with_flags([*POLICY_FLAGS, *CLUSTER])
 @click.option("--dry-run", is_flag=True, help="Report only: what is left of the plan now.")
-@with_flags(RUN)
+@with_flags([YES, *RUN])
 @click.option(
     "--max-age",
     callback=named(duration),
@@ -40,7 +48,8 @@ def command(**flags: Any) -> int:
     PLAN is what `rebalancer plan --out FILE` wrote, or -o json or yaml printed; '-' is standard input. Moves may have
     been deleted from it; none is added. Each is judged again on the cluster as it is now, as between the waves
     of a run, and dropped if its pod is gone or has changed, is protected now, no longer gains anything or would
-    break something. Budgets, windows, Lease, memory, report and exit codes are those of run. The policy must be
-    the one that the plan was made under.
+    break something. What is left is shown on the terminal first, and carried out once you agree; without a terminal
+    --yes is needed. Budgets, windows, Lease, memory, report and exit codes are those of run. The policy must be the
+    one that the plan was made under.
     """
-    return int(run_once(RunOptions(**flags), system_environment(patience=PATIENCE)))
+    return run_or_ask(RunOptions(**flags))

@@ -1,12 +1,21 @@
-"""``run`` on a terminal: the plan is shown, and carried out once it was agreed to."""
+"""Nothing is evicted unasked: ``run`` and ``apply`` show the plan on the terminal, and carry it out once it is agreed to.
+
+The terminal is the one that the command was typed on, whatever standard input and output are: ``run > report`` and
+``run | less`` ask, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Protocol, TextIO
 
 from rebalancer.base.errors import ExitCode
+from rebalancer.base.output import write
 from rebalancer.base.plain_text import count
 from rebalancer.commands.options import RunOptions
 from rebalancer.plan.outcome import Status
@@ -16,53 +25,121 @@ from rebalancer.report.render import TABLES
 if TYPE_CHECKING:
     from rebalancer.report.model import RunReport
 
-
-def asks(options: RunOptions, stdin: TextIO, stdout: TextIO) -> bool:
-    """Return whether the run is to ask before it evicts: only where a person sees it, and can answer."""
-    acts = not (options.dry_run or options.whole or options.snapshot_path is not None)
-    return acts and not options.yes and stdin.isatty() and stdout.isatty()
+_TERMINAL = "/dev/tty"
+"""The terminal that controls the process."""
 
 
-def shown(options: RunOptions) -> RunOptions:
-    """Return the flags of the dry run that is shown before the question."""
-    output = options.output if options.output in TABLES else "table"
-    return replace(options, dry_run=True, output=output, detailed_exitcode=False, fail_on=())
+class Terminal:
+    """Where a person sees a plan, and answers."""
+
+    def __init__(self, number: int, out: TextIO) -> None:
+        """``number``: the open terminal, to read from; ``out``: writes to it."""
+        self._number, self.out = number, out
+
+    def ask(self, question: str) -> bool:
+        """Return whether the answer is yes. No answer, the end of input too, is no."""
+        with self._line_by_line():
+            while True:
+                write(self.out, [f"\n{question} [y/N]: "])
+                answer = self._line().strip().lower()
+                if answer in {"y", "yes"}:
+                    return True
+                if answer in {"", "n", "no"}:
+                    return False
+                write(self.out, ["Answer y or n.\n"])
+
+    def _line(self) -> str:
+        try:
+            return os.read(self._number, 1024).decode(errors="replace")
+        except OSError:
+            # The terminal has gone.
+            return ""
+
+    @contextmanager
+    def _line_by_line(self) -> Iterator[None]:
+        """Show what is typed and take it by lines, also where a pager has the terminal; forget what was typed before."""
+        before = termios.tcgetattr(self._number)
+        asking = termios.tcgetattr(self._number)
+        asking[0] |= termios.ICRNL
+        asking[3] |= termios.ICANON | termios.ECHO | termios.ISIG
+        termios.tcsetattr(self._number, termios.TCSAFLUSH, asking)
+        try:
+            yield
+        finally:
+            termios.tcsetattr(self._number, termios.TCSADRAIN, before)
 
 
-def agreed(report: RunReport, ask: Callable[[str], bool]) -> bytes | None:
-    """Ask whether the plan is to be carried out; return it as ``apply`` reads it, or None.
+@contextmanager
+def terminal_at_hand() -> Iterator[Terminal | None]:
+    """Yield the terminal; None where the process has none, or all of its streams lead elsewhere: a job in the background."""
+    number = (
+        _opened() if any(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr)) else None
+    )
+    if number is None:
+        yield None
+        return
+    with open(number, "w", encoding="utf-8", errors="replace") as out:  # noqa: PTH123  # no path
+        yield Terminal(number, out)
+
+
+def _opened() -> int | None:
+    try:
+        return os.open(_TERMINAL, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def asks(options: RunOptions) -> bool:
+    """Return whether these are the flags of a run that needs a yes."""
+    only_looks = options.dry_run or options.whole or options.snapshot_path is not None
+    return not (only_looks or options.yes)
+
+
+class Steps(Protocol):
+    """What a run is made of that asks."""
+
+    def look(self, options: RunOptions, out: TextIO) -> tuple[ExitCode, RunReport | None]:
+        """Make a dry run, and write its report to ``out``."""
+
+    def print_plan(self, report: RunReport) -> ExitCode:
+        """Print the report of the dry run in the form that was asked for."""
+
+    def act(self, plan: bytes) -> ExitCode:
+        """Carry out the plan, as ``apply`` reads it, and print the report."""
+
+
+def run_asking(options: RunOptions, terminal: Terminal, steps: Steps) -> ExitCode:
+    """Show the plan of a dry run on the terminal, and carry it out if that is agreed to.
+
+    Moves are judged again on the cluster as it is after the answer, as those of any reviewed plan. A run that moves
+    nothing prints the plan in the form that was asked for, unless that is what the terminal has shown.
+    """
+    in_sight = sys.stdout.isatty()
+    is_table = options.output in TABLES
+    shown = replace(options, dry_run=True, detailed_exitcode=False)
+    if not is_table:
+        shown = replace(shown, output="table")
+    code, report = steps.look(shown, sys.stdout if in_sight else terminal.out)
+    if report is None:
+        return code
+    if (question := question_of(report)) is not None:
+        if terminal.ask(question):
+            from rebalancer.report.as_json import as_json  # noqa: PLC0415
+
+            return steps.act("".join(as_json(report)).encode())
+        write(terminal.out, ["Declined: no pod was moved, and no node was marked.\n"])
+        code = ExitCode.DONE
+    return code if in_sight and is_table else steps.print_plan(replace(report, exit_code=int(code)))
+
+
+def question_of(report: RunReport) -> str | None:
+    """Return what is asked before the plan is carried out; None where it changes nothing.
 
     Marks of nodes that are to stay empty expire unless runs renew them, also where no pod moves.
     """
     if report.standstill or report.loaded.policy.mode is not Mode.ENFORCE:
         return None
-    moves = sum(one.status is Status.PLANNED for one in report.outcomes)
-    question = _question(moves, len(report.plan.emptied or ()))
-    if question is None:
-        return None
-    from rebalancer.report.as_json import as_json  # noqa: PLC0415
-
-    if not ask(question):
-        return None
-    return "".join(as_json(report)).encode()
-
-
-def _question(moves: int, marked: int) -> str | None:
-    if moves:
+    if moves := sum(one.status is Status.PLANNED for one in report.outcomes):
         return "Evict this pod?" if moves == 1 else f"Evict these {moves:,} pods?"
+    marked = len(report.plan.emptied or ())
     return f"Mark {count(marked, 'node')} as to be empty, or renew these marks?" if marked else None
-
-
-def run_asking(
-    options: RunOptions,
-    dry_run: Callable[[RunOptions], tuple[ExitCode, RunReport | None]],
-    run: Callable[[RunOptions], ExitCode],
-    ask: Callable[[str], bool],
-) -> ExitCode:
-    """Show the plan of a dry run, and carry it out if that is agreed to.
-
-    Moves are judged again on the cluster as it is after the answer, as those of any reviewed plan.
-    """
-    code, report = dry_run(shown(options))
-    plan = None if report is None else agreed(report, ask)
-    return code if plan is None else run(replace(options, confirmed_plan=plan))

@@ -8,11 +8,9 @@ from collections.abc import Sequence
 
 import click
 
+from rebalancer.base.early_signals import COMPLETE_VARIABLE
 from rebalancer.base.errors import ExitCode, RebalancerError, StoppedError
 from rebalancer.base.output import OutputError, say
-
-COMPLETE_VARIABLE = "_REBALANCER_COMPLETE"
-"""Environment variable in which a shell's completion asks; click's."""
 
 
 def call(command: click.Command, argv: Sequence[str], name: str = "rebalancer") -> int:
@@ -41,7 +39,12 @@ def call(command: click.Command, argv: Sequence[str], name: str = "rebalancer") 
         say(sys.stderr, shown.getvalue().rstrip("\n"))
         return int(ExitCode.USAGE)
     except (click.Abort, KeyboardInterrupt):
-        stopped = StoppedError()
-        say(sys.stderr, f"rebalancer: {stopped}")
-        return int(stopped.exit_code)
+        return say_stopped()
     return int(result) if isinstance(result, int) else int(ExitCode.DONE)
+
+
+def say_stopped() -> int:
+    """Say that a signal has ended the command before anything was done; return the exit code."""
+    stopped = StoppedError()
+    say(sys.stderr, f"rebalancer: {stopped}")
+    return int(stopped.exit_code)

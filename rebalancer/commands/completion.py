@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import get_completion_class
 
-from rebalancer.commands.call import COMPLETE_VARIABLE
+from rebalancer.base.early_signals import COMPLETE_VARIABLE
 
 
 @click.command("completion")

@@ -109,6 +109,8 @@ def run_context(
     reviewed = _reviewed_plan(options, loaded)
     offline = options.snapshot_path is not None
     acts = not (options.dry_run or offline) and loaded.policy.mode is Mode.ENFORCE
+    if acts and not options.yes and options.confirmed_plan is None:
+        raise PolicyError([_UNASKED])
     if acts and options.capacity_status is None:
         _require_status(loaded)
     # A dry run that is given no Lease is asked by people about a release whose Lease they may not know.
@@ -143,6 +145,12 @@ def run_context(
         ),
         notes=list(loaded.warnings),
     )
+
+
+_UNASKED = (
+    "an eviction needs a yes, and there is no terminal to ask on: add --yes; to look only, --dry-run or"
+    " --mode observe"
+)
 
 
 def _require_status(loaded: LoadedPolicy) -> None:

@@ -78,5 +78,5 @@ def _planning_ends(run: RunContext) -> Callable[[], str | None]:
     clock, until = run.environment.clock, math.inf
     if run.planning.seconds < math.inf:
         until = clock.now() + _PLANNING_SHARE * run.stop.left()
-    why = f"planning took {_PLANNING_SHARE:.0%} of the time that the run had left"
-    return lambda: why if clock.now() >= until else None
+    slow = f"planning took {_PLANNING_SHARE:.0%} of the time that the run had left"
+    return lambda: run.stop.reason() or (slow if clock.now() >= until else None)

@@ -29,7 +29,6 @@ from rebalancer.commands.flags import (
     with_flags,
 )
 from rebalancer.commands.identity import own_pod
-from rebalancer.commands.run import PATIENCE
 from rebalancer.nodes.choice import NodeChoice
 from rebalancer.nodes.preflight import refuses
 from rebalancer.nodes.report import DrainReport
@@ -364,10 +363,11 @@ def exit_codes(done: str, partial: str) -> str:
     """Return the part of the help of a command that empties nodes: what 0 and 4 mean is its own."""
     return f"""\b
 Exit codes:
-  0  {done}
-  2  a flag is wrong
-  3  refused by the pre-flight or by the cluster: nothing was changed
-  4  {partial}
+  0    {done}
+  2    a flag is wrong
+  3    refused by the pre-flight or by the cluster: nothing was changed
+  4    {partial}
+  130  stopped by Ctrl-C or SIGTERM before anything was changed
 
 """
 
@@ -408,4 +408,4 @@ def command(**flags: Any) -> int:
     the policy's inFlight and perOwner and all PodDisruptionBudgets, each replacement waited for. Nothing is ever
     deleted. Call it again to go on with a drain that was killed.
     """
-    return int(drain(DrainOptions(**flags), system_environment(patience=PATIENCE)))
+    return int(drain(DrainOptions(**flags), system_environment()))

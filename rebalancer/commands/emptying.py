@@ -86,6 +86,8 @@ class EmptyingOptions:
             context_name=self.context_name,
             snapshot_path=self.snapshot_path,
             dry_run=self.dry,
+            # The nodes are named on the command line: that is the order, as with kubectl.
+            yes=True,
             lease=self.lease,
             max_requests=self.max_requests,
             quiet=self.quiet,

@@ -281,6 +281,12 @@ RUN = [
 ]
 """Flags of ``run`` and ``apply``, besides those of the cluster and the policy."""
 
+YES = click.option(
+    "--yes",
+    is_flag=True,
+    help="Evict without asking. Needed where no terminal is, as in a CronJob or a script.",
+)
+
 WHOLE = click.option(
     "--whole",
     is_flag=True,

@@ -154,7 +154,7 @@ class RunOptions(PolicyFlags):
     notify: str | None = None
     notify_template: str = "plain"
     yes: bool = False
-    """Evict without asking, on a terminal too."""
+    """Evict without asking; without it, only a ``confirmed_plan``."""
     plan_out: str | None = None
     """File that the plan is written to, for ``apply``."""
     confirmed_plan: bytes | None = None

@@ -9,7 +9,7 @@ import click
 from rebalancer.base.environment import system_environment
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, examples, with_flags
 from rebalancer.commands.options import RunOptions
-from rebalancer.commands.run import PATIENCE, run_once, watched
+from rebalancer.commands.run import run_once, watched
 
 
 @click.command(
@@ -37,4 +37,4 @@ def command(every: float | None, **flags: Any) -> int:
     options = RunOptions(dry_run=True, **flags)
     if every is not None:
         return watched(options, every)
-    return int(run_once(options, system_environment(patience=PATIENCE)))
+    return int(run_once(options, system_environment()))

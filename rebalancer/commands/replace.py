@@ -23,7 +23,6 @@ from rebalancer.commands.emptying import EmptyingOptions, EmptyingRounds
 from rebalancer.commands.flag_values import duration, named
 from rebalancer.commands.flags import CLUSTER, POLICY, SET, Whole, examples, with_flags
 from rebalancer.commands.identity import instance
-from rebalancer.commands.run import PATIENCE
 from rebalancer.kube.nodes import NodeView, read_node
 from rebalancer.nodes.choice import NodeChoice, version_of
 from rebalancer.nodes.cordon import finish
@@ -272,4 +271,4 @@ def command(**flags: Any) -> int:
     begun within the policy's windows only. How far each node is stands on it: called again after it was killed,
     it goes on from there.
     """
-    return int(replace_nodes(ReplaceOptions(**flags), system_environment(patience=PATIENCE)))
+    return int(replace_nodes(ReplaceOptions(**flags), system_environment()))

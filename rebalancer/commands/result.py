@@ -39,7 +39,6 @@ def report(
 
     ``partial``: something beside the moves of the plan has failed.
     """
-    run.environment.committed.set()
     try:
         if run.environment.stop.is_set() and planned.plan.explanation.shorten():
             # Who sends a signal waits some seconds; on thousands of nodes the reasons alone take as long.
@@ -50,7 +49,7 @@ def report(
     except Exception:
         _say_evicted(run.environment, outcomes_of(planned, execution))
         raise
-    code = _exit_code(ending, planned, execution, acts=run.acts)
+    code = _exit_code(run, ending, planned, execution)
     if partial and code is not ExitCode.UNREADABLE:
         code = ExitCode.PARTIAL
     written = run_report(run, source, planned, execution, int(code))
@@ -59,9 +58,14 @@ def report(
     if not ending.prints_idle and _is_idle(written):
         run.progress.note("idle", f"nothing to do on {len(written.snapshot.nodes):,} nodes")
         return code, written
-    look = terminal_look(run.environment, ending.color)
+    return print_report(run.environment, ending, written), written
+
+
+def print_report(environment: Environment, ending: Ending, written: RunReport) -> ExitCode:
+    """Print the report of a run in the form of its flags; return the exit code."""
+    look = terminal_look(environment, ending.color)
     pieces = render(written, ending.output, color=look.color, width=look.width)
-    return _write(run.environment, pieces, code, written.outcomes), written
+    return _write(environment, pieces, ExitCode(written.exit_code), written.outcomes)
 
 
 def _is_idle(written: RunReport) -> bool:
@@ -163,19 +167,27 @@ def _say_evicted(environment: Environment, outcomes: Sequence[Outcome]) -> None:
 
 
 def _exit_code(
-    ending: Ending, planned: Planned, execution: Execution | None, *, acts: bool
+    run: RunContext, ending: Ending, planned: Planned, execution: Execution | None
 ) -> ExitCode:
     if execution is not None:
         if execution.refused is not None:
             return ExitCode.UNREADABLE
         if execution.failed:
-            return ExitCode.PARTIAL
+            untouched = run.environment.stop.is_set() and _did_nothing(planned, execution)
+            return ExitCode.STOPPED if untouched else ExitCode.PARTIAL
     if _asked_red(ending.fail_on, planned, execution):
         return ExitCode.ASKED_RED
     if execution is not None:
         return ExitCode.DONE
     wanted = ending.detailed_exitcode and planned.left
-    return ExitCode.MOVES_PLANNED if wanted and not acts else ExitCode.DONE
+    return ExitCode.MOVES_PLANNED if wanted and not run.acts else ExitCode.DONE
+
+
+def _did_nothing(planned: Planned, execution: Execution) -> bool:
+    """Return whether the cluster is for certain as it was."""
+    statuses = [one.status for one in execution.outcomes]
+    evicted = any(status.may_have_evicted or status.is_failure for status in statuses)
+    return not (evicted or execution.marks_left or planned.plan.emptied)
 
 
 def _asked_red(fail_on: Sequence[str], planned: Planned, execution: Execution | None) -> bool:

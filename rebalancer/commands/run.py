@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -17,17 +17,28 @@ from rebalancer.base.errors import (
     ProviderError,
     RebalancerError,
 )
-from rebalancer.commands.ask import asks, run_asking
+from rebalancer.commands.ask import asks, run_asking, terminal_at_hand
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan, recall
-from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, examples, with_flags
+from rebalancer.commands.flags import (
+    CLUSTER,
+    POLICY_FLAGS,
+    RUN,
+    WATCH,
+    WHOLE,
+    YES,
+    examples,
+    with_flags,
+)
 from rebalancer.commands.identity import instance, name_in_lasting_marks
 from rebalancer.commands.options import Ending, Publishing, RunOptions
 from rebalancer.commands.publish import publisher
-from rebalancer.commands.result import report, report_lease_taken
+from rebalancer.commands.result import print_report, report, report_lease_taken
 from rebalancer.commands.source import Reading, Source, open_source
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.planning import Planned
+from rebalancer.policy.load import LoadedPolicy
+from rebalancer.registry import Registry
 from rebalancer.snapshot.grace import grace_periods
 from rebalancer.snapshot.marks import marks_on
 
@@ -41,19 +52,23 @@ if TYPE_CHECKING:
     from rebalancer.memory.keeper import Keeper
     from rebalancer.report.model import RunReport
 
-PATIENCE = 5.0
-"""Seconds for a run that is stopped while it reads or plans to report anyway; the chart's pod has 10."""
 _FOR_MACHINES = 15.0
 """Seconds of a run that are kept for the nodes that scale-in empties, at most a fourth of what is left of it."""
 
 
-def run_once(options: RunOptions, environment: Environment) -> ExitCode:
+def run_once(
+    options: RunOptions, environment: Environment, loaded: LoadedPolicy | None = None
+) -> ExitCode:
     """Read, plan, carry the plan out unless this is a dry run, report; return the exit code.
+
+    ``loaded``: the policy, if it was read before.
 
     Raises:
         RebalancerError: nothing was evicted; the exit code is the error's.
     """
-    return published(options.publishing(), environment, lambda: _run(options, environment)).code
+    return published(
+        options.publishing(), environment, lambda: _run(options, environment, loaded)
+    ).code
 
 
 def published(flags: Publishing, environment: Environment, run: Callable[[], EndedRun]) -> EndedRun:
@@ -90,8 +105,8 @@ class EndedRun:
     """What earlier runs left; None without a memory."""
 
 
-def _run(options: RunOptions, environment: Environment) -> EndedRun:
-    run = run_context(options, environment)
+def _run(options: RunOptions, environment: Environment, loaded: LoadedPolicy | None) -> EndedRun:
+    run = run_context(options, environment, loaded=loaded)
     ending = options.ending()
     with open_source(run, options.access()) as source:
         if source.lease_taken is not None:
@@ -110,6 +125,8 @@ def run_on(run: RunContext, ending: Ending, source: Source) -> EndedRun:
     remembered = None if memory is None else memory.document
     scaling, blind = _scaling(run, source, reading)
     if scaling is not None:
+        if run.acts:
+            run.environment.committed.set()
         scaling.before()
         reading = replace(reading, snapshot=scaling.seen(reading.snapshot))
     planned = make_plan(run, reading, memory)
@@ -187,6 +204,7 @@ def act(
     marker = _marker(run, source.client, reading, stands_still=bool(planned.standstill))
     if planned.standstill:
         return None
+    run.environment.committed.set()
     if memory is not None and (first := of_next_wave(planned.left)):
         # A memory that can be read and never written would let each run spend the whole hour's budget.
         why = memory.record((), run.environment.clock.unix(), reserved=first)
@@ -206,7 +224,6 @@ def act(
     if grace is None:
         uids = {move.uid for move in planned.plan.moves}
         grace = grace_periods(reading.snapshot, run.loaded.policy.method, uids).get
-    run.environment.committed.set()
     started = clock.now()
 
     def remember(
@@ -264,47 +281,63 @@ def _marker(
     "run",
     epilog=examples(
         "rebalancer run --dry-run",
+        "rebalancer run",
         "rebalancer run --yes --lease default/rebalancer --memory default/memory",
         "rebalancer run --snapshot cluster.zip -o html > report.html",
     ),
 )
 @with_flags([*POLICY_FLAGS, *CLUSTER])
 @click.option("--dry-run", is_flag=True, help="Report only. The plan is the same as a real run's.")
-@click.option("--yes", is_flag=True, help="Evict without asking, on a terminal too.")
-@with_flags([*RUN, WHOLE, WATCH])
+@with_flags([YES, *RUN, WHOLE, WATCH])
 def command(every: float | None, **flags: Any) -> int:
     """Plan moves and carry them out, once.
 
-    On a terminal the plan is shown first, and carried out once you agree; elsewhere nothing is asked.
+    The plan is shown on the terminal first, and carried out once you agree; without a terminal --yes is needed.
     """
     options = RunOptions(**flags)
     if every is not None:
         return watched(options, every)
-    if not asks(options, sys.stdin, sys.stdout):
-        return int(run_once(options, system_environment(patience=PATIENCE)))
-    return int(run_asking(options, _dry_run, _run_now, _ask))
+    return run_or_ask(options)
+
+
+def run_or_ask(options: RunOptions) -> int:
+    """Run once; without ``--yes`` the plan is shown on the terminal first, and carried out once it is agreed to.
+
+    Raises:
+        RebalancerError: nothing was evicted: a yes is missing, say.
+    """
+    with terminal_at_hand() if asks(options) else nullcontext() as terminal:
+        if terminal is None:
+            return int(run_once(options, system_environment()))
+        environment = system_environment()
+        # Once: it may come from standard input.
+        loaded = options.load(Registry.installed())
+        return int(run_asking(options, terminal, _Steps(options, loaded, environment)))
+
+
+class _Steps:
+    """See ``rebalancer.commands.ask.Steps``."""
+
+    def __init__(self, options: RunOptions, loaded: LoadedPolicy, environment: Environment) -> None:
+        self._options, self._loaded, self._environment = options, loaded, environment
+
+    def look(self, options: RunOptions, out: TextIO) -> tuple[ExitCode, RunReport | None]:
+        """See Steps."""
+        ended = _run(options, replace(self._environment, out=out), self._loaded)
+        return ended.code, ended.report
+
+    def print_plan(self, report: RunReport) -> ExitCode:
+        """See Steps."""
+        return print_report(self._environment, self._options.ending(), report)
+
+    def act(self, plan: bytes) -> ExitCode:
+        """See Steps."""
+        options = replace(self._options, confirmed_plan=plan)
+        return run_once(options, self._environment, self._loaded)
 
 
 def watched(options: RunOptions, every: float) -> int:
     """Show the report again every so many seconds."""
     from rebalancer.commands.watching import watch  # noqa: PLC0415
 
-    return int(watch(options, system_environment(patience=PATIENCE), every))
-
-
-def _dry_run(options: RunOptions) -> tuple[ExitCode, RunReport | None]:
-    ended = _run(options, system_environment(patience=PATIENCE))
-    return ended.code, ended.report
-
-
-def _run_now(options: RunOptions) -> ExitCode:
-    return run_once(options, system_environment(patience=PATIENCE))
-
-
-def _ask(question: str) -> bool:
-    # A signal ends the question at once: nothing is under way.
-    system_environment()
-    agreed = click.confirm(f"\n{question}")
-    if not agreed:
-        click.echo("Declined: no pod was moved, and no node was marked.")
-    return agreed
+    return int(watch(options, system_environment(), every))

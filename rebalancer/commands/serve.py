@@ -25,19 +25,24 @@ from rebalancer.commands.flags import (
     with_flags,
 )
 from rebalancer.commands.options import RunOptions
-from rebalancer.commands.run import PATIENCE
 from rebalancer.commands.schedule import parse_schedule
 from rebalancer.commands.serving.vitals import Vitals
+
+PATIENCE = 5.0
+"""Seconds for what is under way when a signal comes to end by itself; the chart's pod has 10."""
 
 
 @click.command(
     "serve",
     epilog=examples(
-        "rebalancer serve --lease default/rebalancer --memory default/memory --listen :8080",
+        "rebalancer serve --yes --lease default/rebalancer --memory default/memory --listen :8080",
         "rebalancer serve --mode observe --every '*/5 * * * *'",
     ),
 )
 @with_flags([*POLICY_FLAGS, *CLUSTER])
+@click.option(
+    "--yes", is_flag=True, help="Evict, which is never asked here. Needed in mode enforce."
+)
 @click.option(
     "--every",
     default="2m",
@@ -76,7 +81,7 @@ def command(
 
     It reads the cluster once and follows it from there. Each run is one of `rebalancer run`, with the same policy,
     Lease, memory and report; a run that has nothing to do prints one line. The policy is read again before each run.
-    It ends cleanly at SIGTERM. Without --lease it leads alone: start no second one beside it.
+    It asks nothing: in mode enforce it starts with --yes only. It ends cleanly at SIGTERM. Without --lease it leads alone: start no second one beside it.
     """
     from rebalancer.commands.serving.resident import Resident  # noqa: PLC0415
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from rebalancer.base.environment import Environment
 from rebalancer.base.text_lines import WIDTH
@@ -32,10 +33,19 @@ def terminal_look(environment: Environment, color: str) -> Look:
     (``NO_COLOR``, see no-color.org, or ``TERM=dumb``).
     """
     terminal = environment.out.isatty()
-    columns, height = shutil.get_terminal_size((WIDTH, _HEIGHT)) if terminal else (WIDTH, _HEIGHT)
+    columns, height = _size(environment.out) if terminal else (WIDTH, _HEIGHT)
     environ = environment.environ
     wanted = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
     return Look(max(_NARROWEST, columns), height, wanted if color == "auto" else color == "always")
+
+
+def _size(terminal: TextIO) -> tuple[int, int]:
+    """Return columns and lines: as the environment says, or else of standard output, or else of this terminal."""
+    try:
+        own = tuple(os.get_terminal_size(terminal.fileno()))
+    except (OSError, ValueError):
+        own = (WIDTH, _HEIGHT)
+    return shutil.get_terminal_size((own[0] or WIDTH, own[1] or _HEIGHT))
 
 
 def bars_on(environment: Environment, options: RunOptions) -> Bars | None:

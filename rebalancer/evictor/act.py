@@ -203,7 +203,7 @@ def carried_out(
         marked = clear_marks()
         why = remember(executor.outcomes, cut=not whole)
     forgotten = why is not None and any(o.status.may_have_evicted for o in execution.outcomes)
-    return replace(execution, failed=execution.failed or forgotten or marked)
+    return replace(execution, failed=execution.failed or forgotten or marked, marks_left=marked)
 
 
 def watched(moves: Sequence[Move]) -> tuple[bool, str]:

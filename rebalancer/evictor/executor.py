@@ -92,6 +92,8 @@ class Execution:
     """Something planned failed or was cut off for a reason of its own (exit code 4)."""
     refused: str | None = None
     """The API server refused the first eviction outright (exit code 3)."""
+    marks_left: bool = False
+    """Marks of this run could not be removed from nodes."""
 
 
 class Executor:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 
+from rebalancer.base.plain_text import count
 from rebalancer.cost.bound import lower_bound
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Backlog, Cause, Code, Explanation, Later, Move, Plan
@@ -267,7 +268,7 @@ def _waves(moves: Sequence[Move]) -> list[list[str]]:
 
 
 def _stopped(planned: int, left: int, ended: Iterable[Outcome], observed: int) -> str:
-    """Say in one line what is left of the plan."""
+    """Say in one line how many moves of the plan could go when they were judged again; they may have gone since."""
     if not planned:
         return "Nothing to do: the plan has no moves."
     counts = Counter(outcome.status for outcome in ended)
@@ -278,8 +279,8 @@ def _stopped(planned: int, left: int, ended: Iterable[Outcome], observed: int) -
     )
     if not left:
         return f"Nothing to do: nothing is left of the plan ({why})."
-    of = "1 move" if planned == 1 else f"{planned} moves"
+    of = count(planned, "move")
     if left == planned:
-        return f"Left of the plan: all of it, {of}."
+        return f"Judged again: {'' if planned == 1 else 'all '}{of} of the plan could go."
     again = " Apply it again later for the remaining moves." if counts[Status.NOT_ATTEMPTED] else ""
-    return f"Left of the plan: {left} of {of} ({why}).{again}"
+    return f"Judged again: {left:,} of {of} of the plan could go ({why}).{again}"

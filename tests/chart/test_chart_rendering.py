@@ -461,6 +461,13 @@ def test_every_argument_is_one_that_the_command_knows():
     assert {argument.partition("=")[0] for argument in arguments[1:]} <= known
 
 
+@pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
+def test_no_pod_has_a_terminal_to_ask_on(kind):
+    pod = one(render({"kind": kind}), kind)["spec"]
+    template = pod["jobTemplate"]["spec"]["template"] if kind == "CronJob" else pod["template"]
+    assert "--yes" in template["spec"]["containers"][0]["args"]
+
+
 def served(values=None):
     """What is rendered of a Deployment, and its container."""
     manifests = render({"kind": "Deployment", **(values or {})})

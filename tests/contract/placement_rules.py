@@ -75,9 +75,8 @@ def run(ground: Ground, tmp_path):
     policy.write_text(NO_WAIT)
 
     def once(*args: str) -> Ran:
-        done = rebalancer(
-            "run", f"--policy={policy}", f"--kubeconfig={ground.kubeconfig}", "--output=json", *args
-        )
+        flags = (f"--policy={policy}", f"--kubeconfig={ground.kubeconfig}", "--output=json")
+        done = rebalancer("run", "--yes", *flags, *args)
         assert done.code == 0, done.err
         return done
 

@@ -131,16 +131,17 @@ class Product:
         self.policy.write_text(policy)
 
     def run(self, *args: str, start: Sequence[str] = ("-m", "rebalancer")) -> Ran:
-        """Run ``rebalancer run`` with a JSON report."""
+        """Run ``rebalancer run --yes`` with a JSON report."""
         return self._act("run", *args, start=start)
 
     def apply(self, plan: Path, *args: str) -> Ran:
-        """Run ``rebalancer apply`` with a JSON report."""
+        """Run ``rebalancer apply --yes`` with a JSON report."""
         return self._act("apply", str(plan), *args)
 
     def _act(self, *args: str, start: Sequence[str] = ("-m", "rebalancer")) -> Ran:
         return rebalancer(
             *args,
+            "--yes",
             f"--policy={self.policy}",
             f"--kubeconfig={self.kubeconfig}",
             "--output=json",

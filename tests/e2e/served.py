@@ -18,7 +18,7 @@ class Server:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [
-                    *(sys.executable, "-m", "rebalancer", "serve", *options),
+                    *(sys.executable, "-m", "rebalancer", "serve", "--yes", *options),
                     *(f"--policy={product.policy}", f"--kubeconfig={product.kubeconfig}"),
                 ],
                 stdout=log,

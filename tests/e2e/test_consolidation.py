@@ -54,7 +54,7 @@ def test_whole_nodes_are_emptied_and_stay_empty_and_then_it_is_silent(cluster, t
     flags = (f"--policy={policy}", f"--kubeconfig={grant(cluster, RULES)}", "--output=json")
 
     def run():
-        ran = rebalancer("run", *flags)
+        ran = rebalancer("run", "--yes", *flags)
         assert ran.code == 0, ran.err
         operations.wait_pods_ready(cluster.api, APPS * REPLICAS + 1, 60)
         return ran
@@ -80,7 +80,7 @@ def test_whole_nodes_are_emptied_and_stay_empty_and_then_it_is_silent(cluster, t
     operations.wait_pods_ready(cluster.api, APPS * REPLICAS + 2, 60)
     assert holding(cluster).isdisjoint(empty)
     for _ in range(2):
-        ran = rebalancer("run", *flags)
+        ran = rebalancer("run", "--yes", *flags)
         assert (ran.code, ran.report["moves"]) == (0, [])
         assert emptied(cluster) == empty
 

@@ -60,7 +60,7 @@ class Steered:
 
     def arguments(self, *more, steer="marks"):
         flags = (f"--policy={self.policies[steer]}", f"--kubeconfig={self.kubeconfig}")
-        return ("run", "--output=json", *flags, *more)
+        return ("run", "--yes", "--output=json", *flags, *more)
 
     def run(self, *more, steer="marks"):
         ran = rebalancer(*self.arguments(*more, steer=steer))

@@ -83,7 +83,8 @@ def test_an_unreachable_server_is_named(tmp_path, cluster):
     product = Product(cluster, tmp_path)
     text = product.kubeconfig.read_text().replace(cluster.url, "https://127.0.0.1:1")
     (tmp_path / "elsewhere").write_text(text)
-    done = rebalancer("run", f"--policy={product.policy}", f"--kubeconfig={tmp_path / 'elsewhere'}")
+    flags = (f"--policy={product.policy}", f"--kubeconfig={tmp_path / 'elsewhere'}")
+    done = rebalancer("run", "--yes", *flags)
     assert done.code == 3
     assert "127.0.0.1:1" in done.err
     assert "Traceback" not in done.err

@@ -95,7 +95,7 @@ def run(misplaced, tmp_path):
     kubeconfig = grant(misplaced, RULES)
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY)
-    flags = (f"--policy={policy}", f"--kubeconfig={kubeconfig}", "--output=json")
+    flags = (f"--policy={policy}", f"--kubeconfig={kubeconfig}", "--output=json", "--yes")
     return lambda *more: rebalancer("run", *flags, *more)
 
 

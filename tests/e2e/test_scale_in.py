@@ -65,9 +65,11 @@ def test_machines_go_with_the_rights_of_the_chart_and_pods_leave_first(cluster, 
     moves: list[dict[str, Any]] = []
     least = 4
 
+    flags = (f"--policy={policy}", "--output=json")
+
     def run():
         nonlocal least
-        ran = rebalancer("run", f"--policy={policy}", "--output=json", f"--kubeconfig={kubeconfig}")
+        ran = rebalancer("run", "--yes", *flags, f"--kubeconfig={kubeconfig}")
         assert ran.code == 0, (ran.err, ran.out)
         acts.extend((act["code"], act["node"]) for act in ran.report["machines"])
         moves.extend(ran.report["moves"])
@@ -96,7 +98,8 @@ def test_without_the_right_to_change_nodes_a_run_names_it_and_nothing_is_done(
     cluster, fleet, policy
 ):
     kubeconfig = grant(cluster, RULES)
-    ran = rebalancer("run", f"--policy={policy}", "--output=json", f"--kubeconfig={kubeconfig}")
+    flags = (f"--policy={policy}", "--output=json")
+    ran = rebalancer("run", "--yes", *flags, f"--kubeconfig={kubeconfig}")
     assert ran.code == 3
     assert "patch nodes" in ran.err
     assert fleet.sizes == {"pool": 4}

@@ -76,7 +76,7 @@ def test_a_group_grows_once_for_a_pod_that_waits_and_the_pod_runs(cluster, fleet
     kubeconfig = grant(cluster, (*RULES, *config_map_rules(*STATUS)))
 
     def run(*more):
-        ran = rebalancer("run", *flags, f"--kubeconfig={kubeconfig}", *more)
+        ran = rebalancer("run", "--yes", *flags, f"--kubeconfig={kubeconfig}", *more)
         assert ran.code == 0, (ran.err, ran.out)
         return [(act["code"], act["status"]) for act in ran.report["machines"]]
 
@@ -108,7 +108,7 @@ def test_without_the_right_to_the_config_map_a_run_names_it_and_asks_for_no_mach
 ):
     read_only = [rule for rule in config_map_rules(*STATUS) if rule.verb == "get"]
     kubeconfig = grant(cluster, (*RULES, *read_only))
-    ran = rebalancer("run", *flags, f"--kubeconfig={kubeconfig}")
+    ran = rebalancer("run", "--yes", *flags, f"--kubeconfig={kubeconfig}")
     assert ran.code == 3
     assert "update configmaps machines in namespace default" in ran.err
     assert fleet.sizes == {"pool": 3}
@@ -118,7 +118,7 @@ def test_an_immutable_config_map_keeps_a_run_from_asking_for_machines(cluster, f
     names = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "machines"}}
     cluster.apply([{**names, "immutable": True}])
     kubeconfig = grant(cluster, (*RULES, *config_map_rules(*STATUS)))
-    ran = rebalancer("run", *flags, f"--kubeconfig={kubeconfig}")
+    ran = rebalancer("run", "--yes", *flags, f"--kubeconfig={kubeconfig}")
     assert ran.code == 4
     (act,) = ran.report["machines"]
     assert (act["status"], fleet.sizes) == ("failed", {"pool": 3})

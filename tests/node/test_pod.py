@@ -81,7 +81,7 @@ for _ in range(5):
 
 def test_it_starts_in_a_second_and_stays_within_its_requests(drifted, record_property):
     drifted.release().install(drifted.values(schedule=NEVER))
-    arguments = ["-I", "-c", MEASURE, "run", "--policy=/etc/rebalancer/policy"]
+    arguments = ["-I", "-c", MEASURE, "run", "--yes", "--policy=/etc/rebalancer/policy"]
     drifted.start_job("measure", command=["/usr/local/bin/python3"], args=arguments)
     pod = drifted.wait_finished("measure")
     log = drifted.log(pod)

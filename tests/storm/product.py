@@ -97,6 +97,7 @@ class Command:
         arguments = [
             str(Path(sys.executable).with_name("rebalancer")),
             *(("serve", "--every=1h") if serves else ("run",)),
+            "--yes",
             f"--kubeconfig={kubeconfig}",
             f"--policy={self.policy}",
             f"--lease={OPS}/{LEASE}",

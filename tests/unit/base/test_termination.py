@@ -21,23 +21,22 @@ SECONDS = 600
 
 PATIENT = """
 from rebalancer.__main__ import main
-from rebalancer.commands import run
 from rebalancer.kube import client
-run.PATIENCE = client.LAST_WORDS = 600.0
+client.LAST_WORDS = 600.0
 main()
 """
 """The command, on a machine that may be too busy for the seconds that it has after a signal."""
 
 
+LINE = "rebalancer: stopped by a signal, before anything was moved"
+
+
 @contextlib.contextmanager
-def reading(
-    tmp_path: Path, *command: str, patient: bool = False
-) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def reading(tmp_path: Path, *command: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """Start a command on a snapshot file without end; yield it once it reads, and the file's writing end."""
     fifo = tmp_path / "snapshot.json"
     os.mkfifo(fifo)
-    program = ["-c", PATIENT] if patient else ["-m", "rebalancer"]
-    arguments = [sys.executable, *program, *command, f"--snapshot={fifo}"]
+    arguments = [sys.executable, "-m", "rebalancer", *command, f"--snapshot={fifo}"]
     piped = subprocess.PIPE
     with subprocess.Popen(arguments, stdout=piped, stderr=piped, text=True) as process:
         try:
@@ -47,33 +46,82 @@ def reading(
             process.kill()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", ["run", "plan", "simulate"])
+def test_what_reads_is_left_at_once(tmp_path, command, number):
+    with reading(tmp_path, command) as (process, writing):
+        process.send_signal(number)
+        out, err = process.communicate(timeout=SECONDS)
+        os.close(writing)
+    assert (process.returncode, out, err.strip()) == (130, "", LINE)
+
+
+IN_A_CALL = """
+import importlib, os, signal, sys, threading
+from rebalancer.__main__ import main
+module, _, name = sys.argv.pop(1).rpartition(".")
+def hang(*_, **__):
+    os.kill(os.getpid(), signal.SIGINT)
+    threading.Event().wait()
+if module:
+    home = importlib.import_module(module)
+    real = getattr(home, name)
+    def after(*words):
+        real(*words)
+        hang()
+    setattr(home, name, after if name == "call" else hang)
+else:
+    class Finder:
+        def find_spec(self, asked, *_):
+            if asked == name:
+                hang()
+    sys.meta_path.insert(0, Finder())
+main()
+"""
+
+
 @pytest.mark.parametrize(
-    ("command", "signals"),
+    "where",
     [
-        ("run", (signal.SIGTERM, signal.SIGINT)),
-        ("simulate", (signal.SIGINT,)),
-        ("simulate", (signal.SIGTERM,)),
+        "click",
+        "numpy",
+        "rebalancer.commands.run.run_context",
+        "rebalancer.commands.run.make_plan",
+        "rebalancer.planner.search.search",
+        "rebalancer.planner.plan.stopped",
+        "rebalancer.commands.result.render",
+        "rebalancer.cli.call",
     ],
 )
-def test_what_reads_is_left_at_once(tmp_path, command, signals):
-    """A run at the second signal: the first gives it time to report."""
-    with reading(tmp_path, command) as (process, writing):
-        for number in signals:
-            process.send_signal(number)
-        out, err = process.communicate(timeout=SECONDS)
-        os.close(writing)
-    assert (process.returncode, out) == (4, "")
-    assert err.strip() == "rebalancer: stopped by a signal, before anything was moved"
+def test_ctrl_c_is_one_line_and_one_exit_code_whenever_it_comes(tmp_path, where):
+    """While modules are imported, a plan is made, explained and printed, and when the command itself has ended."""
+    file = tmp_path / "cluster.json"
+    file.write_text(json.dumps({"kind": "List", "items": [node("n1"), pod("web")]}))
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_CALL, where, "plan", f"--snapshot={file}"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stderr.strip()) == (130, LINE)
 
 
-def test_a_run_that_comes_to_its_end_in_time_reports(tmp_path):
-    with reading(tmp_path, "run", patient=True) as (process, writing):
-        process.send_signal(signal.SIGTERM)
-        os.write(writing, json.dumps({"kind": "List", "items": [node("n1"), pod("web")]}).encode())
-        os.close(writing)
-        out, err = process.communicate(timeout=SECONDS)
-    assert (process.returncode, err) == (0, "")
-    assert "1 node, 1 pod," in out
+def test_at_a_prompt_that_completes_ctrl_c_says_nothing():
+    asks = {
+        "_REBALANCER_COMPLETE": "bash_complete",
+        "COMP_WORDS": "rebalancer p",
+        "COMP_CWORD": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_CALL, "click", "plan"],
+        env={**os.environ, **asks},
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == (b"", b"")
+    assert done.returncode == 130
 
 
 SCRIPT = """
@@ -195,7 +243,7 @@ def test_a_run_that_acts_reports_and_remembers_whatever_hangs(tmp_path):
         policy = tmp_path / "policy.yaml"
         policy.write_text(NOW_POLICY)
         arguments = [
-            *(sys.executable, "-c", PATIENT, "run", f"--policy={policy}", "-ojson"),
+            *(sys.executable, "-c", PATIENT, "run", "--yes", f"--policy={policy}", "-ojson"),
             *(f"--kubeconfig={cluster.kubeconfig}", "--lease=default/lease"),
             f"--memory={MEMORY}",
         ]
@@ -215,7 +263,9 @@ def test_a_run_that_acts_reports_and_remembers_whatever_hangs(tmp_path):
     assert memory["data"]
 
 
-@pytest.mark.parametrize("command", [["run"], ["explain", "node", "n-a"], ["snapshot", "-o-"]])
+@pytest.mark.parametrize(
+    "command", [["run", "--yes"], ["explain", "node", "n-a"], ["snapshot", "-o-"]]
+)
 def test_what_reads_a_cluster_is_left_at_once(command):
     with third_zone_joined("web") as cluster:
         cluster.faults.add(Fault("GET", "/nodes$", delay=ENDLESS))
@@ -230,9 +280,9 @@ def test_what_reads_a_cluster_is_left_at_once(command):
             process.send_signal(signal.SIGTERM)
             out, err = process.communicate(timeout=SECONDS)
             took = time.monotonic() - started
-    assert process.returncode == 4
+    assert process.returncode == 130
     assert command[0] == "snapshot" or out == b""
-    assert err.decode().strip() == "rebalancer: stopped by a signal, before anything was moved"
+    assert err.decode().strip() == LINE
     assert took < ENDLESS
 
 
@@ -244,6 +294,7 @@ def test_the_deadline_ends_a_run_that_reads():
             "-m",
             "rebalancer",
             "run",
+            "--yes",
             f"--kubeconfig={cluster.kubeconfig}",
         ]
         started = time.monotonic()

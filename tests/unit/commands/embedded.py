@@ -44,11 +44,11 @@ def third_zone_joined(*names: str) -> Iterator[EmbeddedCluster]:
 
 
 def run_options(**flags: Any) -> RunOptions:
-    """Return the options of a run; Lease and memory as on the command line."""
+    """Return the options of a run, which asks nothing; Lease and memory as on the command line."""
     for name in {"lease", "memory", "capacity_status"} & flags.keys():
         if isinstance(flags[name], str):
             flags[name] = reference(f"--{name}", flags[name])
-    return RunOptions(**flags)
+    return RunOptions(**{"yes": True, **flags})
 
 
 class ClusterClock(SystemClock):

@@ -17,6 +17,7 @@ from rebalancer.cli import command
 from rebalancer.embedded import drifts
 from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.embedded.engine import Durations
+from rebalancer.evictor.act import Acting
 from rebalancer.memory.document import decode
 from rebalancer.testing.objects import EmbeddedCluster
 from rebalancer.wire.times import rfc3339
@@ -130,7 +131,7 @@ def test_its_dry_run_shows_what_is_left_and_evicts_nothing(drifted, run):
     code, report = run(plan_path=path, dry_run=True, detailed_exitcode=True)
     assert code == ExitCode.MOVES_PLANNED
     assert outcomes(report) == ["gone", "planned"]
-    assert report["stopped"] == "Left of the plan: 1 of 2 moves (1 gone)."
+    assert report["stopped"] == "Judged again: 1 of 2 moves of the plan could go (1 gone)."
     assert uids(drifted) == before
     # What it printed is a plan again, of what was left.
     code, report = run(plan_path=run.written(report))
@@ -262,7 +263,21 @@ def test_a_signal_ends_it_with_exit_code_4(drifted, run):
     stopped.set()
     with pytest.raises(StoppedError, match="before anything was moved") as caught:
         run(stopped, plan_path=path)
-    assert caught.value.exit_code == ExitCode.PARTIAL
+    assert caught.value.exit_code == ExitCode.STOPPED
+
+
+def test_a_signal_just_before_the_first_eviction_is_no_partial_failure(drifted, run, monkeypatch):
+    stop = threading.Event()
+    execute = Acting.execute
+
+    def after_the_signal(*of_acting):
+        stop.set()
+        return execute(*of_acting)
+
+    monkeypatch.setattr(Acting, "execute", after_the_signal)
+    code, report = run(stop)
+    assert (code, report["exitCode"]) == (ExitCode.STOPPED, ExitCode.STOPPED)
+    assert set(outcomes(report)) == {"not-attempted"}
 
 
 def test_while_another_run_holds_the_lease_nothing_is_done(drifted, run):
@@ -304,11 +319,14 @@ def test_the_command_reads_yaml_too_and_says_in_words_what_is_left(drifted, run,
     _, planned = run.planned()
     path = tmp_path / "plan.yaml"
     path.write_text(yaml.safe_dump(planned))
-    flags = [f"--policy={run.policy}", f"--kubeconfig={drifted.kubeconfig}", "--quiet"]
+    flags = [f"--policy={run.policy}", f"--kubeconfig={drifted.kubeconfig}", "--quiet", "--yes"]
     assert command(["apply", str(path), *flags]) == 0
     report = " ".join(capsys.readouterr().out.split())
     assert f"Run of plan {path} of {planned['capturedAt']} with policy" in report
-    assert "2 evicted, 2 of 2 landed as predicted. Left of the plan: all of it, 2 moves." in report
+    assert (
+        "2 evicted, 2 of 2 landed as predicted. Judged again: all 2 moves of the plan could go."
+        in report
+    )
     assert report.endswith("6 pods > 2 moves planned > 2 left when judged again")
     assert command(["apply", str(path), *flags]) == 0
     report = " ".join(capsys.readouterr().out.split())

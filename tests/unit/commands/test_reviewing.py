@@ -92,7 +92,10 @@ def test_all_of_it_is_left_where_nothing_has_changed(drift, lifted):
     assert made.plan.moves
     assert result.left == made.plan.moves
     assert (result.plan.before, result.plan.after) == (made.plan.before, made.plan.after)
-    assert result.plan.stopped == f"Left of the plan: all of it, {len(made.plan.moves)} moves."
+    assert (
+        result.plan.stopped
+        == f"Judged again: all {len(made.plan.moves)} moves of the plan could go."
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -311,7 +314,7 @@ def test_what_the_run_or_the_hour_has_no_budget_for_waits_and_the_report_says_so
     assert set(fates(result).values()) == {(Status.NOT_ATTEMPTED, "Budget: perRun 2")}
     assert (result.plan.backlog.moves, result.plan.backlog.runs) == (4, 2)
     assert result.plan.stopped == (
-        "Left of the plan: 2 of 6 moves (4 held back by budgets). Apply it again later for the remaining moves."
+        "Judged again: 2 of 6 moves of the plan could go (4 held back by budgets). Apply it again later for the remaining moves."
     )
     hour = {"settings": Settings(moved_last_hour=19)}
     assert len(left_of(reviewed(moves, many(), **hour))) == 1

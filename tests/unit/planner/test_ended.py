@@ -152,7 +152,7 @@ def test_a_reviewed_plan_removes_what_it_names_and_nothing_else():
     made = again.plan(snapshot_of(kept, finished=first.finished), 0.0, Timings(SystemClock()))
     assert [move.pod for move in made.left] == ["a"]
     assert {o.move.pod: o.message for o in made.ended.values()} == {"c": "protected now: optedOut"}
-    assert made.plan.stopped == "Left of the plan: 1 of 2 moves (1 dropped)."
+    assert made.plan.stopped == "Judged again: 1 of 2 moves of the plan could go (1 dropped)."
 
 
 def test_of_a_reviewed_plan_nothing_is_left_that_would_only_be_shown():
