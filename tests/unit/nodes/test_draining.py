@@ -1,5 +1,7 @@
 """The course of a drain, step by step, with steps that answer by a script."""
 
+import time
+
 import pytest
 
 from rebalancer.base.errors import ClusterReadError
@@ -11,6 +13,7 @@ from rebalancer.nodes import draining
 from rebalancer.nodes.draining import Left, empty, left_of
 from rebalancer.nodes.triage import Orders
 from rebalancer.wire.objects import LabelSelector, LabelSelectorRequirement
+from rebalancer.wire.times import rfc3339
 from tests.unit.kube.scripted import Say, ScriptedServer, client_of
 
 NOTHING = Left()
@@ -133,7 +136,7 @@ def look(tmp_path, items, orders=None):
     with ScriptedServer() as server:
         server.on("GET", "/api/v1/pods", Say(page(items)))
         client = client_of(server.url, tmp_path)
-        answer = read_node_pods(client, ["n1"], clock=lambda: 0.0, version=(1, 36))
+        answer = read_node_pods(client, ["n1"], clock=time.time, version=(1, 36))
         (asked,) = server.to("/api/v1/pods")
         assert asked.query["fieldSelector"] == "spec.nodeName=n1"
     return left_of(answer, orders or Orders())
@@ -210,6 +213,20 @@ def test_a_finished_pod_that_is_being_deleted_is_waited_for_until_the_object_is_
         terminating=("n1: default/ending", "n1: default/ended", "n1: default/killed"),
         unread=("n1: default/counts (finalizer batch.kubernetes.io/job-tracking)",),
     )
+
+
+def test_a_pod_whose_end_is_overdue_is_not_waited_for_where_that_was_ordered(tmp_path):
+    """Of a kubelet that is gone no pod ever ends; kubectl knows the same flag."""
+
+    def ended(name, ago):
+        at = rfc3339(time.time() - ago)
+        end = {"deletionTimestamp": at, "deletionGracePeriodSeconds": 30}
+        return pod(name, "Running", **end, **owned("ReplicaSet"))
+
+    items = [ended("hangs", 120.0), ended("ends", 10.0), ended("has-time", -20.0)]
+    assert len(look(tmp_path, items).terminating) == 3
+    left = look(tmp_path, items, Orders(skip_wait_for_delete=60.0))
+    assert left.terminating == ("n1: default/ends", "n1: default/has-time")
 
 
 def test_finished_pods_are_waited_for_until_their_result_is_read(tmp_path):
