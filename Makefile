@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test e2e e2e-newest e2e-browser e2e-prometheus e2e-node e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
-	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants protobuf check fix cluster requirements docs pictures release clean
+	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants storm-machines storm-machines-mutants protobuf check fix cluster requirements docs pictures release clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -43,7 +43,7 @@ e2e: $(STAMP)  ## the tests on a real control plane, built from Go modules at th
 
 e2e-newest: $(STAMP)  ## what a version of Kubernetes may change, on the newest: story, budgets, what controllers do, the scheduler model
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/e2e-newest -m e2e --kubernetes 1.37.2 $(PYTEST_ARGS) \
-		$(addprefix tests/e2e/test_,$(addsuffix .py,budgets control_plane_contract decisions fields ground restarts scheduler_model story))
+		$(addprefix tests/e2e/test_,$(addsuffix .py,budgets control_plane_contract decisions ground restarts scheduler_model story))
 
 e2e-prometheus: $(STAMP)  ## alerts, dashboard and pushes on the real programs; needs prometheus and prometheus-pushgateway
 	$(BIN)/python -m pytest -p no:randomly -o cache_dir=.pytest_cache/prometheus -m prometheus $(PYTEST_ARGS) tests/prometheus
@@ -59,6 +59,12 @@ e2e-ticks: $(STAMP)  ## the chart with pure defaults on a real kubelet, tick by 
 
 storm: $(STAMP)  ## whole runs on a real control plane while requests and the world go wrong; SEEDS=0-19 RUNS=1000 from the first seed on, SERVE=1 by serve
 	$(BIN)/python -m tests.storm --seeds $(or $(SEEDS),0-19) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(AGAIN),--again $(AGAIN)) $(if $(SERVE),--serve)
+
+storm-machines: $(STAMP)  ## what ends machines and empties nodes, while API server, cloud and world go wrong; SEEDS=0-11 RUNS=500
+	$(BIN)/python -m tests.storm.machines --seeds $(or $(SEEDS),0-11) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(AGAIN),--again $(AGAIN)) $(if $(SHORT),--short)
+
+storm-machines-mutants: $(STAMP)  ## that storm against each mend undone, one at a time: it must fail each time; ONLY=name
+	$(BIN)/python -m tests.storm.machines.mutants $(if $(ONLY),--only $(ONLY))
 
 storm-mutants: $(STAMP)  ## the storm against each mend undone, one at a time: it must fail each time; ONLY=name
 	$(BIN)/python -m tests.storm.mutants $(if $(ONLY),--only $(ONLY))

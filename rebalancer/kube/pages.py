@@ -96,6 +96,11 @@ def read_pages(
         del decoded
         if not meta.continue_:
             return
+        if meta.continue_ == query.get("continue"):
+            # A token names the last key of its page: the same one twice is no list, and would never end.
+            raise ClusterReadError(
+                f"the list of {resource.plural} does not go on: its pages name one and the same next page"
+            )
         query["continue"] = meta.continue_
 
 

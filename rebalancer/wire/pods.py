@@ -142,12 +142,17 @@ class _Container(Struct, rename="camel", gc=False):
         )
 
 
-class _Volume(o.Volume, frozen=True):
-    """What of these says nothing is not decoded."""
-
+class _Volume(Struct, rename="camel", gc=False):
+    persistent_volume_claim: o.ClaimSource | None = None
     ephemeral: dict[str, Raw] | None = None
     empty_dir: dict[str, Raw] | None = None
     host_path: dict[str, Raw] | None = None
+    image: o.ImageVolume | None = None
+    gce_persistent_disk: o.GCEDisk | None = None
+    aws_elastic_block_store: o.AWSDisk | None = None
+    iscsi: o.ISCSIDisk | None = None
+    rbd: o.RBDDisk | None = None
+    name: str = ""
 
     def key(self) -> Hashable:
         """None for the kinds that do not matter (configMap, secret, projected: they differ by pod)."""
@@ -158,7 +163,8 @@ class _Volume(o.Volume, frozen=True):
             return ("ephemeral", self.name)
         if self.image is not None:
             return ("image", self.image.reference)
-        if (disk := self.disk) is not None:
+        disk = self.gce_persistent_disk or self.aws_elastic_block_store or self.iscsi or self.rbd
+        if disk is not None:
             return disk
         if self.empty_dir is not None:
             return "emptyDir"
@@ -176,10 +182,6 @@ class _Volume(o.Volume, frozen=True):
             aws_elastic_block_store=self.aws_elastic_block_store,
             iscsi=self.iscsi,
             rbd=self.rbd,
-            azure_disk=self.azure_disk,
-            cinder=self.cinder,
-            vsphere_volume=self.vsphere_volume,
-            portworx_volume=self.portworx_volume,
         )
 
 

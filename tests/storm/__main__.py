@@ -25,7 +25,7 @@ def main() -> int:
         _say(
             f"the control plane is ready after {time.monotonic() - begun:.0f} s; outputs: {folder}"
         )
-        for seed in _seeds(chosen.seeds, chosen.runs):
+        for seed in parse_seeds(chosen.seeds, chosen.runs):
             if chosen.minutes and time.monotonic() - begun > chosen.minutes * 60:
                 break
             played += 1
@@ -83,7 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _seeds(text: str, runs: int | None) -> list[int]:
+def parse_seeds(text: str, runs: int | None) -> list[int]:
+    """Return the seeds of a text such as 3,7-9; with ``runs``: so many from the first one on."""
     seeds: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")

@@ -52,6 +52,8 @@ class Effect:
     """Answered with this status in place of the server's."""
     html: bool = False
     """The answer is a page of HTML, as gateways give."""
+    json: str = ""
+    """The answer has this body."""
     retry_after: int | None = None
     drop: bool = False
     """The connection ends in place of an answer."""
@@ -126,8 +128,10 @@ def kind_of(method: str, target: str) -> str:
             return kind
     if parts[-1].endswith("accessreviews") or parts[-1].endswith("rulesreviews"):
         return "access"
-    if len(parts) >= 2 and parts[-2] == "pods" and method == "GET":
-        return "get pod"
+    if len(parts) >= 2 and parts[-2] == "pods":
+        return f"{method.lower()} pod"
+    if "watch=" not in query and parts[-1] == "pods" and "spec.nodeName" in query:
+        return "list pods of node"
     if len(parts) >= 2 and parts[-2] == "nodes":
         return f"{method.lower()} node"
     if "watch=" in query:

@@ -215,14 +215,23 @@ def exit_code(record: Record) -> Iterator[str]:
 
 def nothing_raw(record: Record) -> Iterator[str]:
     """(i) No traceback, token or raw control character anywhere."""
-    texts = [
-        (f"{ran.identity}'s {what}", text) for ran in record.runs for what, text in _outputs(ran)
-    ]
-    texts += [("what was written into the cluster", text) for text in record.texts]
+    for ran in record.runs:
+        yield from nothing_raw_in(ran, record.secrets)
+    written = [("what was written into the cluster", text) for text in record.texts]
+    yield from _nothing_raw(written, record.secrets)
+
+
+def nothing_raw_in(ran: Ran, secrets: Sequence[str]) -> Iterator[str]:
+    """Yield what stands in the outputs of a process, and must not."""
+    texts = [(f"{ran.identity}'s {what}", text) for what, text in _outputs(ran)]
+    yield from _nothing_raw(texts, secrets)
+
+
+def _nothing_raw(texts: Sequence[tuple[str, str]], secrets: Sequence[str]) -> Iterator[str]:
     for where, text in texts:
         if "Traceback (most recent call last)" in text:
             yield f"a traceback in {where}: {_last_line(text)}"
-        if any(secret in text for secret in record.secrets):
+        if any(secret in text for secret in secrets):
             yield f"a token in {where}"
         if match := _CONTROL.search(text):
             yield f"the control character {match[0]!r} in {where}"

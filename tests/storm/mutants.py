@@ -8,13 +8,14 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.storm.invariants import violations
 from tests.storm.mends import MENDS, Mend
-from tests.storm.run import Ground, ground
+from tests.storm.run import ground
 from tests.storm.schedule import scenario
 
 _HERE = Path(__file__).resolve().parents[2]
@@ -56,11 +57,15 @@ def undone(mend: Mend, folder: Path, tree: Path = _HERE) -> Path:
     return target
 
 
+Play = Callable[[int, Path], Sequence[tuple[str, str]]]
+"""Plays the scenario of a seed with the packages of a tree; returns what was violated."""
+
+
 class Judge:
     """Plays the seeds of mends, as they stand in a tree and undone."""
 
-    def __init__(self, stage: Ground, tree: Path, folder: Path) -> None:
-        self._stage, self._tree, self._folder = stage, tree, folder
+    def __init__(self, play: Play, tree: Path, folder: Path) -> None:
+        self._play, self._tree, self._folder = play, tree, folder
         self._standing: dict[int, Sequence[tuple[str, str]]] = {}
 
     def judge(self, mend: Mend) -> Verdict:
@@ -72,7 +77,7 @@ class Judge:
             anyway += standing
             known = {letter for letter, _ in standing}
             for _ in range(_TRIES):
-                violated = violations(self._stage.play(scenario(seed), source))
+                violated = self._play(seed, source)
                 if new := [one for one in violated if one[0] not in known]:
                     return Verdict(mend, new, anyway)
         return Verdict(mend, (), anyway)
@@ -81,38 +86,49 @@ class Judge:
         """Return what a seed violates each time where all mends stand: nothing, it should be."""
         if seed not in self._standing:
             for _ in range(_TRIES):
-                self._standing[seed] = violations(self._stage.play(scenario(seed), self._tree))
+                self._standing[seed] = self._play(seed, self._tree)
                 if not self._standing[seed]:
                     break
         return self._standing[seed]
 
 
-def _verdicts(mends: Sequence[Mend], tree: Path) -> Iterator[Verdict]:
-    with (
-        tempfile.TemporaryDirectory(prefix="storm-mutants-") as folder,
-        ground(Path(folder)) as stage,
-    ):
-        judge = Judge(stage, tree, Path(folder))
-        yield from (judge.judge(mend) for mend in mends)
+@contextmanager
+def _playing(folder: Path) -> Iterator[Play]:
+    with ground(folder) as stage:
+        yield lambda seed, tree: violations(stage.play(scenario(seed), tree))
 
 
-def main() -> int:
+def main(
+    mends: Sequence[Mend] = MENDS,
+    playing: Callable[[Path], AbstractContextManager[Play]] = _playing,
+    program: str = "python -m tests.storm.mutants",
+) -> int:
     """Undo each mend in turn; return 1 if one does not show."""
-    parser = argparse.ArgumentParser(prog="python -m tests.storm.mutants", description=__doc__)
+    parser = argparse.ArgumentParser(prog=program, description=__doc__)
     parser.add_argument("--only", help="mends whose name or defect has this in it")
     parser.add_argument("--source", type=Path, default=_HERE, help="another tree than this one")
     chosen = parser.parse_args()
-    mends = [mend for mend in MENDS if (chosen.only or "") in f"{mend.defect} {mend.name}"]
+    mends = [mend for mend in mends if (chosen.only or "") in f"{mend.defect} {mend.name}"]
     missed = 0
-    for verdict in _verdicts(mends, chosen.source.resolve()):
-        letter, text = verdict.violations[0] if verdict.violations else ("-", "nothing is violated")
-        said = "shown " if verdict.violations else "MISSED"
-        _say(f"{said} {verdict.mend.defect:4} {verdict.mend.name}: ({letter}) {text}")
-        for other, why in verdict.anyway:
-            _say(f"              violated where it stands, too: ({other}) {why}")
-        missed += not verdict.violations
+    with (
+        tempfile.TemporaryDirectory(prefix="storm-mutants-") as folder,
+        playing(Path(folder)) as play,
+    ):
+        judge = Judge(play, chosen.source.resolve(), Path(folder))
+        for mend in mends:
+            verdict = judge.judge(mend)
+            missed += not verdict.violations
+            _report(verdict)
     _say(f"{len(mends)} mends undone one at a time, {len(mends) - missed} shown")
     return 1 if missed or not mends else 0
+
+
+def _report(verdict: Verdict) -> None:
+    letter, text = verdict.violations[0] if verdict.violations else ("-", "nothing is violated")
+    said = "shown " if verdict.violations else "MISSED"
+    _say(f"{said} {verdict.mend.defect:4} {verdict.mend.name}: ({letter}) {text}")
+    for other, why in verdict.anyway:
+        _say(f"              violated where it stands, too: ({other}) {why}")
 
 
 def _say(text: str) -> None:

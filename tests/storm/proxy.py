@@ -221,6 +221,8 @@ class Exchange:
     def _made(self, effect: Effect) -> tuple[Head, bytes]:
         if effect.html:
             body, content = _HTML, "text/html"
+        elif effect.json:
+            body, content = effect.json.encode(), "application/json"
         else:
             status = {
                 "kind": "Status",

@@ -88,6 +88,16 @@ def test_replica_sets_without_pods_are_dropped(server: ScriptedServer, tmp_path:
     assert [owner.ref for owner in snapshot.owners] == ["Deployment/default/web"]
 
 
+def test_a_list_whose_pages_name_the_same_next_page_is_no_list(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    empty_cluster(server)
+    server.on("GET", PODS, *[Say(list_body([pod("a")], go_on="more"))] * 3)
+    with pytest.raises(ClusterReadError, match="list of pods does not go on"):
+        read_cluster(client_of(server.url, tmp_path), clock=clock)
+    assert len(server.to(PODS)) < 5
+
+
 def expired(token: str) -> Say:
     body = status_body(410, "expired", reason="Expired", metadata={"continue": token})
     return Say(body, 410)

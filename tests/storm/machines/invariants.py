@@ -1,0 +1,310 @@
+"""What must hold of machines and nodes, whatever happens: each a function from a record to what violates it.
+
+They use what the witnesses saw; of what the product says, only what is to be held against that.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tests.storm.invariants import nothing_raw_in
+from tests.storm.machines.cloud import Call
+from tests.storm.machines.record import Record
+from tests.storm.machines.world import OPT_OUT
+from tests.storm.witnesses import Ran
+
+NEWS = 3.0
+"""Seconds after which the product must know what a single read says: its last look is not longer ago."""
+TERM_GRACE = 1.0
+"""Seconds after SIGTERM within which the last call that ends something may arrive."""
+EXIT_GRACE = 12.0
+"""Seconds after its time, or after SIGTERM, within which a process must have ended."""
+_TERMINATE = "autoscaling:TerminateInstanceInAutoScalingGroup"
+_RESIZE = "autoscaling:SetDesiredCapacity"
+_COMPLETE = "autoscaling:CompleteLifecycleAction"
+_ENDS = (_TERMINATE, _COMPLETE)
+_OUR_FAULT, _USAGE = 1, 2
+
+Invariant = Callable[[Record], Iterator[str]]
+
+
+def empty_machines_only(record: Record) -> Iterator[str]:
+    """(a) No machine is ended that has a pod: neither by the cloud nor by the provider of `replace`."""
+    for call in _ending(record):
+        node = record.node_of_instance(_instance(call), call.at)
+        if node is not None:
+            yield from _pods_left(record, node, call.at, call.name)
+    for hooked in record.hooked:
+        node = record.node_named(hooked.node, hooked.at)
+        if node is not None:
+            yield from _pods_left(record, node, hooked.at, "the hook")
+
+
+def _pods_left(record: Record, node: Mapping[str, Any], at: float, what: str) -> Iterator[str]:
+    name = node["metadata"]["name"]
+    before = record.pods_on(name, at - NEWS)
+    for uid, pod in record.pods_on(name, at).items():
+        if uid in before:
+            yield f"{what}: {pod['metadata']['name']} had been on {name} for more than {NEWS:g} s"
+
+
+def protected_stay(record: Record) -> Iterator[str]:
+    """(b) What was protected before the call left, or must stay, is not ended."""
+    for call in _ending(record):
+        node = record.node_of_instance(_instance(call), call.at)
+        if node is None:
+            continue
+        name, uid = node["metadata"]["name"], node["metadata"]["uid"]
+        since = record.ground.protected.get(uid)
+        if since is not None and since < call.at - NEWS and call.name == _TERMINATE:
+            yield f"{name} was ended {call.at - since:.1f} s after a person protected it"
+        if name in record.ground.kept:
+            yield f"{name} was ended, whose pod has to stay"
+
+
+def ours_only(record: Record) -> Iterator[str]:
+    """(c) No call is about a group or an instance that the policy does not reach, or that was not announced."""
+    for call in record.calls:
+        instance = _instance(call)
+        if call.name == _TERMINATE and instance not in record.ground.victims | record.ground.kept:
+            yield f"{call.name} of {instance}, which is no machine of the policy's groups"
+        if (
+            call.name == _RESIZE
+            and call.form.get("AutoScalingGroupName") not in record.ground.bounds
+        ):
+            yield f"{call.name} of {call.form.get('AutoScalingGroupName')}"
+        if call.name == _COMPLETE and instance not in record.ground.instances:
+            yield f"{call.name} of {instance}, which was not announced"
+
+
+def same_machine(record: Record) -> Iterator[str]:
+    """(d) What has come under the name of another is another: it is not closed, emptied, ended."""
+    replaced = record.ground.replaced
+    for hooked in record.hooked:
+        if hooked.uid in replaced:
+            yield f"the hook was called for {hooked.node}, which had come under that name"
+    evicted = {request.name: request for request in (*record.evictions(), *record.deletions())}
+    for uid, since in replaced.items():
+        node = next((n for n in record.nodes if n["metadata"]["uid"] == uid), None)
+        if node is None:
+            continue
+        name = node["metadata"]["name"]
+        if node["spec"].get("unschedulable") and name not in record.ground.cordoned:
+            yield f"{name} was cordoned though it is another machine than the one that was to go"
+        for pod in record.objects("Pod", record.ended).values():
+            request = evicted.get(pod["metadata"]["name"])
+            late = request is not None and request.at.timestamp() > since + NEWS
+            if late and pod["spec"].get("nodeName") == name:
+                yield f"{pod['metadata']['name']} was taken off {name}, which is another machine"
+
+
+def above_the_minimum(record: Record) -> Iterator[str]:
+    """(e) No group falls below its minimum."""
+    gone = Counter(_group(record, call) for call in _ending(record) if call.name == _TERMINATE)
+    for group, (begun, least) in record.ground.bounds.items():
+        if begun - gone[group] < least:
+            yield f"{gone[group]} of {begun} machines of {group} were ended, {least} must be left"
+        if record.sizes.get(group, least) < least:
+            yield f"{group} has the size {record.sizes[group]}"
+
+
+def with_the_lease(record: Record) -> Iterator[str]:
+    """(f) Nothing is ended without the Lease, nor after the signal."""
+    for call in _ending(record):
+        runs = (*record.runs, *record.clean)
+        for ran in runs:
+            if ran.started <= call.at <= (ran.ended or call.at):
+                yield from _late(ran, call.at, call.name)
+        holder = record.holder(call.at)
+        if not any(holder.startswith(ran.identity) for ran in runs):
+            yield f"{call.name} arrived while {holder or 'no process'} held the Lease"
+    for hooked in record.hooked:
+        for ran in record.runs:
+            if ran.started <= hooked.at <= (ran.ended or hooked.at):
+                yield from _late(ran, hooked.at, "the hook")
+
+
+def _late(ran: Ran, at: float, what: str) -> Iterator[str]:
+    if ran.terms and at > ran.terms[0] + TERM_GRACE:
+        yield f"{what} came {at - ran.terms[0]:.1f} s after SIGTERM"
+
+
+def once(record: Record) -> Iterator[str]:
+    """(g) One decision ends one machine once."""
+    for instance, count in Counter(_instance(c) for c in _ending(record)).items():
+        if count > 1:
+            yield f"{instance} was ended {count} times"
+    again = any(ran.killed for ran in record.runs)
+    for uid, count in Counter(hooked.uid for hooked in record.hooked if hooked.uid).items():
+        if count > 1 and not again:
+            yield f"the hook was called {count} times for the node of uid {uid}"
+
+
+def deletes_as_documented(record: Record) -> Iterator[str]:
+    """(h) No pod is deleted but by `escalate`: on the announced machine, at its time, not against a withdrawal."""
+    for request in record.deletions():
+        at = request.at.timestamp()
+        if record.scenario.duty != "escalate":
+            yield f"{request.name} was deleted"
+            continue
+        pod = _pod_named(record, request.name)
+        node = pod["spec"].get("nodeName", "") if pod else ""
+        deadline = record.ground.deadline or 0.0
+        if node not in record.ground.victims:
+            yield f"{request.name} on {node} was deleted, which was not announced to go"
+        if at < deadline - 3.0:
+            yield f"{request.name} was deleted {deadline - at:.1f} s before the machine goes"
+        withdrawn = record.ground.withdrawn
+        if withdrawn is not None and at > withdrawn + NEWS:
+            yield f"{request.name} was deleted {at - withdrawn:.1f} s after the withdrawal"
+
+
+def opt_outs_hold(record: Record) -> Iterator[str]:
+    """(i) A pod that opted out is not evicted, and its machine not ended."""
+    names = {
+        pod["metadata"]["name"]: record.ground.opted_out[uid]
+        for uid, pod in record.objects("Pod", record.ended).items()
+        if uid in record.ground.opted_out
+    }
+    for request in record.evictions():
+        since = names.get(request.name)
+        if since is not None and request.at.timestamp() > since + NEWS:
+            yield f"{request.name} was evicted {request.at.timestamp() - since:.1f} s after {OPT_OUT}"
+
+
+def not_named_untouched(record: Record) -> Iterator[str]:
+    """(j) Of whom only old, forged or wrong announcements speak, nothing is closed or emptied."""
+    closed = {
+        change.name
+        for change in record.changes
+        if change.kind == "Node" and change.object["spec"].get("unschedulable")
+    }
+    for name in sorted(record.ground.not_named & closed):
+        yield f"{name} was cordoned"
+    for request in record.evictions():
+        pod = _pod_named(record, request.name)
+        if pod and pod["spec"].get("nodeName") in record.ground.not_named:
+            yield f"{request.name} was evicted from {pod['spec']['nodeName']}"
+
+
+def capacity_given_back(record: Record) -> Iterator[str]:
+    """(k) Afterwards no node stays closed by us without a record of why, and none while pods wait."""
+    if record.scenario.duty not in ("scale-in", "scale-out"):
+        return
+    for node in record.nodes:
+        name = node["metadata"]["name"]
+        annotations = node["metadata"].get("annotations") or {}
+        ours = [k for k in annotations if k.startswith("rebalancer/")]
+        tainted = [
+            t["key"] for t in node["spec"].get("taints", ()) if t["key"].startswith("rebalancer/")
+        ]
+        if tainted and not ours:
+            yield f"{name} has the taints {tainted} and no record"
+        if not node["spec"].get("unschedulable") or name in record.ground.cordoned:
+            continue
+        if not ours:
+            yield f"{name} is cordoned, and nothing says by whom"
+        elif record.pending and name not in record.ground.kept:
+            yield f"{name} stays closed while {record.pending} pods wait"
+
+
+def people_keep_theirs(record: Record) -> Iterator[str]:
+    """(l) What a person cordoned stays cordoned."""
+    for node in record.nodes:
+        name, uid = node["metadata"]["name"], node["metadata"]["uid"]
+        theirs = name in record.ground.cordoned and uid not in record.ground.replaced
+        if theirs and not node["spec"].get("unschedulable"):
+            yield f"{name} was uncordoned, which a person had cordoned"
+
+
+def says_what_was_done(record: Record) -> Iterator[str]:
+    """(m) Each machine that was ended is named in a report, and each that a report names was ended."""
+    if record.scenario.duty != "scale-in" or any(ran.killed for ran in record.runs):
+        return
+    acts = [
+        act
+        for ran in (*record.runs, *record.clean)
+        for report in ran.reports
+        for act in report["machines"]
+    ]
+    named = {act.get("node") for act in acts}
+    claimed = {a["node"] for a in acts if a["code"] == "Terminated" and a.get("status") == "done"}
+    ended = {_instance(call) for call in _ending(record)}
+    for instance in sorted(ended - named):
+        yield f"{instance} was ended, and no report names it"
+    for name in sorted(claimed - ended):
+        yield f"a report says that {name} was ended, which was not"
+
+
+def exits(record: Record) -> Iterator[str]:
+    """(n) Never exit 1, never a traceback or a token, and an end in time."""
+    for ran in (*record.runs, *record.clean):
+        if ran.code == _OUR_FAULT or ((ran.code or 0) < 0 and not ran.killed):
+            yield f"{ran.identity} exited with {ran.code}: {ran.err.strip()[-200:]}"
+        if ran.code == _USAGE:
+            yield f"{ran.identity} refused its arguments: {ran.err.strip()[-200:]}"
+        if ran.code is None:
+            yield f"{ran.identity} did not end, and was killed"
+        yield from nothing_raw_in(ran, record.secrets)
+        if ran.terms and ran.ended > max(ran.terms[0], ran.continued or 0.0) + EXIT_GRACE:
+            yield f"{ran.identity} ended {ran.ended - ran.terms[0]:.1f} s after SIGTERM"
+
+
+def drained_means_empty(record: Record) -> Iterator[str]:
+    """(o) `drain` and `replace` say that all is done only where it is."""
+    if record.scenario.duty not in ("drain", "replace"):
+        return
+    for ran in record.runs:
+        if ran.code != 0:
+            continue
+        for name in record.ground.victims:
+            node = record.node_named(name, ran.ended)
+            if node is None or node["metadata"]["uid"] in record.ground.replaced:
+                continue
+            if left := record.pods_on(name, ran.ended):
+                yield f"{ran.identity} exited with 0, {len(left)} pods are on {name}"
+            elif record.scenario.duty == "replace":
+                yield f"{ran.identity} exited with 0, and {name} is still there"
+
+
+INVARIANTS: Mapping[str, Invariant] = {
+    "a": empty_machines_only,
+    "b": protected_stay,
+    "c": ours_only,
+    "d": same_machine,
+    "e": above_the_minimum,
+    "f": with_the_lease,
+    "g": once,
+    "h": deletes_as_documented,
+    "i": opt_outs_hold,
+    "j": not_named_untouched,
+    "k": capacity_given_back,
+    "l": people_keep_theirs,
+    "m": says_what_was_done,
+    "n": exits,
+    "o": drained_means_empty,
+}
+
+
+def violations(record: Record) -> Sequence[tuple[str, str]]:
+    """Return letter and text of all that was violated."""
+    return [(letter, text) for letter, check in INVARIANTS.items() for text in check(record)]
+
+
+def _ending(record: Record) -> list[Call]:
+    """Return the calls by which machines were ended."""
+    return [call for call in record.calls if call.name in _ENDS and call.done]
+
+
+def _instance(call: Call) -> str:
+    return call.form.get("InstanceId", "")
+
+
+def _group(record: Record, call: Call) -> str:
+    node = record.node_of_instance(_instance(call), call.at)
+    return str(node["metadata"]["labels"].get("group", "")) if node else ""
+
+
+def _pod_named(record: Record, name: str) -> Mapping[str, Any] | None:
+    named = [c.object for c in record.changes if c.kind == "Pod" and c.name == name]
+    return named[-1] if named else None

@@ -1,0 +1,363 @@
+"""Plays one scenario on a control plane and a cloud, and returns the record of it."""
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from tests.aws.cloud import CREDENTIALS, Cloud, in_the_cloud
+from tests.controlplane import ControlPlane, Options, access, audit, wait_until
+from tests.storm.faults import Script
+from tests.storm.machines import cloud as storm_cloud
+from tests.storm.machines.cloud import Call, CloudProxy, CloudScript
+from tests.storm.machines.record import Hooked, Record
+from tests.storm.machines.scenario import LONG_STOP, OURS, Scenario
+from tests.storm.machines.world import STATUS, MachineWorld
+from tests.storm.product import Process
+from tests.storm.proxy import Proxy, Seen, Upstream
+from tests.storm.schedule import Act
+from tests.storm.witnesses import LEASE, MEMORY, OPS, Ran, Recorder
+
+ACCOUNT = "storm-machines"
+DEADLINE = 12.0
+"""Seconds of each run, and for which `drain` and `replace` try."""
+SERVED = 16.0
+"""Seconds for which `serve` is up, unless it is stopped for longer."""
+PERIOD = 2.0
+"""Seconds between the runs of `serve` where machines are scaled."""
+CLEAN = 8.0
+"""Seconds for which the product acts without faults afterwards."""
+SERVING = ("scale-in", "scale-out", "interruption", "escalate")
+"""Duties of `serve`; the others are commands of people."""
+LONGEST = 45.0
+"""Seconds after its time after which a process is killed, which counts as a violation."""
+PAUSE = 0.5
+_VERBS = ["get", "list", "watch"]
+_RULES: list[dict[str, list[str]]] = [
+    {
+        "apiGroups": ["", "apps", "batch", "policy", "storage.k8s.io", "autoscaling"],
+        "resources": ["*"],
+        "verbs": _VERBS,
+    },
+    {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["delete"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]},
+    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "update"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "update", "patch"]},
+]
+
+
+class Stage:
+    """The control plane, the cloud, their witnesses and their world, for many scenarios one after the other."""
+
+    def __init__(self, plane: ControlPlane, cloud: Cloud, folder: Path) -> None:
+        self.plane, self.cloud, self.folder = plane, cloud, folder
+        self.world = MachineWorld(plane, cloud)
+        self.token = _grant(plane)
+        self.recorder = Recorder(plane.client(plane.admin_token))
+        self.log = audit.AuditLog(plane.audit_log)
+        self.upstream = Upstream.of(plane)
+
+    def play(self, scenario: Scenario, source: Path | None = None) -> Record:
+        """Play one scenario; ``source``: where the product's packages are taken from, if not as installed."""
+        folder = Path(tempfile.mkdtemp(prefix=f"seed-{scenario.seed}-", dir=self.folder))
+        since = self.world.version()
+        self.world.prepare(scenario)
+        self.log.mark()
+        with Scene(self, scenario, folder, source) as scene:
+            return scene.play(since)
+
+
+@contextlib.contextmanager
+def stage(folder: Path) -> Iterator[Stage]:
+    """Start a control plane and a cloud for scenarios."""
+    users = {"userGroups": [f"system:serviceaccounts:{OPS}"]}
+    os.environ.update(CREDENTIALS)
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    with (
+        ControlPlane(Options(audit_policy=audit.policy(users))) as plane,
+        in_the_cloud(time.monotonic) as cloud,
+    ):
+        yield Stage(plane, cloud, folder)
+
+
+def _grant(plane: ControlPlane) -> str:
+    plane.apply(
+        [
+            access.service_account(ACCOUNT, namespace=OPS),
+            access.cluster_role(ACCOUNT, _RULES),
+            access.cluster_role_binding(ACCOUNT, ACCOUNT, ACCOUNT, namespace=OPS),
+        ]
+    )
+    asked = {"verb": "create", "resource": "pods", "subresource": "eviction"}
+    wait_until(lambda: access.is_allowed(plane.api, ACCOUNT, OPS, asked), 30, "the rights in force")
+    return plane.token_for_service_account(OPS, ACCOUNT, 86_400)
+
+
+class Scene:
+    """One scenario being played."""
+
+    def __init__(self, stage: Stage, scenario: Scenario, folder: Path, source: Path | None) -> None:
+        self._stage, self._scenario, self._folder, self._source = stage, scenario, folder, source
+        self._world = stage.world
+        self._stack = contextlib.ExitStack()
+        self._acted: dict[str, float] = {}
+        self._errors: list[Exception] = []
+        self._lock = threading.Lock()
+        self._process: Process | None = None
+        self._runs: list[Ran] = []
+        self._hooked: list[Hooked] = []
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def play(self, since: int) -> Record:
+        """Play it to its end; ``since``: etcd's revision before the world was made."""
+        scenario = self._scenario
+        self._moment("before")
+        skew = next((act.amount for act in scenario.acts if act.name == "wrong clock"), 0.0)
+        proxy = self._proxy(Script(scenario.faults, skew))
+        cloud = self._cloud(CloudScript(scenario.cloud))
+        seconds = self._seconds()
+        self._timers()
+        with self._joining():
+            self._runs.append(self._run(proxy, cloud, seconds, "main"))
+            if self._runs[-1].killed:
+                self._runs.append(self._run(proxy, cloud, seconds, "again"))
+        for thread in self._threads:
+            thread.join(60)
+        ended = time.time()
+        self._world.calm()
+        clean, calls = [], list(cloud.calls)
+        if scenario.duty in ("scale-in", "scale-out"):
+            with self._joining():
+                calm = self._cloud(CloudScript())
+                clean.append(self._run(self._proxy(Script()), calm, CLEAN, "clean"))
+                calls += calm.calls
+        if self._errors:
+            raise self._errors[0]
+        return Record(
+            scenario=scenario,
+            runs=self._runs,
+            clean=clean,
+            ground=self._world.ground,
+            requests=list(self._stage.log.requests()),
+            changes=self._stage.recorder.since(since),
+            calls=calls,
+            hooked=self._hooked,
+            acted=self._acted,
+            ended=ended,
+            nodes=self._world.nodes(),
+            sizes=self._world.sizes(),
+            pending=self._world.pending(),
+            secrets=(self._stage.token,),
+            hits=[s.fault.name for s in proxy.seen if s.hit and s.fault]
+            + [c.fault.name for c in cloud.calls if c.fault],
+        )
+
+    def _seconds(self) -> float:
+        each = SERVED if self._serves else DEADLINE
+        return each + (LONG_STOP if self._scenario.hits_long else 0.0)
+
+    @property
+    def _serves(self) -> bool:
+        return self._scenario.duty in SERVING
+
+    @contextlib.contextmanager
+    def _joining(self) -> Iterator[None]:
+        """Let machines join and go all the while, as kubelets and the cloud controller do."""
+        over = threading.Event()
+
+        def join() -> None:
+            while not over.wait(PAUSE):
+                try:
+                    self._world.join()
+                except Exception as error:  # noqa: BLE001 - raised at the end
+                    self._errors.append(error)
+                    return
+
+        thread = threading.Thread(target=join, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    # -- the product -----------------------------------------------------------------------------------
+
+    def _run(self, proxy: Proxy, cloud: CloudProxy, seconds: float, name: str) -> Ran:
+        policy = self._folder / "policy.yaml"
+        policy.write_text(self._world.policy(cloud.url))
+        identity = f"{ACCOUNT}-{name}"
+        serves = self._serves
+        arguments = [
+            str(Path(sys.executable).with_name("rebalancer")),
+            *self._verb(seconds),
+            f"--kubeconfig={self._kubeconfig(proxy.port, identity)}",
+            f"--policy={policy}",
+            f"--lease={OPS}/{LEASE}",
+            "--output=json",
+        ]
+        environ = {**os.environ, "POD_NAME": identity}
+        if self._source is not None:
+            environ["PYTHONPATH"] = str(self._source)
+        ran = Ran(ACCOUNT, identity, seconds + 5 if serves else seconds, time.time(), serves=serves)
+        process = Process(ran, arguments, environ, self._folder / identity, "")
+        with self._lock:
+            self._process = process
+        if serves:
+            timer = threading.Timer(seconds, lambda: process.signal(signal.SIGTERM))
+            timer.daemon = True
+            timer.start()
+        process.wait(LONGEST)
+        return ran
+
+    def _verb(self, seconds: float) -> list[str]:
+        memory = f"--memory={OPS}/{MEMORY}"
+        match self._scenario.duty:
+            case "scale-in" | "scale-out":
+                status = f"--capacity-status={OPS}/{STATUS}"
+                return ["serve", "--yes", f"--every={PERIOD:g}s", "--deadline=10s", memory, status]
+            case "drain":
+                return ["drain", "n-0", f"--timeout={seconds:g}s"]
+            case "replace":
+                return [
+                    "replace",
+                    "--selector=generation=old",
+                    "--pause=0s",
+                    f"--timeout={2 * seconds:g}s",
+                    f"--then={self._provider()}",
+                ]
+            case _:
+                return ["serve", "--yes", "--every=1h", memory]
+
+    def _kubeconfig(self, port: int, identity: str) -> Path:
+        cluster = {
+            "server": f"https://127.0.0.1:{port}",
+            "certificate-authority": str(self._stage.plane.ca_file),
+        }
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "storm",
+            "clusters": [{"name": "storm", "cluster": cluster}],
+            "users": [{"name": "storm", "user": {"token": self._stage.token}}],
+            "contexts": [{"name": "storm", "context": {"cluster": "storm", "user": "storm"}}],
+        }
+        path = self._folder / f"{identity}.kubeconfig"
+        path.touch(mode=0o600)
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    def _provider(self) -> str:
+        """Start who removes machines of `replace`, once; return its address."""
+        if not hasattr(self, "_provider_url"):
+            self._provider_url = self._stack.enter_context(_provider(self._removed))
+        return self._provider_url
+
+    def _removed(self, body: dict[str, Any]) -> None:
+        """The machine of a node is ended, and its Node goes; perhaps another one comes under its name."""
+        name = str(body.get("node", ""))
+        node = self._stage.plane.api.find(f"/api/v1/nodes/{name}")
+        self._hooked.append(Hooked(time.time(), name, node["metadata"]["uid"] if node else ""))
+        moment = f"hook {len(self._hooked)}"
+        if not self._moment(moment) and node is not None:
+            with contextlib.suppress(Exception):
+                self._stage.plane.api.delete(f"/api/v1/nodes/{name}")
+
+    # -- acts ------------------------------------------------------------------------------------------
+
+    def _proxy(self, script: Script) -> Proxy:
+        return self._stack.enter_context(Proxy(self._stage.upstream, script, self._seen))
+
+    def _cloud(self, script: CloudScript) -> CloudProxy:
+        made = storm_cloud.before(self._stage.cloud.url, script, self._called)
+        return self._stack.enter_context(made)
+
+    def _seen(self, seen: Seen) -> None:
+        self._moment(f"{seen.kind} {seen.number}")
+
+    def _called(self, call: Call) -> None:
+        self._moment(f"{call.name} {call.number}")
+
+    def _moment(self, moment: str) -> bool:
+        """Do what is to be done at a moment; return whether there was anything."""
+        due = [a for a in self._scenario.acts if a.moment == moment and a.name not in self._acted]
+        for act in due:
+            self._do(act)
+        return bool(due)
+
+    def _timers(self) -> None:
+        """Start the acts that come after so many seconds."""
+        for act in self._scenario.acts:
+            if not act.moment.startswith("after "):
+                continue
+            timer = threading.Timer(float(act.moment.removeprefix("after ")), self._do, (act,))
+            timer.daemon = True
+            timer.start()
+            self._threads.append(timer)
+
+    def _do(self, act: Act) -> None:
+        if act.name in self._acted:
+            return
+        self._acted[act.name] = time.time()
+        try:
+            if act.name not in OURS:
+                self._world.do(act)
+            elif act.name != "wrong clock":
+                self._disturb(act)
+        except Exception as error:  # noqa: BLE001 - raised at the end
+            self._errors.append(error)
+        self._acted[act.name] = time.time()
+
+    def _disturb(self, act: Act) -> None:
+        while True:
+            with self._lock:
+                if self._process is not None:
+                    break
+            time.sleep(0.01)
+        if act.name == "SIGSTOP":
+            self._process.stop_for(act.amount)
+        else:
+            self._process.signal(signal.Signals[act.name])
+
+
+@contextlib.contextmanager
+def _provider(removed: Any) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            removed(body)
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Keep quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/remove"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

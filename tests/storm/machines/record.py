@@ -1,0 +1,102 @@
+"""All that the witnesses know of one scenario: the cloud's calls, the audit log, raw watches, the processes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.controlplane.audit import EVICTION, Request
+from tests.storm.machines.cloud import Call
+from tests.storm.machines.scenario import Scenario
+from tests.storm.machines.world import Ground
+from tests.storm.witnesses import Change, Ran
+
+DELETION = ("delete", "", "pods")
+
+
+@dataclass(frozen=True)
+class Hooked:
+    """The provider was asked to remove the machine of a node."""
+
+    at: float
+    node: str
+    uid: str
+    """Of the node that had the name then; empty if none had."""
+
+
+@dataclass
+class Record:
+    """All that is known of one scenario."""
+
+    scenario: Scenario
+    runs: Sequence[Ran]
+    clean: Sequence[Ran]
+    """Runs without faults that followed."""
+    ground: Ground
+    requests: Sequence[Request]
+    """Of the product, by the audit log."""
+    changes: Sequence[Change]
+    """Of nodes, pods, budgets, the Lease and ConfigMaps, in etcd's order."""
+    calls: Sequence[Call]
+    """Of the product, by the cloud's log, also of the run without faults."""
+    hooked: Sequence[Hooked]
+    acted: Mapping[str, float]
+    ended: float
+    """Unix seconds at which the runs with faults were over."""
+    nodes: Sequence[Mapping[str, Any]]
+    """The nodes in the end."""
+    sizes: Mapping[str, int]
+    """Group -> desired size in the end."""
+    pending: int
+    """Pods that wait for a node in the end."""
+    secrets: Sequence[str]
+    hits: Sequence[str]
+    """Faults that came to bear, by name."""
+
+    def evictions(self) -> Iterator[Request]:
+        """Yield the evictions that were carried out."""
+        return (r for r in self.requests if r.kind == EVICTION and r.code in (200, 201))
+
+    def deletions(self) -> Iterator[Request]:
+        """Yield the deletions of pods that were carried out."""
+        return (r for r in self.requests if r.kind == DELETION and r.code in (200, 202))
+
+    def objects(self, kind: str, at: float) -> dict[str, Mapping[str, Any]]:
+        """Return uid -> object of a kind, as the watch had shown them at a time."""
+        known: dict[str, Mapping[str, Any]] = {}
+        for change in self.changes:
+            if change.kind != kind or change.at > at:
+                continue
+            if change.type == "DELETED":
+                known.pop(change.uid, None)
+            else:
+                known[change.uid] = change.object
+        return known
+
+    def node_named(self, name: str, at: float) -> Mapping[str, Any] | None:
+        """Return the node of a name at a time."""
+        named = (n for n in self.objects("Node", at).values() if n["metadata"]["name"] == name)
+        return next(named, None)
+
+    def node_of_instance(self, instance: str, at: float) -> Mapping[str, Any] | None:
+        """Return the node whose machine an instance is, at a time."""
+        for node in self.objects("Node", at).values():
+            if str(node["spec"].get("providerID", "")).endswith(f"/{instance}"):
+                return node
+        return None
+
+    def pods_on(self, name: str, at: float) -> dict[str, Mapping[str, Any]]:
+        """Return uid -> pod of those on a node at a time that neither have ended nor are being deleted."""
+        return {
+            uid: pod
+            for uid, pod in self.objects("Pod", at).items()
+            if pod["spec"].get("nodeName") == name
+            and pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+            and "deletionTimestamp" not in pod["metadata"]
+        }
+
+    def holder(self, at: float) -> str:
+        """Return who held the Lease at a time; empty if nobody did."""
+        leases = self.objects("Lease", at).values()
+        return next(
+            (str((lease.get("spec") or {}).get("holderIdentity") or "") for lease in leases), ""
+        )

@@ -1,0 +1,255 @@
+"""From a seed to a scenario: which duty the product has, which requests fail and how, and what else happens.
+
+The first seeds are written down: each is a way in which machines, pods or capacity were lost. The others are drawn.
+"""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from tests.storm.faults import EFFECTS, Effect, Fault, Phase
+from tests.storm.schedule import Act
+
+Duty = Literal["scale-in", "scale-out", "drain", "replace", "interruption", "escalate"]
+DUTIES: tuple[Duty, ...] = ("scale-in", "interruption", "drain", "replace", "escalate", "scale-out")
+
+ANSWERS: Mapping[str, Effect] = {
+    **EFFECTS,
+    "200 with {}": Effect(forward=False, status=200, json="{}"),
+    "200 with a Status": Effect(
+        forward=False,
+        status=200,
+        json='{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Success"}',
+    ),
+    "200 with half a list": Effect(
+        forward=False,
+        status=200,
+        json='{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"1","continue":"more"},"items":[]}',
+    ),
+}
+"""Faults of the API server by name: those of runs, and answers that look like success and are none."""
+_LOOKS_LIKE_SUCCESS = ("200 with {}", "200 with a Status", "200 with half a list")
+
+CLOUD_FAULTS = (
+    "throttled",
+    "error before commit",
+    "lost reply",
+    "half a page",
+    "late",
+    "stale",
+)
+"""What goes wrong with a call of the cloud; `cloud.Front` has the meaning of each."""
+CALLS: Mapping[Duty, tuple[str, ...]] = {
+    "scale-in": (
+        "autoscaling:DescribeAutoScalingGroups",
+        "autoscaling:TerminateInstanceInAutoScalingGroup",
+    ),
+    "scale-out": (
+        "autoscaling:DescribeAutoScalingGroups",
+        "autoscaling:SetDesiredCapacity",
+        "autoscaling:DescribeScalingActivities",
+    ),
+    "interruption": (
+        "sqs:ReceiveMessage",
+        "sqs:DeleteMessage",
+        "autoscaling:CompleteLifecycleAction",
+        "autoscaling:RecordLifecycleActionHeartbeat",
+    ),
+    "drain": (),
+    "replace": (),
+    "escalate": (),
+}
+"""Calls of the cloud that a duty makes."""
+KINDS: Mapping[Duty, tuple[str, ...]] = {
+    "scale-in": (
+        "list pods",
+        "list nodes",
+        "patch node",
+        "get node",
+        "lease",
+        "eviction",
+        "get pod",
+    ),
+    "scale-out": ("list pods", "list nodes", "lease", "memory"),
+    "drain": ("list pods", "patch node", "get node", "eviction", "get pod", "lease", "watch pods"),
+    "replace": (
+        "list pods",
+        "patch node",
+        "get node",
+        "eviction",
+        "get pod",
+        "lease",
+        "watch pods",
+    ),
+    "interruption": ("list pods", "patch node", "get node", "eviction", "lease", "watch nodes"),
+    "escalate": ("list pods", "patch node", "get node", "delete pod", "lease", "watch nodes"),
+}
+"""Kinds of requests to the API server that matter to a duty."""
+WORLD: Mapping[Duty, tuple[str, ...]] = {
+    "scale-in": (
+        "protected",
+        "opt-out",
+        "budget closed",
+        "forged record",
+        "replaced under its name",
+        "person cordons",
+        "load comes back",
+        "same tags elsewhere",
+    ),
+    "scale-out": ("zone lost", "load goes", "same tags elsewhere"),
+    "drain": ("opt-out", "budget closed", "replaced under its name", "person uncordons"),
+    "replace": ("opt-out", "budget closed", "replaced under its name", "person uncordons"),
+    "interruption": (
+        "withdrawn",
+        "replaced under its name",
+        "budget closed",
+        "forged record",
+        "duplicate message",
+        "old message",
+        "message of another machine",
+    ),
+    "escalate": ("withdrawn", "replaced under its name", "old notice", "forged record"),
+}
+OURS = ("SIGTERM", "SIGKILL", "SIGSTOP", "wrong clock")
+"""What happens to the process."""
+LONG_STOP = 90.0
+"""Seconds for which a process is stopped: longer than the term of a Lease."""
+
+
+@dataclass(frozen=True)
+class MachineFault(Fault):
+    """A fault of one request to the API server."""
+
+    @property
+    def effect(self) -> Effect:
+        """What the proxy does."""
+        return ANSWERS[self.name]
+
+
+@dataclass(frozen=True)
+class CloudFault:
+    """A fault of one call of the cloud."""
+
+    call: str
+    name: str
+    phase: Phase
+
+    def hits(self, number: int) -> bool:
+        """Whether it hits the call of this number, counted from 1, of its kind."""
+        return Fault(self.call, self.name, self.phase).hits(number)
+
+    def __str__(self) -> str:
+        return f"{self.call}: {self.name} ({self.phase})"
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """All that one duty is put through."""
+
+    seed: int
+    duty: Duty
+    faults: tuple[MachineFault, ...] = ()
+    cloud: tuple[CloudFault, ...] = ()
+    acts: tuple[Act, ...] = ()
+
+    def has(self, *names: str) -> bool:
+        """Whether one of these acts happens."""
+        return any(act.name in names for act in self.acts)
+
+    @property
+    def hits_long(self) -> bool:
+        """Whether it takes minutes."""
+        return any(act.amount >= LONG_STOP and act.name == "SIGSTOP" for act in self.acts)
+
+    def __str__(self) -> str:
+        parts = (*self.faults, *self.cloud, *self.acts)
+        return f"seed {self.seed} {self.duty}: {'; '.join(map(str, parts)) or 'nothing goes wrong'}"
+
+
+def _api(kind: str, name: str, phase: Phase = "always") -> MachineFault:
+    return MachineFault(kind, name, phase)
+
+
+_WRITTEN: tuple[Scenario, ...] = (
+    Scenario(0, "scale-in", faults=(_api("list pods of node", "200 with {}"),)),
+    Scenario(1, "replace", acts=(Act("replaced under its name", "hook 1"),)),
+    Scenario(2, "interruption", acts=(Act("budget closed"), Act("old message"))),
+    Scenario(3, "drain", faults=(_api("list pods of node", "200 with half a list"),)),
+    Scenario(4, "escalate", acts=(Act("old notice"),)),
+    Scenario(5, "scale-in", acts=(Act("protected", "patch node 3"),)),
+    Scenario(6, "interruption", acts=(Act("replaced under its name", "after 4"),)),
+    Scenario(
+        7,
+        "scale-in",
+        cloud=(
+            CloudFault("autoscaling:TerminateInstanceInAutoScalingGroup", "lost reply", "first"),
+        ),
+    ),
+    Scenario(8, "replace", faults=(_api("list pods of node", "200 with {}"),)),
+    Scenario(9, "escalate", acts=(Act("forged record"),)),
+    Scenario(
+        10,
+        "scale-out",
+        cloud=(CloudFault("autoscaling:SetDesiredCapacity", "lost reply", "first"),),
+    ),
+    Scenario(11, "interruption", acts=(Act("SIGKILL", "patch node 2"), Act("duplicate message"))),
+)
+"""Seeds 0 to 11, which CI plays."""
+
+
+def scenario(seed: int) -> Scenario:
+    """Return the scenario of a seed."""
+    if seed < len(_WRITTEN):
+        return _WRITTEN[seed]
+    draw = random.Random(seed)
+    duty = DUTIES[seed % len(DUTIES)]
+    return Scenario(
+        seed, duty, _draw_faults(draw, duty), _draw_cloud(draw, duty), _draw_acts(draw, duty)
+    )
+
+
+def _draw_faults(draw: random.Random, duty: Duty) -> tuple[MachineFault, ...]:
+    faults = []
+    for _ in range(draw.choice((0, 1, 1, 2))):
+        kind = draw.choice((*KINDS[duty], "list pods of node"))
+        lists = kind.startswith("list ")
+        names = [name for name in ANSWERS if lists or name not in ("410", "200 with half a list")]
+        name = draw.choice((*names, *(_LOOKS_LIKE_SUCCESS if lists else ())))
+        phase: Phase = draw.choice(("first", "second", "third", "later"))
+        faults.append(MachineFault(kind, name, phase, draw.randrange(4000)))
+    return tuple(faults)
+
+
+def _draw_cloud(draw: random.Random, duty: Duty) -> tuple[CloudFault, ...]:
+    if not CALLS[duty]:
+        return ()
+    phases: tuple[Phase, ...] = ("first", "second", "third", "later")
+    count = draw.choice((0, 1, 1, 2))
+    return tuple(
+        CloudFault(draw.choice(CALLS[duty]), draw.choice(CLOUD_FAULTS), draw.choice(phases))
+        for _ in range(count)
+    )
+
+
+def _draw_acts(draw: random.Random, duty: Duty) -> tuple[Act, ...]:
+    names = draw.sample(WORLD[duty], draw.choice((0, 1, 1, 2)))
+    acts = [Act(name, draw.choice(("before", *_moments(duty)))) for name in names]
+    if draw.random() < 0.4:
+        name = draw.choice(OURS)
+        amount = {"SIGSTOP": draw.choice((5.0, 5.0, 5.0, LONG_STOP)), "wrong clock": 300.0}.get(
+            name, 0.0
+        )
+        moment = "before" if name == "wrong clock" else draw.choice(_moments(duty))
+        acts.append(Act(name, moment, amount=amount))
+    return tuple(acts)
+
+
+def _moments(duty: Duty) -> tuple[str, ...]:
+    moments = ["list nodes 1", "eviction 1", "eviction 2"]
+    if duty != "scale-out":
+        moments += [f"patch node {number}" for number in range(1, 6)]
+    if duty == "replace":
+        moments += ["hook 1", "hook 2"]
+    moments += [f"{call} {number}" for call in CALLS[duty] for number in (1, 2)]
+    return tuple(moments)

@@ -1,0 +1,189 @@
+"""Each invariant of machines sees what breaks it, and nothing in a record in which all went well."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.controlplane.audit import Request
+from tests.storm.machines.cloud import Call
+from tests.storm.machines.invariants import INVARIANTS, violations
+from tests.storm.machines.record import Hooked, Record
+from tests.storm.machines.scenario import DUTIES, Scenario, scenario
+from tests.storm.machines.world import Ground
+from tests.storm.witnesses import Change, Ran
+
+START = 1000.0
+ENDED = START + 10
+TERMINATE = "autoscaling:TerminateInstanceInAutoScalingGroup"
+
+
+def node(name, uid="", **spec):
+    meta = {"name": name, "uid": uid or name, "labels": {"group": "pool-a"}, "annotations": {}}
+    return {"metadata": meta, "spec": {"providerID": f"aws:///z/{name}", **spec}}
+
+
+def pod(name, where):
+    return {
+        "metadata": {"name": name, "uid": name},
+        "spec": {"nodeName": where},
+        "status": {"phase": "Running"},
+    }
+
+
+def lease(holder):
+    return {"metadata": {"name": "l", "uid": "l"}, "spec": {"holderIdentity": holder}}
+
+
+class Changes:
+    """Changes one after the other."""
+
+    def __init__(self):
+        self.all = []
+        self.add(START - 50, "Node", node("i-1"))
+        self.add(START - 50, "Node", node("i-2"))
+        self.add(START - 50, "Pod", pod("web-1", "i-1"))
+        self.add(START, "Lease", lease("main-x"))
+        self.add(START + 2, "Pod", pod("web-1", "i-1"), "DELETED")
+
+    def add(self, at, kind, obj, what="ADDED"):
+        self.all.append(Change(len(self.all) + 1, at, kind, what, obj))
+        return self
+
+
+def called(at=ENDED, instance="i-1", name=TERMINATE, **form):
+    return Call(at, name, 1, {"InstanceId": instance, **form}, None, 200)
+
+
+def request(name, at, verb="create", resource="pods/eviction", code=201):
+    when = datetime.fromtimestamp(at, UTC)
+    return Request(verb, "", resource, "storm", name, code, "main", "", when)
+
+
+def ran(**more: Any) -> Ran:
+    out = '{"moves": [], "warnings": [], "machines": [{"node": "i-1", "code": "Terminated", "status": "done"}]}'
+    given = {"code": 0, "ended": START + 20, "out": out, **more}
+    return Ran("main", "main", 20.0, START, **given)
+
+
+def record(duty="scale-in", **more: Any) -> Record:
+    """Return a record in which one empty machine was ended, and all is well, but for what is changed."""
+    ground = Ground(victims={"i-1"}, bounds={"pool-a": (2, 1)})
+    values: dict[str, Any] = {
+        "scenario": Scenario(0, duty),
+        "runs": [ran()],
+        "clean": [],
+        "ground": ground,
+        "requests": [request("web-1", START + 1)],
+        "changes": Changes().all,
+        "calls": [called()] if duty == "scale-in" else [],
+        "hooked": [],
+        "acted": {},
+        "ended": START + 20,
+        "nodes": [node("i-2")],
+        "sizes": {"pool-a": 1},
+        "pending": 0,
+        "secrets": ("s3cret",),
+        "hits": [],
+    }
+    return Record(**{**values, **more})
+
+
+def ground(**more: Any) -> Ground:
+    return Ground(**{"victims": {"i-1"}, "bounds": {"pool-a": (2, 1)}, **more})
+
+
+NOT_EMPTY = Changes().add(START - 5, "Pod", pod("web-2", "i-1")).all
+SUCCESSOR = (
+    Changes()
+    .add(START + 3, "Node", node("i-1"), "DELETED")
+    .add(START + 3, "Node", node("i-1", "other"))
+    .all
+)
+CORDONED = Changes().add(START + 1, "Node", node("i-3", unschedulable=True)).all
+RIVAL = Changes().add(START + 1, "Lease", lease("rival")).all
+TAINT = {"key": "rebalancer/scale-in", "effect": "NoSchedule"}
+
+BROKEN = [
+    ("a", record(changes=NOT_EMPTY)),
+    ("a", record("replace", changes=NOT_EMPTY, hooked=[Hooked(ENDED, "i-1", "i-1")])),
+    ("b", record(ground=ground(protected={"i-1": ENDED - 5}))),
+    ("b", record(ground=ground(kept={"i-1"}))),
+    ("c", record(ground=ground(victims={"i-9"}))),
+    ("c", record(calls=[called(name="autoscaling:SetDesiredCapacity", AutoScalingGroupName="x")])),
+    ("c", record("interruption", calls=[called(name="autoscaling:CompleteLifecycleAction")])),
+    (
+        "d",
+        record(
+            "replace",
+            changes=SUCCESSOR,
+            ground=ground(replaced={"other": START + 3}),
+            hooked=[Hooked(ENDED, "i-1", "other")],
+        ),
+    ),
+    (
+        "d",
+        record(
+            "drain",
+            changes=SUCCESSOR,
+            ground=ground(replaced={"other": START + 3}),
+            nodes=[node("i-1", "other", unschedulable=True)],
+        ),
+    ),
+    ("e", record(ground=ground(bounds={"pool-a": (1, 1)}))),
+    ("f", record(runs=[ran(terms=[ENDED - 3])])),
+    ("f", record(changes=RIVAL)),
+    ("g", record(calls=[called(), called(ENDED + 1)])),
+    ("h", record(requests=[request("web-1", START + 1, "delete", "pods", 200)])),
+    (
+        "h",
+        record(
+            "escalate",
+            ground=ground(deadline=START + 20),
+            requests=[request("web-1", START + 1, "delete", "pods", 200)],
+        ),
+    ),
+    (
+        "i",
+        record(
+            "drain",
+            changes=Changes().add(START, "Pod", pod("web-3", "i-1")).all,
+            ground=ground(opted_out={"web-3": START - 9}),
+            requests=[request("web-3", START + 1)],
+        ),
+    ),
+    ("j", record("escalate", changes=CORDONED, ground=ground(not_named={"i-3"}))),
+    ("k", record(nodes=[node("i-2", unschedulable=True)])),
+    ("k", record(nodes=[node("i-2", taints=[TAINT])])),
+    ("l", record(ground=ground(cordoned={"i-2"}))),
+    ("m", record(runs=[ran(out='{"moves": [], "warnings": [], "machines": []}')])),
+    ("m", record(calls=[])),
+    ("n", record(runs=[ran(code=1)])),
+    ("n", record(runs=[ran(err="Traceback (most recent call last)")])),
+    ("n", record(runs=[ran(code=None)])),
+    ("o", record("drain", changes=Changes().add(START, "Pod", pod("web-3", "i-1")).all)),
+    ("o", record("replace")),
+]
+
+
+@pytest.mark.parametrize(
+    ("letter", "broken"), BROKEN, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_what_breaks_a_promise_is_seen(letter, broken):
+    assert letter in {violated for violated, _ in violations(broken)}
+
+
+@pytest.mark.parametrize("duty", ["scale-in", "interruption", "escalate", "drain"])
+def test_where_all_went_well_nothing_is_said(duty):
+    assert violations(record(duty)) == []
+
+
+def test_each_invariant_is_broken_by_a_record_here():
+    assert {letter for letter, _ in BROKEN} == set(INVARIANTS)
+
+
+def test_seeds_draw_every_duty_and_the_same_scenario_each_time():
+    drawn = [scenario(seed) for seed in range(200)]
+    assert drawn == [scenario(seed) for seed in range(200)]
+    assert {one.duty for one in drawn} == set(DUTIES)
+    assert len({str(one) for one in drawn}) == len(drawn)

@@ -1,0 +1,431 @@
+"""The cluster and the cloud of a storm for machines: made anew for each scenario, and changed beside the product."""
+
+import json
+import math
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import yaml
+
+from tests.aws.cloud import REGION, Cloud
+from tests.aws.fleet import ENABLED, Fleet
+from tests.aws.messages import hook, spot
+from tests.controlplane import ControlPlane, objects, operations, stages, wait_until
+from tests.controlplane.api import ApiError
+from tests.e2e.machines import Machines
+from tests.storm.machines.scenario import Scenario
+from tests.storm.schedule import Act
+from tests.storm.witnesses import APPS, LEASE, MEMORY, OPS
+
+STATUS = "machines"
+"""Name of the ConfigMap with the state of groups."""
+KEEP = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+OPT_OUT = "rebalancer/evict"
+NOTICE = "rebalancer/notice"
+SCALE_IN = "rebalancer/scale-in"
+INTERRUPTION = "rebalancer/interruption"
+NOTICED = 12.0
+"""Seconds from the notice of an interruption to its deadline."""
+LOW = 1
+"""Fewest machines of each group."""
+_WEB = {"app": "web"}
+_NOW = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
+_PODS = f"/api/v1/namespaces/{APPS}/pods"
+_BUDGET = f"/apis/policy/v1/namespaces/{APPS}/poddisruptionbudgets/web"
+_BASE: dict[str, Any] = {
+    "apiVersion": "rebalancer/v1",
+    "kind": "Policy",
+    "protect": {"minPodAge": "0s"},
+    "safety": {"maxClockSkew": "30s"},
+    "budgets": {"inFlight": 4, "perNode": 30, "perRun": 100, "perHour": 1000, "perOwner": "100%"},
+}
+
+
+@dataclass
+class Ground:
+    """What a scenario has to do with, as its witnesses must know it."""
+
+    victims: set[str] = field(default_factory=set)
+    """Names of nodes that may be closed, emptied or ended."""
+    kept: set[str] = field(default_factory=set)
+    """Names of nodes that must stay, whatever happens."""
+    machines: dict[str, str] = field(default_factory=dict)
+    """Group -> nothing else than its name: groups that the policy reaches."""
+    bounds: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Group -> machines at the start, and the fewest."""
+    instances: set[str] = field(default_factory=set)
+    """Instances that the cloud has announced."""
+    deadline: float | None = None
+    """Unix seconds at which a machine goes that was announced to go."""
+    queue: str = ""
+    policy: dict[str, Any] = field(default_factory=dict)
+    protected: dict[str, float] = field(default_factory=dict)
+    """Uids of nodes that a person has protected -> when."""
+    opted_out: dict[str, float] = field(default_factory=dict)
+    """Uids of pods that opted out -> when."""
+    cordoned: set[str] = field(default_factory=set)
+    """Nodes that a person has cordoned."""
+    replaced: dict[str, float] = field(default_factory=dict)
+    """Uid of a node that has come under the name of another -> when."""
+    withdrawn: float | None = None
+    """When the notice was taken back."""
+    not_named: set[str] = field(default_factory=set)
+    """Nodes of which only old, forged or wrong announcements speak: nothing may be done to them."""
+
+
+class MachineWorld:
+    """Workloads in a namespace of their own, nodes by KWOK, machines by moto."""
+
+    def __init__(self, plane: ControlPlane, cloud: Cloud) -> None:
+        self._plane, self._api, self._cloud = plane, plane.api, cloud
+        self._fleet: Fleet | None = None
+        self._aliens: Fleet | None = None
+        self.ground = Ground()
+        plane.apply(objects.namespace(name) for name in (APPS, OPS))
+        for kind, group, names in (
+            ("Lease", "coordination.k8s.io/v1", (LEASE,)),
+            ("ConfigMap", "v1", (MEMORY, STATUS)),
+        ):
+            for name in names:
+                meta = {"name": name, "namespace": OPS}
+                plane.apply([{"apiVersion": group, "kind": kind, "metadata": meta}])
+        account = f"/api/v1/namespaces/{APPS}/serviceaccounts/default"
+        wait_until(lambda: self._api.find(account) is not None, 30, "the ServiceAccount")
+
+    def version(self) -> int:
+        """Return etcd's revision."""
+        return int(self._api.get(f"{_PODS}?limit=1")["metadata"]["resourceVersion"])
+
+    def prepare(self, scenario: Scenario) -> None:
+        """Clear everything, and make what the duty is about."""
+        self._clear()
+        self.ground = Ground()
+        duties: Mapping[str, Callable[[], None]] = {
+            "scale-in": self._for_scale_in,
+            "scale-out": self._for_scale_out,
+            "drain": self._for_drain,
+            "replace": self._for_replace,
+            "interruption": self._for_interruption,
+            "escalate": self._for_escalate,
+        }
+        duties[scenario.duty]()
+
+    def join(self) -> None:
+        """Let machines register their nodes, and the cloud controller remove the nodes of those that ended."""
+        if self._fleet is not None:
+            self._fleet.join()
+
+    def sizes(self) -> dict[str, int]:
+        """Group -> desired size, of the groups that the policy reaches."""
+        return {} if self._fleet is None else self._fleet.sizes
+
+    # -- what each duty is about ---------------------------------------------------------------------
+
+    def _for_scale_in(self) -> None:
+        """Five machines, two or three of which are enough; one has a pod that has to stay."""
+        fleet = self._groups({"pool-a": 3, "pool-b": 2})
+        self._web(10)
+        lone = objects.pod("lone", namespace=APPS, labels={"app": "lone"}, cpu="100m")
+        lone["spec"]["nodeName"] = fleet.machines("pool-b")[0]
+        self._plane.apply([lone])
+        self._web(4)
+        self.ground.kept = {fleet.machines("pool-b")[0]}
+        self.ground.victims = {one for pool in ("pool-a", "pool-b") for one in fleet.machines(pool)}
+        self._provide(
+            {"scale-in": {"unneededFor": "3s", "coolDownAfterGrowth": "0s", "giveUpAfter": "20s"}}
+        )
+
+    def _for_scale_out(self) -> None:
+        fleet = self._groups({"pool-a": 2, "pool-b": 1})
+        self._web(6)
+        self._plane.apply([self._deployment(12)])
+        del fleet
+        self._provide({"scale-out": {"newPodDelay": "0s"}})
+
+    def _for_drain(self) -> None:
+        names = [f"n-{i}" for i in range(4)]
+        self._plane.apply(objects.node(name) for name in names)
+        operations.wait_nodes_ready(self._api, len(names))
+        self._web(6)
+        self.ground.victims = {"n-0"}
+        self.ground.policy = _BASE | {"strategies": {"duplicates": {}}}
+
+    def _for_replace(self) -> None:
+        old = [f"old-{i}" for i in range(2)]
+        self._plane.apply(objects.node(name, labels={"generation": "old"}) for name in old)
+        operations.wait_nodes_ready(self._api, 2)
+        self._web(4)
+        new = [f"new-{i}" for i in range(2)]
+        self._plane.apply(objects.node(name, labels={"generation": "new"}) for name in new)
+        operations.wait_nodes_ready(self._api, 4)
+        self.ground.victims = set(old)
+        self.ground.policy = _BASE | {"strategies": {"duplicates": {}}}
+
+    def _for_interruption(self) -> None:
+        """One machine goes, held by a hook of its group; the others are said to go by nobody whom one may believe."""
+        names = ["n-a", "n-b", "n-c"]
+        instances = {name: self._cloud.instance() for name in names}
+        self._node("n-a", instances["n-a"])
+        operations.wait_nodes_ready(self._api, 1)
+        self._web(3)
+        for name in names[1:]:
+            self._node(name, instances[name])
+        operations.wait_nodes_ready(self._api, 3)
+        ground = self.ground
+        ground.queue = self._cloud.queue()
+        ground.victims, ground.instances = {"n-a"}, {instances["n-a"]}
+        ground.not_named = {"n-b", "n-c"}
+        ground.policy = _BASE | {
+            "strategies": {"leaving": {}},
+            "signals": {"sqs": {"queue": ground.queue, "region": REGION}},
+            "interruption": {"steps": ["cordon", "exclude", "leave"], "withoutDeadline": "8s"},
+        }
+        self._instances = instances
+        self._cloud.waiting.clear()
+        self._cloud.completed.clear()
+        token = self._cloud.terminates(instances["n-a"], "drain", ground.queue)
+        self._message = hook(instances["n-a"], token)
+
+    def _for_escalate(self) -> None:
+        self._plane.apply([objects.node("n-a")])
+        operations.wait_nodes_ready(self._api, 1)
+        self._web(2, budget=0)
+        self._plane.apply([objects.node("n-b"), objects.node("n-c")])
+        operations.wait_nodes_ready(self._api, 3)
+        other = objects.deployment("other", 1, namespace=APPS, labels={"app": "other"})
+        other["spec"]["template"]["spec"]["nodeName"] = "n-c"
+        self._plane.apply([other])
+        operations.wait_pods_ready(self._api, 3, 60, namespace=APPS)
+        ground = self.ground
+        ground.victims, ground.not_named = {"n-a"}, {"n-b", "n-c"}
+        ground.deadline = math.ceil(time.time() + NOTICED)
+        escalate = {"step": "escalate", "means": "delete", "grace": "1s", "margin": "1s"}
+        ground.policy = _BASE | {
+            "strategies": {"leaving": {}},
+            "signals": {"kubernetes": {}},
+            "interruption": {"steps": ["cordon", {"step": "leave", "within": "2s"}, escalate]},
+        }
+        self._notice("n-a", ground.deadline)
+
+    # -- acts ----------------------------------------------------------------------------------------
+
+    def do(self, act: Act) -> None:
+        """Do one act; what it is about may be gone already."""
+        acts: Mapping[str, Callable[[], object]] = {
+            "protected": self._protect,
+            "opt-out": self._opt_out,
+            "budget closed": lambda: self._api.patch(_BUDGET, {"spec": {"maxUnavailable": 0}}),
+            "forged record": self._forge,
+            "replaced under its name": self._replace_node,
+            "person cordons": self._person_cordons,
+            "person uncordons": self._person_uncordons,
+            "load comes back": lambda: self._plane.apply([self._deployment(10)]),
+            "load goes": lambda: self._plane.apply([self._deployment(2)]),
+            "same tags elsewhere": self._add_aliens,
+            "zone lost": self._lose_zone,
+            "withdrawn": self._withdraw,
+            "duplicate message": lambda: self._put(self._message),
+            "old message": lambda: self._put(self._spot("n-c", days=10)),
+            "message of another machine": lambda: self._put(spot("i-0123456789abcdef0")),
+            "old notice": lambda: self._notice("n-c", time.time() - 3600),
+        }
+        with suppress(ApiError):
+            acts[act.name]()
+
+    def _protect(self) -> None:
+        for node in self._api.list_all("/api/v1/nodes"):
+            self._annotate_node(node["metadata"]["name"], KEEP, "true")
+            self.ground.protected[node["metadata"]["uid"]] = time.time()
+
+    def _opt_out(self) -> None:
+        for pod in operations.pods(self._api, APPS, "app=web"):
+            if pod["spec"].get("nodeName") in self.ground.victims - self.ground.kept:
+                body = {"metadata": {"annotations": {OPT_OUT: "false"}}}
+                self._api.patch(f"{_PODS}/{pod['metadata']['name']}", body)
+                self.ground.opted_out[pod["metadata"]["uid"]] = time.time()
+                return
+
+    def _forge(self) -> None:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        if self.ground.kept:
+            (name,) = self.ground.kept
+            uid = self._api.get(f"/api/v1/nodes/{name}")["metadata"]["uid"]
+            record = {
+                "phase": "ending",
+                "since": now,
+                "at": now,
+                "by": "x",
+                "uid": uid,
+                "cordoned": True,
+            }
+            self._annotate_node(name, SCALE_IN, json.dumps(record))
+            return
+        cause = {"id": "x-1", "kind": "spot", "source": "ghost", "deadline": time.time() + 6}
+        record = {"causes": [cause], "begun": time.time(), "steps": {}}
+        self._annotate_node("n-c", INTERRUPTION, json.dumps(record))
+
+    def _replace_node(self) -> None:
+        """A machine goes, and another one registers under its name: what is a node's name on many clouds is an address."""
+        for name in sorted(self.ground.victims - self.ground.kept)[:1]:
+            path = f"/api/v1/nodes/{name}"
+            before = self._api.find(path)
+            with suppress(ApiError):
+                self._api.delete(path, _NOW)
+            labels = {"generation": "new"} if name.startswith("old") else {}
+            made = objects.node(name, labels=labels, cpu="1930m", memory="3300Mi")
+            if before is not None and "providerID" in before["spec"]:
+                made["spec"]["providerID"] = f"aws:///{REGION}a/i-{uuid.uuid4().hex[:17]}"
+            self._plane.apply([made])
+            uid = self._api.get(path)["metadata"]["uid"]
+            self.ground.replaced[uid] = time.time()
+
+    def _person_cordons(self) -> None:
+        name = max(self.ground.victims)
+        operations.cordon(self._api, [name])
+        self.ground.cordoned.add(name)
+
+    def _person_uncordons(self) -> None:
+        operations.cordon(self._api, sorted(self.ground.victims)[:1], on=False)
+
+    def _add_aliens(self) -> None:
+        """Another cluster's group has the same tags."""
+        self._aliens = Fleet(self._cloud, _Nowhere())
+        self._aliens.add("alien", 2, low=0)
+
+    def _lose_zone(self) -> None:
+        for node in self._api.list_all("/api/v1/nodes"):
+            if node["metadata"]["labels"].get("group") == "pool-b":
+                self._annotate_node(node["metadata"]["name"], stages.NODE_NOT_READY, "true")
+
+    def _withdraw(self) -> None:
+        self._annotate_node("n-a", NOTICE, None)
+        self.ground.withdrawn = time.time()
+
+    # -- afterwards ----------------------------------------------------------------------------------
+
+    def calm(self) -> None:
+        """Let the world be whole again: budgets allow, machines join."""
+        with suppress(ApiError):
+            self._api.patch(_BUDGET, {"spec": {"maxUnavailable": 1}})
+        for node in self._api.list_all("/api/v1/nodes"):
+            if stages.NODE_NOT_READY in node["metadata"].get("annotations", {}):
+                self._annotate_node(node["metadata"]["name"], stages.NODE_NOT_READY, None)
+        self.join()
+
+    def pending(self) -> int:
+        """How many pods wait for a node."""
+        return sum(not pod["spec"].get("nodeName") for pod in operations.pods(self._api, APPS))
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """The nodes as they are."""
+        return self._api.list_all("/api/v1/nodes")
+
+    # -- parts ---------------------------------------------------------------------------------------
+
+    def _groups(self, sizes: Mapping[str, int]) -> Fleet:
+        fleet = self._fleet = Fleet(self._cloud, Machines(self._plane))
+        for zone, (name, size) in zip("ab", sizes.items(), strict=False):
+            fleet.add(name, size, low=LOW, high=6, zone=zone)
+            self.ground.bounds[name] = (size, LOW)
+        return fleet
+
+    def _provide(self, strategies: Mapping[str, Any]) -> None:
+        provider = {"aws": {"tags": [ENABLED], "region": REGION}}
+        self.ground.policy = _BASE | {"provider": provider, "strategies": dict(strategies)}
+
+    def policy(self, url: str) -> str:
+        """Return the policy, for a cloud at ``url``."""
+        policy = json.loads(json.dumps(self.ground.policy))
+        if "provider" in policy:
+            policy["provider"]["aws"]["endpoint"] = url
+        if "sqs" in policy.get("signals", {}):
+            policy["signals"]["sqs"]["endpoint"] = url
+            policy["signals"]["sqs"]["queue"] = policy["signals"]["sqs"]["queue"].replace(
+                self._cloud.url, url
+            )
+        return yaml.safe_dump(policy)
+
+    def _deployment(self, replicas: int) -> dict[str, Any]:
+        ready = {stages.READY_AFTER: "300ms"}
+        return objects.deployment(
+            "web",
+            replicas,
+            namespace=APPS,
+            labels=_WEB,
+            cpu="500m",
+            memory="256Mi",
+            pod_annotations=ready,
+        )
+
+    def _web(self, replicas: int, budget: int = 1) -> None:
+        self._plane.apply([self._deployment(replicas)])
+        self._plane.apply([objects.pdb("web", _WEB, namespace=APPS, maxUnavailable=budget)])
+        wait_until(lambda: self._ready() == replicas, 60, f"{replicas} pods of web")
+
+    def _ready(self) -> int:
+        pods = operations.pods(self._api, APPS, "app=web")
+        living = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+        return sum(map(operations.is_ready, living)) if len(living) == len(pods) else -1
+
+    def _node(self, name: str, instance: str) -> None:
+        made = objects.node(name)
+        made["spec"]["providerID"] = f"aws:///{REGION}a/{instance}"
+        self._plane.apply([made])
+
+    def _spot(self, name: str, days: int) -> dict[str, Any]:
+        at = datetime.fromtimestamp(time.time() - 86400 * days, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return spot(self._instances[name], id=str(uuid.uuid4()), time=at)
+
+    def _put(self, message: Mapping[str, Any]) -> None:
+        body = json.dumps(message)
+        self._cloud.client("sqs").send_message(QueueUrl=self.ground.queue, MessageBody=body)
+
+    def _notice(self, name: str, deadline: float) -> None:
+        at = datetime.fromtimestamp(deadline, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._annotate_node(
+            name, NOTICE, json.dumps({"id": f"n-{at}", "kind": "spot", "deadline": at})
+        )
+
+    def _annotate_node(self, name: str, key: str, value: str | None) -> None:
+        self._api.patch(f"/api/v1/nodes/{name}", {"metadata": {"annotations": {key: value}}})
+
+    def _clear(self) -> None:
+        for fleet in (self._fleet, self._aliens):
+            if fleet is not None:
+                fleet.close()
+        self._fleet = self._aliens = None
+        for plural in ("deployments", "replicasets"):
+            self._api.delete(f"/apis/apps/v1/namespaces/{APPS}/{plural}", _NOW)
+        self._api.delete(f"/apis/policy/v1/namespaces/{APPS}/poddisruptionbudgets", _NOW)
+        self._api.delete(f"/apis/events.k8s.io/v1/namespaces/{APPS}/events", _NOW)
+        self._api.delete("/api/v1/nodes", _NOW)
+        self._api.patch(
+            f"/apis/coordination.k8s.io/v1/namespaces/{OPS}/leases/{LEASE}", {"spec": None}
+        )
+        for name in (MEMORY, STATUS):
+            self._api.patch(f"/api/v1/namespaces/{OPS}/configmaps/{name}", {"data": None})
+
+        def empty() -> bool:
+            self._api.delete(_PODS, _NOW)
+            self._api.delete("/api/v1/nodes", _NOW)
+            return not operations.pods(self._api, APPS) and not self.nodes()
+
+        wait_until(empty, 60, "an empty cluster")
+
+
+class _Nowhere:
+    """The cluster in which the machines of others would be nodes."""
+
+    def objects(self, _kind: str) -> list[Any]:
+        return []
+
+    def apply(self, _node: Any) -> None:
+        """They register elsewhere."""
+
+    def settle(self) -> None:
+        """Nothing to wait for."""
