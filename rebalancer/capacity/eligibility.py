@@ -5,6 +5,7 @@ The rules and their order follow Cluster Autoscaler's (``core/scaledown/eligibil
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -55,7 +56,15 @@ def ineligible(
 
 def at_minimum(group: NodeGroup) -> str:
     """Return in words that a group has no node to spare."""
-    return f"{group.name} has {group.desired} nodes and needs {group.minimum}"
+    have = group.desired if group.desired is None else min(group.desired, len(group.instances))
+    return f"{group.name} has {have} nodes and needs {group.minimum}"
+
+
+def to_spare(group: NodeGroup) -> float:
+    """Return how many machines a group has beyond its minimum: of those that exist, and of those that are asked for."""
+    if group.desired is None or group.minimum is None:
+        return math.inf
+    return min(group.desired, len(group.instances)) - group.minimum
 
 
 def _states(draft: Draft) -> Iterator[_Rule]:
@@ -87,10 +96,7 @@ def _memberships(snapshot: Snapshot, groups: Groups, *, has_provider: bool) -> I
     small = {
         node: at_minimum(group)
         for node in groups.of_node
-        if (group := groups.group_of(node)) is not None
-        and group.desired is not None
-        and group.minimum is not None
-        and group.desired <= group.minimum
+        if (group := groups.group_of(node)) is not None and to_spare(group) <= 0
     }
     yield _mask(small, size), RemovalCode.MIN_SIZE, small
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rebalancer.capacity.codes import REMOVABLE_CODES, RemovalCode
-from rebalancer.capacity.eligibility import at_minimum, ineligible
+from rebalancer.capacity.eligibility import at_minimum, ineligible, to_spare
 from rebalancer.capacity.groups import Groups, zone_of
 from rebalancer.capacity.utilisation import counted, utilisation_of
 from rebalancer.cost.term import Emptiable
@@ -173,9 +173,9 @@ class _Removal:
         surplus: dict[int, tuple[RemovalCode, str]] = {}
         for node in self._in_order(choice, draining):
             group = self._groups.group_of(node)
-            if group is None or group.desired is None or group.minimum is None:
+            if group is None:
                 continue
-            if left[group.name] >= group.desired - group.minimum:
+            if left[group.name] >= to_spare(group):
                 surplus[node] = (RemovalCode.MIN_SIZE, at_minimum(group))
             left[group.name] += 1
         return surplus

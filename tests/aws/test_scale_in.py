@@ -4,7 +4,7 @@ import pytest
 
 from rebalancer.aws.groups import ACTS, CALLS
 from rebalancer.testing.objects import pdb
-from tests.aws.fleet import site
+from tests.aws.fleet import ENABLED, site
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
 
 _TICK = 120.0
@@ -80,3 +80,88 @@ def test_article_004_from_one_to_ten_replicas_and_back(made):
         assert course.tick() == _LOW
     calls = {CALLS[0], *ACTS}
     assert set(made.cloud.ours) == calls
+
+
+_FAST = "unneededFor: 3m, coolDownAfterGrowth: 0s"
+
+
+def _ticks(made, count):
+    acts = []
+    for _ in range(count):
+        made.pass_time(_TICK)
+        made.fleet.join()
+        _, report = made.run()
+        acts += [(one["code"], one["node"]) for one in report["machines"]]
+    return acts
+
+
+def test_who_protects_a_machine_after_its_group_was_read_keeps_it(cloud, tmp_path):
+    with site(cloud, tmp_path, f"{{scale-in: {{{_FAST}}}}}") as made:
+        made.fleet.add("pool", 2, low=1)
+        made.cloud.ours.clear()
+        read: list[str] = []
+
+        def protect(call, form):
+            # The group alone, by its name: the request is next.
+            if call == CALLS[0] and form.get("AutoScalingGroupNames.member.1") == "pool":
+                read.append(call)
+                for node in made.cluster.objects("Node"):
+                    keep = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+                    metadata = {"name": node["metadata"]["name"], "annotations": keep}
+                    manifest = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+                    made.cluster.apply(manifest)
+
+        made.cloud.after_call = protect
+        try:
+            acts = _ticks(made, 6)
+        finally:
+            made.cloud.after_call = lambda *_: None
+        assert read
+        assert "Cancelled" in {code for code, _ in acts}
+        assert ACTS[1] not in made.cloud.ours
+        assert made.fleet.sizes == {"pool": 2}
+
+
+def test_a_group_that_loses_its_tag_keeps_its_machines(cloud, tmp_path):
+    """It is read by its name, and is ours only while it carries the tag."""
+    with site(cloud, tmp_path, f"{{scale-in: {{{_FAST}}}}}") as made:
+        made.fleet.add("pool", 2, low=1)
+        groups = made.cloud.client("autoscaling")
+
+        def untag(call, form):
+            if call == CALLS[0] and not form.get("AutoScalingGroupNames.member.1"):
+                tag = {"ResourceId": "pool", "ResourceType": "auto-scaling-group", "Key": ENABLED}
+                groups.delete_tags(Tags=[tag])
+
+        _ticks(made, 3)
+        made.cloud.after_call = untag
+        try:
+            made.pass_time(_TICK)
+            _, report = made.run()
+        finally:
+            made.cloud.after_call = lambda *_: None
+        (act,) = [one for one in report["machines"] if one["status"] == "failed"]
+        assert "the provider has no group pool any more" in act["message"]
+        assert made.fleet.sizes == {"pool": 2}
+
+
+def test_only_selected_machines_go(cloud, tmp_path):
+    strategies = f"{{scale-in: {{{_FAST}, select: {{nodes: {{group: batch}}}}}}}}"
+    with site(cloud, tmp_path, strategies) as made:
+        made.fleet.add("batch", 2)
+        made.fleet.add("web", 2, zone="b")
+        _ticks(made, 8)
+        assert made.fleet.sizes == {"batch": 0, "web": 2}
+        assert {code["code"] for code in made.status["reasons"]["nodes"]} == {"NotSelected"}
+
+
+def test_the_machines_that_exist_count_against_the_minimum(cloud, tmp_path):
+    """Three of four exist, and three are needed: with one less there would be two."""
+    with site(cloud, tmp_path, f"{{scale-in: {{{_FAST}}}}}") as made:
+        made.fleet.add("pool", 3, low=3, high=9)
+        made.cloud.exhausted.add("pool")
+        made.cloud.client("autoscaling").set_desired_capacity(
+            AutoScalingGroupName="pool", DesiredCapacity=4
+        )
+        _ticks(made, 6)
+        assert len(made.fleet.machines("pool")) == 3

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
+from rebalancer.aws.groups import ACTS, CALLS
 from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, MARK_RULES, READ_RULES
+from rebalancer.snapshot.leaving import EXCLUDE
 from tests.aws.cloud import REGION
 from tests.aws.fleet import ENABLED
 from tests.controlplane import objects, operations, wait_until
@@ -15,6 +17,7 @@ from tests.e2e.product import grant, rebalancer
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
 LOW = 2
+KEEP = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 
 
 @pytest.fixture
@@ -67,6 +70,8 @@ def test_machines_go_with_the_rights_of_the_chart_and_pods_leave_first(cluster, 
 
     flags = (f"--policy={policy}", "--output=json")
 
+    excluded: set[str] = set()
+
     def run():
         nonlocal least
         ran = rebalancer("run", "--yes", *flags, f"--kubeconfig={kubeconfig}")
@@ -75,6 +80,7 @@ def test_machines_go_with_the_rights_of_the_chart_and_pods_leave_first(cluster, 
         moves.extend(ran.report["moves"])
         least = min(least, ready(cluster) if ready(cluster) >= 0 else least)
         assert fleet.sizes["pool"] >= LOW
+        excluded.update(_excluded(cluster))
         fleet.join()
         return fleet.sizes["pool"] == LOW
 
@@ -88,10 +94,58 @@ def test_machines_go_with_the_rights_of_the_chart_and_pods_leave_first(cluster, 
     nodes = cluster.api.list_all("/api/v1/nodes")
     assert len(nodes) == LOW
     wait_until(lambda: ready(cluster) == 4, 60, "all pods are Ready")
+    # Load balancers were told before.
+    assert set(gone) <= excluded
+    assert not _excluded(cluster)
     # Nothing of ours is left on those that stay, but for what is noted of unneeded nodes.
     for node in nodes:
         assert not node["spec"].get("unschedulable")
         assert "rebalancer" not in json.dumps(node["spec"].get("taints", []))
+
+
+def _excluded(cluster):
+    """The nodes that load balancers leave out."""
+    return {
+        node["metadata"]["name"]
+        for node in cluster.api.list_all("/api/v1/nodes")
+        if EXCLUDE in node["metadata"]["labels"]
+    }
+
+
+def test_who_protects_a_node_between_the_last_read_and_the_request_keeps_it(cluster, fleet, policy):
+    kubeconfig = grant(cluster, (*RULES, *MARK_RULES))
+    protected: list[str] = []
+
+    def protect(call, form):
+        """Once the group is read by its name, the request is next."""
+        if call == CALLS[0] and "AutoScalingGroupNames.member.1" in form:
+            nodes = cluster.api.list_all("/api/v1/nodes")
+            leaving = [
+                one["metadata"]["name"] for one in nodes if EXCLUDE in one["metadata"]["labels"]
+            ]
+            for name in leaving:
+                body = {"metadata": {"annotations": {KEEP: "true"}}}
+                cluster.api.patch(f"/api/v1/nodes/{name}", body)
+            protected.extend(leaving)
+
+    fleet.cloud.after_call = protect
+    acts: list[tuple[str, str]] = []
+
+    def run():
+        ran = rebalancer("run", f"--policy={policy}", "--output=json", f"--kubeconfig={kubeconfig}")
+        assert ran.code == 0, (ran.err, ran.out)
+        acts.extend((act["code"], act["node"]) for act in ran.report["machines"])
+        return bool(protected)
+
+    wait_until(run, 240, "a machine would be ended")
+    kept = protected[0]
+    assert ("Cancelled", kept) in acts
+    assert ACTS[1] not in fleet.cloud.ours
+    assert fleet.sizes == {"pool": 4}
+    node = cluster.api.get(f"/api/v1/nodes/{kept}")
+    assert not node["spec"].get("unschedulable")
+    assert EXCLUDE not in node["metadata"]["labels"]
+    assert "rebalancer" not in json.dumps(node["spec"].get("taints", []))
 
 
 def test_without_the_right_to_change_nodes_a_run_names_it_and_nothing_is_done(

@@ -237,6 +237,15 @@ def test_a_group_does_not_fall_below_its_minimum(machines):
     assert machines.judge(_three(), _groups(low=1)).codes["a"] == "NodeGroupMinSizeReached"
 
 
+def test_machines_that_do_not_exist_are_none_to_spare(machines):
+    """Four are desired, three exist, three are needed."""
+    judged = machines.judge(
+        [node(name) for name in "abc"], [group("pool", *"abc", low=3, desired=4)]
+    )
+    assert set(judged.codes.values()) == {"NodeGroupMinSizeReached"}
+    assert judged["a"].message == "pool has 3 nodes and needs 3"
+
+
 def test_of_several_that_could_go_only_as_many_do_as_the_minimum_leaves(machines):
     objects = [*(node(name) for name in "abcd"), *workload("web", ["a", "b"], cpu="100m")]
     judged = machines.judge(objects, [group("pool", *"abcd", low=3)])
