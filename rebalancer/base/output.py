@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import Iterable
@@ -11,6 +12,9 @@ from typing import TextIO
 from rebalancer.base.errors import ExitCode, RebalancerError
 from rebalancer.base.plain_text import printable_lines
 
+_OF_STREAMS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EPIPE, errno.EIO, errno.EBADF})
+"""What writing to a stream that was opened before can end with."""
+
 
 class OutputError(RebalancerError):
     """What a command has to say could not be written."""
@@ -18,7 +22,9 @@ class OutputError(RebalancerError):
     exit_code = ExitCode.USAGE
 
     def __init__(self, error: OSError | ValueError) -> None:
-        super().__init__(f"the output could not be written: {error}")
+        super().__init__(
+            f"the output could not be written: {getattr(error, 'strerror', None) or error}"
+        )
         self.reader_has_left = isinstance(error, BrokenPipeError)
         """The other end of a pipe is closed, as by ``head``: nothing to complain of."""
 
@@ -41,6 +47,14 @@ def write(stream: TextIO, pieces: Iterable[str]) -> None:
     except (OSError, ValueError) as error:
         _discard(stream)
         raise OutputError(error) from None
+
+
+def stream_error(stream: TextIO, error: OSError) -> OutputError | None:
+    """Return what a library met when it wrote to ``stream``, which swallows all from then on; None for another error."""
+    if error.errno not in _OF_STREAMS or error.filename is not None:
+        return None
+    _discard(stream)
+    return OutputError(error)
 
 
 def say(stream: TextIO, text: str) -> None:

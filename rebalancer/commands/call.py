@@ -10,7 +10,7 @@ import click
 
 from rebalancer.base.early_signals import COMPLETE_VARIABLE
 from rebalancer.base.errors import ExitCode, RebalancerError, StoppedError
-from rebalancer.base.output import OutputError, say
+from rebalancer.base.output import OutputError, say, stream_error
 
 
 def call(command: click.Command, argv: Sequence[str], name: str = "rebalancer") -> int:
@@ -38,6 +38,13 @@ def call(command: click.Command, argv: Sequence[str], name: str = "rebalancer") 
         error.show(shown)
         say(sys.stderr, shown.getvalue().rstrip("\n"))
         return int(ExitCode.USAGE)
+    except OSError as error:
+        # click prints help and versions itself.
+        said = stream_error(sys.stdout, error)
+        if said is None:
+            raise
+        say(sys.stderr, f"rebalancer: {said}")
+        return int(said.exit_code)
     except (click.Abort, KeyboardInterrupt):
         return say_stopped()
     return int(result) if isinstance(result, int) else int(ExitCode.DONE)

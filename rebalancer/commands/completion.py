@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 from click.shell_completion import get_completion_class
 
 from rebalancer.base.early_signals import COMPLETE_VARIABLE
+from rebalancer.base.output import write
 
 
 @click.command("completion")
@@ -23,4 +26,4 @@ def command(context: click.Context, shell: str) -> None:
     if made is None:
         raise click.UsageError(f"click knows no completion of {shell}")
     root = context.find_root().command
-    click.echo(made(root, {}, "rebalancer", COMPLETE_VARIABLE).source())
+    write(sys.stdout, [made(root, {}, "rebalancer", COMPLETE_VARIABLE).source(), "\n"])

@@ -40,9 +40,21 @@ def find_pod(snapshot: Snapshot, text: str) -> int:
     else:
         in_namespace = np.array([of.namespace == namespace for of in classes] or [False], bool)
         known = [pods.name[pod] for pod in np.flatnonzero(in_namespace[pods.cls]).tolist()]
-        hint = _hint(name, known, lambda similar: f"{namespace}/{similar}")
+        hint = _begun_by(snapshot, namespace, name) or _hint(
+            name, known, lambda similar: f"{namespace}/{similar}"
+        )
     ended = "" if snapshot.finished is not None else ", or it has ended"
     raise PolicyError([f"pod {namespace}/{name}: there is no such pod{ended}{hint}"])
+
+
+def _begun_by(snapshot: Snapshot, namespace: str, name: str) -> str:
+    """Return a hint where the names of pods begin so, as with the name of their workload."""
+    pods = [
+        snapshot.pod_ref(pod)
+        for pod, cls in enumerate(snapshot.pods.cls.tolist())
+        if snapshot.classes[cls].namespace == namespace and snapshot.pods.name[pod].startswith(name)
+    ]
+    return f"; did you mean {' or '.join(sorted(pods)[:2])}?" if pods else ""
 
 
 def find_ended(snapshot: Snapshot, text: str) -> tuple[Snapshot, int] | None:

@@ -43,6 +43,12 @@ def save_snapshot(
             f"{path}: a snapshot is a zip archive, not {Path(path).suffix}: name it {name}.zip"
         )
         raise PolicyError([f"{problem}. For JSON: kubectl get pods,nodes,... -A -o json"])
+    if path == "-" and sys.stdout.isatty():
+        raise PolicyError(
+            [
+                "a snapshot is a zip archive, and no text for a terminal: -o cluster.zip, or -o - > cluster.zip"
+            ]
+        )
     stop = environment.until_signal()
     client = access.client(environment, stop)
     target = sys.stdout.buffer if path == "-" else Path(path)

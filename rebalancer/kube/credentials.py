@@ -157,7 +157,9 @@ def _run_plugin(
         except TransportError:
             raise
         except Exception as error:  # noqa: BLE001  (the library has several; a plugin may be no program at all)
-            said = printable(" ".join(str(error).split()))
+            missing = isinstance(error, FileNotFoundError)
+            named = f"there is no program {choice.plugin.get('command')}: is it on the PATH?"
+            said = printable(named if missing else " ".join(str(error).split()))
     raise ClusterReadError(f"the {what} failed: {said[:_LONGEST]}")
 
 

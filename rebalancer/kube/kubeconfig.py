@@ -76,7 +76,7 @@ def choose(files: Sequence[Path], context: str | None) -> ContextChoice:
             for entry, value in _entries(path, document, name, key).items():
                 merged[name].setdefault(entry, value)
         # As kubectl: the first file to name it decides. The library takes the last; it is given ours.
-        current = current or str(document.get("current-context") or "")
+        current = current or _name(document.get("current-context"), f"{path}: current-context")
     chosen = context or current
     contexts = merged["contexts"]
     if not chosen:
@@ -103,7 +103,7 @@ def choose(files: Sequence[Path], context: str | None) -> ContextChoice:
         context=chosen,
         server=server.rstrip("/"),
         proxy=cluster.get("proxy-url") or None,
-        user=str(contexts[chosen].get("user") or ""),
+        user=contexts[chosen].get("user") or "",
         runs=_runs(user),
         plugin=user["exec"] if isinstance(user.get("exec"), Mapping) else None,
     )
@@ -126,9 +126,10 @@ def _read(path: Path) -> Mapping[str, Any]:
     except (yaml.YAMLError, UnicodeDecodeError):
         raise ClusterReadError(f"kubeconfig {path} is not YAML") from None
     document = documents[0] if documents else None
-    if not isinstance(document, Mapping) or len(documents) > 1:
+    none = isinstance(document, Mapping) and not document.keys() & {*_LISTS, "current-context"}
+    if none or not isinstance(document, Mapping) or len(documents) > 1:
         raise ClusterReadError(
-            f"kubeconfig {path} is {'empty' if document is None else 'not a kubeconfig'}:"
+            f"kubeconfig {path} is {'not a kubeconfig' if document else 'empty'}:"
             f" expected clusters, contexts and users"
         )
     return document
@@ -156,7 +157,7 @@ def _entries(path: Path, document: Mapping[str, Any], name: str, key: str) -> En
 def _referred(
     shown: str, context: str, value: Mapping[str, Any], entries: Entries, key: str
 ) -> dict[str, Any]:
-    name = value.get(key)
+    name = _name(value.get(key), f"{shown}: {key} of context {context}")
     if key == "user" and not name:
         return {}
     if name not in entries:
@@ -165,6 +166,13 @@ def _referred(
             f" ({_among(entries)})"
         )
     return entries[name]
+
+
+def _name(value: Any, where: str) -> str:
+    """Return a name, empty where there is none."""
+    if not isinstance(value, str | None):
+        raise ClusterReadError(f"kubeconfig {where} is not a name")
+    return value or ""
 
 
 def _runs(user: Mapping[str, Any]) -> str | None:

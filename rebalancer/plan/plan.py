@@ -6,6 +6,9 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+NEVER_ALLOWS = "can never allow an eviction"
+"""Of a PodDisruptionBudget that allows none even while all of its pods are healthy; in messages of :attr:`Code.PDB`."""
+
 
 class Code(enum.StrEnum):
     """Why a pod was not moved although a strategy prefers another place. Stable: users alert on them."""

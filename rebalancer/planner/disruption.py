@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rebalancer.plan.plan import Code
+from rebalancer.plan.plan import NEVER_ALLOWS, Code
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
 
@@ -46,6 +46,11 @@ class DisruptionBudgets:
             return Code.PDB_CONFLICT, f"{refs} both select it; the API refuses that"
         if budgets and budgets[0].allowed <= 0 and (ready or not budgets[0].spares_unready):
             only = budgets[0]
+            if only.never_allows:
+                return (
+                    Code.PDB,
+                    f"{only.ref} {NEVER_ALLOWS}: of {only.expected} pods {only.desired} have to be healthy",
+                )
             return Code.PDB, (
                 f"{only.ref} allows no disruption ({only.healthy} healthy, {only.desired} desired)"
             )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.cost.term import Contradicting
+from rebalancer.plan.plan import NEVER_ALLOWS
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.scope_notes import pods_selected, scope_notes, selects_of
 from rebalancer.policy.budgets import Budgets, StrategyBudgets
@@ -121,7 +122,7 @@ def _closed_disruption_budgets(snapshot: Snapshot) -> Iterator[str]:
             yield f"PodDisruptionBudget {budget.ref} selects no pod"
         elif budget.never_allows:
             yield (
-                f"PodDisruptionBudget {budget.ref} can never allow an eviction: of {budget.expected} pods "
+                f"PodDisruptionBudget {budget.ref} {NEVER_ALLOWS}: of {budget.expected} pods "
                 f"{budget.desired} have to be healthy"
             )
     yield from sorted({text for _, text in DisruptionBudgets(snapshot).conflicts()})

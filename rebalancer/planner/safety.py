@@ -63,7 +63,7 @@ def _not_ready(snapshot: Snapshot, safety: Safety) -> Iterator[str]:
 def _waiting(snapshot: Snapshot, safety: Safety) -> Iterator[str]:
     pods = snapshot.pods
     gated = np.array([bool(c.spec.scheduling_gates) for c in snapshot.classes], bool)
-    waiting = (pods.node < 0) & ((pods.flags & (PodFlag.TERMINATING | PodFlag.LOST_NODE)) == 0)
+    waiting = snapshot.awaiting_a_node()
     count = int(np.count_nonzero(waiting & ~gated[pods.cls])) if len(pods) else 0
     most = safety.pending_pods_of(len(pods))
     if count > most:

@@ -11,6 +11,9 @@ from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument, parse
 
 _PART = re.compile(r'\.?([A-Za-z0-9_-]+)|\[(\d{1,4})\]|\["([^"]+)"\]')
 
+_TEXT = {("scheduler", "version")}
+"""Keys whose value is the text as it was typed: quotes of a shell do not reach us, and 1.40 is a number in YAML."""
+
 
 @dataclass(frozen=True, slots=True)
 class PolicyChanges:
@@ -54,10 +57,14 @@ def parsed(changes: PolicyChanges) -> tuple[list[Setting], list[FileProblem]]:
         document, wrong = parse(value.encode() or b"~", flag)
         problems += [FileProblem(flag, 0, path, one.message) for one in wrong]
         if document is not None:
-            settings.append(Setting(flag, path, document.data))
+            settings.append(Setting(flag, path, _typed(path, value, document.data)))
     if changes.mode is not None:
         settings.append(Setting(f"--mode {changes.mode}", ("mode",), changes.mode))
     return settings, problems
+
+
+def _typed(path: KeyPath, text: str, value: Any) -> Any:
+    return text if path in _TEXT and not isinstance(value, str) else value
 
 
 def with_setting(

@@ -31,9 +31,8 @@ def _version(value: Any) -> str:
     text = str(value) if isinstance(value, float) else value
     match = _VERSION.match(text) if isinstance(text, str) else None
     if match is None:
-        raise ValueError(
-            f'{shown(value)} is no Kubernetes version; write it in quotes, like "1.36"'
-        )
+        how = "write it like 1.36" if isinstance(value, str) else 'write it in quotes, like "1.36"'
+        raise ValueError(f"{shown(value)} is no Kubernetes version; {how}")
     return f"1.{match[1]}"
 
 

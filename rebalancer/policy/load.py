@@ -6,7 +6,7 @@ All problems are collected before any is reported, each with file, line, key and
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -32,7 +32,7 @@ from rebalancer.policy.params import Params, ProviderParams
 from rebalancer.policy.pipeline import INTERRUPTION, SIGNALS, Pipeline
 from rebalancer.policy.problems import did_you_mean, no_options, plugin_model, validated
 from rebalancer.policy.select import Select
-from rebalancer.policy.sources import Sources, StrategySource
+from rebalancer.policy.sources import CHANGED_BY, FLAG, Sources, StrategySource
 
 BUILT_IN = "built-in default"
 _STDIN = "standard input"
@@ -42,6 +42,12 @@ _APART = ("strategies", SIGNALS, INTERRUPTION)
 _NONE: Mapping[str, type[Params]] = {}
 # They are file names, keys of ConfigMaps and of the report.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
+
+
+def flags_of_changes(warnings: Sequence[str]) -> str:
+    """Return the flags that changed a policy, by the warnings of a report under it; empty if none did."""
+    said = (text for text in warnings if text.startswith(CHANGED_BY))
+    return next(said, "").removeprefix(CHANGED_BY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,11 @@ class LoadedPolicy:
     def is_built_in(self) -> bool:
         """Whether no policy was given."""
         return self.source == BUILT_IN
+
+    @property
+    def changed_by(self) -> str:
+        """The flags that changed the policy which was read; empty if none did."""
+        return flags_of_changes(self.warnings)
 
     def scheduled_by(self, configuration: KubeSchedulerConfiguration) -> LoadedPolicy:
         """Return the same with what ``scheduler.fromConfig`` names, and with the hash of both."""
@@ -286,8 +297,9 @@ class _Sources(Sources):
                 return self.known[name]
             if given is None:
                 message = f"unknown strategy {name}{did_you_mean(name, self.known)}"
-                message += "" if message.endswith("?") else "."
-                message += " A name of your own needs the key strategy below it"
+                if not strategy.document.file.startswith(FLAG):
+                    message += "" if message.endswith("?") else "."
+                    message += " A name of your own needs the key strategy below it"
             elif not isinstance(given, str):
                 return None  # The envelope says so.
             elif given not in self.known:

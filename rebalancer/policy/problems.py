@@ -65,8 +65,11 @@ def validated(
 
 
 def closest(word: Any, known: Collection[str]) -> str | None:
-    """Return the known name most similar to ``word``, None if none is similar."""
+    """Return the known name that ``word`` begins, or the most similar one; None if none is similar."""
     lower = {one.lower(): one for one in sorted(known)}
+    begun = [name for name in lower if name.startswith(str(word).lower())]
+    if len(begun) == 1 and len(str(word)) > 2:
+        return lower[begun[0]]
     matches = difflib.get_close_matches(str(word).lower(), list(lower), n=1, cutoff=0.6)
     return lower[matches[0]] if matches else None
 

@@ -20,6 +20,12 @@ from rebalancer.policy.kube_scheduler import KIND as SCHEDULER_KIND
 _MAIN_FILE = "rebalancer.yaml"
 
 
+CHANGED_BY = "the policy was changed by "
+"""Before the flags, in a warning."""
+FLAG = "--strategy"
+"""In the place of a file, for a strategy that only the command line names."""
+
+
 @dataclass(slots=True)
 class StrategySource:
     """The options of one strategy, not yet validated."""
@@ -192,7 +198,7 @@ class Sources:
             self._set(setting)
         self._keep_only(changes.only)
         if text := str(changes):
-            self.warnings.append(f"the policy was changed by {text}")
+            self.warnings.append(f"{CHANGED_BY}{text}")
 
     def _set(self, setting: Setting) -> None:
         if setting.path[0] == "strategies":
@@ -231,7 +237,7 @@ class Sources:
         if not names:
             return
         for name in names:
-            flag = f"--strategy {name}"
+            flag = f"{FLAG} {name}"
             self.strategies.setdefault(
                 name, StrategySource(name, YamlDocument(flag, {}, {}), (), {})
             )

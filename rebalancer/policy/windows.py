@@ -43,9 +43,10 @@ def _valid_cron(text: str) -> str:
         )
     try:
         _cron(text, _EPOCH).get_next(datetime)
-    except (ValueError, KeyError, AttributeError) as error:
+    except (ValueError, KeyError, AttributeError):
         raise ValueError(
-            f"{shown(text)} is no cron expression that ever matches: {error}"
+            f"{shown(text)} is no cron expression that ever matches: minutes are 0-59, hours 0-23, days 1-31,"
+            " months 1-12, weekdays 0-7 (Sunday is 0 and 7), and the days have to be in the months"
         ) from None
     return text
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from rebalancer.base.durations import format_duration
 from rebalancer.base.plain_text import count
-from rebalancer.plan.plan import Code, Skip
+from rebalancer.plan.plan import NEVER_ALLOWS, Code, Skip
 from rebalancer.policy.model import Mode, Steer
 from rebalancer.report.model import RunReport
 
@@ -39,12 +39,18 @@ _OF_CODE: Mapping[Code, str] = {
 }
 """Reason code -> what would change it."""
 
+_NEVER = "never-satisfiable"
+"""As the pre-flight of a drain calls it."""
 _MOST = 4
 
 
 def next_steps(report: RunReport) -> tuple[str, ...]:
     """Return what to do next, in sentences, the most effective first."""
-    return (*_about_the_plan(report), *list(_about_what_stays(report))[:_MOST])
+    return (
+        *_about_the_plan(report),
+        *_about_pending_pods(report),
+        *list(_about_what_stays(report))[:_MOST],
+    )
 
 
 def _about_the_plan(report: RunReport) -> Iterator[str]:
@@ -63,6 +69,13 @@ def _about_the_plan(report: RunReport) -> Iterator[str]:
         yield "`mode: enforce` in the policy lets a run carry the plan out."
 
 
+def _about_pending_pods(report: RunReport) -> Iterator[str]:
+    """Point to the command about pods that have no node: a run moves pods, and gives none a first one."""
+    if waiting := int(report.snapshot.awaiting_a_node().sum()):
+        are = "is" if waiting == 1 else "are"
+        yield f"{count(waiting, 'pod')} {are} pending: `rebalancer capacity` says which machines they need."
+
+
 def _about_what_stays(report: RunReport) -> Iterator[str]:
     by_cause = Counter(_cause(skip) for skip in report.plan.skips)
     for (code, name), number in sorted(by_cause.items(), key=lambda item: (-item[1], item[0])):
@@ -74,14 +87,25 @@ def _about_what_stays(report: RunReport) -> Iterator[str]:
                 f"{pods} {are} younger than protect.minPodAge {age}: wait, or"
                 " `rebalancer plan --set protect.minPodAge=0s` shows the plan now."
             )
+        elif name == _NEVER:
+            stuck = sorted({_ref(skip) for skip in report.plan.skips if _cause(skip)[1] == _NEVER})
+            few = ", ".join(stuck[:_MOST]) + (" and others" if len(stuck) > _MOST else "")
+            yield f"{pods} ({name}): {few} {NEVER_ALLOWS}: change it, or add replicas."
         elif code == Code.COMES_BACK and report.loaded.policy.steer is Steer.OFF:
             yield f"{pods} ({code}): `steer: marks` can make another node win, for rules, not for balance."
         elif (advice := _OF_PROTECTION.get(name) or _OF_CODE.get(Code(code))) is not None:
             yield f"{pods} ({name or code}): {advice}."
 
 
+def _ref(skip: Skip) -> str:
+    """Return the PodDisruptionBudget that a message of Code.PDB begins with."""
+    return f"PodDisruptionBudget {skip.message.partition(' ')[0]}"
+
+
 def _cause(skip: Skip) -> tuple[str, str]:
     """Return the code, and the first protection by name if it is one."""
+    if skip.code is Code.PDB and NEVER_ALLOWS in skip.message:
+        return skip.code.value, _NEVER
     if skip.code is not Code.PROTECTED:
         return skip.code.value, ""
     names = skip.message.partition(":")[0].split(", ")

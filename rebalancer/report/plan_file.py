@@ -22,7 +22,7 @@ from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import PolicyError
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Cost, Landing, Method, Move, NodeCode
-from rebalancer.policy.load import LoadedPolicy
+from rebalancer.policy.load import LoadedPolicy, flags_of_changes
 from rebalancer.policy.model import Mode
 from rebalancer.snapshot.text import YamlLoader, yaml_events
 from rebalancer.wire.times import unix_seconds
@@ -32,6 +32,7 @@ _MOST_BYTES = 128 << 20
 _MOST_YAML_BYTES = 16 << 20
 _MOST_MOVES = 100_000
 _MOST_DEPTH = 16
+_ARCHIVE = b"PK\x03\x04"
 _ANEW = "make a new plan: rebalancer run --dry-run -o json"
 
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
@@ -88,6 +89,7 @@ class _File(msgspec.Struct, rename="camel"):
     policy_hash: str
     moves: Annotated[list[_Move], msgspec.Meta(max_length=_MOST_MOVES)]
     policy_source: str = ""
+    warnings: list[str] = []
     source: str = ""
     emptying: _Emptying | None = None
 
@@ -111,6 +113,8 @@ class ReviewedPlan:
     """The API server or file that it was made on."""
     policy_hash: str
     policy_source: str
+    policy_flags: str = ""
+    """The flags of the command line by which the policy was changed: ``--set KEY=VALUE``."""
     moves: tuple[Move, ...]
     """By wave; each of another pod. A move that frees room for another is in an earlier wave than that one."""
     empty: tuple[str, ...] = ()
@@ -123,9 +127,11 @@ class ReviewedPlan:
         if self.policy_hash != loaded.policy_hash:
             named = loaded.policy.scheduler.from_config is not None
             also = ", or its scheduler.fromConfig holds something else now" if named else ""
+            made = _with_flags(self.policy_source or "unknown", self.policy_flags)
+            same = f"--policy, and {self.policy_flags}" if self.policy_flags else "--policy"
             raise self._wrong(
-                f"policyHash: the plan was made under another policy ({self.policy_source or 'unknown'})"
-                f" than the one in force ({loaded.source}){also}: give the same --policy, or {_ANEW}"
+                f"policyHash: the plan was made under another policy ({made}) than the one in force"
+                f" ({_with_flags(loaded.source, loaded.changed_by)}){also}: give the same {same}, or {_ANEW}"
             )
         if (mode := loaded.policy.mode) is not Mode.ENFORCE:
             raise self._wrong(
@@ -170,6 +176,12 @@ def read_plan(path: str, stdin: BinaryIO) -> ReviewedPlan:
         raw = _bytes(path, stdin)
     except OSError as error:
         raise PolicyError([f"{name}: cannot be read ({error.strerror})"]) from None
+    if raw.startswith(_ARCHIVE):
+        raise PolicyError(
+            [
+                f"{name}: is a zip archive, such as a snapshot, and no plan: rebalancer plan --snapshot {name}"
+            ]
+        )
     try:
         decode = _decoder(raw)
         _check_kind(decode(_Head))
@@ -185,6 +197,10 @@ def read_plan(path: str, stdin: BinaryIO) -> ReviewedPlan:
     except yaml.YAMLError as error:
         what = " ".join(str(error).split())
         raise PolicyError([f"{name}: is neither JSON nor YAML: {what}"]) from None
+
+
+def _with_flags(source: str, flags: str) -> str:
+    return f"{source}, changed by {flags}" if flags else source
 
 
 class _WrongError(Exception):
@@ -267,6 +283,7 @@ def _plan(name: str, file: _File) -> ReviewedPlan:
         source=file.source,
         policy_hash=file.policy_hash,
         policy_source=file.policy_source,
+        policy_flags=flags_of_changes(file.warnings),
         moves=tuple(sorted(moves, key=lambda move: move.wave)),
         empty=() if file.emptying is None else _empty(file.emptying),
     )

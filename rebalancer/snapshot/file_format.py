@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from rebalancer import API_VERSION
 from rebalancer.wire.decoder import JsonDecoder
 from rebalancer.wire.times import rfc3339, unix_seconds
 
@@ -87,7 +88,7 @@ class StoredList(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 class Manifest(msgspec.Struct, rename="camel", kw_only=True):
     """What stands in ``manifest.json``."""
 
-    api_version: str = "rebalancer/v1"
+    api_version: str = API_VERSION
     kind: str = "Snapshot"
     format: int = FORMAT
     captured_at: str
@@ -120,6 +121,7 @@ class Manifest(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class _Head(msgspec.Struct, rename="camel"):
+    api_version: str = ""
     kind: str = ""
     format: int = 0
 
@@ -134,6 +136,10 @@ def decode_manifest(text: bytes) -> Manifest:
         head = JsonDecoder(_Head).decode(text)
         if head.kind != "Snapshot":
             raise ValueError(f"{MANIFEST}: its kind is {head.kind or 'missing'}, not Snapshot")
+        if head.api_version != API_VERSION:
+            raise ValueError(
+                f"{MANIFEST}: apiVersion {head.api_version or 'missing'}: this version of kube-rebalancer reads {API_VERSION}"
+            )
         if head.format != FORMAT:
             raise ValueError(
                 f"{MANIFEST}: format {head.format}: this version of kube-rebalancer reads format {FORMAT}"

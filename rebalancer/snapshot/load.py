@@ -121,6 +121,8 @@ class _Loader:
         """Read a stream; ``again`` is a file of the same bytes, None if there is none (standard input)."""
         plain, head = unpacked(stream)
         text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+        if text[:1] == b"\0":
+            raise PolicyError([f"{self._name}: is no text, and no zip archive: {_ADVICE}"])
         if not text:
             raise PolicyError([f"{self._name}: is empty: {_ADVICE}"])
         if again is None and not self._keeps_idle:
@@ -186,7 +188,9 @@ class _Loader:
             where = f"{self._name}:{mark.line + 1}:{mark.column + 1}" if mark else self._name
             raise PolicyError([f"{where}: neither JSON nor YAML: {error.problem}"]) from None
         except yaml.YAMLError as error:
-            raise PolicyError([f"{self._name}: neither JSON nor YAML: {error}"]) from None
+            what = getattr(error, "reason", None) or error
+            at = f" at byte {error.position}" if isinstance(error, yaml.reader.ReaderError) else ""
+            raise PolicyError([f"{self._name}: neither JSON nor YAML: {what}{at}"]) from None
         if not documents:
             raise PolicyError([f"{self._name}: is empty: {_ADVICE}"])
 

@@ -459,6 +459,12 @@ class Snapshot:
         """Return how long ago ``moment`` (Unix seconds) was, in whole seconds, as ``1h30m``."""
         return format_duration(timedelta(seconds=math.floor(self.captured_at - moment)))
 
+    def awaiting_a_node(self) -> Bools:
+        """Return the pods (P,) that have no node, and may get one: those with scheduling gates, too."""
+        lost = (self.pods.flags & (PodFlag.TERMINATING | PodFlag.LOST_NODE)) != 0
+        waiting: Bools = (self.pods.node < 0) & ~lost
+        return waiting
+
     def pod_ref(self, pod: int) -> str:
         """``namespace/name`` of a pod."""
         return f"{self.classes[self.pods.cls[pod]].namespace}/{self.pods.name[pod]}"

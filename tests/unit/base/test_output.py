@@ -81,6 +81,10 @@ SAYS = "rebalancer: the output could not be written"
         ("$REBALANCER simulate SNAPSHOT --cycles=1 > /dev/full", ExitCode.USAGE, SAYS),
         ("$REBALANCER policy show > /dev/full", ExitCode.USAGE, SAYS),
         ("$REBALANCER explain node n-a SNAPSHOT >&-", ExitCode.USAGE, SAYS),
+        ("$REBALANCER --help > /dev/full", ExitCode.USAGE, SAYS),
+        ("$REBALANCER plan --help > /dev/full", ExitCode.USAGE, SAYS),
+        ("$REBALANCER --version > /dev/full", ExitCode.USAGE, SAYS),
+        ("$REBALANCER completion bash > /dev/full", ExitCode.USAGE, SAYS),
         # The reader of the pipe has left before anything is written.
         ("$REBALANCER run SNAPSHOT -o json | true", ExitCode.DONE, ""),
         ("$REBALANCER policy schema | true", ExitCode.DONE, ""),

@@ -241,3 +241,11 @@ def test_ctrl_c_at_the_question_is_one_line_and_moves_nothing(drifted, tmp_path)
     assert (code, nodes_of(drifted)) == (130, before)
     assert shown.endswith("rebalancer: stopped by a signal, before anything was moved\r\n")
     assert "Traceback" not in shown
+
+
+def test_no_archive_is_written_to_a_terminal(drifted):
+    typed = Typed("snapshot", "-o", "-", f"--kubeconfig={drifted.kubeconfig}")
+    code, shown = typed.answer()
+    assert code == 2
+    assert "a snapshot is a zip archive, and no text for a terminal" in shown
+    assert "PK" not in shown

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from rebalancer.plan.plan import Code
+from rebalancer.plan.plan import NEVER_ALLOWS, Code
 from rebalancer.policy.model import Steer
 from rebalancer.report.advice import next_steps
 from rebalancer.report.plan_file import ReviewedPlan
@@ -77,3 +77,15 @@ def test_a_reviewed_plan_is_carried_out_by_apply(report):
 
 def test_a_run_that_has_acted_does_not_say_how_to_act(report):
     assert next_steps(report(moves=[move()], dry_run=False)) == ()
+
+
+def test_a_disruption_budget_that_never_allows_anything_is_named_as_such(report):
+    never = f"default/pdb {NEVER_ALLOWS}: of 3 pods 3 have to be healthy"
+    skips = [skip(f"web-{i}", Code.PDB, never) for i in range(3)]
+    skips.append(skip("api-0", Code.PDB, "default/api allows no disruption (2 healthy, 2 desired)"))
+    first, second = next_steps(report(skips=skips, outcomes=[]))
+    assert first == (
+        "3 pods (never-satisfiable): PodDisruptionBudget default/pdb can never allow an eviction:"
+        " change it, or add replicas."
+    )
+    assert second.startswith("1 pod (PodDisruptionBudget): they can move once")

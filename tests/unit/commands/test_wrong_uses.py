@@ -1,0 +1,114 @@
+"""What people type and hand over by mistake: one line that says what to do, and the exit code for it."""
+
+import json
+import zipfile
+
+import pytest
+
+from tests.docs.pages import ROOT
+from tests.unit.commands.called import called
+
+EXAMPLE = str(ROOT / "docs" / "examples" / "zone-back.zip")
+CAPACITY = str(ROOT / "docs" / "examples" / "capacity.zip")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["plan", "--strategy", "dup"], "unknown strategy dup; did you mean duplicates?"),
+        (
+            ["plan", "--set", "scheduler.version=1"],
+            '"1" is no Kubernetes version; write it like 1.36 1.36',
+        ),
+        (["explain", "pod", "api"], "did you mean default/api-"),
+        (["plan", "--set", "windows=[{allow: '60 * * * *', for: 1h}]"], "minutes are 0-59"),
+        (["plan", "--set", "windows=[{allow: '0 0 31 2 *', for: 1h}]"], "have to be in the months"),
+    ],
+)
+def test_it_is_said_what_to_do(words, says):
+    done = called(*words, f"--snapshot={EXAMPLE}")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_version_on_the_command_line_is_the_text_that_was_typed():
+    for typed in ("1.40", '"1.40"'):
+        done = called("plan", f"--snapshot={EXAMPLE}", "--set", f"scheduler.version={typed}")
+        assert done.returncode == 0
+        assert "Kubernetes 1.40 is outside" in " ".join(done.stdout.split())
+
+
+def test_a_snapshot_is_no_plan():
+    done = called("apply", EXAMPLE, "--dry-run")
+    assert done.returncode == 2
+    assert f"{EXAMPLE}: is a zip archive, such as a snapshot, and no plan" in done.stderr
+
+
+def test_a_snapshot_of_another_version_is_named_as_such(tmp_path):
+    later = tmp_path / "later.zip"
+    with zipfile.ZipFile(EXAMPLE) as old, zipfile.ZipFile(later, "w") as new:
+        for name in old.namelist():
+            text = old.read(name)
+            if name == "manifest.json":
+                text = json.dumps(json.loads(text) | {"apiVersion": "rebalancer/v2"}).encode()
+            new.writestr(name, text)
+    done = called("plan", f"--snapshot={later}")
+    assert done.returncode == 2
+    assert "apiVersion rebalancer/v2: this version of kube-rebalancer reads" in done.stderr
+
+
+def test_a_file_without_end_is_refused_at_its_beginning():
+    done = called("plan", "--snapshot=/dev/zero")
+    assert done.returncode == 2
+    assert "/dev/zero: is no text, and no zip archive" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (":::", "is not a kubeconfig: expected clusters, contexts and users"),
+        ("{}", "is empty"),
+        ("current-context: {a: b}\ncontexts: []", "current-context is not a name"),
+        (
+            "current-context: a\ncontexts: [{name: a, context: {cluster: {x: 1}}}]",
+            "cluster of context a is not a name",
+        ),
+        (
+            "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: [u]}}]\n"
+            "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]",
+            "user of context a is not a name",
+        ),
+        (
+            "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n"
+            "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n"
+            "users: [{name: u, user: {exec: {command: is-not-there, interactiveMode: Never,"
+            " apiVersion: client.authentication.k8s.io/v1}}}]",
+            "failed: there is no program is-not-there: is it on the PATH?",
+        ),
+    ],
+)
+def test_a_kubeconfig_that_is_none_is_named_as_such(tmp_path, text, says):
+    config = tmp_path / "config"
+    config.write_text(text)
+    done = called("plan", f"--kubeconfig={config}", "-q")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert says in done.stderr
+
+
+def test_a_plan_made_with_flags_names_them_where_it_is_applied_without(tmp_path):
+    plan = tmp_path / "plan.json"
+    of_file = f"--snapshot={EXAMPLE}"
+    flags = ("--set", "protect.minPodAge=0s", "--strategy", "topology-spread")
+    assert called("plan", of_file, f"--out={plan}", *flags).returncode == 0
+    done = called("apply", str(plan), of_file, "--dry-run")
+    given = "--set protect.minPodAge=0s --strategy topology-spread"
+    assert done.returncode == 2
+    assert f"(built-in default, changed by {given})" in done.stderr
+    assert f"give the same --policy, and {given}" in done.stderr
+    assert called("apply", str(plan), of_file, *flags).returncode == 0
+
+
+def test_a_run_points_to_the_command_about_pending_pods():
+    shown = " ".join(called("plan", f"--snapshot={CAPACITY}").stdout.split())
+    assert "4 pods are pending: `rebalancer capacity` says which machines they need." in shown
