@@ -282,11 +282,11 @@ EMPTYING: list[Callable[..., Any]] = [
     ),
     click.option(
         "--grace-period",
-        type=Whole(),
+        type=Whole(min=-1),
         default=-1,
         show_default=True,
         metavar="SECONDS",
-        help="Time that each evicted pod has to end; negative: its own.",
+        help="Time that each evicted pod has to end; -1: its own.",
     ),
     click.option(
         "--timeout",

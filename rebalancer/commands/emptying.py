@@ -123,8 +123,6 @@ class EmptyingRounds:
         Raises:
             PolicyError: a flag or the policy is wrong.
         """
-        if options.grace_period < -1:
-            raise PolicyError(["--grace-period: write seconds, or -1 for each pod's own"])
         if options.dry_run == "server" and options.snapshot_path is not None:
             raise PolicyError(
                 ["--dry-run=server asks the API server; leave it out with a snapshot file"]

@@ -18,7 +18,7 @@ CAPACITY = str(ROOT / "docs" / "examples" / "capacity.zip")
         (["plan", "--strategy", "dup"], "unknown strategy dup; did you mean duplicates?"),
         (
             ["plan", "--set", "scheduler.version=1"],
-            '"1" is no Kubernetes version; write it like 1.36 1.36',
+            '"1" is no Kubernetes version; write it like 1.36',
         ),
         (["explain", "pod", "api"], "did you mean default/api-"),
         (["plan", "--set", "windows=[{allow: '60 * * * *', for: 1h}]"], "minutes are 0-59"),
@@ -75,15 +75,19 @@ def test_a_file_without_end_is_refused_at_its_beginning():
             "cluster of context a is not a name",
         ),
         (
-            "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: [u]}}]\n"
-            "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]",
+            (
+                "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: [u]}}]\n"
+                "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]"
+            ),
             "user of context a is not a name",
         ),
         (
-            "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n"
-            "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n"
-            "users: [{name: u, user: {exec: {command: is-not-there, interactiveMode: Never,"
-            " apiVersion: client.authentication.k8s.io/v1}}}]",
+            (
+                "current-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n"
+                "clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]\n"
+                "users: [{name: u, user: {exec: {command: is-not-there, interactiveMode: Never,"
+                " apiVersion: client.authentication.k8s.io/v1}}}]"
+            ),
             "failed: there is no program is-not-there: is it on the PATH?",
         ),
     ],
