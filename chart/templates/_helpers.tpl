@@ -41,6 +41,19 @@
 {{- not (not $keeps) -}}
 {{- end -}}
 
+{{- /* Whether steps keep what they have to give back: one that changes something at a cloud; where the policy is not ours, interruptionState.enabled. */ -}}
+{{- define "rebalancer.keepsInterruptions" -}}
+{{- $keeps := (.Values.interruptionState).enabled -}}
+{{- if not .Values.existingPolicy -}}
+{{- range (((.Values.policy | default dict).interruption | default dict).steps | default list) -}}
+{{- $step := . -}}
+{{- if kindIs "map" . -}}{{- $step = .step -}}{{- end -}}
+{{- $keeps = or $keeps (has (toString $step) (list "quarantine" "deregister")) -}}
+{{- end -}}
+{{- end -}}
+{{- and (not (not $keeps)) (eq (include "rebalancer.kind" .) "Deployment") -}}
+{{- end -}}
+
 {{- define "rebalancer.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "rebalancer.fullname" .) .Values.serviceAccount.name -}}

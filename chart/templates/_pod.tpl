@@ -143,6 +143,9 @@ spec:
 {{- if eq (include "rebalancer.mode" .) "enforce" }}
 - --lease={{ include "rebalancer.state" . }}
 {{- end }}
+{{- if eq (include "rebalancer.keepsInterruptions" .) "true" }}
+- --interruption-state={{ include "rebalancer.namespace" . }}/{{ include "rebalancer.fullname" . }}-interruptions
+{{- end }}
 {{ include "rebalancer.everyRunArgs" . }}
 {{- end -}}
 

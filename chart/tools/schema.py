@@ -110,6 +110,7 @@ _OWN: dict[str, Schema] = {
     },
     "extraArgs": {"type": "array", "items": _TEXT},
     "capacityStatus": _closed({"enabled": _FLAG}),
+    "interruptionState": _closed({"enabled": _FLAG}),
     "sharedState": {"type": "string", "pattern": "^([-a-z0-9]+/[-a-z0-9.]+)?$"},
     "metrics": _closed(
         {

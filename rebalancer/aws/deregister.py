@@ -28,6 +28,8 @@ Ports = dict[str, list[int]]
 class DeregisterParams(AwsParams):
     """Options of the step deregister."""
 
+    keeps: ClassVar[bool] = True
+
     wait: bool = Field(
         default=True,
         description="Wait until the targets are drained, for as long as the step may take.",

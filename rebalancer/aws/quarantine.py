@@ -21,6 +21,8 @@ Groups = dict[str, list[str]]
 class QuarantineParams(AwsParams):
     """Options of the step quarantine."""
 
+    keeps: ClassVar[bool] = True
+
     security_groups: tuple[str, ...] = Field(
         min_length=1,
         max_length=5,

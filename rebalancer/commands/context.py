@@ -45,6 +45,8 @@ class RunContext:
     """(namespace, name) of the ConfigMap that remembers earlier runs."""
     capacity_status: tuple[str, str] | None = None
     """(namespace, name) of the ConfigMap with the status of machines."""
+    interruption_state: tuple[str, str] | None = None
+    """(namespace, name) of the ConfigMap with what steps have to give back."""
     stop: Stop
     name_in_marks: str
     """Name in the marks that do not outlast this run, see :func:`rebalancer.commands.identity.name_in_marks`."""
@@ -135,6 +137,7 @@ def run_context(
         name_in_marks=passing,
         memory=options.memory,
         capacity_status=options.capacity_status,
+        interruption_state=options.interruption_state,
         stop=Stop(clock, clock.now() + options.deadline, environment.stop),
         timings=Timings(clock) if bars is None else Timings(clock, shown=bars.phase),
         progress=Progress(

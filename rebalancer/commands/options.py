@@ -142,6 +142,8 @@ class RunOptions(PolicyFlags):
     """(namespace, name) of the ConfigMap that remembers earlier runs."""
     capacity_status: tuple[str, str] | None = None
     """(namespace, name) of the ConfigMap with the status of machines."""
+    interruption_state: tuple[str, str] | None = None
+    """(namespace, name) of the ConfigMap with what steps have to give back."""
     max_requests: int = 8
     compress: bool = False
     quiet: bool = False

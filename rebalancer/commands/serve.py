@@ -9,7 +9,7 @@ import click
 
 from rebalancer.base.environment import system_environment
 from rebalancer.commands.endpoints import answering, parse_address
-from rebalancer.commands.flag_values import parsed
+from rebalancer.commands.flag_values import named, parsed, reference
 from rebalancer.commands.flags import (
     CLUSTER,
     COLOR,
@@ -73,6 +73,12 @@ PATIENCE = 5.0
 @with_flags(SCOPE)
 @output_flag("table", "wide", "json", "yaml", of="report")
 @deadline_flag(120)
+@click.option(
+    "--interruption-state",
+    callback=named(reference),
+    metavar="NS/NAME",
+    help="ConfigMap that keeps what steps have to give back if a machine stays. It must exist; quarantine and deregister need it.",
+)
 @with_flags([*STATE, *REQUESTS, *PROGRESS, COLOR, *PUBLISHING])
 def command(
     every: str, time_zone: str, address: tuple[str, int] | None, show_report: bool, **flags: Any

@@ -217,7 +217,11 @@ def require_rights(
 
     with run.timings.phase("access"):
         lease = () if run.lease is None else lease_rules(*run.lease)
-        kept = [one for one in (run.memory, run.capacity_status) if one is not None]
+        kept = [
+            one
+            for one in (run.memory, run.capacity_status, run.interruption_state)
+            if one is not None
+        ]
         maps = [rule for one in kept for rule in config_map_rules(*one)]
         marks = MARK_RULES if run.steers or run.closes else ()
         moves = act_rules(run.planning.namespace, restarts=run.restarts)

@@ -74,8 +74,13 @@ def context_of(
         _require_short(left)
         return patiently(lambda: record.change(client, (planned.name, left), wanted), stop)
 
+    apart, machine = planned.params.keeps, interruption.instance
+
     def keep(left: str) -> None:
         _require_short(left)
+        if apart:
+            patiently(lambda: pipeline.kept.keep(client, machine, planned.name, left), stop)
+            return
         record.keep(planned.name, left)
         patiently(lambda: record.write(client), stop)
 
@@ -89,7 +94,9 @@ def context_of(
         environ=pipeline.environ,
         unix=pipeline.clock.unix,
         outcomes=outcomes,
-        left=record.left(planned.name),
+        left=pipeline.kept.of(client, machine, planned.name)
+        if apart
+        else record.left(planned.name),
         keep=keep,
         change=change,
         idempotency_key=_idempotency_key(

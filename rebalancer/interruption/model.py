@@ -58,9 +58,15 @@ class StepContext:
     outcomes: Mapping[str, StepOutcome]
     """Of the steps before this one, by their names in the policy."""
     left: str
-    """What this step has kept by :attr:`keep` or :attr:`change` so far, also in a process before this one; or empty."""
+    """What this step has kept by :attr:`keep` or :attr:`change` so far, also in a process before this one; or empty.
+
+    What stands on the node may be written by others, its own kubelet among them. A step whose ``Params`` say ``keeps`` reads what
+    :attr:`keep` has kept, which others cannot write.
+    """
     keep: Callable[[str], None]
-    """Writes a text of the step's own onto the node, before it does what :meth:`Undoing.undo` needs it for.
+    """Writes a text of the step's own, before it does what :meth:`Undoing.undo` needs it for.
+
+    It stands on the node; with ``Params.keeps`` under the machine's name, where only this process writes.
 
     It may be some hundred characters, and 8 KiB at most (SignalError). Raises ClusterReadError. Without a node it is kept in the process alone.
     """

@@ -9,6 +9,7 @@ from typing import Any
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
+from rebalancer.interruption.kept import KeptTexts
 from rebalancer.interruption.model import Step
 from rebalancer.kube.client import Client
 from rebalancer.policy.interruption import InterruptionPolicy, StepParams
@@ -50,6 +51,8 @@ class PipelineContext:
     """The process ends, or leads no longer: another one continues from what is recorded on the nodes."""
     steps: tuple[PlannedStep, ...]
     policy: InterruptionPolicy
+    kept: KeptTexts
+    """What steps keep beside the record on the node."""
     sources: frozenset[str]
     """Names of the sources in the policy: what stands on a node of others is not acted on."""
     plan: Callable[[], None]

@@ -231,8 +231,12 @@ class PipelineRun:
             return PipelineOutcome(Result.CANCELLED, {})  # it was cancelled before the first step
         outcomes = self.outcomes()
         for planned in reversed(self.pipeline.steps):
-            undoes = planned.name in self.record.state.steps and isinstance(planned.step, Undoing)
+            undoes = self._has_begun(planned) and isinstance(planned.step, Undoing)
             if undoes and not self._again_and_again(partial(self._undone, planned)):
+                return None
+        if any(planned.params.keeps for planned in self.pipeline.steps):
+            forget = partial(self._on_node, self._forget, "what steps kept cannot be removed")
+            if not self._again_and_again(forget):
                 return None
         clear = self._withdrawn if self.withdraws else self.record.clear
         if not self._again_and_again(
@@ -242,6 +246,13 @@ class PipelineRun:
         why = "has not gone in time" if self.withdraws else "stays"
         self._announce(f"The machine {why}: what was done was undone")
         return PipelineOutcome(Result.WITHDRAWN if self.withdraws else Result.CANCELLED, outcomes)
+
+    def _has_begun(self, planned: PlannedStep) -> bool:
+        """Return whether a step may have to be undone. Of one that keeps elsewhere, the node is not asked: it may say nothing."""
+        return planned.params.keeps or planned.name in self.record.state.steps
+
+    def _forget(self, client: Client) -> None:
+        self.pipeline.kept.forget(client, self.instance)
 
     def _withdrawn(self, client: Client) -> None:
         self.record.withdraw(client, self.pipeline.clock.unix())

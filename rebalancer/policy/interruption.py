@@ -31,6 +31,8 @@ class StepParams(Params):
     """The strategy that the policy has to enforce for the step to have an effect."""
     waits: ClassVar[bool] = False
     """Whether its part is the last of the time: where the steps before it end sooner, it waits until then."""
+    keeps: ClassVar[bool] = False
+    """Whether what it keeps decides over something outside the cluster: it is kept where who may write nodes cannot write."""
 
     def part(self) -> timedelta | float | None:
         """Return the step's part of the time where the policy says nothing, as a time span or a share.

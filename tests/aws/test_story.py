@@ -38,6 +38,7 @@ interruption:
     - {{step: sns, topic: {topic}, endpoint: {url}}}
 """
 HANGS = "lambda"
+KEPT = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}}
 STEPS = (
     "sns",
     "cordon",
@@ -71,7 +72,7 @@ def test_within_two_minutes_all_is_done_but_the_step_that_hangs(
     cluster = EmbeddedCluster(EmbeddedClock(clock.unix(), clock.unix), timings=timings)
     with monitored() as monitoring, cluster:
         machine = Machine(cloud, cluster, "n-a")
-        cluster.apply(deployment("web", 3))
+        cluster.apply(deployment("web", 3), KEPT)
         cluster.settle()
         cluster.add_node("n-b")
         cluster.settle()
@@ -84,7 +85,9 @@ def test_within_two_minutes_all_is_done_but_the_step_that_hangs(
         )
         cloud.drains = 30.0
         cloud.held[f"lambda:InvokeFunction {hanging}"] = threading.Event()
-        with serving(cluster, tmp_path, policy=policy, clock=clock) as served:
+        with serving(
+            cluster, tmp_path, policy=policy, clock=clock, interruption_state=("default", "kept")
+        ) as served:
             served.await_runs(1)
             warned = clock.unix()
             put(cloud, queue, spot(machine.instance, time=rfc3339(warned)))

@@ -346,6 +346,36 @@ def test_deployments_may_be_patched_only_where_the_policy_restarts(values, wante
         assert in_namespace == {replace(rule, namespace=namespace) for rule in moves}
 
 
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({}, False),
+        ({"policy": {"interruption": {"steps": ["cordon", "leave"]}}}, False),
+        ({"policy": {"interruption": {"steps": ["cordon", "deregister"]}}}, True),
+        (
+            {
+                "policy": {
+                    "interruption": {"steps": [{"step": "quarantine", "securityGroups": ["sg-1"]}]}
+                }
+            },
+            True,
+        ),
+        ({"existingPolicy": "mine"}, False),
+        ({"existingPolicy": "mine", "interruptionState": {"enabled": True}}, True),
+    ],
+)
+@pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
+def test_what_steps_have_to_give_back_is_kept_only_where_they_take_something(values, wanted, kind):
+    manifests = render({**values, "kind": kind})
+    name, wanted = f"{NAME}-interruptions", wanted and kind == "Deployment"
+    maps = [m for m in manifests if m["metadata"]["name"] == name and m["kind"] == "ConfigMap"]
+    roles = [m for m in manifests if m["metadata"]["name"] == name and m["kind"] == "Role"]
+    flag = f"--interruption-state=rebalancing/{name}"
+    assert (len(maps), len(roles), flag in str(one(manifests, kind))) == (wanted, wanted, wanted)
+    if wanted:
+        assert rules(roles[0]) == {*config_map_rules("rebalancing", name)}
+
+
 @pytest.mark.parametrize("mode", ["enforce", "observe"])
 @pytest.mark.parametrize(
     ("values", "wanted"),
@@ -561,6 +591,7 @@ CHANGED = {
     "extraArgs": ["--max-requests=4"],
     "sharedState": "other/rebalancer-kube",
     "capacityStatus.enabled": True,
+    "interruptionState.enabled": True,
     "kind": "Deployment",
     "serve.every": "*/3 * * * *",
     "serve.replicas": 3,
@@ -657,6 +688,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "serve": {"kind": "Deployment"},
     "serve.service": {"kind": "Deployment", "serve": {"service": {"enabled": True}}},
     "serve.service.enabled": {"kind": "Deployment"},
+    "interruptionState.enabled": {"kind": "Deployment"},
     "metrics.job": {"metrics": PUSHED},
     "metrics.rules": {"metrics": {**PUSHED, "rules": {"enabled": True}}},
     "metrics.rules.enabled": {"metrics": PUSHED},

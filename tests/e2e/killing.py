@@ -71,6 +71,14 @@ class Killing:
         else:
             self.wrote(f"{step} begins" if kept == before else f"{step} keeps")
 
+    def kept(self, body: dict[str, Any]) -> None:
+        """What steps keep where only the product writes was written: one step more, or a new text of one."""
+        for text in (body.get("data") or {}).values():
+            for step, kept in json.loads(text)["steps"].items():
+                before, self._kept[step] = self._kept.get(step, ""), kept
+                if kept != before:
+                    self.wrote(f"{step} keeps")
+
     def until(
         self,
         over: Callable[[], bool],
@@ -110,6 +118,8 @@ def _noted(seen: Seen, killing: Killing) -> None:
         return
     if seen.kind == "patch node":
         killing.patched(json.loads(seen.body))
+    elif seen.method == "PUT" and "/configmaps/" in seen.target:
+        killing.kept(json.loads(seen.body))
     elif seen.kind == "eviction":
         killing.wrote("eviction", seen.target)
     elif seen.method == "DELETE":

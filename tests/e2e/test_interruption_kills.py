@@ -16,7 +16,14 @@ from collections import Counter
 import pytest
 import yaml
 
-from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, MARK_RULES, READ_RULES
+from rebalancer.kube.access import (
+    ACT_RULES,
+    EVENT_RULES,
+    FOLLOW_RULES,
+    MARK_RULES,
+    READ_RULES,
+    config_map_rules,
+)
 from rebalancer.kube.client import USER_AGENT
 from rebalancer.kube.delete import DELETE
 from rebalancer.signals.notice import NOTICE, NodeNotice, written
@@ -132,6 +139,7 @@ class Scene:
         operations.wait_pods_ready(cluster.api, PODS)
         cluster.apply([objects.node("n-b")])
         operations.wait_nodes_ready(cluster.api, 2)
+        cluster.apply([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}}])
         self.product = Product(cluster, folder, yaml.safe_dump(self._policy()))
         self.product.kubeconfig = grant(cluster, RULES)
         cloud.longest_poll = POLL
@@ -213,7 +221,14 @@ def noted(killing, call, form):
         killing.wrote(call, which)
 
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *MARK_RULES)
+RULES = (
+    *READ_RULES,
+    *ACT_RULES,
+    *FOLLOW_RULES,
+    *EVENT_RULES,
+    *MARK_RULES,
+    *config_map_rules("default", "kept"),
+)
 POLICY = {
     "apiVersion": "rebalancer/v1",
     "kind": "Policy",
@@ -243,7 +258,8 @@ def serve(tmp_path):
     with contextlib.ExitStack() as at_end:
 
         def start(product, name):
-            server = Server(product, tmp_path, name, "--every=1h", "--output=json")
+            flags = ("--every=1h", "--output=json", "--interruption-state=default/kept")
+            server = Server(product, tmp_path, name, *flags)
             at_end.callback(server.end)
             return server
 

@@ -54,21 +54,22 @@ class Interruptions:
             return
         self.close()
         if policy.signals and run.acts:
-            self._pipeline, self._listens_as = self._started(policy, client, lost), asked
+            self._pipeline, self._listens_as = self._started(run, client, lost), asked
         elif policy.signals:
             run.notes.append("signals are not listened to: this run only observes")
 
     def _started(
-        self, policy: Policy, client: Client, lost: Callable[[], str | None]
+        self, run: RunContext, client: Client, lost: Callable[[], str | None]
     ) -> SignalPipeline:
         from rebalancer.commands.serving.signal_pipeline import SignalPipeline  # noqa: PLC0415
 
         return SignalPipeline.started(
             self._environment,
             self._registry,
-            policy,
+            run.loaded.policy,
             client,
             self._nodes,
+            kept_in=run.interruption_state,
             lost=lost,
             call_planner=self._call_planner,
         )

@@ -12,6 +12,7 @@ from rebalancer.base.output import say
 from rebalancer.base.stop import Stop
 from rebalancer.commands.identity import instance
 from rebalancer.commands.serving.cluster_nodes import ClusterNodes
+from rebalancer.interruption.kept import KeptTexts
 from rebalancer.interruption.listening import Listening
 from rebalancer.interruption.pipeline import PipelineContext, planned_steps
 from rebalancer.interruption.pipeline_runs import PipelineRuns
@@ -46,16 +47,19 @@ class SignalPipeline:
         client: Client,
         nodes: ClusterNodes,
         *,
+        kept_in: tuple[str, str] | None,
         lost: Callable[[], str | None],
         call_planner: Callable[[], None],
     ) -> SignalPipeline:
         """Open the sources of ``policy``, go on with what a process before this one has begun, and listen.
 
-        It ends when it is closed, at a signal, or once ``lost`` says why.
+        It ends when it is closed, at a signal, or once ``lost`` says why. ``kept_in``: (namespace, name) of the ConfigMap in
+        which steps keep what they have to give back.
 
         Raises:
-            PolicyError: a source cannot be opened; nothing was begun.
+            PolicyError: a source cannot be opened, or a step has nowhere to keep what it takes; nothing was begun.
         """
+        _require_place(policy, kept_in)
         closing = threading.Event()
         stop = Stop(environment.clock, signalled=closing)
         stop.add(lambda: "stopped by a signal" if environment.stop.is_set() else None)
@@ -76,6 +80,7 @@ class SignalPipeline:
             stop=stop,
             steps=planned_steps(policy.interruption, registry.steps.named),
             policy=policy.interruption,
+            kept=KeptTexts(kept_in, clock.unix),
             sources=frozenset(policy.signals),
             plan=call_planner,
             say=lambda text: say(environment.err, f"rebalancer: {text}"),
@@ -138,3 +143,13 @@ class SignalPipeline:
             steps={**self.runs.steps},
             failing={(one.name,): float(one.trouble is not None) for one in self.listening},
         )
+
+
+def _require_place(policy: Policy, kept_in: tuple[str, str] | None) -> None:
+    keeping = [one.step for one in policy.interruption.steps if one.params.keeps]
+    if keeping and kept_in is None:
+        message = (
+            f"the step {keeping[0]} needs --interruption-state NAMESPACE/NAME: a ConfigMap, made before, that keeps what"
+            " it has to give back if the machine stays"
+        )
+        raise PolicyError([message])

@@ -61,6 +61,7 @@ def start():
             policy,
             client,
             ClusterNodes(),
+            kept_in=None,
             lost=lambda: None,
             call_planner=lambda: None,
         )

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
+from rebalancer.interruption.kept import KeptTexts
 from rebalancer.interruption.model import DONE
 from rebalancer.interruption.pipeline import PipelineContext, PlannedStep
 from rebalancer.interruption.pipeline_run import PipelineRun
@@ -54,11 +55,16 @@ class Scripted:
         self.undone += 1
 
 
+KEPT = ("default", "kept")
+"""The ConfigMap in which steps keep what only the product may write."""
+
+
 class Process:
     """What one process does about interruptions, until it is killed."""
 
     def __init__(self, cluster, steps, *, clock=None, policy=None, environ=None):
         self.cluster, self.clock = cluster, clock or HandClock()
+        cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": KEPT[1]}})
         self.killed = threading.Event()
         self.lines: list[str] = []
         self.events: list[tuple[str, str]] = []
@@ -72,6 +78,7 @@ class Process:
             stop=self.stop,
             steps=tuple(steps),
             policy=policy or InterruptionPolicy(),
+            kept=KeptTexts(KEPT, self.clock.unix),
             sources=frozenset({"test"}),
             plan=self._plan,
             say=self.lines.append,
