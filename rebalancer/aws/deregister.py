@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, ClassVar
 
 import msgspec
 from pydantic import Field
 
-from rebalancer.aws.services import asking, refused
+from rebalancer.aws.services import asking, did_nothing, refused
 from rebalancer.aws.steps import AwsParams
 from rebalancer.base.plain_text import count
-from rebalancer.interruption.model import DONE, StepContext, skipped, timed_out
+from rebalancer.interruption.model import DONE, StepContext, failed, skipped, timed_out
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import SignalError, StepOutcome
 
@@ -45,52 +45,63 @@ class Deregister:
 
     Params: ClassVar[type[StepParams]] = DeregisterParams
 
+    def __init__(self) -> None:
+        self._members: dict[str, frozenset[str]] = {}
+        """ARN of a target group -> the instances that were in it when it was looked at last, for any machine."""
+
     def act(self, context: StepContext, params: DeregisterParams) -> StepOutcome:
-        """See Step."""
+        """See Step: group by group, so that a time that is too short for all of them is of use for some."""
         if not context.instance:
             return skipped("the machine has no name at AWS")
         balancers = params.service("elbv2", context)
-        groups = dict(_groups(balancers))
-        targets_of = {
-            end: _targets(balancers, arn, context.instance) for end, arn in groups.items()
-        }
-        registered = {end: sorted(targets) for end, targets in targets_of.items() if targets}
-        before = _kept(context.left)
-        if not registered and not before:
+        leaving = _Leaving(context, balancers)
+        with asking("list the target groups"):
+            groups = dict(_groups(balancers))
+        if (why := self._left(context, leaving, groups)) is not None:
+            return why
+        if not leaving.groups and not context.left:
             return skipped("it is in no target group")
-        serving = {
-            end: ports
-            for end, targets in targets_of.items()
-            if (ports := sorted(p for p, state in targets.items() if state != "draining"))
-        }
-        # What an earlier attempt took out is draining now, or gone.
-        every = {
-            end: sorted({*before.get(end, ()), *serving.get(end, ())})
-            for end in (*before, *serving)
-        }
-        if every != before:
-            context.keep(msgspec.json.encode(every).decode())
-        for end, ports in serving.items():
-            with asking(f"target group {end}: deregister {context.instance}"):
-                balancers.deregister_targets(
-                    TargetGroupArn=groups[end], Targets=_as_targets(context.instance, ports)
-                )
-        leaving = [groups[end] for end in registered]
-        # Those that others took out count, too: their connections are waited for.
-        number = sum(
-            len({*every.get(end, ()), *registered.get(end, ())}) for end in {**every, **registered}
-        )
-        return self._drained(context, balancers, leaving, number) if params.wait else DONE
+        return self._drained(context, balancers, leaving) if params.wait else DONE
 
-    def _drained(
-        self, context: StepContext, balancers: Any, groups: Sequence[str], number: int
-    ) -> StepOutcome:
+    def _left(
+        self, context: StepContext, leaving: _Leaving, groups: Mapping[str, str]
+    ) -> StepOutcome | None:
+        """Leave all target groups; return why not, None if all were left. What AWS answers too late is asked for again."""
+        left = sorted(groups, key=lambda end: context.instance not in self._seen_in(groups[end]))
+        refusals: list[str] = []
+        while left:
+            again: list[str] = []
+            for number, end in enumerate(left):
+                if context.stop.reason() is not None:
+                    return timed_out(
+                        f"{len(left) - number + len(again)} target groups not looked at"
+                    )
+                try:
+                    self._members[groups[end]] = leaving.leave(end, groups[end])
+                except SignalError as error:
+                    if did_nothing(error):
+                        refusals.append(str(error))
+                    else:
+                        again.append(end)
+            left = again
+            if left and context.stop.wait(_LOOK) is not None:
+                return timed_out(f"{count(len(left), 'target group')} could not be read or changed")
+        return failed("; ".join(refusals)) if refusals else None
+
+    def _seen_in(self, arn: str) -> frozenset[str]:
+        return self._members.get(arn, frozenset())
+
+    def _drained(self, context: StepContext, balancers: Any, leaving: _Leaving) -> StepOutcome:
         """Wait until no target is left, or the step's part of the time is over."""
+        # No more than one look a second, however many target groups there are.
+        pause = max(_LOOK, len(leaving.groups) * _LOOK / 2)
         while True:
-            left = sum(len(_targets(balancers, arn, context.instance)) for arn in groups)
+            left = sum(
+                len(_ports(_targets(balancers, arn), context.instance)) for arn in leaving.groups
+            )
             if not left:
-                return StepOutcome(DONE.status, f"{count(number, 'target')} drained")
-            if context.stop.wait(_LOOK) is not None:
+                return StepOutcome(DONE.status, f"{count(leaving.number(), 'target')} drained")
+            if context.stop.wait(pause) is not None:
                 return timed_out(f"{count(left, 'target')} still draining")
 
     def undo(self, context: StepContext, params: DeregisterParams) -> None:
@@ -99,7 +110,8 @@ class Deregister:
         if not kept:
             return
         balancers = params.service("elbv2", context)
-        groups = dict(_groups(balancers))
+        with asking("list the target groups"):
+            groups = dict(_groups(balancers))
         for end, ports in kept.items():
             if end not in groups:
                 continue  # the target group was deleted meanwhile
@@ -114,30 +126,80 @@ class Deregister:
                     raise
 
 
+class _Leaving:
+    """One instance on its way out of its target groups, and what the step keeps of it."""
+
+    def __init__(self, context: StepContext, balancers: Any) -> None:
+        self._context, self._balancers = context, balancers
+        self._kept = _kept(context.left)
+        self._registered: dict[str, set[int]] = {}
+        """End of the ARN -> ports that were registered, or are draining."""
+        self.groups: dict[str, None] = {}
+        """ARNs of the target groups that the instance is in."""
+
+    def leave(self, end: str, arn: str) -> frozenset[str]:
+        """Take the instance out of a target group; return the instances that were in it.
+
+        Raises:
+            SignalError: that could not be done.
+        """
+        instance = self._context.instance
+        targets = _targets(self._balancers, arn)
+        states = _ports(targets, instance)
+        if states:
+            self.groups[arn] = None
+            self._registered[end] = set(states)
+        serving = sorted(port for port, state in states.items() if state != "draining")
+        if serving:
+            self._keep(end, serving)
+            with asking(f"target group {end}: deregister {instance}"):
+                self._balancers.deregister_targets(
+                    TargetGroupArn=arn, Targets=_as_targets(instance, serving)
+                )
+        return frozenset(each["Target"]["Id"] for each in targets)
+
+    def number(self) -> int:
+        """Return how many targets there were, with those that an earlier attempt or others took out."""
+        ends = {*self._kept, *self._registered}
+        return sum(len({*self._kept.get(end, ()), *self._registered.get(end, ())}) for end in ends)
+
+    def _keep(self, end: str, ports: Sequence[int]) -> None:
+        """Remember what is to be registered again, before it is taken out."""
+        every = {**self._kept, end: sorted({*self._kept.get(end, ()), *ports})}
+        if every != self._kept:
+            self._context.keep(msgspec.json.encode(every).decode())
+            self._kept = every
+
+
 def _groups(balancers: Any) -> Iterator[tuple[str, str]]:
     """Yield the end of the ARN and the ARN of each target group of instances."""
-    with asking("list the target groups"):
-        for page in balancers.get_paginator("describe_target_groups").paginate():
-            for group in page["TargetGroups"]:
-                if group.get("TargetType", "instance") == "instance":
-                    arn = group["TargetGroupArn"]
-                    yield arn.partition(":targetgroup/")[2], arn
+    for page in balancers.get_paginator("describe_target_groups").paginate():
+        for group in page["TargetGroups"]:
+            if group.get("TargetType", "instance") == "instance":
+                arn = group["TargetGroupArn"]
+                yield arn.partition(":targetgroup/")[2], arn
 
 
-def _targets(balancers: Any, arn: str, instance: str) -> dict[int, str]:
-    """Return port -> state of the instance's targets in a group, one for each port that it is registered on."""
+def _targets(balancers: Any, arn: str) -> Sequence[Mapping[str, Any]]:
+    """Return the targets of a group that are registered or draining, one for each port."""
     try:
         with asking(f"target group {arn.partition(':targetgroup/')[2]}: read its targets"):
             # Asked for an instance without a port, the service answers for the group's own port alone.
             answer = balancers.describe_target_health(TargetGroupArn=arn)
     except SignalError as error:
         if refused(error, "TargetGroupNotFound"):
-            return {}
+            return ()
         raise
+    every = answer["TargetHealthDescriptions"]
+    return [each for each in every if each["TargetHealth"]["State"] not in _GONE]
+
+
+def _ports(targets: Sequence[Mapping[str, Any]], instance: str) -> dict[int, str]:
+    """Return port -> state of the instance's targets."""
     return {
         each["Target"]["Port"]: each["TargetHealth"]["State"]
-        for each in answer["TargetHealthDescriptions"]
-        if each["Target"]["Id"] == instance and each["TargetHealth"]["State"] not in _GONE
+        for each in targets
+        if each["Target"]["Id"] == instance
     }
 
 

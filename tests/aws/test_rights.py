@@ -24,10 +24,16 @@ from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # mo
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "aws.md"
 
 
+def policies():
+    """The statements of both policies in the documentation: of the credentials, and of the queue."""
+    texts = re.findall(r"```json\n(\{.*?\n\})\n```", DOCS.read_text(), re.DOTALL)
+    ours, of_queue = (json.loads(text)["Statement"] for text in texts)
+    return ours, of_queue
+
+
 def statements():
     """Sid -> actions, of the policy in the documentation."""
-    (policy,) = re.findall(r"```json\n(\{.*?\n\})\n```", DOCS.read_text(), re.DOTALL)
-    listed = json.loads(policy)["Statement"]
+    listed, _ = policies()
     assert {statement["Effect"] for statement in listed} == {"Allow"}
     return {statement["Sid"]: statement["Action"] for statement in listed}
 
@@ -142,6 +148,38 @@ def test_each_statement_allows_exactly_the_calls_of_its_feature(
     act(cloud)
     allowed = {action for sid in sids for action in statements()[sid]}
     assert set(cloud.ours) == allowed | also
+
+
+def test_what_changes_something_is_limited_to_resources_of_the_cluster():
+    listed, of_queue = policies()
+    looks = ("Describe", "Get", "List")
+    for statement in listed:
+        names = [action.partition(":")[2] for action in statement["Action"]]
+        if all(name.startswith(looks) for name in names):
+            continue
+        resources = statement["Resource"]
+        resources = [resources] if isinstance(resources, str) else resources
+        assert "Condition" in statement or not any("*" in each[-2:] for each in resources), names
+        assert not any(each.endswith(":security-group/*") for each in resources)
+    for statement in of_queue:
+        assert statement["Condition"]
+        assert statement["Effect"] == "Deny" or "AWS" not in statement["Principal"]
+
+
+def test_a_machine_that_changed_its_group_meanwhile_is_not_ended(cloud):
+    """The call names the instance alone: it would shrink the group that it is in now."""
+
+    def act(machines):
+        (live, _) = machines.groups(())
+        client, names = cloud.client("autoscaling"), [live.instances[0].rpartition("/")[2]]
+        client.detach_instances(
+            AutoScalingGroupName="live", InstanceIds=names, ShouldDecrementDesiredCapacity=True
+        )
+        client.attach_instances(AutoScalingGroupName="none", InstanceIds=names)
+        assert not Guarded(machines, ()).terminate("live", live.instances[0], lambda: True)
+
+    fleet(cloud, act)
+    assert "autoscaling:TerminateInstanceInAutoScalingGroup" not in cloud.ours
 
 
 def test_no_statement_is_there_for_nothing_and_no_action_twice():

@@ -196,13 +196,71 @@ def test_killed_between_two_target_groups_it_remembers_both(balanced, cloud):
     pipeline = Pipeline(balanced.instance)
     original = cloud.refuses
     cloud.refuses = Refusing("elasticloadbalancing:DeregisterTargets", after=1)
-    with pytest.raises(SignalError, match="deregister"):
-        step.act(pipeline.context("deregister"), params)
+    outcome = step.act(pipeline.context("deregister"), params)
+    assert outcome.status is StepStatus.FAILED
+    assert "deregister" in outcome.why
     cloud.refuses = original
     assert 0 < len(balanced.targets(balanced.instance)) < 3
     assert step.act(pipeline.context("deregister"), params) == DONE
     step.undo(pipeline.context("deregister"), params)
     assert balanced.targets(balanced.instance).keys() == balanced.registered
+
+
+HEALTH = "elasticloadbalancing:DescribeTargetHealth"
+DEREGISTER = "elasticloadbalancing:DeregisterTargets"
+
+
+def test_it_leaves_group_by_group_and_looks_first_where_machines_were_seen(
+    balanced, cloud, monkeypatch
+):
+    """An account may have hundreds of target groups, and its calls be throttled."""
+    for number in range(12):
+        balanced.group(f"no-{number}-{balanced.instance[-6:]}")
+    pipeline, calls = Pipeline(balanced.instance), []
+
+    def ends(call, form):
+        calls.append((call, form.get("TargetGroupArn")))
+        if call == DEREGISTER:
+            pipeline.signalled.set()
+
+    monkeypatch.setattr(cloud, "after_call", ends)
+    step, params = deregistration(cloud)
+    outcome = step.act(pipeline.context("deregister"), params)
+    assert outcome.status is StepStatus.TIMED_OUT
+    assert "target groups not looked at" in outcome.why
+    # The time was over after the first one: that one it has left.
+    (first,) = [arn for call, arn in calls if call == DEREGISTER]
+    assert calls[-2:] == [(HEALTH, first), (DEREGISTER, first)]
+    assert first not in {group for group, _ in balanced.targets(balanced.instance)}
+    pipeline.signalled.clear()
+    monkeypatch.setattr(cloud, "after_call", lambda *_: None)
+    assert step.act(pipeline.context("deregister"), params).why == "3 targets drained"
+    # The next machine leaves its target groups at once, and then looks at all others.
+    calls.clear()
+    monkeypatch.setattr(cloud, "after_call", lambda call, form: calls.append((call, form)))
+    other = Pipeline(balanced.other)
+    assert step.act(other.context("deregister"), params).why == "3 targets drained"
+    assert [call for call, _ in calls][1:5] == [HEALTH, DEREGISTER] * 2
+
+
+def test_a_target_group_that_cannot_be_read_keeps_no_other_waiting(balanced, cloud, monkeypatch):
+    monkeypatch.setattr("rebalancer.aws.deregister._LOOK", 0.01)
+    step, params = deregistration(cloud, wait=False)
+    original = cloud.refuses
+    throttled: list[str] = []
+
+    class Throttling(dict[str, int]):
+        def __contains__(self, call):
+            if call != HEALTH or len(throttled) >= 3:
+                return False
+            throttled.append(call)
+            return True
+
+    cloud.refuses = Throttling({HEALTH: 503})
+    assert step.act(Pipeline(balanced.instance).context("deregister"), params) == DONE
+    cloud.refuses = original
+    assert len(throttled) == 3
+    assert balanced.targets(balanced.instance) == {}
 
 
 class Refusing(dict[str, int]):
