@@ -30,7 +30,10 @@ class AnswerKind(enum.Enum):
     DROPPED = "dropped"
     """Not asked for: as the Deployment is now, a restart would leave a gap."""
     BLOCKED = "blocked"
-    """429 with cause DisruptionBudget: the PodDisruptionBudget allows none now."""
+    """429 with cause DisruptionBudget: the PodDisruptionBudget allows none now.
+
+    From 1.37 on also 403 with it: too many evictions wait to be counted, or the budget's status is negative.
+    """
     THROTTLED = "throttled"
     """Any other 429: the server is busy; nothing happened."""
     CHANGED = "changed"
@@ -138,7 +141,7 @@ def refused_answer(response: Response, rule: AccessRule, server: str) -> Evictio
     said = status_of(response.body)
     text = said.message or f"HTTP {status} without a text"
     wait = _retry_after(response, said)
-    if status == 429 and said.has_cause("DisruptionBudget"):
+    if status in (403, 429) and said.has_cause("DisruptionBudget"):
         causes = (said.details.causes if said.details else None) or ()
         details = "; ".join(cause.message for cause in causes if cause.message)
         return EvictionAnswer(AnswerKind.BLOCKED, f"{text} {details}".strip(), wait)

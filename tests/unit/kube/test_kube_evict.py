@@ -37,6 +37,11 @@ STALE = status_body(
         "causes": [{"reason": "DisruptionBudget", "message": "web is still being processed"}],
     },
 )
+UNCOUNTED = status_body(
+    403,
+    'poddisruptionbudgets "web" is forbidden: DisruptedPods map too big',
+    details={"causes": [{"reason": "DisruptionBudget", "message": "too many pending evictions"}]},
+)
 RBAC = status_body(
     403, 'pods "web-1" is forbidden: User "x" cannot create resource "pods/eviction"'
 )
@@ -60,6 +65,7 @@ SILENT = Say(after=600.0)
         (Say(b"", 302, {"Location": "/"}), AnswerKind.LOST, None, "HTTP 302"),
         (Say(BLOCKED, 429), AnswerKind.BLOCKED, None, "web needs 3 healthy pods and has 3"),
         (Say(STALE, 429), AnswerKind.BLOCKED, 10.0, "still being processed"),
+        (Say(UNCOUNTED, 403), AnswerKind.BLOCKED, None, "too many pending evictions"),
         (Say(b"too many requests", 429, RETRY), AnswerKind.THROTTLED, 3.0, "too many"),
         (Say(b"", 429), AnswerKind.THROTTLED, 1.0, "HTTP 429"),
         (Say(b"", 502), AnswerKind.LOST, None, "HTTP 502"),
