@@ -90,6 +90,7 @@ def _profile(
         ignored_resources=frozenset(ignored),
         added_affinity=_added(profile.args(config.NodeAffinityArgs).added_affinity),
         default_constraints=_constraints(profile.args(config.PodTopologySpreadArgs)),
+        filter_order=_filter_order(profile.plugins, enabled),
         off=frozenset(_DEFAULT_PLUGINS) - enabled.keys(),
         managed_resources=frozenset(_managed(configuration)),
         unmodelled=tuple(_unmodelled(configuration, profile)),
@@ -113,6 +114,13 @@ def _weights(plugins: config.Plugins, enabled: dict[str, int]) -> dict[str, int]
     kept = {} if "*" in disabled else {n: w for n, w in enabled.items() if n not in disabled}
     kept |= {plugin.name: plugin.weight or 1 for plugin in plugins.score.enabled}
     return {name: kept[name] for name in DEFAULT_WEIGHTS if name in kept}
+
+
+def _filter_order(plugins: config.Plugins, enabled: dict[str, int]) -> tuple[str, ...]:
+    """Return the filters in the order in which they run, those named as filters first; empty: as by default."""
+    names = dict.fromkeys((*(plugin.name for plugin in plugins.filter.enabled), *enabled))
+    order = [name for name in names if name in FILTERS]
+    return () if order == sorted(order, key=FILTERS.index) else tuple(order)
 
 
 def _unmodelled(

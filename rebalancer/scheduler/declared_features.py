@@ -1,7 +1,8 @@
 """NodeDeclaredFeatures: features of its kubelet that a pod needs (KEP-5328, on from 1.36).
 
 Source: ``plugins/nodedeclaredfeatures`` and ``InferForScheduling`` of each feature in
-``component-helpers/nodedeclaredfeatures/features``; the features that are not here need nothing to be scheduled.
+``component-helpers/nodedeclaredfeatures/features``; the features that are not here need nothing to be scheduled,
+or are off (VolumeBindMountOptions of 1.37 is alpha: the API server drops the field).
 """
 
 from __future__ import annotations

@@ -60,6 +60,9 @@ class Filters:
     ) -> None:
         self._snapshot = snapshot
         self._off = frozenset(FILTERS.index(name) for name in profile.off if name in FILTERS)
+        last = len(profile.filter_order)
+        order = {name: rank for rank, name in enumerate(profile.filter_order)}
+        self._rank = [order.get(name, last + index) for index, name in enumerate(FILTERS)]
         self._size = len(snapshot.nodes)
         self._placement = placement
         self.resources = resources
@@ -139,7 +142,7 @@ class Filters:
         failed = np.zeros(self._size, np.uint8)
         masks = [*self._alone(cls), *self._among_others(state, cls)]
         masks.append((FILTERS.index("Unreadable"), self._readable))
-        for index, good in sorted(masks, key=lambda pair: pair[0]):
+        for index, good in sorted(masks, key=lambda pair: self._rank[pair[0]]):
             if index not in self._off:
                 failed[(failed == 0) & ~good] = index
         named = self._placement.named(cls)

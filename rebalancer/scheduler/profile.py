@@ -80,6 +80,8 @@ class SchedulerProfile:
     """What NodeAffinity asks for beside what pods do (``addedAffinity``)."""
     ignores_preferred_terms: bool = False
     """Whether preferred terms of other pods count only for pods that have such terms themselves."""
+    filter_order: tuple[str, ...] = ()
+    """Filters in the order in which they run; empty: the default one. Of several that fail, the first one is said."""
     off: frozenset[str] = frozenset()
     """Plug-ins that do not run at all."""
     managed_resources: frozenset[str] = frozenset()

@@ -47,7 +47,7 @@ def _scored_when_new(snapshot: Snapshot) -> Ints:
 
     Its scorer does not know pod-level resources: for a new pod it sums up the containers, while pods
     that stand on a node count with what they ask as a whole (``fit.go``: the scorer is made without
-    ``enablePodLevelResources``, in 1.34 to 1.36).
+    ``enablePodLevelResources``, in 1.34 to 1.37).
     """
     scored = snapshot.scored.copy()
     for cls, of_class in enumerate(snapshot.classes):

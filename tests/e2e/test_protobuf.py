@@ -61,6 +61,9 @@ def test_protobuf_and_json_give_the_same_snapshot(
     "path",
     ["/api/v1/pods", "/api/v1/nodes", "/apis/apps/v1/replicasets", "/apis/apps/v1/deployments"],
 )
-def test_the_server_sends_protobuf_for_what_we_ask_in_it(client: Client, path: str) -> None:
+def test_the_server_sends_protobuf_for_what_we_ask_in_it(
+    control_plane: ControlPlane, path: str
+) -> None:
+    client = connect(kubeconfig=control_plane.kubeconfig, environ={})
     response = client.get(path, query={"limit": 1}, accept=f"{PROTOBUF}, {JSON}")
     assert response.content_type == PROTOBUF

@@ -39,6 +39,43 @@ def test_an_empty_configuration_is_the_default() -> None:
 
 
 @pytest.mark.parametrize(
+    ("plugins", "first"),
+    [
+        ({}, "NodeUnschedulable"),
+        ({"filter": {"enabled": [{"name": "NodeAffinity"}]}}, "NodeAffinity"),
+        (
+            {
+                "multiPoint": {
+                    "disabled": [{"name": "NodeUnschedulable"}],
+                    "enabled": [{"name": "NodeUnschedulable"}],
+                }
+            },
+            "NodeAffinity",
+        ),
+        (
+            {
+                "multiPoint": {
+                    "disabled": [{"name": "*"}],
+                    "enabled": [{"name": "NodeAffinity"}, {"name": "NodeUnschedulable"}],
+                }
+            },
+            "NodeAffinity",
+        ),
+    ],
+)
+def test_the_first_filter_in_the_order_of_the_configuration_is_the_reason(
+    plugins: Json, first: str
+) -> None:
+    order = read({"plugins": plugins}).filter_order
+    world = World(
+        [node("a", unschedulable=True)],
+        [pod("p", nodeSelector={"no": "where"})],
+        profile={"filter_order": order},
+    )
+    assert world.filters("p") == {"a": first}
+
+
+@pytest.mark.parametrize(
     ("given", "wanted"),
     [
         (
