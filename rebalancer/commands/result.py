@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,8 @@ from rebalancer.commands.source import Source
 from rebalancer.commands.terminal import terminal_look
 from rebalancer.plan.machines import ActStatus
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Code
-from rebalancer.planner.planning import Planned
+from rebalancer.plan.plan import Code, Plan, Score
+from rebalancer.planner.planning import ClusterNow, Planned
 from rebalancer.report.model import RunReport
 from rebalancer.report.render import render
 from rebalancer.wire.times import rfc3339
@@ -116,7 +116,17 @@ def run_report(
         exit_code=exit_code,
         interruptions=run.interruptions,
         machines=run.machines,
+        read_again=_read_again(run, planned, execution),
     )
+
+
+def _read_again(
+    run: RunContext, planned: Planned, execution: Execution | None
+) -> ClusterNow | None:
+    """Return the cluster as a run has left it; where one stands still, that is as it was read, and nothing is planned."""
+    if planned.standstill:
+        return run.planning.scored(planned.snapshot)
+    return None if execution is None else execution.now
 
 
 def report_lease_taken(
@@ -197,13 +207,18 @@ def _asked_red(fail_on: Sequence[str], planned: Planned, execution: Execution | 
     plan, outcomes = planned.plan, outcomes_of(planned, execution)
     states = {
         "standstill": bool(planned.standstill),
-        "unmet": any(score.violated for score in plan.after.values())
+        "unmet": any(score.violated for score in _last(plan, execution).values())
         or any(not (one.status.is_carried_out or one.status is Status.PLANNED) for one in outcomes),
         "held": plan.backlog.moves > 0
         or any(skip.code in _HELD_BACK for skip in plan.skips)
         or any(one.status is Status.BLOCKED for one in outcomes),
     }
     return any(states[name] for name in fail_on)
+
+
+def _last(plan: Plan, execution: Execution | None) -> Mapping[str, Score]:
+    """Return the scores of the cluster that is there after a run, else those that are planned."""
+    return plan.after if execution is None or execution.now is None else execution.now.scores
 
 
 _HELD_BACK = (Code.PDB, Code.PDB_CONFLICT, Code.BUDGET, Code.QUOTA)

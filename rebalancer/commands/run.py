@@ -248,6 +248,7 @@ def act(
         marker=marker,
         ordered=ordered,
         grace=grace,
+        scores=not ordered,
     )
     return acting.execute(planned, reading.kept, reading.clock_skew)
 

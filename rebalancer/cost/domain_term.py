@@ -8,7 +8,7 @@ import numpy as np
 
 from rebalancer.cost.groups import Group, gains_at, seen_from
 from rebalancer.cost.tally import satisfied
-from rebalancer.cost.term import Bound, Candidates, Entry, View
+from rebalancer.cost.term import Bound, Candidates, Entry, Unmet, View
 from rebalancer.snapshot.columns import Floats, Int32s, united
 
 
@@ -99,6 +99,20 @@ class DomainTerm:
     def violated(self) -> int:
         """See Term."""
         return sum(value > 0 for value in self._potentials())
+
+    def unmet(self) -> Sequence[Unmet]:
+        """See Naming."""
+        values = self._potentials()
+        return [
+            Unmet(group.label, group.movers, self._left_by(group))
+            for group, value in zip(self._groups, values, strict=True)
+            if value > 0
+        ]
+
+    def _left_by(self, group: Group) -> Int32s:
+        """Return the nodes from which a mover of ``group`` would have to go."""
+        nodes = united(self._view.state.home_nodes(cls) for cls in group.movers.tolist())
+        return nodes[gains_at(group, nodes) > 0] if len(nodes) else nodes
 
     def unsatisfiable(self) -> Sequence[str]:
         """See Term."""

@@ -342,6 +342,26 @@ class CountingRuns(Protocol):
         """Return the pairs that are no candidates only because what is seen has not lasted; ``describe`` says for how long."""
 
 
+@dataclass(frozen=True, slots=True)
+class Unmet:
+    """A rule with something left to fix."""
+
+    rule: str
+    """In words, with its workload."""
+    classes: Int32s
+    """Pods of these classes could fix it."""
+    nodes: Int32s
+    """If they leave one of these nodes."""
+
+
+@runtime_checkable
+class Naming(Protocol):
+    """A term of several rules that knows by name those with something left to fix; else each of its nodes is taken for one."""
+
+    def unmet(self) -> Sequence[Unmet]:
+        """Return them, as many as :meth:`Term.violated` counts."""
+
+
 @runtime_checkable
 class Noting(Protocol):
     """A term that may be kept from its work."""

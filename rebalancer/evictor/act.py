@@ -20,7 +20,7 @@ from rebalancer.kube.follow import Follower
 from rebalancer.kube.read import Kept
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Later, Move
-from rebalancer.planner.planning import Planned, Planning
+from rebalancer.planner.planning import ClusterNow, Planned, Planning
 from rebalancer.policy.cluster import Safety
 from rebalancer.snapshot.model import Snapshot
 
@@ -58,6 +58,8 @@ class Acting:
     """People have ordered that these pods go: see Attempt."""
     grace: Callable[[str], int | None] = no_grace
     """Uid of an evicted pod -> the seconds that it has to end; None leaves it its own."""
+    scores: bool = True
+    """Whether the cluster is scored again at the end."""
 
     def execute(
         self, planned: Planned, kept: Kept | Follower, clock_skew: float
@@ -97,17 +99,40 @@ class Acting:
         )
         with self.timings.phase("act"), followed:
             try:
-                return carried_out(
+                execution = carried_out(
                     executor,
                     planned.left,
                     lambda left: check.rechecked(left, clock_skew),
                     self.remember,
                     self._clear_marks,
                 )
+                return replace(execution, now=self._now(executor, follower, check.explanation))
             finally:
                 actor.close()
                 for note in follower.notes:
                     self.warn(note)
+
+    def _now(self, executor: Executor, follower: Follower, explanation: Later) -> ClusterNow | None:
+        """Return the cluster as it is now; None after a signal, or where it cannot be read.
+
+        At the deadline nothing is asked for any more: it is taken as the watches know it.
+        """
+        ended = self.stop.reason() is not None
+        if not self.scores or (ended and self.stop.since != self.stop.deadline):
+            return None
+        # What the plan was made of need not be kept beside this picture.
+        with suppress(Exception):
+            explanation.made()
+        evicted = _evicted(executor.outcomes)
+        try:
+            snapshot = follower.known(evicted) if ended else follower.snapshot(evicted)
+        except ClusterReadError as error:
+            self.warn(f"the cluster could not be read again after the moves: {error}")
+            return None
+        if snapshot is None:
+            return None
+        with collector_paused():
+            return self.planning.scored(snapshot)
 
     def _clear_marks(self) -> bool:
         """Return whether marks are left on nodes; each is warned of."""
@@ -129,7 +154,7 @@ class Acting:
 
     def _follower(self, kept: Kept, feed: PodFeed, moves: Sequence[Move]) -> Follower:
         """Return what follows the cluster."""
-        everything, namespace = watched(moves)
+        everything, namespace = (True, "") if self.scores else watched(moves)
         return Follower(
             self.client,
             kept,
@@ -209,7 +234,7 @@ def carried_out(
 def watched(moves: Sequence[Move]) -> tuple[bool, str]:
     """Return whether all that was read is followed, and the namespace of the pods to follow ("": all).
 
-    A plan of one wave is not judged again: the pods that replace its victims are enough.
+    Where nothing is scored at the end, a plan of one wave is not judged again: the pods that replace its victims are enough.
     """
     namespaces = {move.namespace for move in moves}
     waves = {move.wave for move in moves}

@@ -20,6 +20,7 @@ from rebalancer.evictor.landing import Arrivals, Feed, Replacement
 from rebalancer.evictor.marks import Marks
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Method, Move
+from rebalancer.planner.planning import ClusterNow
 from rebalancer.policy.cluster import Safety
 
 
@@ -94,6 +95,8 @@ class Execution:
     """The API server refused the first eviction outright (exit code 3)."""
     marks_left: bool = False
     """Marks of this run could not be removed from nodes."""
+    now: ClusterNow | None = None
+    """The cluster as the run has left it; None where it could not be read again, or need not be."""
 
 
 class Executor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -40,8 +40,8 @@ class Amount:
     """The part of ``requested`` by terminating pods."""
     used: int | None
     """Measured usage, None if it is not measured."""
-    after: int = 0
-    """``requested`` after the planned moves, each landed on its most probable node."""
+    after: float = 0
+    """``requested`` after the planned moves, by expectation: a pod that may land on one of four nodes counts a quarter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +104,13 @@ class NodeRecorder(Recorder):
     def after(self, draft: Draft, chosen: Sequence[Chosen]) -> None:
         """See PlanObserver."""
         super().after(draft, chosen)
+        changes = _expected(draft.snapshot, chosen, self.node)
         self.amounts = [
-            replace(amount, after=then.requested)
-            for amount, then in zip(self.amounts, _amounts(draft, self.node), strict=True)
+            replace(
+                amount,
+                after=_whole(amount.requested - amount.terminating + changes[amount.resource]),
+            )
+            for amount in self.amounts
         ]
         then = _gauges(draft, self.node)
         self.gauges = [(name, now, then[name]) for name, now in self._before.items()]
@@ -140,6 +144,25 @@ def _amounts(draft: Draft, node: int) -> Iterator[Amount]:
             used = int(usage.nodes[MEASURED.index(name), node])
         unit = "bytes" if name.startswith("hugepages-") else _UNITS.get(name, "count")
         yield Amount(name, unit, allocatable, requested, requested - lasting, used)
+
+
+def _expected(snapshot: Snapshot, chosen: Sequence[Chosen], node: int) -> Mapping[str, float]:
+    """Return resource -> by how much the moves change what is requested on a node, by expectation."""
+    requests, pods = np.zeros(len(snapshot.resources)), 0.0
+    arriving = dict(_arriving(chosen, node))
+    for place, move in enumerate(chosen):
+        share, replacement = arriving.get(place, 0.0), snapshot.classes[move.cls].replacement
+        leaves = float(move.node == node)
+        requests += (
+            share * snapshot.requests[:, replacement] - leaves * snapshot.requests[:, move.cls]
+        )
+        pods += share - leaves
+    return {**dict(zip(snapshot.resources, requests.tolist(), strict=True)), "pods": pods}
+
+
+def _whole(amount: float) -> float:
+    rounded = round(amount, 2)
+    return int(rounded) if rounded == int(rounded) else rounded
 
 
 def _arriving(chosen: Sequence[Chosen], node: int) -> Iterator[tuple[int, float]]:

@@ -64,7 +64,7 @@ def _amounts(facts: NodeFacts) -> Iterator[str]:
     yield from columns([[cell for cells in line for cell in cells] for line in lines])
 
 
-def _with_share(of: Amount, value: int | None) -> list[str]:
+def _with_share(of: Amount, value: float | None) -> list[str]:
     if value is None:
         return ["-", ""]
     share = percent(value / of.allocatable) if of.allocatable else "-"

@@ -36,7 +36,7 @@ def head(title: str, report: RunReport) -> Iterator[str]:
     yield from more(len(report.warnings) - _MOST_WARNINGS, "")
 
 
-def amount(of: Amount, value: int) -> str:
+def amount(of: Amount, value: float) -> str:
     """Return an amount as Kubernetes writes it: ``1.5``, ``3.2Gi``, ``12``."""
     if of.unit == "millicores":
         return f"{value / 1000:.3f}".rstrip("0").rstrip(".")

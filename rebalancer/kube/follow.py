@@ -241,7 +241,13 @@ class Follower:
         """
         self._catch_up(evicted)
         self._fresh = set()
-        settled = self._await_controllers()
+        return self._folded(self._await_controllers())
+
+    def known(self, evicted: Collection[str]) -> Snapshot | None:
+        """Return the cluster as the watches know it, without asking for anything; None if they are behind."""
+        return None if self._behind(evicted, ()) else self._folded(self._settled())
+
+    def _folded(self, settled: Settled) -> Snapshot:
         first = self._first
         now = settled.snapshot(
             captured_at=first.captured_at + self._client.monotonic() - self._at,

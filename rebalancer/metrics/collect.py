@@ -37,7 +37,7 @@ def of_report(report: RunReport, memory: Document | None, now: float) -> dict[Me
     statuses = Counter(one.status for one in report.outcomes)
     codes = Counter(skip.code for skip in plan.skips)
     strategies = Counter(one.move.strategy for one in report.outcomes)
-    whens = {"before": plan.before, "after": plan.after}
+    whens = {"before": plan.before, "after": plan.after, "now": report.now or {}}
     return {
         **of_end(report.exit_code, now),
         table.DRY_RUN: {(): report.dry_run},

@@ -55,7 +55,7 @@ SKIPS = Metric("rebalancer_skips", ("code",), "Pods that stay by reason code.")
 UNMET = Metric(
     "rebalancer_rules_unmet",
     ("strategy", "when"),
-    "Unmet rules before the run, and predicted for after its plan (before, after).",
+    "Unmet rules before the run, as planned for after it, and in the cluster that it has left, scored again (before, after, now; absent where it was not).",
 )
 UNSATISFIABLE = Metric(
     "rebalancer_rules_unsatisfiable", ("strategy",), "Rules that no placement can satisfy."

@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rebalancer.base.errors import ExitCode
-from rebalancer.base.plain_text import count, printable
+from rebalancer.base.plain_text import and_more, count, printable
 from rebalancer.plan.outcome import Status
+from rebalancer.report.ending import done_line
 from rebalancer.report.model import RunReport
+from rebalancer.report.summary import Summary
 
 _FINE = (ExitCode.DONE, ExitCode.MOVES_PLANNED, ExitCode.ASKED_RED)
+_NAMED = 3
 _LONGEST = 2000
 """Characters of a summary; Slack takes 3,000 in a block."""
 
@@ -28,7 +31,9 @@ class Notice:
     evicted: int = 0
     landed_as_predicted: int = 0
     unmet_before: int = 0
-    unmet_after: int = 0
+    unmet_planned: int = 0
+    unmet_after: int | None = 0
+    """In the cluster that is there; None where it was not scored again."""
 
     def values(self) -> Mapping[str, str]:
         """Return placeholder -> text."""
@@ -41,7 +46,8 @@ class Notice:
             "evicted": str(self.evicted),
             "landedAsPredicted": str(self.landed_as_predicted),
             "unmetBefore": str(self.unmet_before),
-            "unmetAfter": str(self.unmet_after),
+            "unmetPlanned": str(self.unmet_planned),
+            "unmetAfter": "not known" if self.unmet_after is None else str(self.unmet_after),
         }
 
 
@@ -62,32 +68,27 @@ def of_report(report: RunReport) -> Notice | None:
     if not (evicted or failed or report.standstill):
         return None
     landed = sum(one.predicted is True for one in evicted)
-    before = sum(score.violated for score in report.plan.before.values())
-    after = sum(score.violated for score in report.plan.after.values())
+    summary = Summary(report)
     result = "failed" if failed else "acted" if evicted else "stood still"
     return Notice(
         result=result,
-        summary=" ".join(_sentences(report, len(evicted), landed, before, after)),
+        summary=" ".join(_sentences(summary, len(evicted))),
         source=report.source,
         exit_code=report.exit_code,
         evicted=len(evicted),
         landed_as_predicted=landed,
-        unmet_before=before,
-        unmet_after=after,
+        unmet_before=summary.unmet_before,
+        unmet_planned=summary.unmet_planned,
+        unmet_after=summary.unmet_now,
     )
 
 
-def _sentences(
-    report: RunReport, evicted: int, landed: int, before: int, after: int
-) -> Sequence[str]:
-    said = []
+def _sentences(summary: Summary, evicted: int) -> Sequence[str]:
+    said, report = [], summary.report
     if report.standstill:
         said.append(f"Nothing is moved: {'; '.join(report.standstill)}.")
     if evicted:
-        said.append(
-            f"{count(evicted, 'pod')} evicted of {len(report.outcomes):,} planned,"
-            f" {landed:,} landed as predicted."
-        )
+        said.append(f"Of {len(report.outcomes):,} planned: {done_line(report)}")
     wrong = [one for one in report.outcomes if one.status.is_failure]
     said += [
         f"{one.move.ref}: {one.status.value}{f' ({one.message})' if one.message else ''}."
@@ -100,5 +101,18 @@ def _sentences(
     unknown = [one for one in report.outcomes if one.status is Status.LOST]
     if unknown:
         said.append(f"Of {count(len(unknown), 'pod')} it is not known whether it was evicted.")
-    said.append(f"Rules unmet: {before:,} before, {after:,} predicted after the plan.")
+    said.append(_unmet(summary))
     return said
+
+
+def _unmet(summary: Summary) -> str:
+    """Return how many rules are unmet, and the first of them by name."""
+    before, planned, now = summary.unmet_before, summary.unmet_planned, summary.unmet_now
+    if summary.report.standstill:
+        text = f"Rules unmet: {before:,}"
+    elif now is None:
+        text = f"Rules unmet: {before:,} before, {planned:,} planned; they were not counted again"
+    else:
+        text = f"Rules unmet: {before:,} before, {planned:,} planned, {now:,} now"
+    names = [rule.rule for rule in summary.unmet_rules]
+    return f"{text}{f': {and_more(names, _NAMED)}' if names and now else ''}."

@@ -61,6 +61,10 @@ class Code(enum.StrEnum):
     """The strategy's mode is observe: planned, shown, not carried out."""
     WINDOW = "OutsideWindow"
     """The strategy's window is closed."""
+    MOVED_NOW = "MovedNow"
+    """Of a rule: pods that this run moves may stand so where they land; the next run looks where they are."""
+    NOT_EXAMINED = "NotExamined"
+    """Of a rule: planning ended before it was looked at."""
 
 
 class Method(enum.StrEnum):
@@ -218,6 +222,23 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
+class UnmetRule:
+    """A rule with something left to fix, and why it stays so."""
+
+    strategy: str
+    rule: str
+    """In words, with its workload or node."""
+    workload: str
+    """``Kind/namespace/name``; empty for a rule of a node, or of several workloads."""
+    codes: Mapping[str, int] = field(default_factory=dict)
+    """Reason code -> how many pods stay for it, most first; a rule without such pods has one code of 0 pods."""
+    why: str = ""
+    """The reason of most of these pods, with numbers."""
+    rules: int = 1
+    """How many rules these are: each of the pods that are judged by themselves is one."""
+
+
+@dataclass(frozen=True, slots=True)
 class Backlog:
     """What budgets and time leave out of the plan of a run: an estimate, it is not planned."""
 
@@ -245,6 +266,8 @@ class Explanation:
     backlog: Backlog = field(default_factory=Backlog)
     funnel: Mapping[str, int] = field(default_factory=dict)
     """Stage -> pods, in order: seen, movable, candidates, one entry per Code, moves."""
+    unmet: tuple[UnmetRule, ...] = ()
+    """The rules that stay unmet if every move lands where it most probably does: as many as ``after`` counts."""
 
 
 class Later:
@@ -317,6 +340,11 @@ class Plan:
     def after(self) -> Mapping[str, Score]:
         """Strategy -> score if every move lands where it most probably does."""
         return self.explanation.made().after
+
+    @property
+    def unmet(self) -> tuple[UnmetRule, ...]:
+        """The rules that stay unmet."""
+        return self.explanation.made().unmet
 
     @property
     def lower_bound(self) -> int | None:

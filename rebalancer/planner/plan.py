@@ -24,6 +24,7 @@ from rebalancer.planner.rendering import SHOWN_LANDINGS, Chosen, Rendering
 from rebalancer.planner.search import Searched, search
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.stopping import stopped
+from rebalancer.planner.unmet import explained
 
 
 class PlanObserver(Protocol):
@@ -89,7 +90,7 @@ def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver |
     # What has ended goes last: nothing waits for it, and it waits for nothing.
     removals = result.removals.in_wave(last_wave(moves) + 1)
 
-    def explained() -> Explanation:
+    def whole() -> Explanation:
         with collector_paused():
             return _explained(draft, result, moves, removals, before, bounds)
 
@@ -101,9 +102,10 @@ def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver |
             lower_bound=None,
             stopped="Not explained: the run had to end while it acted.",
             funnel={**size_of(draft.problem), "moves": len(moves) + len(removals.moves)},
+            unmet=explained(draft, ()),
         )
 
-    return Plan((*moves, *removals.moves), Later(explained, brief), warnings=notices(draft))
+    return Plan((*moves, *removals.moves), Later(whole, brief), warnings=notices(draft))
 
 
 def _explained(
@@ -119,6 +121,7 @@ def _explained(
     after = draft.scores()
     moves = (*moved, *removals.moves)
     skips = [*skips_of(draft, result.refusals, result.pairs), *removals.skips]
+    unmet = explained(draft, skips)
     left = draft.bounds()
     backlog = _backlog(draft, result, left, removals.waiting)
     return Explanation(
@@ -134,9 +137,11 @@ def _explained(
             draft.allowance.stopped,
             result.in_flight,
             draft.settings.eagerness,
+            unmet,
         ),
         backlog=backlog,
         funnel=_funnel(draft, skips, moves),
+        unmet=unmet,
     )
 
 
@@ -151,8 +156,8 @@ def _bound(
     # What waits for a further run is still to be fixed; the others have been tried.
     waiting = result.waiting_classes
     tried = [bound for bound in left if waiting.isdisjoint(bound[1].classes.tolist())]
-    bound = lower_bound(before, tried)
-    return min(bound, moves + backlog.moves) if backlog.moves else bound
+    # The plan itself reaches that state: no fewest is above its own moves, whatever the groups' minima add up to.
+    return min(lower_bound(before, tried), moves + backlog.moves)
 
 
 def last_wave(moves: Sequence[Move]) -> int:

@@ -13,7 +13,8 @@ from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import Emptiable, Emptying, Ended, Measuring, Removing, Term, View
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.pace import Pace
-from rebalancer.plan.plan import Method, Move, Plan
+from rebalancer.plan.plan import Method, Move, Plan, Score, UnmetRule
+from rebalancer.planner.draft import Draft
 from rebalancer.planner.plan import Callbacks, Decision, PlanObserver, never, plan
 from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.recheck import recheck
@@ -21,6 +22,7 @@ from rebalancer.planner.safety import standstill
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.planner.scope_notes import scope_notes
 from rebalancer.planner.settings import Settings
+from rebalancer.planner.unmet import unmet_of
 from rebalancer.planner.whole_nodes import with_empty_nodes, with_reviewed_nodes
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration
 from rebalancer.policy.load import LoadedPolicy
@@ -56,6 +58,17 @@ class Planned:
     def left(self) -> tuple[Move, ...]:
         """The moves of the plan that are still to be tried."""
         return tuple(move for move in self.plan.moves if move.uid not in self.ended)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterNow:
+    """The cluster as a run has left it, scored by the terms of its plan."""
+
+    snapshot: Snapshot
+    scores: Mapping[str, Score]
+    """Strategy -> what it sees."""
+    unmet: tuple[UnmetRule, ...]
+    """The rules that are unmet, as many as ``scores`` count, without reasons."""
 
 
 Protections = Callable[[Snapshot, Protect, Scope], Int32s]
@@ -253,6 +266,11 @@ class Planning:
         if reasons := self.standstill(snapshot, clock_skew):
             return [(move, f"standing still: {reasons[0]}") for move in moves]
         return recheck(self.problem(snapshot), self.settings(), moves)
+
+    def scored(self, snapshot: Snapshot) -> ClusterNow:
+        """Return the cluster as a run has left it, scored."""
+        draft = Draft(self.problem(snapshot), self.settings())
+        return ClusterNow(snapshot, draft.scores(), unmet_of(draft))
 
     def problem(self, snapshot: Snapshot, marked: Bools | None = None) -> Problem:
         """Return ``snapshot`` as a problem under the policy's strategies and protections.

@@ -22,6 +22,7 @@ from rebalancer.planner.plan import Callbacks, Decision, last_wave, size_of
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.recheck import Rechecked, rechecked
 from rebalancer.planner.settings import Settings
+from rebalancer.planner.unmet import REVIEWED, explained
 from rebalancer.planner.verdict import TOLERANCE
 from rebalancer.planner.waves import Waves
 from rebalancer.snapshot.model import PodFlag, Snapshot
@@ -84,6 +85,7 @@ class _Review:
             stopped=_stopped(reviewed, len(left), outcomes.values(), len(observed)),
             backlog=self._backlog(draft),
             funnel={**size_of(self._problem), "planned": reviewed, "moves": len(left)},
+            unmet=explained(draft, (), REVIEWED),
         )
         moves = (*moves, *(one.move for one in refused), *removals.moves)
         plan = Plan(moves, Later(lambda: explanation), warnings=notices(draft))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from rebalancer.base.plain_text import count
-from rebalancer.plan.plan import Backlog, Code, Move, Score, Skip
+from rebalancer.plan.plan import Backlog, Code, Move, Score, Skip, UnmetRule
 from rebalancer.policy.model import Eagerness
 
 DECLINED = frozenset({Code.LOW_GAIN, Code.UNSURE})
@@ -21,14 +21,17 @@ def stopped(
     cut: str | None = None,
     in_flight: str | None = None,
     eagerness: Eagerness = Eagerness.CAREFUL,
+    unmet: Sequence[UnmetRule] = (),
 ) -> str:
     """Return in one line why the plan ends where it does.
 
     ``cut``: why planning was ended early, if so. ``in_flight``: the budget that is used up by moves which
     earlier runs have in flight, if so. ``eagerness``: the policy's; what it alone declines could be gained.
+    ``unmet``: the rules that stay so, as many as ``after`` counts.
     """
     left = sum(score.violated for score in after.values())
     codes = Counter(skip.code.value for skip in skips)
+    codes = codes or Counter(code for rule in unmet for code in rule.codes)
     reasons = ", ".join(f"{count} {code}" for code, count in sorted(codes.items(), key=_most_first))
     impossible = sum(len(score.unsatisfiable) for score in after.values())
     end = f" {count(impossible, 'constraint')} cannot hold as things are." if impossible else ""
@@ -39,20 +42,20 @@ def stopped(
     if left == 0:
         rules = "every rule that can hold holds" if impossible else "every rule holds"
         return (f"Nothing to do: {rules}." if not moves else f"After these moves {rules}.") + end
-    unmet = (
+    still = (
         f"{count(left, 'rule')} {'is' if left == 1 else 'are'} unmet.{_backlog_words(backlog)}{end}"
     )
     if cut is not None:
-        return f"Planning was ended early: {cut}. {unmet}"
+        return f"Planning was ended early: {cut}. {still}"
     if in_flight is not None:
-        return f"Moves in flight use up a budget ({in_flight}): {unmet}"
+        return f"Moves in flight use up a budget ({in_flight}): {still}"
     if backlog.moves:
-        return f"This run can do no more: {unmet}"
+        return f"This run can do no more: {still}"
     nothing = "Nothing more" if moves else "Nothing"
     declined = any(skip.code in DECLINED for skip in skips)
     gained = f"is worth an eviction at eagerness {eagerness}" if declined else "can be gained"
     head = f"{nothing} {gained}"
-    head += " yet" if any(map(_waits, skips)) else ""
+    head += " yet" if any(map(_waits, skips)) or Code.MOVED_NOW.value in codes else ""
     stay = "stays" if left == 1 else "stay"
     return (
         f"{head}: {count(left, 'rule')} {stay} unmet ({reasons or 'no move would fix more'}).{end}"
@@ -80,7 +83,7 @@ def _backlog_words(backlog: Backlog) -> str:
     if not backlog.moves:
         return ""
     least = " At least" if backlog.more else ""
-    moves = "1 move waits" if backlog.moves == 1 else f"{backlog.moves} moves wait"
+    moves = "1 move waits" if backlog.moves == 1 else f"{backlog.moves:,} moves wait"
     runs = "1 further run" if backlog.runs == 1 else f"{backlog.runs} further runs"
     return f"{least} {moves} for {runs}."
 

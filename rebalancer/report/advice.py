@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from rebalancer.base.durations import format_duration
 from rebalancer.base.plain_text import count
 from rebalancer.plan.plan import NEVER_ALLOWS, Code, Skip
-from rebalancer.policy.model import Mode, Steer
+from rebalancer.policy.model import Eagerness, Mode, Steer
 from rebalancer.report.model import RunReport
+from rebalancer.report.unmet import rules_left
 
 _OF_PROTECTION: Mapping[str, str] = {
     "volumes": "`protect: {volumes: false}` lets them move",
@@ -23,21 +24,38 @@ _OF_PROTECTION: Mapping[str, str] = {
 }
 """Name of a protection -> what lifts it."""
 
+_EAGER = "a more eager policy would move them: `rebalancer plan --set eagerness={next}` shows it"
+_MARKS = "`steer: marks` can make the right node win"
+
 _OF_CODE: Mapping[Code, str] = {
+    Code.PROTECTED: "the protection's key under `protect` in the policy lets them move",
     Code.NOT_RECREATED: "`protect.recreatedBy` names the controllers that recreate their pods",
+    Code.CANNOT_SURGE: _OF_PROTECTION["cannotSurge"],
     Code.JUST_SCALED: "they can move once `protect.afterScaling` has passed without another change of replicas",
     Code.GANG: "an exception in `protect.gangs` lets members move one by one",
     Code.RESIZE_DEFERRED: "they can move once their node has room for the resize, or their spec asks for what they have",
+    Code.NOT_SELECTED: "`select` of the strategy, or of the policy, says which pods move",
     Code.NO_ROOM: "`rebalancer explain pod NAMESPACE/NAME` says why each node refuses them: no room, a cordon, a taint or a rule",
-    Code.LOW_GAIN: "a more eager policy (`eagerness`) would move them",
+    Code.COMES_BACK: f"{_MARKS}, for rules, not for balance",
+    Code.NO_GAIN: "`rebalancer explain pod NAMESPACE/NAME` shows where each would land; another node there, or a looser rule, would help",
+    Code.LOW_GAIN: _EAGER,
+    Code.UNSURE: _EAGER,
+    Code.UNPREDICTED: "`rebalancer explain pod NAMESPACE/NAME` names what is not modelled of them; move these by hand, if at all",
+    Code.LEAVING_NODE: "they can move once the nodes that are about to go are gone, or others have room",
+    Code.AVOIDED_NODE: "a smaller `landings` in the policy, or room on other nodes, lets them move",
     Code.PDB: "they can move once their PodDisruptionBudgets allow a disruption",
     Code.PDB_CONFLICT: "leave one PodDisruptionBudget for each pod",
     Code.BUDGET: "the next run goes on; `budgets` says how much one run may do",
     Code.QUOTA: "a larger ResourceQuota lets them move",
+    Code.UNSATISFIABLE: "change the constraint, or add the nodes or domains that it asks for",
+    Code.OVERLOAD_MOVES: "more nodes, or smaller requests, would help: there is no node that can take the load",
+    Code.TOO_FEW_RUNS: "the next runs look again; `runs` of the strategy says how many it takes",
     Code.OBSERVED: "`mode: enforce` of the strategy lets them move",
     Code.WINDOW: "they can move when the strategy's window opens",
+    Code.MOVED_NOW: "the next run looks at them where they have landed",
+    Code.NOT_EXAMINED: "the next run goes on; a longer `--deadline` lets one run look at more",
 }
-"""Reason code -> what would change it."""
+"""Reason code -> what would change it, of every code; ``next``: the next more eager level."""
 
 _NEVER = "never-satisfiable"
 """As the pre-flight of a drain calls it."""
@@ -91,10 +109,32 @@ def _about_what_stays(report: RunReport) -> Iterator[str]:
             stuck = sorted({_ref(skip) for skip in report.plan.skips if _cause(skip)[1] == _NEVER})
             few = ", ".join(stuck[:_MOST]) + (" and others" if len(stuck) > _MOST else "")
             yield f"{pods} ({name}): {few} {NEVER_ALLOWS}: change it, or add replicas."
-        elif code == Code.COMES_BACK and report.loaded.policy.steer is Steer.OFF:
-            yield f"{pods} ({code}): `steer: marks` can make another node win, for rules, not for balance."
-        elif (advice := _OF_PROTECTION.get(name) or _OF_CODE.get(Code(code))) is not None:
-            yield f"{pods} ({name or code}): {advice}."
+        else:
+            yield f"{pods} ({name or code}): {_advice(Code(code), name, report)}."
+    if by_cause:
+        return
+    # Rules may stay unmet of which no pod has a reason of its own.
+    codes = Counter(code for rule in rules_left(report) for code in rule.codes if code in _CODES)
+    for code, number in sorted(codes.items()):
+        yield f"{count(number, 'rule')} ({code}): {_advice(Code(code), '', report)}."
+
+
+_CODES = frozenset(code.value for code in Code)
+
+
+def _advice(code: Code, name: str, report: RunReport) -> str:
+    """Return what would change a reason; ``name``: of the protection, if it is one."""
+    policy = report.loaded.policy
+    more_eager = list(Eagerness)[list(Eagerness).index(policy.eagerness) + 1 :]
+    text = _OF_PROTECTION.get(name) or _OF_CODE[code]
+    parts = [
+        part.format(next=more_eager[0]) if part is _EAGER else part
+        for part in ([_EAGER, _MARKS] if code is Code.UNSURE else [text])
+        if not (part is _EAGER and not more_eager)
+        and not (_MARKS in part and policy.steer is Steer.MARKS)
+    ]
+    # What the policy can offer is used up: the rest is up to the cluster.
+    return "; ".join(parts) or _OF_CODE[Code.NO_GAIN]
 
 
 def _ref(skip: Skip) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.resources import files
@@ -31,6 +32,7 @@ _MOST_HEAT = 150
 _MOST_NODES = 120
 _MOST_GROUPS = 100
 _MOST_PODS = 20
+_MOST_RULES = 100
 _BAR, _STRIP, _FUNNEL = 150, 160, 320
 """Widths of the longest bars, in pixels."""
 _LEVELS = 5
@@ -57,7 +59,9 @@ def as_html(report: RunReport) -> Iterator[str]:
             style_hash=_hash(style),
             script_hash=_hash(script),
             numbers=_numbers(summary),
-            rules=[_rule(rule) for rule in summary.rules],
+            steps=summary.changes.names,
+            rules=_rules(summary),
+            unmet=_unmet(summary),
             legend=LEGEND.items(),
             pods=pod_map(report, summary.changes),
             heat=_heat(summary),
@@ -116,49 +120,81 @@ def _with_code(text: str) -> Markup:
 
 
 def _numbers(summary: Summary) -> list[tuple[str, str]]:
-    report, rules = summary.report, summary.rules
-    unmet = [
-        sum(score.violated for score in scores) for scores in zip(*_scores(rules), strict=True)
-    ]
-    numbers = [("Evictions planned", f"{len(report.outcomes):,}")]
-    if not report.dry_run:
-        evicted = sum(1 for outcome in report.outcomes if outcome.status.is_carried_out)
-        numbers.append(("Evicted", f"{evicted:,}"))
-    if report.plan.lower_bound:
-        numbers.append(("No fewer than", f"{report.plan.lower_bound:,}"))
+    report = summary.report
     return [
-        *numbers,
-        ("Rules unmet", words.change(*unmet).replace("->", "\u2192") if unmet else "0"),
+        *_about_moves(summary),
+        ("Rules unmet", _unmet_words(summary)),
         ("Pods that stay", f"{summary.staying_pods:,}"),
         ("Nodes", f"{len(report.snapshot.nodes):,}"),
         ("Pods", f"{len(report.snapshot.pods):,}"),
     ]
 
 
-def _scores(rules: Sequence[RuleSummary]) -> Iterator[tuple[Any, Any]]:
-    return ((rule.before, rule.planned) for rule in rules)
+def _about_moves(summary: Summary) -> Iterator[tuple[str, str]]:
+    report, planned = summary.report, f"{len(summary.report.outcomes):,}"
+    if report.standstill:
+        yield "Moves not made", planned
+        return
+    yield "Evictions planned", planned
+    if not report.dry_run:
+        evicted = sum(1 for outcome in report.outcomes if outcome.status.is_carried_out)
+        yield "Evicted", f"{evicted:,}"
+    elif report.plan.lower_bound:
+        yield "No fewer than", f"{report.plan.lower_bound:,}"
 
 
-def _rule(rule: RuleSummary) -> dict[str, Any]:
-    pair = (rule.before, rule.planned)
-    # Pods and squared deviation share no scale: each strategy's bars are of its own largest.
-    entry = next((i for i in range(3) if any(s.cost.as_tuple()[i] for s in pair)), 0)
-    most = 0.0 if rule.holds else max(score.cost.as_tuple()[entry] for score in pair)
+def _unmet_words(summary: Summary) -> str:
+    """Return ``8 → 2``, where a run has not come to what was planned, ``8 → 2, planned 0``."""
+    was, planned, now = summary.unmet_before, summary.unmet_planned, summary.unmet_now
+    if summary.report.dry_run or summary.report.standstill:
+        steps = (was,) if len(summary.changes.steps) == 1 else (was, planned)
+        return words.steps_words(steps).replace("->", "\u2192")
+    if now is None:
+        return f"{was:,}, then not scored"
+    missed = f", planned {planned:,}" if now != planned else ""
+    return f"{words.change(was, now)}{missed}".replace("->", "\u2192")
+
+
+def _rule(rule: RuleSummary, steps: Sequence[str], most: float) -> dict[str, Any]:
+    """Return a row of the rules; its bars are as long as its rules are many, of the ``most`` of any row."""
     sides = [
         {
-            "label": label,
-            "words": words.score_words(score),
-            "holds": words.holds(score),
-            "width": _width(score.cost.as_tuple()[entry], most, _BAR),
+            "label": step.lower(),
+            "words": "not scored again" if score is None else words.score_words(score),
+            "holds": score is not None and words.holds(score),
+            "width": _width(0 if score is None else score.violated, most, _BAR),
         }
-        for label, score in zip(("now", "after the plan"), pair, strict=True)
+        for step, score in zip(steps, rule.scores, strict=True)
     ]
     return {
         "name": rule.strategy,
         "observed": rule.observed,
-        "most": most,
+        "most": 0.0 if rule.holds else most,
         "sides": sides,
-        "impossible": rule.planned.unsatisfiable,
+        "impossible": () if rule.last is None else rule.last.unsatisfiable,
+    }
+
+
+def _rules(summary: Summary) -> list[dict[str, Any]]:
+    scores = [score for rule in summary.rules for score in rule.scores if score is not None]
+    most = float(max((score.violated for score in scores), default=0))
+    return [_rule(rule, summary.changes.names, most) for rule in summary.rules]
+
+
+def _unmet(summary: Summary) -> dict[str, Any]:
+    """Return the rules that stay unmet, by reason."""
+    return {
+        "heading": summary.unmet_heading,
+        "groups": [
+            {
+                "heading": group.heading,
+                "why": group.why,
+                "names": group.names[:_MOST_RULES],
+                "left": len(group.names) - _MOST_RULES,
+            }
+            for group in summary.unmet[:_MOST_GROUPS]
+        ],
+        "left": sum(group.rules for group in summary.unmet[_MOST_GROUPS:]),
     }
 
 
@@ -173,21 +209,16 @@ def _heat(summary: Summary) -> dict[str, Any]:
     changes = summary.changes
     moved = [change for change in changes.workloads if change.by == "zone"]
     shown = [*moved[:_MOST_HEAT], *changes.still][: max(_MOST_HEAT, len(changes.still))]
-    acted = any(change.after is not None for change in moved)
-    phases = ["Now" if summary.report.dry_run else "Before", "As planned"]
     return {
         "zones": changes.zones,
-        "phases": [*phases, "After the run"] if acted else phases,
-        "rows": [_heat_row(change, acted=acted) for change in shown] if changes.has_zones else [],
+        "phases": changes.names,
+        "rows": [_heat_row(change) for change in shown] if changes.has_zones else [],
         "left": max(0, len(moved) - _MOST_HEAT),
     }
 
 
-def _heat_row(change: WorkloadChange, *, acted: bool) -> dict[str, Any]:
-    steps = [change.before, change.planned]
-    if acted:
-        steps.append(change.planned if change.after is None else change.after)
-    most = max(max(counts) for counts in steps)
+def _heat_row(change: WorkloadChange) -> dict[str, Any]:
+    most = max(max(counts) for counts in change.counts)
     kind, slash, name = change.owner.partition("/")
     return {
         "kind": kind + slash,
@@ -195,13 +226,13 @@ def _heat_row(change: WorkloadChange, *, acted: bool) -> dict[str, Any]:
         "phases": [
             [
                 {
-                    "count": number,
-                    "level": -(-number * _LEVELS // most) if most else 0,
-                    "change": f"{number - was:+d}" if number != was else "",
+                    "count": words.number(number),
+                    "level": math.ceil(number * _LEVELS / most) if most else 0,
+                    "change": f"{number - was:+.3g}" if number != was else "",
                 }
-                for number, was in zip(counts, change.before, strict=True)
+                for number, was in zip(counts, change.counts[0], strict=True)
             ]
-            for counts in steps
+            for counts in change.counts
         ],
     }
 
@@ -215,25 +246,27 @@ def _nodes(nodes: Sequence[NodeLoad]) -> dict[str, Any]:
     rows = []
     zone = None
     for node in shown:
-        was, will = node.pods
+        pods = node.pods[0], node.pods[-1]
         rows.append(
             {
                 "name": node.name,
                 "zone": node.zone,
                 "first": node.zone != zone,
-                "strips": [_strip("cpu", *node.cpu), _strip("memory", *node.memory)],
-                "pods": f"{was}" if was == will else f"{was} \u2192 {will}",
+                "strips": [_strip("cpu", node.cpu), _strip("memory", node.memory)],
+                "pods": words.steps_words(pods).replace("->", "\u2192"),
             }
         )
         zone = node.zone
     return {"rows": rows, "left": len(nodes) - len(shown)}
 
 
-def _difference(pair: tuple[float, float]) -> float:
-    return abs(pair[1] - pair[0])
+def _difference(shares: Sequence[float]) -> float:
+    return abs(shares[-1] - shares[0])
 
 
-def _strip(label: str, before: float, after: float) -> dict[str, Any]:
+def _strip(label: str, shares: Sequence[float]) -> dict[str, Any]:
+    """Return how full a node is at the first step and at the last."""
+    before, after = shares[0], shares[-1]
     was, will = f"{before:.0%}", f"{after:.0%}"
     return {
         "label": label,
@@ -261,7 +294,7 @@ def _stays(one: Stays) -> dict[str, Any]:
     shown = one.groups[:_MOST_GROUPS]
     return {
         "pods": f"{one.pods:,}",
-        "code": one.code.value,
+        "code": one.code,
         "why": one.why,
         "groups": [
             {"pods": and_more(group.pods, _MOST_PODS), "message": group.message} for group in shown
@@ -314,7 +347,8 @@ def _row(report: RunReport, outcome: Outcome, rank: int, strings: _Strings) -> l
         move.reason,
         words.gain_words(move.gain),
     )
-    ending = (strings(outcome.status.value), strings(outcome.message), _tone(outcome))
+    message = "" if report.standstill else outcome.message
+    ending = (strings(outcome.status.value), strings(message), _tone(outcome))
     return [move.wave, *map(strings, texts), rank, float(words.number(move.cost)), *ending]
 
 

@@ -16,8 +16,9 @@ from rebalancer import API_VERSION
 from rebalancer.base.data_text import plain_number, yaml_text
 from rebalancer.base.plain_text import printable_json
 from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import Cost, NodeCount, Plan, Score, Skip
+from rebalancer.plan.plan import Cost, NodeCount, Plan, Score, Skip, UnmetRule
 from rebalancer.report.model import RunReport
+from rebalancer.report.unmet import rules_left
 from rebalancer.signals.model import InterruptedMachine
 from rebalancer.wire.times import rfc3339
 
@@ -53,6 +54,8 @@ def _parts(report: RunReport) -> dict[str, Any]:
         "pods": len(snapshot.pods),
         "before": _scores(plan.before),
         "after": _scores(plan.after),
+        "now": None if report.now is None else _scores(report.now),
+        "unmet": [_unmet(rule) for rule in rules_left(report)],
         "lowerBound": plan.lower_bound,
         "moves": map(move_data, report.outcomes),
         "skipped": map(_skip, plan.skips),
@@ -138,6 +141,17 @@ def _scores(scores: Mapping[str, Score]) -> dict[str, Any]:
             "nodes": _node_count(score.nodes),
         }
         for strategy, score in sorted(scores.items())
+    }
+
+
+def _unmet(rule: UnmetRule) -> dict[str, Any]:
+    return {
+        "strategy": rule.strategy,
+        "rule": rule.rule,
+        "workload": rule.workload or None,
+        "codes": dict(rule.codes),
+        "why": rule.why,
+        "rules": rule.rules,
     }
 
 

@@ -20,6 +20,7 @@ _MOST_ROWS = 50
 _MOST_GROUPS = 5
 _MOST_TEXT = 300
 _MOST_TEXTS = 10
+_MOST_NAMES = 5
 
 
 def as_markdown(report: RunReport) -> str:
@@ -28,6 +29,7 @@ def as_markdown(report: RunReport) -> str:
     sections = (
         _head(summary),
         _rules(summary),
+        _unmet(summary),
         _workloads(summary),
         _moves(summary),
         _stays(summary),
@@ -79,14 +81,14 @@ def _rules(summary: Summary) -> Iterator[str]:
     rows = [
         [
             code(rule.strategy) + (" (observe)" if rule.observed else ""),
-            rule.unmet,
+            *summary.unmet_cells(rule),
             ", ".join(f"{name} {amount}" for name, amount in rule.amounts) or "-",
         ]
         for rule in summary.rules
     ]
     if not rows:
         return
-    yield from _table(["Rule", "Unmet", "Cost"], rows)
+    yield from _table(["Rule", *summary.unmet_columns, "Cost"], rows)
     if any(rule.amounts for rule in summary.rules):
         yield ""
         yield "; ".join(f"*{name}*: {LEGEND[name]}" for name in ("hard", "soft", "imbalance"))
@@ -99,21 +101,34 @@ def _rules(summary: Summary) -> Iterator[str]:
         yield f"- ... and {len(impossible) - _MOST_TEXTS:,} more that cannot hold"
 
 
+def _unmet(summary: Summary) -> Iterator[str]:
+    if not summary.unmet:
+        return
+    yield f"**{summary.unmet_heading}**"
+    yield ""
+    for group in summary.unmet[:_MOST_TEXTS]:
+        why = f": {code(group.why)}" if group.why else ""
+        yield f"- **{group.heading}**: {code(and_more(group.names, _MOST_NAMES))}{why}"
+    left = sum(group.rules for group in summary.unmet[_MOST_TEXTS:])
+    if left:
+        yield f"- ... and {left:,} more rules"
+
+
 def _workloads(summary: Summary) -> Iterator[str]:
     changes = summary.changes.workloads
     if not changes:
         return
+    steps = " → ".join(name.lower() for name in summary.changes.names)
     rows = [[code(one.owner), f"{one.moves:,}", _domains(one)] for one in changes[:_MOST_ROWS]]
-    yield from _table(["Workload", "Moves", "Pods, before → planned"], rows)
+    yield from _table(["Workload", "Moves", f"Pods, {steps}"], rows)
     if (left := len(changes) - _MOST_ROWS) > 0:
         yield ""
         yield f"... and {left:,} more workloads"
 
 
 def _domains(change: WorkloadChange) -> str:
-    steps = [change.before, change.planned, *(() if change.after is None else (change.after,))]
     changed = [
-        f"{code(name)} {' → '.join(map(str, counts))}" for name, counts in change.changed(steps)
+        f"{code(name)} {' → '.join(map(words.number, counts))}" for name, counts in change.changed()
     ]
     return and_more(changed, 6)
 
@@ -147,7 +162,7 @@ def _stays(summary: Summary) -> Iterator[str]:
     yield f"<details><summary>{pods} stay although a rule is unmet</summary>"
     yield ""
     for stays in summary.stays:
-        yield f"- **{stays.pods:,} {stays.code.value}**: {stays.why}"
+        yield f"- **{stays.pods:,} {stays.code}**: {stays.why}"
         for group in stays.groups[:_MOST_GROUPS]:
             yield f"  - {code(and_more(group.pods))}: {code(group.message)}"
         if (left := skips.total(stays.groups[_MOST_GROUPS:])) > 0:

@@ -24,6 +24,8 @@ _MOST_WORKLOADS = 20
 _MOST_GROUPS = 3
 _MOST_WARNINGS = 8
 _MOST_IMPOSSIBLE = 3
+_MOST_UNMET = 5
+_MOST_NAMES = 3
 _MOST_DOMAINS = 6
 _ALL = 1 << 30
 
@@ -61,6 +63,7 @@ class _TableReport:
     def text(self) -> str:
         self._head()
         self._rules()
+        self._unmet()
         self._workloads()
         self._moves()
         self._stays()
@@ -121,20 +124,35 @@ class _TableReport:
         named = [
             name for name in ("hard", "soft", "imbalance") if any(name in of for of in amounts)
         ]
+        heads = [name.upper() for name in self._summary.unmet_columns]
         rows = [
             [
                 f"{rule.strategy} (observe)" if rule.observed else rule.strategy,
-                rule.unmet,
+                *self._summary.unmet_cells(rule),
                 *(of.get(name, "-") for name in named),
             ]
             for rule, of in zip(rules, amounts, strict=True)
         ]
         moods = {i: _mood_of(rule) for i, rule in enumerate(rules)}
-        self._screen.table(["RULE", "UNMET", *(name.upper() for name in named)], rows, moods)
+        self._screen.table(["RULE", *heads, *(name.upper() for name in named)], rows, moods)
         columns = [*named, *(("gain", "cost") if self._listed() else ())]
         if columns:
             legend = "; ".join(f"{name}: {LEGEND[name]}" for name in columns)
             self._screen.prose(f"({legend})", "  ", style="dim")
+
+    def _unmet(self) -> None:
+        """Name the rules that stay unmet, by workload, with their reasons."""
+        summary, screen = self._summary, self._screen
+        if not summary.unmet:
+            return
+        screen.heading(summary.unmet_heading)
+        shown = summary.unmet[: self._most(_MOST_UNMET)]
+        for group in shown:
+            screen.prose(group.heading, "  ", style="yellow")
+            names = and_more(group.names, self._most(_MOST_NAMES))
+            screen.prose(f"{names}{f': {group.why}' if group.why else ''}", _INDENT, " " * 8)
+        left = sum(group.rules for group in summary.unmet[len(shown) :])
+        self._more(left, "  ", " rules")
 
     # -- moves -------------------------------------------------------------------------------------
 
@@ -168,7 +186,7 @@ class _TableReport:
         some = len(listed) < len(outcomes)
         waves = len({outcome.move.wave for outcome in outcomes})
         for wave, group in groupby(listed, key=lambda outcome: outcome.move.wave):
-            head = "Moves that went wrong" if some else "Moves"
+            head = "Moves that went wrong" if some else self._heading
             screen.heading(f"{head}, wave {wave} of {waves}" if waves > 1 else head)
             for outcome in group:
                 screen.gap()
@@ -176,6 +194,10 @@ class _TableReport:
         if some:
             screen.gap()
             screen.prose(f"(-o wide lists all {len(outcomes):,} moves)", "  ", style="dim")
+
+    @property
+    def _heading(self) -> str:
+        return "Moves that are not made" if self._report.standstill else "Moves"
 
     def _move(self, outcome: Outcome) -> None:
         move, screen = outcome.move, self._screen
@@ -190,6 +212,8 @@ class _TableReport:
         screen.prose(f"{gain}: {move.reason}", _INDENT)
         if move.marks:
             screen.prose(words.marks_words(move), _INDENT)
+        if self._report.standstill:
+            return
         if outcome.message and outcome.status not in (Status.EVICTED, Status.PLANNED):
             screen.prose(outcome.message, _INDENT, style=_STATUS_STYLE[outcome.status])
 
@@ -202,7 +226,7 @@ class _TableReport:
         screen.heading(f"Stays: {count(summary.staying_pods, 'pod')}")
         for stays in summary.stays:
             screen.gap()
-            screen.prose(f"{stays.pods:,} {stays.code.value}: {stays.why}", "  ")
+            screen.prose(f"{stays.pods:,} {stays.code}: {stays.why}", "  ")
             shown = stays.groups[: self._most(_MOST_GROUPS)]
             for group in shown:
                 pods = and_more(group.pods, self._most(2))
@@ -222,15 +246,16 @@ class _TableReport:
 
 def _domains(change: WorkloadChange, *, slashes: bool) -> str:
     """Return ``8/7/0 -> 6/5/4``, or by name where domains are many or nodes: ``node-a 2 -> 1, node-b 0 -> 1``."""
-    steps = [change.before, change.planned]
-    if change.after is not None and change.after != change.planned:
-        steps.append(change.after)
     if slashes and change.by == "zone":
-        return " -> ".join("/".join(map(str, counts)) for counts in steps)
-    changed = [f"{name} {' -> '.join(map(str, counts))}" for name, counts in change.changed(steps)]
+        steps = ["/".join(map(words.number, counts)) for counts in change.counts]
+        shown = [text for i, text in enumerate(steps) if i == 0 or text != steps[i - 1]]
+        return " -> ".join(shown)
+    changed = [
+        f"{name} {' -> '.join(map(words.number, counts))}" for name, counts in change.changed()
+    ]
     return and_more(changed, _MOST_DOMAINS)
 
 
 def _mood_of(rule: RuleSummary) -> str:
-    fine = words.holds(rule.planned) and not rule.planned.unsatisfiable
-    return "green" if fine else "yellow"
+    last = rule.last
+    return "green" if last and words.holds(last) and not last.unsatisfiable else "yellow"

@@ -1,14 +1,15 @@
-"""What the moves of a report change: pods of each workload by domain, what nodes hold, pods between zones.
+"""What the moves of a report change, step by step: pods of each workload by domain, what nodes hold, pods between zones.
 
-``before`` is the snapshot, ``planned`` the state in which every replacement stands where it most probably lands,
-``after`` the outcome of it: replacements where they landed, and pods that were not evicted where they were.
+The steps of a plan are now and as planned; those of a run before, as planned, and now: the cluster that is there. As
+planned, a replacement counts on each node of its zone by its probability there: where the scheduler chooses among equal
+nodes, none of them is shown as certain. A run that stands still, or plans no move, has one step: now.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -16,11 +17,25 @@ import numpy as np
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Move
 from rebalancer.report.model import RunReport
-from rebalancer.snapshot.columns import Int32s, Ints, summed_by_node
+from rebalancer.snapshot.columns import Floats, Int32s, Ints, summed_by_node
 from rebalancer.snapshot.model import PodFlag, Snapshot
 
 NO_ZONE = "no zone"
+NOT_LANDED = "no node yet"
 _NOT_LEFT = frozenset({Status.DROPPED, Status.GONE, Status.CHANGED})
+
+Shares = Sequence[tuple[str, float]]
+"""Where a replacement stands: nodes with the share of it on each; none where it has no node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The cluster at one time: what a snapshot has, but for the pods that have moved since."""
+
+    name: str
+    snapshot: Snapshot
+    moved: Mapping[str, Shares] = field(default_factory=dict)
+    """uid of a pod of the snapshot -> where its replacement stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,37 +48,34 @@ class WorkloadChange:
     by: str
     """``zone`` or ``node``."""
     domains: tuple[str, ...]
-    before: tuple[int, ...]
-    """Pods in each domain."""
-    planned: tuple[int, ...]
-    after: tuple[int, ...] | None
-    """None where nothing was tried."""
+    counts: tuple[tuple[float, ...], ...]
+    """Pods in each domain, at each step."""
 
-    def changed(self, steps: Iterable[tuple[int, ...]]) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Yield the domains in which ``steps``, pods in each domain, differ, with their pods at each step."""
-        for name, *counts in zip(self.domains, *steps, strict=True):
+    def changed(self) -> Iterator[tuple[str, tuple[float, ...]]]:
+        """Yield the domains in which the steps differ, with their pods at each step."""
+        for name, *counts in zip(self.domains, *self.counts, strict=True):
             if len(set(counts)) > 1:
                 yield name, tuple(counts)
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLoad:
-    """What a node holds, before and as planned; shares of its allocatable, 1.0 is full."""
+    """What a node holds at each step, pods on their way out left aside; shares of its allocatable, 1.0 is full."""
 
     name: str
     zone: str
-    cpu: tuple[float, float]
-    memory: tuple[float, float]
-    pods: tuple[int, int]
+    cpu: tuple[float, ...]
+    memory: tuple[float, ...]
+    pods: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Moves from one zone to another, or within one."""
+    """Moves from one zone to another, or within one: by probability while they are only planned."""
 
     source: str
     target: str
-    moves: int
+    moves: float
 
 
 def left_of_plan(report: RunReport) -> Sequence[Outcome]:
@@ -79,8 +91,13 @@ class Changes:
     def __init__(self, report: RunReport) -> None:
         self._report = report
         self._outcomes = [one for one in left_of_plan(report) if one.move.has_replacement]
-        self._snapshot: Snapshot = report.snapshot
-        self.zones, self._zone_of = _zones(report)
+        self.steps = _steps(report, self._outcomes)
+        self.zones, self._zones = _zones(report, self.steps)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the steps."""
+        return tuple(step.name for step in self.steps)
 
     @property
     def has_zones(self) -> bool:
@@ -89,19 +106,22 @@ class Changes:
 
     def zone_of(self, node: str) -> str:
         """Return the zone of a node, or that it has none."""
-        index = self._snapshot.nodes.index.get(node)
-        return NO_ZONE if index is None else self.zones[self._zone_of[index]]
+        return self._zones.get(node, NO_ZONE)
 
     # -- workloads ---------------------------------------------------------------------------------
 
     @cached_property
     def workloads(self) -> tuple[WorkloadChange, ...]:
-        """The workloads that have moves, those with most moves first."""
+        """The workloads that have moves, those with most moves first; none where nothing is moved."""
+        if len(self.steps) == 1:
+            return ()
         moves: dict[str, list[Outcome]] = {}
         for outcome in self._outcomes:
             moves.setdefault(outcome.move.owner, []).append(outcome)
-        nodes = self._nodes_by_owner(moves)
-        changes = [self._workload(owner, nodes.get(owner), of) for owner, of in moves.items()]
+        stand = [self._by_owner(step, moves) for step in self.steps]
+        changes = [
+            self._workload(owner, [of[owner] for of in stand], of) for owner, of in moves.items()
+        ]
         return tuple(sorted(changes, key=lambda change: (-change.moves, change.owner)))
 
     @cached_property
@@ -109,135 +129,114 @@ class Changes:
         """The largest workloads without moves that have pods in a zone: what the others stand beside."""
         if not self.has_zones:
             return ()
-        moved = {outcome.move.owner for outcome in self._outcomes}
-        owners = [owner.ref for owner in self._snapshot.owners if owner.ref not in moved]
-        nodes = self._nodes_by_owner(owners)
-        most = sorted(nodes, key=lambda owner: (-len(nodes[owner]), owner))[:_MOST_STILL]
-        return tuple(self._workload(owner, nodes[owner], ()) for owner in most)
+        moved = {change.owner for change in self.workloads}
+        owners = [owner.ref for owner in self.steps[0].snapshot.owners if owner.ref not in moved]
+        stand = [self._by_owner(step, owners) for step in self.steps]
+        present = [owner for owner in owners if stand[0][owner]]
+        most = sorted(present, key=lambda owner: (-sum(stand[0][owner].values()), owner))[
+            :_MOST_STILL
+        ]
+        return tuple(self._workload(owner, [of[owner] for of in stand], ()) for owner in most)
 
-    def _nodes_by_owner(self, owners: Iterable[str]) -> dict[str, Int32s]:
-        """Return the node of each living pod of these owners."""
-        snapshot, pods = self._snapshot, self._snapshot.pods
-        wanted = set(owners)
-        refs = {i: owner.ref for i, owner in enumerate(snapshot.owners) if owner.ref in wanted}
-        of_class = np.array([cls.owner for cls in snapshot.classes] or [-1], np.int64)
-        living = (pods.node >= 0) & ((pods.flags & PodFlag.TERMINATING) == 0)
-        owner, node = of_class[pods.cls[living]], pods.node[living]
-        order = np.argsort(owner, kind="stable")
-        owner, node = owner[order], node[order]
-        present, first = np.unique(owner, return_index=True)
-        ends = [*first[1:], len(owner)]
-        return {
-            refs[o]: node[start:end]
-            for o, start, end in zip(present.tolist(), first, ends, strict=False)
-            if o in refs
-        }
-
-    def _workload(
-        self, owner: str, nodes: Int32s | None, outcomes: Sequence[Outcome]
-    ) -> WorkloadChange:
-        stand = Counter(self._snapshot.nodes.names[node] for node in _listed(nodes))
-        planned = Counter(stand)
-        for outcome in outcomes:
-            _shift(planned, outcome.move.node, likely(outcome.move))
-        after = self._after(stand, outcomes)
-        if self.has_zones:
-            by_zone = [self._by_zone(each) for each in (stand, planned)]
-            if by_zone[0] != by_zone[1] or not outcomes:
-                landed = None if after is None else self._counts(self._by_zone(after))
-                before, then = (self._counts(each) for each in by_zone)
-                return WorkloadChange(
-                    owner, len(outcomes), "zone", self.zones, before, then, landed
-                )
-        names = sorted(
-            {
-                name
-                for name in stand | planned | (after or Counter())
-                if stand[name] != planned[name]
-            }
-        )
-        rows = [tuple(each[name] for name in names) for each in (stand, planned)]
-        landed = None if after is None else tuple(after[name] for name in names)
-        return WorkloadChange(owner, len(outcomes), "node", tuple(names), rows[0], rows[1], landed)
-
-    def _after(self, stand: Counter[str], outcomes: Sequence[Outcome]) -> Counter[str] | None:
-        if self._report.dry_run or not outcomes:
-            return None
-        after = Counter(stand)
-        for outcome in outcomes:
-            if outcome.status.may_have_evicted:
-                _shift(after, outcome.move.node, outcome.landed)
-        return after
-
-    def _by_zone(self, by_node: Mapping[str, int]) -> Counter[str]:
-        pods: Counter[str] = Counter()
-        for node, number in by_node.items():
-            pods[self.zone_of(node)] += number
+    def _by_owner(self, step: Step, owners: Iterable[str]) -> dict[str, _Pods]:
+        """Return the pods of each of these owners by node, at one step."""
+        pods = {owner: _Pods(float) for owner in owners}
+        names = step.snapshot.nodes.names
+        for owner, nodes in _nodes_by_owner(step.snapshot, pods).items():
+            for node in nodes.tolist():
+                pods[owner][names[node]] += 1
+        for outcome in self._outcomes if step.moved else ():
+            move = outcome.move
+            if move.uid in step.moved and move.owner in pods:
+                _shift(pods[move.owner], move.node, step.moved[move.uid])
         return pods
 
-    def _counts(self, by_zone: Mapping[str, int]) -> tuple[int, ...]:
-        return tuple(by_zone.get(zone, 0) for zone in self.zones)
+    def _workload(
+        self, owner: str, stand: Sequence[_Pods], outcomes: Sequence[Outcome]
+    ) -> WorkloadChange:
+        by_zone = [self._by_zone(each) for each in stand]
+        if self.has_zones and (not outcomes or any(each != by_zone[0] for each in by_zone)):
+            return WorkloadChange(owner, len(outcomes), "zone", self.zones, tuple(by_zone))
+        names = sorted(
+            {name for of in stand for name in of if len({_whole(each[name]) for each in stand}) > 1}
+        )
+        counts = tuple(tuple(_whole(each[name]) for name in names) for each in stand)
+        return WorkloadChange(owner, len(outcomes), "node", tuple(names), counts)
+
+    def _by_zone(self, by_node: Mapping[str, float]) -> tuple[float, ...]:
+        pods: dict[str, float] = dict.fromkeys(self.zones, 0.0)
+        for node, number in by_node.items():
+            zone = self.zone_of(node)
+            pods[zone] = pods.get(zone, 0.0) + number
+        return tuple(_whole(pods[zone]) for zone in self.zones)
 
     # -- nodes -------------------------------------------------------------------------------------
 
     @cached_property
     def nodes(self) -> tuple[NodeLoad, ...]:
-        """All nodes, by zone and name."""
-        snapshot, pods = self._snapshot, self._snapshot.pods
-        placed = pods.node >= 0
-        names, size = snapshot.nodes.names, len(snapshot.nodes)
-        rows = [snapshot.resources.index(name) for name in ("cpu", "memory")]
-        requests = snapshot.requests[rows]
-        used = summed_by_node(requests, pods.cls[placed], pods.node[placed], size)
-        number = np.bincount(pods.node[placed], minlength=size)
-        moved, moved_number = self._moved(requests, size)
-        room = snapshot.nodes.allocatable[rows]
-        shares = [_shares(each, room) for each in (used, used + moved)]
+        """All nodes of any step, by zone and name."""
+        steps = [_loads(step, self._outcomes) for step in self.steps]
+        names = dict.fromkeys(name for of in steps for name in of)
         changes = [
             NodeLoad(
-                names[node],
-                self.zone_of(names[node]),
-                (float(shares[0][0, node]), float(shares[1][0, node])),
-                (float(shares[0][1, node]), float(shares[1][1, node])),
-                (int(number[node]), int(number[node] + moved_number[node])),
+                name,
+                self.zone_of(name),
+                *zip(*(of.get(name, _NOTHING) for of in steps), strict=True),
             )
-            for node in range(size)
+            for name in names
         ]
         return tuple(sorted(changes, key=lambda node: (node.zone, node.name)))
-
-    def _moved(self, requests: Ints, size: int) -> tuple[Ints, Ints]:
-        """Return what the moves add to the requests (2, N) and to the pods (N,) of nodes."""
-        snapshot = self._snapshot
-        moved, number = np.zeros((2, size), np.int64), np.zeros(size, np.int64)
-        column, index = snapshot.pods.uid, snapshot.nodes.index
-        by_uid = {outcome.move.uid: outcome.move for outcome in self._outcomes}
-        for pod in column.rows_of(set(by_uid)).tolist():
-            move = by_uid[column[pod]]
-            cls = int(snapshot.pods.cls[pod])
-            replacement = snapshot.classes[cls].replacement
-            for node, of_class, sign in ((move.node, cls, -1), (likely(move), replacement, 1)):
-                if node is not None and (place := index.get(node)) is not None:
-                    moved[:, place] += sign * requests[:, of_class]
-                    number[place] += sign
-        return moved, number
 
     # -- flows -------------------------------------------------------------------------------------
 
     @cached_property
     def flows(self) -> tuple[Flow, ...]:
-        """Moves by zone of origin and of the most probable landing, or of the real one; most first."""
-        moves_by_zones = Counter(self._ends(self._outcomes))
-        ranked = sorted(moves_by_zones.items(), key=lambda item: (-item[1], item[0]))
-        return tuple(Flow(source, target, moves) for (source, target), moves in ranked)
+        """Moves by zone of origin and of landing; of a run only those that were made, most first."""
+        if len(self.steps) == 1:
+            return ()
+        by_zones: defaultdict[tuple[str, str], float] = defaultdict(float)
+        for source, target, share in self._ends():
+            by_zones[self.zone_of(source), target] += share
+        ranked = sorted(by_zones.items(), key=lambda item: (-item[1], item[0]))
+        return tuple(Flow(*zones, _whole(moves)) for zones, moves in ranked)
 
-    def _ends(self, outcomes: Iterable[Outcome]) -> Iterator[tuple[str, str]]:
-        for outcome in outcomes:
-            target = outcome.landed or likely(outcome.move)
-            if target is not None:
-                yield self.zone_of(outcome.move.node), self.zone_of(target)
+    def _ends(self) -> Iterator[tuple[str, str, float]]:
+        """Yield the source of each move, and each zone of its landing with the share of it there."""
+        for outcome in self._outcomes:
+            move = outcome.move
+            if self._report.dry_run:
+                for node, share in landing_shares(self._report, move):
+                    yield move.node, self.zone_of(node), share
+            elif outcome.status.may_have_evicted:
+                landed = outcome.landed
+                yield move.node, NOT_LANDED if landed is None else self.zone_of(landed), 1.0
 
 
 _MOST_STILL = 60
+_NOTHING = (0.0, 0.0, 0.0)
+
+_Pods = defaultdict[str, float]
+"""Pods by node; shares of them where it is not certain on which node they are."""
+
+
+def _steps(report: RunReport, outcomes: Sequence[Outcome]) -> tuple[Step, ...]:
+    snapshot, again = report.snapshot, report.read_again
+    if report.standstill or not report.outcomes:
+        return (Step("Now", snapshot if again is None else again.snapshot),)
+    planned = Step(
+        "As planned", snapshot, {o.move.uid: landing_shares(report, o.move) for o in outcomes}
+    )
+    if report.dry_run:
+        return Step("Now", snapshot), planned
+    before = Step("Before", snapshot)
+    if again is not None:
+        return before, planned, Step("Now", again.snapshot)
+    landed = {
+        one.move.uid: [] if one.landed is None else [(one.landed, 1.0)]
+        for one in outcomes
+        if one.status.may_have_evicted
+    }
+    return before, planned, Step("Now", snapshot, landed)
 
 
 def likely(move: Move) -> str | None:
@@ -245,26 +244,96 @@ def likely(move: Move) -> str | None:
     return move.landings[0].node if move.landings else None
 
 
-def _shift(counts: Counter[str], source: str, target: str | None) -> None:
+def landing_shares(report: RunReport, move: Move) -> Shares:
+    """Return the nodes where the replacement may land, with the probability of each; they add up to 1.
+
+    Of several zones it is the one where it most probably lands, as those of later moves are predicted with it there.
+    Of very many nodes only the most probable are listed; the rest counts as these do.
+    """
+    if not move.landings:
+        return []
+    zone = report.domain_of(move.landings[0].node)
+    there = [one for one in move.landings if report.domain_of(one.node) == zone]
+    listed = sum(landing.probability for landing in there)
+    return [(landing.node, landing.probability / listed) for landing in there]
+
+
+def _shift(counts: _Pods, source: str, targets: Shares) -> None:
     # Of a reviewed plan, a pod may be gone from where it was.
     if counts[source] > 0:
         counts[source] -= 1
-        if target is not None:
-            counts[target] += 1
+        for target, share in targets:
+            counts[target] += share
 
 
-def _zones(report: RunReport) -> tuple[tuple[str, ...], list[int]]:
-    """Return the zones by name, those without one last, and the zone of each node (N,)."""
-    of_node = [report.domain_of(name) or NO_ZONE for name in report.snapshot.nodes.names]
-    zones = sorted(set(of_node), key=lambda zone: (zone == NO_ZONE, zone))
-    place = {zone: i for i, zone in enumerate(zones)}
-    return tuple(zones), [place[zone] for zone in of_node]
+def _whole(number: float) -> float:
+    """Return a sum of shares without what rounding has left of it."""
+    rounded = round(number, 4)
+    return int(rounded) if rounded == int(rounded) else rounded
 
 
-def _listed(nodes: Int32s | None) -> list[int]:
-    return [] if nodes is None else nodes.tolist()
+def _nodes_by_owner(snapshot: Snapshot, owners: Iterable[str]) -> dict[str, Int32s]:
+    """Return the node of each living pod of these owners."""
+    pods = snapshot.pods
+    wanted = set(owners)
+    refs = {i: owner.ref for i, owner in enumerate(snapshot.owners) if owner.ref in wanted}
+    of_class = np.array([cls.owner for cls in snapshot.classes] or [-1], np.int64)
+    living = _living(snapshot)
+    owner, node = of_class[pods.cls[living]], pods.node[living]
+    order = np.argsort(owner, kind="stable")
+    owner, node = owner[order], node[order]
+    present, first = np.unique(owner, return_index=True)
+    ends = [*first[1:], len(owner)]
+    return {
+        refs[o]: node[start:end]
+        for o, start, end in zip(present.tolist(), first, ends, strict=False)
+        if o in refs
+    }
 
 
-def _shares(used: Ints, room: Ints) -> Ints:
+def _living(snapshot: Snapshot) -> Int32s:
+    """Return the pods on nodes that are not on their way out."""
+    pods = snapshot.pods
+    there = (pods.node >= 0) & ((pods.flags & PodFlag.TERMINATING) == 0)
+    return np.flatnonzero(there).astype(np.int32)
+
+
+def _loads(step: Step, outcomes: Sequence[Outcome]) -> dict[str, tuple[float, float, float]]:
+    """Return node -> requested share of cpu and of memory, and pods, at one step."""
+    snapshot, pods = step.snapshot, step.snapshot.pods
+    living, size = _living(snapshot), len(snapshot.nodes)
+    rows = [snapshot.resources.index(name) for name in ("cpu", "memory")]
+    requests = snapshot.requests[rows]
+    used = summed_by_node(requests, pods.cls[living], pods.node[living], size).astype(float)
+    number = np.bincount(pods.node[living], minlength=size).astype(float)
+    index = snapshot.nodes.index
+    moves = {
+        outcome.move.uid: outcome.move for outcome in outcomes if outcome.move.uid in step.moved
+    }
+    for pod in pods.uid.rows_of(set(moves)).tolist():
+        move = moves[pods.uid[pod]]
+        cls = int(pods.cls[pod])
+        goes = ((move.node, -1.0, cls),)
+        comes = ((n, p, snapshot.classes[cls].replacement) for n, p in step.moved[move.uid])
+        for node, share, of_class in (*goes, *comes):
+            if (place := index.get(node)) is not None:
+                used[:, place] += share * requests[:, of_class]
+                number[place] += share
+    shares = _fullness(used, snapshot.nodes.allocatable[rows])
+    return {
+        name: (float(shares[0, node]), float(shares[1, node]), _whole(float(number[node])))
+        for node, name in enumerate(snapshot.nodes.names)
+    }
+
+
+def _fullness(used: Floats, room: Ints) -> Floats:
     shares = np.divide(used, room, out=np.zeros(used.shape, np.float64), where=room > 0)
     return np.maximum(shares, 0.0)
+
+
+def _zones(report: RunReport, steps: Sequence[Step]) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """Return the zones by name, those without one last, and the zone of each node of any step."""
+    names = dict.fromkeys(name for step in steps for name in step.snapshot.nodes.names)
+    of_node = {name: report.domain_of(name) or NO_ZONE for name in names}
+    zones = sorted(set(of_node.values()), key=lambda zone: (zone == NO_ZONE, zone))
+    return tuple(zones), of_node

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from rebalancer.base.plain_text import count
 from rebalancer.plan.machines import MachineAct
 from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Method, Move
+from rebalancer.plan.plan import Method, Move, Score
 from rebalancer.report.model import RunReport
-from rebalancer.report.words import holds
+from rebalancer.report.words import holds, is_sure, zones_of
 from rebalancer.signals.model import InterruptedMachine, Result
 from rebalancer.wire.times import rfc3339
 
-_PAST = {
+PAST = {
     Status.EVICTED: "evicted",
     Status.RESTARTED: "restarted",
     Status.BLOCKED: "blocked by a PodDisruptionBudget",
@@ -36,15 +37,33 @@ def done_line(report: RunReport) -> str | None:
     if report.dry_run or report.standstill or not tried:
         return None
     by_status = Counter(outcome.status for outcome in report.outcomes)
-    parts = [f"{by_status[status]:,} {_PAST[status]}" for status in Status if by_status[status]]
+    parts = [f"{by_status[status]:,} {PAST[status]}" for status in Status if by_status[status]]
     replaced = [o for o in tried if o.status.is_carried_out and o.move.has_replacement]
     if replaced:
         landed = [outcome for outcome in replaced if outcome.landed is not None]
-        as_predicted = sum(1 for outcome in landed if outcome.predicted)
-        parts.append(f"{as_predicted:,} of {len(landed):,} landed as predicted")
+        parts += _landings(report, landed)
         if len(landed) < len(replaced):
             parts.append(f"{len(replaced) - len(landed):,} not landed yet")
     return f"{', '.join(parts)}."
+
+
+def _landings(report: RunReport, landed: Sequence[Outcome]) -> Iterator[str]:
+    """Yield how many replacements are where they were predicted: on a node, in a zone, or on one of many nodes.
+
+    Where many nodes are alike, to have landed on one of them is no more than to be in their zone.
+    """
+    kinds: dict[str, list[bool]] = {}
+    for one in landed:
+        zones = zones_of(report, one.move)
+        if is_sure(one.move):
+            kind = "on the predicted node"
+        elif len(zones) == 1 and "" not in zones:
+            kind = "in the predicted zone"
+        else:
+            kind = "on one of several likely nodes"
+        kinds.setdefault(kind, []).append(bool(one.predicted))
+    for kind, hits in sorted(kinds.items()):
+        yield f"{sum(hits):,} of {len(hits):,} landed {kind}"
 
 
 def ending(report: RunReport) -> str:
@@ -53,6 +72,8 @@ def ending(report: RunReport) -> str:
         return f"Standing still: {'; '.join(report.standstill)}."
     if report.cut is not None:
         return f"Stopped early: {report.cut}."
+    if report.read_again is not None:
+        return _now_line(report.read_again.scores, report)
     stopped = report.plan.stopped
     # Of a reviewed plan it says what is left of it, and nothing of the rules.
     of_rules = report.reviewed is None and all(map(holds, report.plan.after.values()))
@@ -67,6 +88,24 @@ def _as_planned(outcome: Outcome) -> bool:
     if outcome.move.has_replacement:
         return outcome.predicted is True
     return outcome.status.is_carried_out
+
+
+def _now_line(now: Mapping[str, Score], report: RunReport) -> str:
+    """Return what is unmet in the cluster that a run has left, and what waits for further runs."""
+    left = sum(score.violated for score in now.values())
+    if not left:
+        unjudged = any(score.not_judged for score in now.values())
+        impossible = any(score.unsatisfiable for score in now.values())
+        if unjudged:
+            return "Every rule that could be judged holds now."
+        return f"Every rule {'that can hold ' if impossible else ''}holds now."
+    waits = report.plan.backlog.moves
+    more = (
+        f" {'At least ' if report.plan.backlog.more else ''}{count(waits, 'move')} more in further runs."
+        if waits
+        else ""
+    )
+    return f"{count(left, 'rule')} {'is' if left == 1 else 'are'} unmet now.{more}"
 
 
 def interruption_line(one: InterruptedMachine) -> str:

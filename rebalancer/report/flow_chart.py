@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from rebalancer.base.plain_text import count
 from rebalancer.report.changes import Flow
+from rebalancer.report.words import number
 
 _MOST_ZONES = 12
 _MOST_ROWS = 12
@@ -69,7 +69,7 @@ def flow_chart(flows: Sequence[Flow]) -> FlowChart | None:
     bands = [
         Band(
             _path(left.places[flow], right.places[flow], thickness[flow]),
-            f"{flow.source} to {flow.target}: {count(flow.moves, 'move')}",
+            f"{flow.source} to {flow.target}: {_amount(flow.moves)}",
             flow.source == flow.target,
         )
         for flow in flows
@@ -85,17 +85,22 @@ def flow_chart(flows: Sequence[Flow]) -> FlowChart | None:
 
 
 def _merged(flows: Sequence[Flow]) -> list[Flow]:
-    moves: Counter[str] = Counter()
+    moves: defaultdict[str, float] = defaultdict(float)
     for flow in flows:
         moves[flow.source] += flow.moves
         moves[flow.target] += flow.moves
-    kept = {name for name, _ in moves.most_common(_MOST_ZONES)}
-    merged: Counter[tuple[str, str]] = Counter()
+    kept = set(sorted(moves, key=lambda name: -moves[name])[:_MOST_ZONES])
+    merged: defaultdict[tuple[str, str], float] = defaultdict(float)
     for flow in flows:
         source = flow.source if flow.source in kept else _OTHERS
         target = flow.target if flow.target in kept else _OTHERS
         merged[source, target] += flow.moves
-    return [Flow(source, target, number) for (source, target), number in sorted(merged.items())]
+    return [Flow(*zones, share) for zones, share in sorted(merged.items())]
+
+
+def _amount(moves: float) -> str:
+    """Return ``3 moves``; of moves that may go to several zones, what is expected: ``2.5 moves``."""
+    return f"{number(moves)} move{'' if moves == 1 else 's'}"
 
 
 class _Side:
@@ -129,7 +134,7 @@ class _Side:
         return [
             Post(
                 name,
-                f"{sum(flow.moves for flow in self._flows[name]):,}",
+                number(sum(flow.moves for flow in self._flows[name])),
                 x,
                 f"{top:.1f}",
                 f"{size:.1f}",

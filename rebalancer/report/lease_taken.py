@@ -71,6 +71,8 @@ def _as_data(report: LeaseTakenReport) -> dict[str, Any]:
         "pods": None,
         "before": {},
         "after": {},
+        "now": None,
+        "unmet": [],
         "lowerBound": None,
         "moves": [],
         "skipped": [],

@@ -1,6 +1,7 @@
 """Pods as squares on their nodes, now and after: for clusters small enough to show each pod.
 
-Squares of workloads with moves have a colour and a number; a pod that leaves is dashed, its replacement has a frame.
+Squares of workloads with moves have a colour and a number; a pod that leaves is dashed, its replacement has a frame. A
+replacement for which the scheduler will choose among several nodes stands in a dashed box below them, on none of them.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from rebalancer.base.plain_text import and_more, count
+from rebalancer.base.plain_text import and_more, count, percent
 from rebalancer.plan.outcome import Outcome
-from rebalancer.report.changes import Changes, left_of_plan, likely
+from rebalancer.report import words
+from rebalancer.report.changes import Changes, Shares, Step, left_of_plan
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.model import PodFlag
 
 _MOST_NODES, _MOST_PODS, _MOST_WORKLOADS = 24, 300, 24
+_MOST_LIKELY = 6
 _TONES = 8
+_TIED = "\0"
+"""Before the name of a zone: several of its nodes, among which the scheduler will choose."""
 _COLUMNS = 3
 """Of nodes, where there are no zones to be columns."""
 _SIDE, _STEP, _PER_ROW = 18, 22, 5
@@ -52,6 +57,8 @@ class NodeBox:
     name: str
     note: str
     title: str
+    tied: bool = False
+    """It stands for several nodes, among which the scheduler will choose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +123,24 @@ class _Drawing:
         self._report, self._changes, self._moves = report, changes, moves
         most_first = sorted(moves, key=lambda owner: (-moves[owner], owner))
         self._numbers = {owner: number for number, owner in enumerate(most_first, 1)}
+        first = changes.steps[0].snapshot.pods.uid
+        self._known = {first[pod] for pod in range(len(first))}
         self._by_uid = {outcome.move.uid: outcome for outcome in left_of_plan(report)}
 
     def drawn(self) -> PodMap:
-        names = ("Now", "As planned") if self._report.dry_run else ("Before", "After the run")
-        phases = [self._by_node(after=after) for after in (False, True)]
-        columns = self._columns()
+        steps = self._changes.steps
+        shown = [steps[0], *steps[1:][-1:]]
+        phases = [self._by_node(step) for step in shown]
+        columns = self._columns(phases)
         heights = {
             name: max(_node_height(len(phase.get(name, ()))) for phase in phases)
             for column in columns.values()
             for name in column
         }
-        panels = [self._panel(*pair, columns, heights) for pair in zip(names, phases, strict=True)]
+        panels = [
+            self._panel(step.name, phase, columns, heights)
+            for step, phase in zip(shown, phases, strict=True)
+        ]
         tallest = max(sum(heights[name] + _GAP for name in of) for of in columns.values())
         others = any(not pod.number for of in phases[0].values() for pod in of)
         keys = list(self._keys(others=others))
@@ -139,36 +152,52 @@ class _Drawing:
             keys_height=_KEY_STEP * len(keys),
         )
 
-    def _by_node(self, *, after: bool) -> Mapping[str, list[_Pod]]:
-        snapshot = self._report.snapshot
+    def _by_node(self, step: Step) -> Mapping[str, list[_Pod]]:
+        snapshot, steps = step.snapshot, self._changes.steps
+        is_first = step is steps[0]
         pods, names = snapshot.pods, snapshot.nodes.names
         by_node: dict[str, list[_Pod]] = {}
         for pod in range(len(pods)):
-            node = int(pods.node[pod])
+            node, uid = int(pods.node[pod]), pods.uid[pod]
             if node < 0 or pods.flags[pod] & PodFlag.TERMINATING:
                 continue
             place: str | None = names[node]
             of = snapshot.classes[int(pods.cls[pod])].owner
             owner = snapshot.owners[of].ref if of >= 0 else ""
             title, state = snapshot.pod_ref(pod), ""
-            if (outcome := self._by_uid.get(pods.uid[pod])) is not None:
-                goes = self._goes(outcome)
-                if goes and after:
-                    place = outcome.landed or (
-                        likely(outcome.move) if self._report.dry_run else None
-                    )
-                    title, state = f"replaces {title}", "new"
-                elif goes:
-                    state = "leaves"
+            if (shares := step.moved.get(uid)) is not None:
+                place = self._place(shares)
+                title, state = f"replaces {title}{self._where(uid, place)}", "new"
+            elif is_first and uid in self._by_uid and self._goes(self._by_uid[uid]):
+                state = "leaves"
+            elif not is_first and uid not in self._known:
+                state = "new"
             if place is not None:
                 number = self._numbers.get(owner, 0)
                 order = (number == 0, number, title)
                 by_node.setdefault(place, []).append(_Pod(order, number, state, title))
-        for where, ended in self._ended(after=after):
+        for where, ended in self._ended(after=not is_first):
             by_node.setdefault(where, []).append(ended)
         return by_node
 
+    def _place(self, shares: Shares) -> str | None:
+        """Return where a replacement is drawn: on its node, or below those among which the scheduler chooses."""
+        if not shares:
+            return None
+        node, share = shares[0]
+        return node if share >= words.SURE else _TIED + self._changes.zone_of(node)
+
+    def _where(self, uid: str, place: str | None) -> str:
+        """Return the nodes among which the scheduler chooses for a replacement that stands below them."""
+        if place is None or not place.startswith(_TIED):
+            return ""
+        landings = self._by_uid[uid].move.landings
+        likely = [f"{one.node} {percent(one.probability)}" for one in landings]
+        return f", on one of {and_more(likely, _MOST_LIKELY)}"
+
     def _goes(self, outcome: Outcome) -> bool:
+        if len(self._changes.steps) == 1:
+            return False
         return self._report.dry_run or outcome.status.may_have_evicted
 
     def _ended(self, *, after: bool) -> Iterator[tuple[str, _Pod]]:
@@ -182,16 +211,22 @@ class _Drawing:
                 state = "leaves" if goes else ""
                 yield move.node, _Pod((False, number, title), number, state, title)
 
-    def _columns(self) -> Mapping[str, Sequence[str]]:
-        """Return the nodes of each column, by its name."""
+    def _columns(self, phases: Sequence[Mapping[str, object]]) -> Mapping[str, Sequence[str]]:
+        """Return the nodes of each column, by its name; below them the box for several of them, where there is one."""
         nodes = self._changes.nodes
+        tied = sorted({name for phase in phases for name in phase if name.startswith(_TIED)})
         if self._changes.has_zones:
             return {
-                zone: [node.name for node in nodes if node.zone == zone]
+                zone: [
+                    *(node.name for node in nodes if node.zone == zone),
+                    *(name for name in tied if name == _TIED + zone),
+                ]
                 for zone in self._changes.zones
             }
         number = min(_COLUMNS, len(nodes))
-        return {" " * i: [node.name for node in nodes[i::number]] for i in range(number)}
+        columns = {" " * i: [node.name for node in nodes[i::number]] for i in range(number)}
+        columns[""] += tied
+        return columns
 
     def _panel(
         self,
@@ -210,28 +245,49 @@ class _Drawing:
                 boxes.append(self._box(name, x, y, heights[name]))
                 squares += _squares(by_node.get(name, ()), x + _PAD, y + _NAME + _PAD // 2)
                 y += heights[name] + _GAP
-        pods = [f"{name} {len(of)}" for name, of in sorted(by_node.items())]
+        pods = [
+            f"{name.replace(_TIED, 'one of several in ')} {len(of)}"
+            for name, of in sorted(by_node.items())
+        ]
         label = f"{caption}, pods on nodes: {and_more(pods, _MOST_NODES)}"
         return Panel(caption, label, zones, boxes, squares)
 
     def _box(self, name: str, x: int, y: int, height: int) -> NodeBox:
-        nodes = self._report.snapshot.nodes
-        row = nodes.index[name]
-        note = ""
-        if nodes.unschedulable[row]:
-            note = "cordoned"
-        elif nodes.taint_sets[int(nodes.taint_set[row])]:
-            note = "tainted"
+        if name.startswith(_TIED):
+            title = "The scheduler will choose among several nodes: which one takes which pod is not known"
+            return NodeBox(x, y, height, "one of several", "", title, tied=True)
+        note = self._note(name)
         most = _NOTED_LETTERS if note else _NAME_LETTERS
         title = f"{name}, {note}" if note else name
         return NodeBox(x, y, height, _shortened(name, most), note, title)
 
+    def _note(self, name: str) -> str:
+        """Return what keeps pods off a node, as the last step has it."""
+        nodes = self._changes.steps[-1].snapshot.nodes
+        if (row := nodes.index.get(name)) is None:
+            return "gone"
+        if not nodes.ready[row]:
+            return "NotReady"
+        if nodes.unschedulable[row]:
+            return "cordoned"
+        return "tainted" if nodes.taint_sets[int(nodes.taint_set[row])] else ""
+
+    def _made(self, owner: str) -> str:
+        """Return ``2 moves``; of a run that made fewer, ``1 of 2 moves``."""
+        planned = count(self._moves[owner], "move")
+        made = sum(one.move.owner == owner and self._goes(one) for one in self._by_uid.values())
+        return (
+            planned
+            if self._report.dry_run or made == self._moves[owner]
+            else f"{made} of {planned}"
+        )
+
     def _keys(self, *, others: bool) -> Iterator[LegendLine]:
         lines = [
-            (number, "", f"{owner}: {count(self._moves[owner], 'move')}")
-            for owner, number in self._numbers.items()
+            (number, "", f"{owner}: {self._made(owner)}") for owner, number in self._numbers.items()
         ]
-        lines += [(0, "leaves", "leaves"), (0, "new", "its replacement")]
+        if len(self._changes.steps) > 1:
+            lines += [(0, "leaves", "leaves"), (0, "new", "its replacement")]
         if others:
             lines.append((0, "", "other pods"))
         for index, (number, state, text) in enumerate(lines):

@@ -50,6 +50,19 @@ class ScoreOfStrategy(CostEntries):
     nodes: NodesWithPods | None
 
 
+class RuleUnmet(_Object):
+    """A rule that stays unmet: as planned, or after a run in the cluster that is there; ``rules``: how many it stands for."""
+
+    strategy: str
+    rule: str
+    workload: Annotated[str | None, Meta(description="Kind/namespace/name")]
+    codes: Annotated[
+        dict[str, Count], Meta(description="reason code, or outcome of a move, and its pods")
+    ]
+    why: str
+    rules: Count
+
+
 class LandingOfMove(_Object):
     """One place where the replacement may land."""
 
@@ -181,7 +194,12 @@ class Report(_Object):
     nodes: Count | None
     pods: Count | None
     before: dict[str, ScoreOfStrategy]
-    after: dict[str, ScoreOfStrategy]
+    after: Annotated[dict[str, ScoreOfStrategy], Meta(description="as planned")]
+    now: Annotated[
+        dict[str, ScoreOfStrategy] | None,
+        Meta(description="of the cluster that is there: after a run, scored again"),
+    ]
+    unmet: list[RuleUnmet]
     lower_bound: Count | None
     moves: list[MoveOfReport]
     skipped: list[SkippedPod]

@@ -32,6 +32,8 @@ WHY_LEFT: Mapping[Code, str] = {
     Code.TOO_FEW_RUNS: "what was measured has not been so for enough runs in a row",
     Code.OBSERVED: "the strategy only observes",
     Code.WINDOW: "the strategy's window is closed",
+    Code.MOVED_NOW: "it moves in this run already",
+    Code.NOT_EXAMINED: "planning ended before it was looked at",
 }
 """What each code means, as a heading over its examples."""
 

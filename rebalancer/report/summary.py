@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from rebalancer.base.plain_text import count
-from rebalancer.plan.plan import Code, Move, Score
+from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Move, Score, UnmetRule
 from rebalancer.policy.model import Mode
-from rebalancer.report import ending, skips, words
+from rebalancer.report import ending, skips, unmet, words
 from rebalancer.report.advice import next_steps
 from rebalancer.report.changes import Changes, left_of_plan
 from rebalancer.report.model import RunReport
@@ -26,41 +27,71 @@ LEGEND: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class RuleSummary:
-    """What one strategy sees, before and as planned."""
+    """What one strategy sees at each step of the report."""
 
     strategy: str
     observed: bool
-    before: Score
-    planned: Score
+    scores: tuple[Score | None, ...]
+    """Parallel to ``Changes.steps``; None where the cluster was not scored again."""
+
+    @property
+    def before(self) -> Score:
+        """What it saw at first."""
+        first = self.scores[0]
+        if first is None:
+            raise ValueError("a plan has scores")
+        return first
+
+    @property
+    def last(self) -> Score | None:
+        """What it sees as planned, or after a run in the cluster that is there."""
+        return self.scores[-1]
+
+    @property
+    def _known(self) -> list[Score]:
+        return [score for score in self.scores if score is not None]
 
     @property
     def holds(self) -> bool:
-        """Whether nothing was left to fix at first, nor is later."""
-        return words.holds(self.before) and words.holds(self.planned)
+        """Whether nothing is left to fix at any step."""
+        return all(map(words.holds, self._known)) and self.last is not None
 
     @property
     def unmet(self) -> str:
-        """``3 -> 1``, ``holds`` or ``not judged``."""
-        if self.planned.not_judged:
-            return "not judged"
-        was, will = self.before.violated, self.planned.violated
-        return "holds" if not (was or will) else words.change(was, will)
+        """``3 -> 1``, over all steps, ``holds`` or ``not judged``."""
+        cells = self.cells
+        return cells[0] if len(set(cells)) == 1 else " -> ".join(cells)
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """How many rules are unmet at each step: ``3``, ``holds``, ``not judged``."""
+        if self.holds:
+            return ("holds",) * len(self.scores)
+        return tuple(
+            "not judged" if score is None or score.not_judged else words.number(score.violated)
+            for score in self.scores
+        )
 
     @property
     def amounts(self) -> tuple[tuple[str, str], ...]:
-        """Entries of the cost that are not zero, as ``4 -> 1``, by name."""
+        """Entries of the cost that are not zero, as ``4 -> 1``, from the first step to the last, by name."""
         if self.holds:
             # The imbalance is never quite zero: without a rule that is unmet it is no concern.
             return ()
-        pairs = zip(words.entries(self.before.cost), words.entries(self.planned.cost), strict=True)
-        return tuple((name, words.change(a, b)) for (name, a), (_, b) in pairs if a or b)
+        ends = [self._known[0], self._known[-1]] if self.last is not None else self._known[:1]
+        of = [dict(words.entries(score.cost)) for score in ends]
+        return tuple(
+            (name, words.steps_words([entries[name] for entries in of]))
+            for name in of[0]
+            if any(entries[name] for entries in of)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """Pods that stay for one reason code."""
+    """Pods that stay for one reason code, or for one outcome of their moves."""
 
-    code: Code
+    code: str
     why: str
     groups: Sequence[skips.SkipGroup]
 
@@ -96,8 +127,35 @@ class Summary:
             return f"{self._planned}{self._mended}{self._bound}."
         evicted = sum(1 for outcome in report.outcomes if outcome.status.is_carried_out)
         done = "moved" if ending.restarts(moves) else "evicted"
-        line = f"{count(evicted, 'pod')} {done} of {len(moves):,} planned"
-        return f"{line}{self._mended}{self._bound}."
+        return f"{count(evicted, 'pod')} {done} of {len(moves):,} planned{self._fixed}."
+
+    @property
+    def _fixed(self) -> str:
+        """What the run has come to, in the cluster that is there."""
+        if self.unmet_now is None:
+            return "; the cluster was not scored again"
+        if emptied := self._emptied:
+            return f", {count(emptied, 'node')} emptied"
+        was, now = self.unmet_before, self.unmet_now
+        if not was:
+            return f": {count(now, 'rule')} unmet now" if now else ""
+        return f": {max(0, was - now):,} of {count(was, 'unmet rule')} fixed"
+
+    @cached_property
+    def unmet_before(self) -> int:
+        """How many rules were unmet at first."""
+        return sum(rule.before.violated for rule in self.rules)
+
+    @cached_property
+    def unmet_planned(self) -> int:
+        """How many are, if every move lands where it most probably does."""
+        return sum(score.violated for score in self.report.plan.after.values())
+
+    @cached_property
+    def unmet_now(self) -> int | None:
+        """How many are in the cluster that is there; None where that is not known."""
+        now = self.report.now
+        return None if now is None else sum(score.violated for score in now.values())
 
     @property
     def _planned(self) -> str:
@@ -116,12 +174,14 @@ class Summary:
     def _mended(self) -> str:
         if emptied := self._emptied:
             return f" to empty {count(emptied, 'node')}"
-        was = sum(rule.before.violated for rule in self.rules)
-        will = sum(rule.planned.violated for rule in self.rules)
+        was, will = self.unmet_before, self.unmet_planned
         if was > will:
             least = "all" if not will else f"{was - will:,}"
             return f" to fix {least} of {count(was, 'unmet rule')}"
-        pairs = [(rule.before.cost, rule.planned.cost) for rule in self.rules]
+        after = self.report.plan.after
+        pairs = [
+            (rule.before.cost, after.get(rule.strategy, rule.before).cost) for rule in self.rules
+        ]
         if any(before.hard + before.soft > cost.hard + cost.soft for before, cost in pairs):
             return f" to fix a part of {count(was, 'unmet rule')}"
         evened = any(before.imbalance > cost.imbalance for before, cost in pairs)
@@ -133,8 +193,10 @@ class Summary:
         of = {rule.strategy: rule for rule in self.rules if rule.before.nodes is not None}
         if any(move.strategy not in of for move in self.report.plan.moves):
             return 0
-        counts = [(rule.before.nodes, rule.planned.nodes) for rule in of.values()]
-        return sum(was.holding - will.holding for was, will in counts if was and will)
+        counts = [
+            (rule.before.nodes, rule.last.nodes) for rule in of.values() if rule.last is not None
+        ]
+        return sum(was.holding - then.holding for was, then in counts if was and then)
 
     @property
     def _bound(self) -> str:
@@ -144,43 +206,95 @@ class Summary:
     @cached_property
     def rules(self) -> tuple[RuleSummary, ...]:
         """The strategies, those with unmet rules first."""
-        plan, policy = self.report.plan, self.report.loaded.policy
-        rules = [
-            RuleSummary(
-                name,
-                policy.mode_of(name) is Mode.OBSERVE,
-                was,
-                plan.after.get(name, was),
-            )
-            for name, was in plan.before.items()
-        ]
+        plan, policy, now = self.report.plan, self.report.loaded.policy, self.report.now
+        rules = []
+        for name, was in plan.before.items():
+            by_name = {
+                "As planned": plan.after.get(name, was),
+                "Before": was,
+                "Now": None if now is None else now.get(name),
+            }
+            scores = tuple(by_name[step] for step in self.changes.names)
+            rules.append(RuleSummary(name, policy.mode_of(name) is Mode.OBSERVE, scores))
         return tuple(sorted(rules, key=lambda rule: (rule.holds, rule.strategy)))
+
+    @property
+    def unmet_columns(self) -> tuple[str, ...]:
+        """The heads of :meth:`unmet_cells`: of a plan one column tells both steps, after a run each has its own."""
+        return ("Before", "Planned", "Now") if len(self.changes.steps) > 2 else ("Unmet",)
+
+    def unmet_cells(self, rule: RuleSummary) -> tuple[str, ...]:
+        """Return how many rules of a strategy are unmet, for each of :attr:`unmet_columns`."""
+        return rule.cells if len(self.unmet_columns) > 1 else (rule.unmet,)
 
     @cached_property
     def impossible(self) -> tuple[str, ...]:
         """Rules that cannot hold, in words."""
-        return tuple(text for rule in self.rules for text in rule.planned.unsatisfiable)
+        return tuple(
+            text for rule in self.rules if rule.last is not None for text in rule.last.unsatisfiable
+        )
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
         """How few nodes hold pods, for each strategy that empties nodes."""
         lines = [
-            (rule.strategy, words.nodes_words(rule.before, rule.planned)) for rule in self.rules
+            (rule.strategy, words.nodes_words(rule.before, rule.last))
+            for rule in self.rules
+            if rule.last is not None
         ]
         return tuple(f"{name}: {line}" for name, line in lines if line is not None)
 
     @cached_property
+    def unmet(self) -> tuple[unmet.UnmetGroup, ...]:
+        """The rules that stay unmet, alike ones together, most first; see ``unmet_rules``."""
+        return unmet.grouped(self.unmet_rules)
+
+    @property
+    def unmet_heading(self) -> str:
+        """What :attr:`unmet` is about: ``Unmet as planned: 2 rules``."""
+        rules = count(sum(group.rules for group in self.unmet), "rule")
+        if self.changes.names[-1] == "As planned":
+            return f"Unmet after these moves: {rules}"
+        known = self.report.read_again is not None or not self.report.acted
+        return f"Unmet now: {rules}" if known else f"Unmet as planned: {rules}"
+
+    @cached_property
+    def unmet_rules(self) -> tuple[UnmetRule, ...]:
+        """The rules that stay unmet: as planned, or after a run in the cluster that is there."""
+        return unmet.rules_left(self.report)
+
+    @cached_property
     def stays(self) -> tuple[Stays, ...]:
-        """What stays and why, most pods first."""
-        return tuple(
-            Stays(code, skips.WHY_LEFT[code], groups)
-            for code, groups in skips.grouped(self.report.plan.skips)
+        """What stays and why, most pods first: not planned to move, or planned and not moved."""
+        return (
+            *(Stays(status.value, why, groups) for status, why, groups in self._not_moved()),
+            *(
+                Stays(code.value, skips.WHY_LEFT[code], groups)
+                for code, groups in skips.grouped(self.report.plan.skips)
+            ),
         )
+
+    def _not_moved(self) -> Iterator[tuple[Status, str, list[skips.SkipGroup]]]:
+        """Yield how moves of a run have ended that were not made, with their pods."""
+        if self.report.dry_run or self.report.standstill:
+            return
+        left = [one for one in self.report.outcomes if not one.status.may_have_evicted]
+        for status in Status:
+            by_message: dict[str, list[str]] = {}
+            for one in left:
+                if one.status is status and one.status is not Status.OBSERVED:
+                    by_message.setdefault(one.message, []).append(one.move.ref)
+            if by_message:
+                groups = [skips.SkipGroup(text, tuple(pods)) for text, pods in by_message.items()]
+                yield status, f"planned, and {ending.PAST[status]}", groups
 
     @cached_property
     def staying_pods(self) -> int:
         """How many pods stay although a rule would have them elsewhere."""
-        return len({(skip.namespace, skip.pod) for skip in self.report.plan.skips})
+        refs = {f"{skip.namespace}/{skip.pod}" for skip in self.report.plan.skips}
+        for _, _, groups in self._not_moved():
+            refs.update(ref for group in groups for ref in group.pods)
+        return len(refs)
 
     @cached_property
     def next_steps(self) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from rebalancer.report.model import RunReport
 from rebalancer.wire.times import rfc3339
 
 _WORTH_A_WORD = 0.001
+SURE = 0.995
+"""Least probability of a landing that passes for certain."""
 _SHOWN_MARKS = 4
 
 
@@ -81,18 +83,24 @@ def score_words(score: Score) -> str:
     return f"{words}; pods on {count(score.nodes.holding, 'node')}, at least {score.nodes.needed:,} needed"
 
 
-def nodes_words(before: Score, planned: Score) -> str | None:
+def nodes_words(before: Score, last: Score) -> str | None:
     """Return how many nodes have pods, and how many need to; None for a strategy that empties none."""
-    if before.nodes is None or planned.nodes is None:
+    if before.nodes is None or last.nodes is None:
         return None
-    was, will = before.nodes.holding, planned.nodes.holding
-    return f"nodes with pods {change(was, will)}; at least {planned.nodes.needed:,} needed"
+    was, is_ = before.nodes.holding, last.nodes.holding
+    return f"nodes with pods {change(was, is_)}; at least {last.nodes.needed:,} needed"
 
 
 def change(was: float, will: float) -> str:
     """Return ``4 -> 1``, or ``4`` where nothing changes."""
-    old, new = number(was), number(will)
-    return old if old == new else f"{old} -> {new}"
+    return steps_words((was, will))
+
+
+def steps_words(values: Sequence[float]) -> str:
+    """Return ``4 -> 0 -> 1``, values at each step; without those that are as the one before."""
+    shown = [number(value) for value in values]
+    kept = [text for i, text in enumerate(shown) if i == 0 or text != shown[i - 1]]
+    return " -> ".join(kept)
 
 
 def place(report: RunReport, node: str) -> str:
@@ -106,7 +114,7 @@ def landing_words(report: RunReport, landings: Sequence[Landing]) -> str:
     if not landings:
         return "unpredicted"
     first = landings[0]
-    if len(landings) == 1 and first.probability >= 0.995:
+    if len(landings) == 1 and first.probability >= SURE:
         return place(report, first.node)
     zones = _zones(report, landings)
     few = len(landings) <= _FEW
@@ -151,9 +159,24 @@ def outcome_words(report: RunReport, outcome: Outcome) -> str:
     after = f" after {outcome.seconds:.1f} s" if outcome.seconds else ""
     if not outcome.predicted:
         return f"{where}{after}, predicted {expected}"
-    sure = next((one.probability for one in move.landings if one.node == outcome.landed), 1.0)
-    how = "as predicted" if sure >= 0.995 else f"as predicted ({percent(sure)})"
+    among = zones_of(report, move)
+    if is_sure(move):
+        how = "as predicted"
+    elif len(among) == 1 and "" not in among:
+        how = f"in the predicted zone, on one of {len(move.landings):,} likely nodes"
+    else:
+        how = f"on one of {len(move.landings):,} likely nodes"
     return f"{where}{after}, {how}"
+
+
+def is_sure(move: Move) -> bool:
+    """Return whether the replacement was predicted on one node, and not on one of several."""
+    return bool(move.landings) and move.landings[0].probability >= SURE
+
+
+def zones_of(report: RunReport, move: Move) -> dict[str, float]:
+    """Return zone -> probability of a landing there; nodes without a zone are of the zone of no name."""
+    return _zones(report, move.landings)
 
 
 def bound_words(bound: int, moves: int) -> str:

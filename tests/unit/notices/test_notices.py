@@ -42,10 +42,12 @@ def test_the_summary_is_what_a_reader_wants_to_know():
     assert notice is not None
     values = notice.values()
     assert values["summary"] == (
-        "1 pod evicted of 2 planned, 1 landed as predicted. shop/two: failed (answered 500). "
-        "Rules unmet: 2 before, 1 predicted after the plan."
+        "Of 2 planned: 1 evicted, 1 failed, 1 of 1 landed on one of several likely nodes. "
+        "shop/two: failed (answered 500). "
+        "Rules unmet: 2 before, 1 planned; they were not counted again."
     )
-    assert (values["evicted"], values["unmetBefore"], values["unmetAfter"]) == ("1", "2", "1")
+    assert (values["evicted"], values["unmetBefore"], values["unmetPlanned"]) == ("1", "2", "1")
+    assert values["unmetAfter"] == "not known"
 
 
 @pytest.mark.parametrize("name", SHIPPED)

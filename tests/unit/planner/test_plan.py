@@ -1,9 +1,12 @@
 """The plan as a whole: its scores, its funnel, its lower bound, and what is left for further runs."""
 
+import numpy as np
 import pytest
 
+from rebalancer.cost.term import Bound, Entry
 from rebalancer.plan.plan import Backlog, Cost
-from rebalancer.planner.plan import Callbacks, plan, size_of
+from rebalancer.planner.plan import Callbacks, _bound, plan, size_of
+from rebalancer.planner.search import Searched
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.testing.workloads import node, workload
@@ -109,3 +112,12 @@ def test_it_ends_early_with_what_is_planned_so_far(after):
     )
     assert len(made.moves) <= after
     assert "the time is over" in made.stopped
+
+
+@pytest.mark.parametrize(
+    ("before", "moves", "waiting", "least"),
+    [(8, 7, 0, 7), (3, 7, 0, 3), (8, 7, 2, 8), (12, 7, 2, 9)],
+)
+def test_the_lower_bound_is_never_above_a_plan_that_reaches_the_same(before, moves, waiting, least):
+    bound = (Entry.HARD, Bound(before, np.array([0], np.int32), 1.0))
+    assert _bound([bound], [], Searched(), moves, Backlog(waiting, 1, more=True)) == least

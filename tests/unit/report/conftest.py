@@ -4,6 +4,7 @@ import pytest
 from pydantic import Field
 
 from rebalancer.plan.plan import Cost, Explanation, Later, Plan, Score
+from rebalancer.planner.planning import ClusterNow
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import Mode
 from rebalancer.policy.params import Params
@@ -47,7 +48,7 @@ def policies(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def report(snapshot, policies):
-    """A report; moves and outcomes given or both empty, everything else with a default."""
+    """A report; moves and outcomes given or both empty, everything else with a default. ``now``: scores after a run."""
 
     def made(*, moves=(), outcomes=None, skips=(), mode="enforce", **more):
         left = Score(Cost(), 0)
@@ -60,6 +61,7 @@ def report(snapshot, policies):
             before=more.pop("before", before),
             after=more.pop("after", dict.fromkeys(before, left)),
             lower_bound=more.pop("lower_bound", len(moves)),
+            unmet=more.pop("unmet", ()),
             stopped=more.pop("stopped", "After these moves every rule holds."),
             funnel={
                 "pods": 3,
@@ -70,6 +72,10 @@ def report(snapshot, policies):
             },
         )
         plan = Plan(tuple(moves), Later(lambda: explanation))
+        if (now := more.pop("now", None)) is not None:
+            more["read_again"] = ClusterNow(
+                more.pop("snapshot_now", snapshot), now, more.pop("unmet_now", ())
+            )
         given = {
             "dry_run": outcomes is None,
             "source": "https://cluster.example:6443",

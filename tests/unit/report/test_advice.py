@@ -1,9 +1,10 @@
+import re
 from dataclasses import replace
 
 import pytest
 
-from rebalancer.plan.plan import NEVER_ALLOWS, Code
-from rebalancer.policy.model import Steer
+from rebalancer.plan.plan import NEVER_ALLOWS, Code, UnmetRule
+from rebalancer.policy.model import Eagerness, Steer
 from rebalancer.report.advice import next_steps
 from rebalancer.report.plan_file import ReviewedPlan
 from tests.unit.report.report_examples import move, skip
@@ -33,16 +34,40 @@ def test_the_most_frequent_causes_come_first_and_four_at_most(report):
     assert [step.partition(" (")[0] for step in steps] == ["5 pods", "4 pods", "3 pods", "2 pods"]
 
 
-def test_causes_that_nothing_can_be_done_about_are_passed_over(report):
-    assert next_steps(report(skips=[skip("a", Code.NO_GAIN)], outcomes=[])) == ()
+@pytest.mark.parametrize("steer", Steer)
+@pytest.mark.parametrize("eagerness", Eagerness)
+@pytest.mark.parametrize("code", Code)
+def test_every_code_has_its_advice_under_every_policy(report, code, eagerness, steer):
+    given = report(skips=[skip("a", code)], outcomes=[])
+    policy = given.loaded.policy.model_copy(update={"eagerness": eagerness, "steer": steer})
+    (step,) = next_steps(replace(given, loaded=replace(given.loaded, policy=policy)))
+    assert re.fullmatch(r"1 pod \(.+?\): .{20,}\.", step)
+    assert "{" not in step or "protect: {" in step
+    assert not (steer is Steer.MARKS and "`steer: marks`" in step)
+    assert f"eagerness={eagerness}" not in step
+
+
+def test_what_the_eagerness_declines_is_followed_by_the_next_level_and_by_marks(report):
+    (step,) = next_steps(report(skips=[skip("a", Code.UNSURE)], outcomes=[]))
+    assert "`rebalancer plan --set eagerness=steady` shows it" in step
+    assert "`steer: marks` can make the right node win" in step
+
+
+def test_rules_without_pods_that_stay_have_advice_too(report):
+    rule = UnmetRule("x", "Deployment/shop/web", "Deployment/shop/web", {"MovedNow": 0}, "why")
+    (step,) = next_steps(report(unmet=(rule,), outcomes=[]))
+    assert step == "1 rule (MovedNow): the next run looks at them where they have landed."
 
 
 def test_where_the_scheduler_would_put_pods_back_marks_are_named_unless_they_are_on(report):
     given = report(skips=[skip("a", Code.COMES_BACK)], outcomes=[])
     (step,) = next_steps(given)
-    assert step.startswith("1 pod (ComesBack): `steer: marks` can make another node win")
+    assert step.startswith(
+        "1 pod (ComesBack): `steer: marks` can make the right node win, for rules"
+    )
     steered = given.loaded.policy.model_copy(update={"steer": Steer.MARKS})
-    assert next_steps(replace(given, loaded=replace(given.loaded, policy=steered))) == ()
+    (step,) = next_steps(replace(given, loaded=replace(given.loaded, policy=steered)))
+    assert "steer" not in step
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,8 @@ def web(report, snapshot):
     return made
 
 
-def test_a_pod_leaves_and_its_replacement_stands_where_it_most_probably_lands(web):
-    split = (landing("node-c2", 0.6), landing("node-c1", 0.4))
-    now, planned = drawn(web(move("web-0", *split))).panels
+def test_a_pod_leaves_and_its_replacement_stands_on_its_node(web):
+    now, planned = drawn(web(move("web-0", landing("node-c2", 1.0)))).panels
     assert (now.caption, planned.caption) == ("Now", "As planned")
     assert on_nodes(now) == {
         "node-a1": [("1", "leaves")],
@@ -59,6 +58,18 @@ def test_a_pod_leaves_and_its_replacement_stands_where_it_most_probably_lands(we
         "node-c2": [("1", "new")],
     }
     assert [zone for _, zone in now.zones] == ["zone-a", "zone-b", "zone-c"]
+
+
+def test_a_replacement_for_which_nodes_are_tied_stands_on_none_of_them(web):
+    split = (landing("node-c2", 0.5), landing("node-c1", 0.5))
+    _, planned = drawn(web(move("web-0", *split))).panels
+    (box,) = (one for one in planned.nodes if one.tied)
+    (column,) = {one.x for one in planned.nodes if one.name.startswith("node-c")}
+    assert (box.name, box.x) == ("one of several", column)
+    assert on_nodes(planned)[box.title] == [("1", "new")]
+    (new,) = (square for square in planned.squares if square.state == "new")
+    assert new.title == "replaces shop/web-0, on one of node-c2 50 %, node-c1 50 %"
+    assert "one of several in zone-c 1" in planned.label
 
 
 @pytest.mark.parametrize(
@@ -75,7 +86,7 @@ def test_after_a_run_pods_are_where_they_landed_or_stayed(web, status, landed, b
     came = outcome(planned.plan.moves[0], status, landed=landed)
     given = replace(planned, dry_run=False, outcomes=(came,))
     then, now = drawn(given).panels
-    assert (then.caption, now.caption) == ("Before", "After the run")
+    assert (then.caption, now.caption) == ("Before", "Now")
     assert on_nodes(then)["node-a1"] == before
     still = {"node-a2": [("1", "")], "node-b1": [("1", "")]}
     assert on_nodes(now) == still | after

@@ -72,11 +72,12 @@ def test_a_run_reports_what_happened_and_where_the_pod_landed(report):
     done = outcome(
         move(), Status.EVICTED, "replaced by web-9", landed="node-c1", predicted=True, seconds=2.14
     )
-    text = as_table(report(moves=[move()], outcomes=[done]))
+    now = {"anti-affinity": Score(Cost(), 0), "low-utilisation": Score(Cost(), 0)}
+    text = as_table(report(moves=[move()], outcomes=[done], now=now))
     assert text.startswith(
-        "1 pod evicted of 1 planned to fix all of 1 unmet rule; it cannot be done with\n  fewer than 1.\n"
-        "1 evicted, 1 of 1 landed as predicted.\n"
-        "After these moves every rule holds.\n\n"
+        "1 pod evicted of 1 planned: 1 of 1 unmet rule fixed.\n"
+        "1 evicted, 1 of 1 landed on the predicted node.\n"
+        "Every rule holds now.\n\n"
         "Run with policy"
     )
     assert "\n  shop/web-0" + "evicted".rjust(68) + "\n" in text
@@ -88,7 +89,7 @@ def test_a_landing_elsewhere_stands_beside_its_prediction(report):
     done = outcome(one, Status.EVICTED, landed="node-a2", predicted=False, seconds=1.0)
     text = as_table(report(moves=[one], outcomes=[done]))
     assert "node-a2 (zone-a) after 1.0 s, predicted node-c1 (zone-c)" in " ".join(text.split())
-    assert "\n1 evicted, 0 of 1 landed as predicted.\n" in text
+    assert "\n1 evicted, 0 of 1 landed on one of several likely nodes.\n" in text
 
 
 @pytest.mark.parametrize(
@@ -199,6 +200,7 @@ def test_of_many_moves_those_that_went_wrong_are_shown_one_by_one(report):
     assert [line.split()[0] for line in lines_with(text, "shop/web-")] == [
         "shop/web-03",
         "shop/web-07",
+        "shop/web-03:",
     ]
     assert "Moves that went wrong\n" in text
     assert "the server gave up" in text
@@ -335,8 +337,11 @@ def test_the_removal_of_a_pod_that_has_ended_awaits_no_landing(report):
     ended = replace(move("web-9"), landings=(), cause=Cause.ENDED)
     removed = outcome(ended, Status.EVICTED)
     text = as_table(report(moves=[ended], outcomes=[removed]))
-    assert text.splitlines()[2:4] == ["1 evicted.", "After these moves every rule holds."]
+    assert text.splitlines()[1:3] == ["1 evicted.", "After these moves every rule holds."]
     assert "By workload" not in text
     landed = outcome(move(), Status.EVICTED, landed="node-c1", predicted=True)
     text = as_table(report(moves=[ended, move()], outcomes=[removed, landed]))
-    assert "\n2 evicted, 1 of 1 landed as predicted.\nAfter these moves every rule holds.\n" in text
+    assert (
+        "\n2 evicted, 1 of 1 landed on the predicted node.\nAfter these moves every rule holds.\n"
+        in text
+    )

@@ -1,0 +1,167 @@
+"""The rules that stay unmet, by name, each with the reasons why its pods stay."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from rebalancer.cost.term import CountingRuns, Judging, Naming, Unmet
+from rebalancer.plan.plan import Code, Skip, UnmetRule
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.problem import WeightedTerm
+from rebalancer.planner.promises import Pair
+from rebalancer.snapshot.columns import united
+
+_Reasons = Mapping[Pair, Sequence[tuple[Code, str]]]
+"""Class and node -> code and message of each of its pods that stay."""
+
+_MOVED = "pods that this run moves may stand so where they land: the next run looks where they are"
+_NO_MOVE = "no pod has a place from which its move would fix any of it"
+CUT = "planning ended before it was looked at"
+REVIEWED = "only the moves of the reviewed plan are made"
+
+
+def unmet_of(draft: Draft) -> tuple[UnmetRule, ...]:
+    """Return the rules with something left to fix in the draft's state, without reasons."""
+    return (
+        *(
+            UnmetRule(weighted.strategy, unmet.rule, _workload(draft, weighted, unmet), rules=rules)
+            for weighted in draft.terms
+            for unmet, rules in _rules_of(draft, weighted)
+        ),
+        *_ended(draft, ()),
+    )
+
+
+def explained(draft: Draft, skips: Sequence[Skip], otherwise: str = CUT) -> tuple[UnmetRule, ...]:
+    """Return the rules with something left to fix in the draft's state, with the reasons that ``skips`` give.
+
+    ``otherwise``: why a rule that moves could fix has no such reason.
+    """
+    reasons = _by_pair(draft, skips)
+    return (
+        *(
+            _explained(draft, weighted, unmet, rules, reasons, otherwise)
+            for weighted in draft.terms
+            for unmet, rules in _rules_of(draft, weighted)
+        ),
+        *_ended(draft, skips),
+    )
+
+
+def _rules_of(draft: Draft, weighted: WeightedTerm) -> Iterator[tuple[Unmet, int]]:
+    """Yield the unmet rules of a term, and how many each stands for."""
+    term = weighted.term
+    if not term.violated():
+        return
+    if isinstance(term, Naming):
+        for unmet in term.unmet():
+            yield unmet, 1
+    elif isinstance(term, Judging):
+        yield from _judged(draft, term)
+    else:
+        yield from _nodes(draft, weighted)
+
+
+def _judged(draft: Draft, term: Judging) -> Iterator[tuple[Unmet, int]]:
+    """Yield the pods that are judged by themselves, those of an owner together."""
+    judged, pods = term.judged(), draft.snapshot.pods
+    left = judged[draft.state.at_home(judged)]
+    by_owner: dict[str, list[int]] = {}
+    for pod in left.tolist():
+        by_owner.setdefault(_owner(draft, int(pods.cls[pod])), []).append(pod)
+    for owner, rows in by_owner.items():
+        of = np.array(rows, np.int32)
+        text = f"{owner}: {term.reason(rows[0])}" if owner else term.reason(rows[0])
+        yield Unmet(text, np.unique(pods.cls[of]), np.unique(pods.node[of])), len(rows)
+
+
+def _nodes(draft: Draft, weighted: WeightedTerm) -> Iterator[tuple[Unmet, int]]:
+    """Yield the nodes that a term of balance would have pods leave."""
+    parts = [weighted.term.candidates()]
+    if isinstance(weighted.term, CountingRuns):
+        parts.append(weighted.term.waiting())
+    cls = np.concatenate([part.cls for part in parts])
+    node = np.concatenate([part.node for part in parts])
+    for one in np.unique(node).tolist():
+        name = draft.snapshot.nodes.names[one]
+        yield Unmet(f"node {name}", np.unique(cls[node == one]), np.array([one], np.int32)), 1
+
+
+def _ended(draft: Draft, skips: Sequence[Skip]) -> Iterator[UnmetRule]:
+    """Yield what is left of the pods that have ended, and that a strategy removes."""
+    for of in draft.problem.contributions:
+        if left := draft.ended.left(of.strategy):
+            mine = [(one.code, one.message) for one in skips if one.strategy == of.strategy]
+            yield _rule(of.strategy, "pods that have ended", "", mine, left)
+
+
+# -- why -----------------------------------------------------------------------------------------------
+
+
+def _by_pair(draft: Draft, skips: Sequence[Skip]) -> _Reasons:
+    pods, classes = draft.snapshot.pods, draft.snapshot.classes
+    by_name = {(one.namespace, one.pod): one for one in skips}
+    by_pair: dict[Pair, list[tuple[Code, str]]] = {}
+    for pod in pods.name.rows_of({one.pod for one in skips}).tolist():
+        cls = int(pods.cls[pod])
+        skip = by_name.get((classes[cls].namespace, pods.name[pod]))
+        if skip is not None:
+            pair = cls, int(pods.node[pod])
+            by_pair.setdefault(pair, []).append((skip.code, skip.message))
+    return by_pair
+
+
+def _explained(
+    draft: Draft,
+    weighted: WeightedTerm,
+    unmet: Unmet,
+    rules: int,
+    reasons: _Reasons,
+    otherwise: str,
+) -> UnmetRule:
+    of_pods = [
+        reason
+        for cls in unmet.classes.tolist()
+        for node in unmet.nodes.tolist()
+        for reason in reasons.get((cls, node), ())
+    ]
+    workload = _workload(draft, weighted, unmet)
+    if of_pods:
+        return _rule(weighted.strategy, unmet.rule, workload, of_pods, rules)
+    code, why = _without_pods(draft, unmet, otherwise)
+    return UnmetRule(weighted.strategy, unmet.rule, workload, {code.value: 0}, why, rules)
+
+
+def _without_pods(draft: Draft, unmet: Unmet, otherwise: str) -> tuple[Code, str]:
+    """Return why a rule stays unmet of which no pod that stays has a reason of its own."""
+    living = united(draft.state.living_of(cls) for cls in unmet.classes.tolist())
+    if not draft.state.at_home(living).all():
+        return Code.MOVED_NOW, _MOVED
+    return (Code.NOT_EXAMINED, otherwise) if len(unmet.nodes) else (Code.NO_GAIN, _NO_MOVE)
+
+
+def _workload(draft: Draft, weighted: WeightedTerm, unmet: Unmet) -> str:
+    """Return the workload of a rule; empty for one of a node, or of several workloads."""
+    if not isinstance(weighted.term, Naming | Judging):
+        return ""
+    owners = {_owner(draft, cls) for cls in unmet.classes.tolist()}
+    return owners.pop() if len(owners) == 1 else ""
+
+
+def _rule(
+    strategy: str, rule: str, workload: str, reasons: Sequence[tuple[Code, str]], number: int
+) -> UnmetRule:
+    codes = Counter(code.value for code, _ in reasons)
+    ranked = dict(sorted(codes.items(), key=lambda item: (-item[1], item[0])))
+    first = next(iter(ranked), "")
+    texts = Counter(message for code, message in reasons if code.value == first)
+    why = min(texts, key=lambda text: (-texts[text], text), default="")
+    return UnmetRule(strategy, rule, workload, ranked, why, number)
+
+
+def _owner(draft: Draft, cls: int) -> str:
+    owner = draft.snapshot.owner_of(cls)
+    return "" if owner is None else owner.ref

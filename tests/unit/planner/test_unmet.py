@@ -1,0 +1,91 @@
+"""Each rule that stays unmet has a name and a reason, and they are as many as the scores count."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rebalancer.planner.settings import Settings
+from rebalancer.planner.unmet import explained, unmet_of
+from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.model import Eagerness
+from rebalancer.policy.protect import Protect
+from rebalancer.snapshot.load import load_snapshot
+from rebalancer.testing.workloads import (
+    HOSTNAME,
+    ZONE,
+    apart,
+    node,
+    spread,
+    workload,
+)
+from tests.unit.planner.conftest import draft_of, plan_of
+
+NODES = [node(f"n{i}", zone) for i, zone in enumerate("aabc")]
+
+
+def test_a_rule_is_named_with_the_reason_of_its_pods():
+    # Of two equally empty nodes one holds a replica: half of the landings fix nothing.
+    nodes = [node(f"n{i}", "a") for i in range(3)]
+    pinned = {"rebalancer/evict": "false"}
+    web = workload("web", ["n0", "n0", "n1"], cpu="400m", spec=spread("web", ZONE))
+    side = workload("side", ["n2"], cpu="400m", annotations=pinned)
+    timid = Settings(eagerness=Eagerness.TIMID)
+    made = plan_of([*nodes, *web, *side], strategies=["duplicates"], settings=timid)
+    (rule,) = made.unmet
+    assert (rule.strategy, rule.workload) == ("duplicates", "Deployment/default/web")
+    assert rule.rule.startswith("Deployment/default/web (3 pods, 3 feasible nodes)")
+    assert dict(rule.codes) == {"Unsure": 2}
+    assert rule.why.startswith("better in 50% of its landings, the policy asks for 75%")
+
+
+def test_a_rule_of_a_node_names_the_node():
+    pinned = {"rebalancer/evict": "false"}
+    objects = [*NODES, *workload("big", ["n0", "n0", "n0"], cpu="3", annotations=pinned)]
+    made = plan_of(objects, strategies=["low-utilisation"])
+    assert [(one.rule, one.workload) for one in made.unmet] == [("node n0", "")]
+    assert dict(made.unmet[0].codes) == {"Protected": 3}
+
+
+@pytest.mark.parametrize("name", ["drained-return-2", "mutual-1", "nearly-full-1"])
+def test_a_rule_that_only_moved_pods_could_fix_says_so(name):
+    snapshot = load_snapshot(f"benchmarks/decisions/snapshots/{name}.json.gz")
+    made = plan_of(snapshot, protections=Protect.model_validate({"minPodAge": "0s"}))
+    assert made.unmet
+    assert {code for one in made.unmet for code in one.codes} == {"MovedNow"}
+    assert made.stopped.startswith("Nothing more can be gained yet: ")
+    assert "MovedNow" in made.stopped
+
+
+RULES = (
+    lambda name: {},
+    lambda name: apart(name, weight=100),
+    lambda name: apart(name, HOSTNAME),
+    lambda name: spread(name, ZONE),
+    lambda name: spread(name, ZONE, hard=True, minDomains=3),
+)
+shapes = st.lists(
+    st.tuples(
+        st.integers(0, 4), st.lists(st.integers(0, 3), min_size=2, max_size=5), st.booleans()
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(shapes, st.integers(1, 4))
+def test_rules_are_as_many_as_the_scores_count_each_with_a_reason(shape, per_run):
+    objects = list(NODES)
+    for index, (rule, places, pinned) in enumerate(shape):
+        notes = {"rebalancer/evict": "false"} if pinned else {}
+        spec = RULES[rule](f"w{index}")
+        objects += workload(f"w{index}", [f"n{p}" for p in places], spec=spec, annotations=notes)
+    made = plan_of(objects, settings=Settings(budgets=Budgets.model_validate({"perRun": per_run})))
+    for strategy, score in made.after.items():
+        mine = [one for one in made.unmet if one.strategy == strategy]
+        assert sum(one.rules for one in mine) == score.violated
+    assert all(one.codes and one.why for one in made.unmet)
+    draft = draft_of(objects)
+    named = [(one.strategy, one.rule) for one in unmet_of(draft)]
+    assert named == [(one.strategy, one.rule) for one in explained(draft, ())]
+    assert len(named) == sum(score.violated for score in draft.scores().values())
