@@ -113,7 +113,7 @@ def ended(request, tmp_path):
         flags = {"policy_path": str(policy), "kubeconfig": str(cluster.kubeconfig), "quiet": True}
         out = io.StringIO()
         environment = Environment(ClusterClock(cluster), {}, out, io.StringIO())
-        report = _run(run_options(**flags, output="json"), environment).report
+        report = _run(run_options(**flags, output="json"), environment, None).report
         cluster.settle()
         pods = Counter(
             pod["spec"].get("nodeName", "")

@@ -1,5 +1,7 @@
 """Each rule that stays unmet has a name and a reason, and they are as many as the scores count."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -56,7 +58,7 @@ def test_a_rule_that_only_moved_pods_could_fix_says_so(name):
     assert "MovedNow" in made.stopped
 
 
-RULES = (
+RULES: tuple[Any, ...] = (
     lambda name: {},
     lambda name: apart(name, weight=100),
     lambda name: apart(name, HOSTNAME),
