@@ -16,6 +16,7 @@ from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.reasons import Refusal
 from rebalancer.planner.steer import LandingSteer
 from rebalancer.planner.verdict import TOLERANCE, Verdict, is_gamble
+from rebalancer.scheduler.prediction import Prediction
 
 # So many that promise too little anyway are judged anyway, to show people where they would land.
 _CLOSELY = 300
@@ -54,6 +55,8 @@ class Examination:
         self._unsteered: set[Pair] = set()
         """Pairs that marks could not help when they were last asked about."""
         self.refusals: dict[Pair, Refusal] = {}
+        self._refused_alike: dict[int, tuple[Code, str]] = {}
+        """Class -> why the newest pair of it that was looked at stays."""
         self.waiting: set[Pair] = set()
         """Pairs that a limit of the whole run has kept back, and nothing else so far."""
         self.in_flight: str | None = None
@@ -86,7 +89,7 @@ class Examination:
         cost = float(self._draft.problem.costs[pod])
         if (too_little := self._too_little(promise, cost)) is not None:
             if self._closely == 0:
-                self._refuse(pair, promise, Code.LOW_GAIN, too_little)
+                self._refuse(pair, promise, Code.LOW_GAIN, too_little, None, steered=steered)
                 return None
             self._closely -= 1
         verdict = self.judge.judge(pod, *pair, cost, unless_gamble=only_certain)
@@ -100,8 +103,18 @@ class Examination:
             message = message.replace("nothing gets better there", "that only moves the overload")
         if pair in self._unsteered:
             message += "; no marks would change that"
-        self._refuse(pair, promise, code, message)
+        self._refuse(pair, promise, code, message, verdict.prediction, steered=steered)
         return None
+
+    def is_spared(self, pair: Pair, *, only_certain: bool, steered: bool) -> bool:
+        """Return whether a pair need not be looked at now; where it never was, others of its class say why it stays."""
+        spared = self._postponed.is_spared(pair, only_certain=only_certain, steered=steered)
+        if spared and pair not in self.refusals and pair[0] in self._refused_alike:
+            promise = self._candidates.promise(pair)
+            if promise is not None:
+                code, message = self._refused_alike[pair[0]]
+                self.refusals[pair] = Refusal(promise.strategy, code, message)
+        return spared
 
     def _stays_unready(self, pod: int, verdict: Verdict) -> bool:
         """Return whether a pod that may go for its own state only would go for its place."""
@@ -144,9 +157,19 @@ class Examination:
             return False
         return True
 
-    def _refuse(self, pair: Pair, promise: Promise, code: Code, message: str) -> None:
+    def _refuse(
+        self,
+        pair: Pair,
+        promise: Promise,
+        code: Code,
+        message: str,
+        prediction: Prediction | None,
+        *,
+        steered: bool,
+    ) -> None:
         self.refusals[pair] = Refusal(promise.strategy, code, message)
-        self._postponed.refuse(pair)
+        self._refused_alike[pair[0]] = code, message
+        self._postponed.refuse(pair, prediction, steered=steered)
 
     def _lack(self, cls: int) -> str | None:
         """Return which quota has no room for a replacement beside its victim; None where it comes after it."""

@@ -124,6 +124,7 @@ def _explained(
     unmet = explained(draft, skips)
     left = draft.bounds()
     backlog = _backlog(draft, result, left, removals.waiting)
+    rest = draft.settings.threshold.rest if result.rests else None
     return Explanation(
         skips=tuple(skips),
         before=before,
@@ -138,6 +139,7 @@ def _explained(
             result.in_flight,
             draft.settings.eagerness,
             unmet,
+            rest,
         ),
         backlog=backlog,
         funnel=_funnel(draft, skips, moves),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rebalancer.planner.candidates import CandidateList, Key, Ranked
-from rebalancer.planner.postponed import Postponed
 from rebalancer.planner.promises import Pair
 from rebalancer.planner.verdict import TOLERANCE
 
@@ -17,8 +16,9 @@ _CLEARLY = 0.05
 class Queue:
     """Entries of one wave. What promises less when its turn comes goes back to its place."""
 
-    def __init__(self, candidates: CandidateList, postponed: Postponed) -> None:
-        self._candidates, self._postponed = candidates, postponed
+    def __init__(self, candidates: CandidateList, is_spared: Callable[[Pair], bool]) -> None:
+        """``is_spared`` returns whether a pair need not be looked at, asked when its turn comes."""
+        self._candidates, self._is_spared = candidates, is_spared
         self._heap = candidates.entries()
         heapq.heapify(self._heap)
 
@@ -51,7 +51,7 @@ class Queue:
             if (named := self._candidates.refresh_stale(pair)) is not None:
                 self.push(named)
                 continue
-            if self._postponed.is_surely_spared(pair):
+            if self._is_spared(pair):
                 continue
             renewed = self._candidates.renew(pair)
             current = self._candidates.entry(pair)

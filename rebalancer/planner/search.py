@@ -3,7 +3,7 @@
 Candidates wait in a queue by what they could gain at most per eviction cost. The best is examined with its
 predicted landing in the state as planned so far; if it still beats the next, the move is made, else it goes
 back with its exact gain. What a budget holds back waits for the next wave; what the scheduler or the cost
-refuses is tried again once after something has changed.
+refuses is tried again once something that the refusal rests on has changed. A wave that brings little is the last.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+
+import numpy as np
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.term import Term
@@ -28,10 +30,42 @@ from rebalancer.planner.promises import Pair
 from rebalancer.planner.queue import Queue
 from rebalancer.planner.reasons import Refusal
 from rebalancer.planner.rendering import Chosen
+from rebalancer.snapshot.columns import Floats
 
 WhyStop = Callable[[], str | None]
 # So many moves at most in a wave with marks: they go one after the other, each waiting for its marks to be seen.
 _STEERED = 20
+
+
+# A wave with fewer moves than this share of the largest one goes on with gambles.
+_FEW = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Rung:
+    """One way to the moves of a wave. The next one is tried where it leads to none, or to few that the next may join."""
+
+    only_certain: bool = True
+    only_rules: bool = False
+    """Nothing moves for balance alone."""
+    steered: bool = False
+    """Marks may choose landings."""
+    again: bool = False
+    """The most promising are looked at, even if nothing has changed since they were refused."""
+    joins: bool = False
+    """It may add to the moves of the rung before."""
+
+
+_CERTAIN, _GAMBLES = _Rung(), _Rung(only_certain=False, joins=True)
+_LADDER = (_CERTAIN, _GAMBLES)
+_LADDER_WITH_MARKS = (
+    _Rung(only_rules=True),
+    _Rung(only_rules=True, steered=True),
+    _CERTAIN,
+    _GAMBLES,
+)
+# Where marks may choose landings, they do so before pods move for balance alone.
+_ONCE_MORE = (_Rung(again=True, joins=True), _Rung(again=True, only_certain=False, joins=True))
 
 
 def _nothing() -> None:
@@ -56,6 +90,8 @@ class Searched:
     """The budget that moves of earlier runs use up, if that is where the plan ends."""
     removals: Removals = Removals()  # noqa: RUF009  # it cannot be changed
     """Pods that have ended, as far as moves leave budgets for them."""
+    rests: bool = False
+    """The plan ends because the last wave brought little, see ``Threshold.rest``."""
     _rest: Callable[[], None] = _nothing
 
     def complete(self) -> None:
@@ -76,6 +112,7 @@ def search(draft: Draft, stop: WhyStop, most_landings: int | None) -> Searched:
         terms = draft.terms if observed else draft.enforced
         one = _Pass(draft, terms, guard, stop, most_landings, observed=observed)
         result.chosen += one.run(result.chosen[-1].wave + 1 if result.chosen else 1)
+        result.rests |= one.rests and not observed
         result._rest = partial(_note, result, one, observed=observed)  # noqa: SLF001  # made here
         if len(passes) > 1:
             result.complete()
@@ -107,7 +144,13 @@ class _Pass:
         observed: bool,
     ) -> None:
         self._draft, self._allowance, self._stop = draft, draft.allowance, stop
-        self._postponed = Postponed()
+        self._postponed = Postponed(draft.state)
+        self._largest = 0
+        """Moves of the largest wave."""
+        self._gained = np.zeros(3)
+        """Per entry, what the moves so far gain in expectation."""
+        self.rests = False
+        """Whether the plan ends because the last wave brought little, see ``Threshold.rest``."""
         self.candidates = CandidateList(draft, terms)
         self.examination = Examination(draft, terms, guard, self.candidates, self._postponed)
         self._commit = Commit(
@@ -122,10 +165,18 @@ class _Pass:
         """Return the moves of all waves, in order; the state holds them all placed."""
         chosen: list[Chosen] = []
         wave = first_wave
-        while self._may_go_on() and (of_wave := self._next_wave(wave)):
+        while self._may_go_on() and not self.rests:
+            of_wave = self._next_wave(wave)
+            if not of_wave:
+                break
             chosen += of_wave
             wave += 1
         return chosen
+
+    def _is_little(self, gained: Floats) -> bool:
+        """Return whether a wave that ``gained`` so much per entry is not worth another one."""
+        little = gained < self._draft.settings.threshold.rest * self._gained
+        return bool(gained[0] <= 0 and (little | (gained <= 0)).all())
 
     def end(self) -> None:
         """Note what stays and waits after the last wave, for all pairs if a limit of the run has ended it."""
@@ -141,23 +192,13 @@ class _Pass:
         return self._allowance.exhausted() is None
 
     def _next_wave(self, wave: int) -> list[Chosen]:
-        """Return the moves of a wave: of the first way that leads to any.
-
-        Where marks may choose landings, they do so before pods move for balance alone.
-        """
+        """Return the moves of a wave: of the first rungs of the ladder that lead to more than a few."""
         self.examination.begin()
-        steers = self._draft.settings.steer
-        of_wave = self._wave(wave, only_certain=True, only_rules=steers)
-        if not of_wave and self._postponed.admit_spared():
-            of_wave = self._wave(wave, only_certain=True, only_rules=steers)
-        if not of_wave and steers:
-            of_wave = self._wave(wave, only_certain=True, only_rules=True, steered=True)
-        if not of_wave and steers:
-            of_wave = self._wave(wave, only_certain=True)
-        if not of_wave and self._postponed.admit_passed_over():
-            of_wave = self._wave(wave, only_certain=False)
+        before = self._gained.copy()
+        of_wave = self._climb(wave, before)
         if of_wave:
             self._postponed.free(())
+            self.rests = self._is_little(self._gained - before)
         else:
             of_wave = self._chains.wave(wave)
         self._draft.state.reap()
@@ -165,18 +206,31 @@ class _Pass:
         self.examination.quota.reset()
         return of_wave
 
-    def _wave(
-        self, wave: int, *, only_certain: bool, only_rules: bool = False, steered: bool = False
-    ) -> list[Chosen]:
-        """Return the moves of one wave.
+    def _climb(self, wave: int, before: Floats) -> list[Chosen]:
+        """Return the moves of a wave; ``before``: what the waves before it have gained."""
+        of_wave: list[Chosen] = []
+        self._postponed.begin()
+        ladder = _LADDER_WITH_MARKS if self._draft.settings.steer else _LADDER
+        for rung in ladder + _ONCE_MORE:
+            few = len(of_wave) < _FEW * self._largest or self._is_little(self._gained - before)
+            if of_wave and not (rung.joins and few):
+                break
+            of_wave += self._wave(wave, rung)
+        self._largest = max(self._largest, len(of_wave))
+        return of_wave
 
-        Moves that might land badly, or break one rule as they fix another, wait until no other is left:
+    def _wave(self, wave: int, rung: _Rung) -> list[Chosen]:
+        """Return the moves of one rung of a wave.
+
+        Moves that might land badly, or break one rule as they fix another, wait until few others are left:
         each replacement that lands makes nodes differ more, and later landings more certain.
         """
         chosen: list[Chosen] = []
-        self._postponed.begin()
         self.examination.steer.standing = ()
-        queue = Queue(self.candidates, self._postponed)
+        only_certain, steered = rung.only_certain, rung.steered
+        self._postponed.begin_rung(again=rung.again)
+        spared = partial(self.examination.is_spared, only_certain=only_certain, steered=steered)
+        queue = Queue(self.candidates, spared)
         most = _STEERED if steered else math.inf
         while (
             queue
@@ -185,10 +239,8 @@ class _Pass:
             and (popped := queue.pop()) is not None
         ):
             key, pair = popped
-            if only_rules and not any(key[:2]):
+            if rung.only_rules and not any(key[:2]):
                 break
-            if self._postponed.is_spared(pair):
-                continue
             certain = only_certain and not self._postponed.is_freed(pair)
             verdict = self.examination.verdict(pair, only_certain=certain, steered=steered)
             if verdict is None:
@@ -203,6 +255,7 @@ class _Pass:
                 queue.push_back(exact, pair)
                 continue
             chosen.append(self._commit.move(pod, pair, verdict, wave))
+            self._gained += np.maximum(0.0, verdict.gain)
             self.examination.steer.standing = verdict.marks
             refusals = self.examination.refusals
             refusals.pop(pair, None)

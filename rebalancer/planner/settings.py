@@ -25,6 +25,8 @@ class Threshold:
     """Most probability of the landings that make it worse; the others leave it as it is."""
     harmless: float
     """Least probability of the landings that improve the cost, where none makes it worse: such a move costs an eviction at most."""
+    rest: float
+    """A wave that brings less than this share of what the plan has gained, and fixes no hard rule, is the last one."""
 
 
 # One eviction of an ordinary pod costs 1. A preferred rule of weight 100 is worth 1, one of weight 10 is
@@ -32,11 +34,11 @@ class Threshold:
 # A move that can do no harm and helps in half of its landings takes two evictions for one fix on average. Fewer would
 # do only where marks choose the landing; asking for more leaves a rule unmet for good where nodes of a zone are tied.
 THRESHOLDS: Mapping[Eagerness, Threshold] = {
-    Eagerness.TIMID: Threshold(0.25, 0.02, better=0.9, worse=0.05, harmless=0.75),
-    Eagerness.CAREFUL: Threshold(0.05, 0.002, better=0.75, worse=0.1, harmless=0.5),
-    Eagerness.STEADY: Threshold(0.02, 0.001, better=0.6, worse=0.15, harmless=0.45),
-    Eagerness.EAGER: Threshold(0.01, 0.0005, better=0.5, worse=0.25, harmless=0.4),
-    Eagerness.RELENTLESS: Threshold(0.0, 0.0, better=0.34, worse=0.34, harmless=0.3),
+    Eagerness.TIMID: Threshold(0.25, 0.02, better=0.9, worse=0.05, harmless=0.75, rest=0.005),
+    Eagerness.CAREFUL: Threshold(0.05, 0.002, better=0.75, worse=0.1, harmless=0.5, rest=0.001),
+    Eagerness.STEADY: Threshold(0.02, 0.001, better=0.6, worse=0.15, harmless=0.45, rest=0.0005),
+    Eagerness.EAGER: Threshold(0.01, 0.0005, better=0.5, worse=0.25, harmless=0.4, rest=0.0002),
+    Eagerness.RELENTLESS: Threshold(0.0, 0.0, better=0.34, worse=0.34, harmless=0.3, rest=0.0),
 }
 
 

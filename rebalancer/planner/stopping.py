@@ -22,12 +22,14 @@ def stopped(
     in_flight: str | None = None,
     eagerness: Eagerness = Eagerness.CAREFUL,
     unmet: Sequence[UnmetRule] = (),
+    rest: float | None = None,
 ) -> str:
     """Return in one line why the plan ends where it does.
 
     ``cut``: why planning was ended early, if so. ``in_flight``: the budget that is used up by moves which
     earlier runs have in flight, if so. ``eagerness``: the policy's; what it alone declines could be gained.
     ``unmet``: the rules that stay so, as many as ``after`` counts.
+    ``rest``: the share of the gain that the last wave fell short of, if that ends the plan.
     """
     left = sum(score.violated for score in after.values())
     codes = Counter(skip.code.value for skip in skips)
@@ -51,6 +53,9 @@ def stopped(
         return f"Moves in flight use up a budget ({in_flight}): {still}"
     if backlog.moves:
         return f"This run can do no more: {still}"
+    if rest is not None:
+        least = f"{100 * rest:g} %"
+        return f"The last wave brought less than {least} of the plan's gain: the rest is left to later runs. {still}"
     nothing = "Nothing more" if moves else "Nothing"
     declined = any(skip.code in DECLINED for skip in skips)
     gained = f"is worth an eviction at eagerness {eagerness}" if declined else "can be gained"

@@ -190,14 +190,17 @@ class ClassCounts:
         changes = self._changes.get(cls)
         if not changes:
             return nodes
-        left = nodes.tolist()
-        for (node, of_terminating), change in changes.items():
-            if of_terminating == terminating:
-                left.extend([node] * change)
-                if left.count(node) < -change:
-                    return None
-                for _ in range(-change):
-                    left.remove(node)
+        mine = {node: change for (node, of), change in changes.items() if of == terminating}
+        left: list[int] = []
+        for node in nodes.tolist():
+            if mine.get(node, 0) < 0:
+                mine[node] += 1
+            else:
+                left.append(node)
+        if any(change < 0 for change in mine.values()):
+            return None
+        for node, change in mine.items():
+            left.extend([node] * change)
         return np.array(left, np.int32)
 
     def counts(self, classes: Int32s, *, terminating: bool = False) -> Int32s:

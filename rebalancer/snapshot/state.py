@@ -56,6 +56,7 @@ class ClusterState(ClassCounts):
         self.touched: list[int] = []
         """Nodes on which requests changed, in order, once per change; it only grows."""
         self._node_stamps = np.zeros(len(snapshot.nodes), np.int64)
+        self._newest_node_stamp = 0
         self._homes: dict[int, tuple[int, Int32s]] = {}
 
     # -- reading -----------------------------------------------------------------------------------
@@ -68,10 +69,19 @@ class ClusterState(ClassCounts):
         """Return what stands for what ``nodes`` hold lastingly: equal while no pod leaves them or is placed there."""
         return int(self._node_stamps[nodes].max(initial=0))
 
+    @property
+    def newest_node_change(self) -> int:
+        """The newest stamp of any node."""
+        return self._newest_node_stamp
+
+    def changed_since(self, nodes: Int32s, since: int) -> Bools:
+        """Return which of ``nodes`` (K,) have a newer stamp than ``since``."""
+        changed: Bools = self._node_stamps[nodes] > since
+        return changed
+
     def resettled(self, since: int) -> tuple[int, Int32s]:
         """Return the newest stamp of any node, and the nodes that have a newer one than ``since``, ascending."""
-        newest = int(self._node_stamps.max(initial=0))
-        return newest, np.flatnonzero(self._node_stamps > since).astype(np.int32)
+        return self._newest_node_stamp, np.flatnonzero(self._node_stamps > since).astype(np.int32)
 
     def home_nodes(self, cls: int) -> Int32s:
         """Return the nodes, ascending and once each, where pods of ``cls`` stand that were not moved; do not write into it."""
@@ -183,7 +193,7 @@ class ClusterState(ClassCounts):
         self.changed.append(cls)
         self._count_change(cls, node, sign, terminating=False)
         self._newest_stamp += 1
-        self._node_stamps[node] = self._newest_stamp
+        self._node_stamps[node] = self._newest_node_stamp = self._newest_stamp
         self._loads.last(cls, node, sign)
 
     def _be_there(self, cls: int, node: int, sign: int) -> None:

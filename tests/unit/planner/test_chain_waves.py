@@ -53,7 +53,7 @@ class Scene:
         self.draft = draft = draft_of(OBJECTS, strategies=["duplicates"], settings=settings)
         self.candidates = CandidateList(draft, draft.terms)
         guard = guard_term(draft.view)
-        self.postponed = Postponed()
+        self.postponed = Postponed(draft.state)
         self.examination = Examination(draft, draft.terms, guard, self.candidates, self.postponed)
         commit = Commit(draft, draft.terms, self.candidates, self.examination.quota, False, None)
         self.chains = Scripted({})

@@ -1,4 +1,6 @@
-"""Which candidates a wave leaves out, and how they are let in again."""
+"""Which candidates a wave leaves out, and what lets them in again."""
+
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +11,41 @@ from rebalancer.planner.promises import Promise
 from rebalancer.planner.verdict import Verdict
 from rebalancer.scheduler.prediction import Prediction
 
-PAIRS = [(0, node) for node in range(5)]
-SOMEWHERE = Prediction(np.array([1], np.int32), np.array([1.0]))
+PAIRS = [(0, node) for node in range(6)]
+LIKELY, RARE = 1, 2
+SOMEWHERE = Prediction(np.array([LIKELY, RARE], np.int32), np.array([0.9, 0.1]))
+NOWHERE = Prediction(np.zeros(0, np.int32), np.zeros(0))
+
+
+class Nodes:
+    """Nodes that change when the test says so."""
+
+    def __init__(self):
+        self.stamps = np.zeros(8, np.int64)
+
+    @property
+    def newest_node_change(self):
+        return int(self.stamps.max())
+
+    def node_stamp(self, node):
+        return int(self.stamps[node])
+
+    def changed_since(self, nodes, since):
+        return self.stamps[nodes] > since
+
+    def change(self, node):
+        self.stamps[node] = self.newest_node_change + 1
+
+
+def begun(*, again=False):
+    nodes: Any = Nodes()
+    waiting = Postponed(nodes)
+    waiting.begin_rung(again=again)
+    return nodes, waiting
+
+
+def spared(waiting, pairs, *, only_certain=True, steered=False):
+    return [waiting.is_spared(p, only_certain=only_certain, steered=steered) for p in pairs]
 
 
 def verdict(gain, best=None):
@@ -21,44 +56,81 @@ def promise(*gains):
     return Promise(list(gains), "a", 0, 1.0, list(gains))
 
 
-@pytest.fixture
-def two_again(monkeypatch):
+SHORT = (promise(0, 1, 0), verdict((0, 0.5, 0)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "looked_at_again"),
+    [
+        ([], False),
+        # The node that it stands on, or where most of its landings are.
+        ([3], True),
+        ([LIKELY], True),
+        # Too few of its landings, and another node.
+        ([RARE], False),
+        ([7], False),
+    ],
+)
+def test_what_was_refused_is_looked_at_again_if_what_it_rests_on_has_changed(
+    changes, looked_at_again
+):
+    nodes, waiting = begun()
+    waiting.refuse((0, 3), SOMEWHERE)
+    waiting.begin()
+    for node in changes:
+        nodes.change(node)
+    assert spared(waiting, [(0, 3)]) == [not looked_at_again]
+
+
+@pytest.mark.parametrize("prediction", [None, NOWHERE])
+def test_what_had_no_landing_is_looked_at_again_after_any_change(prediction):
+    nodes, waiting = begun()
+    waiting.refuse((0, 3), prediction)
+    assert spared(waiting, [(0, 3)]) == [True]
+    nodes.change(7)
+    assert spared(waiting, [(0, 3)]) == [False]
+
+
+def test_what_a_move_concerns_is_looked_at_again():
+    _, waiting = begun()
+    for pair in PAIRS[:2]:
+        waiting.refuse(pair, SOMEWHERE)
+    waiting.retry(PAIRS[:1])
+    assert spared(waiting, PAIRS[:2]) == [False, True]
+    assert waiting.is_retried(PAIRS[0])
+    assert not waiting.was_refused(PAIRS[0])
+    waiting.begin()
+    assert not waiting.is_retried(PAIRS[0])
+
+
+def test_after_some_refusals_in_a_row_the_rest_of_the_class_waits_for_a_move_or_the_next_rung():
+    _, waiting = begun()
+    for pair in PAIRS[: postponed._IN_A_ROW]:
+        waiting.refuse(pair, SOMEWHERE)
+    assert spared(waiting, [PAIRS[5], (1, 5)]) == [True, False]
+    waiting.retry([PAIRS[0]])
+    assert spared(waiting, [PAIRS[5]]) == [False]
+    for pair in PAIRS[: postponed._IN_A_ROW]:
+        waiting.refuse(pair, SOMEWHERE)
+    waiting.begin_rung(again=False)
+    assert spared(waiting, [PAIRS[5]]) == [False]
+
+
+def test_once_nothing_else_is_left_the_most_promising_are_looked_at_all_the_same(monkeypatch):
     monkeypatch.setattr(postponed, "_AGAIN", 2)
-
-
-@pytest.mark.usefixtures("two_again")
-def test_only_the_first_refused_ones_are_looked_at_again():
-    waiting = Postponed()
-    for pair in PAIRS[:4]:
-        waiting.refuse(pair)
-    waiting.begin()
-    assert [waiting.is_spared(pair) for pair in PAIRS] == [False, False, True, True, False]
-    assert waiting.admit_spared()
-    waiting.begin()
-    assert not any(waiting.is_spared(pair) for pair in PAIRS)
-    assert not waiting.admit_spared()
-
-
-@pytest.mark.usefixtures("two_again")
-def test_what_a_move_concerns_is_looked_at_all_the_same():
-    waiting = Postponed()
+    _, waiting = begun()
     for pair in PAIRS:
-        waiting.refuse(pair)
-    waiting.begin()
-    waiting.retry(PAIRS[3:])
-    assert [waiting.is_spared(pair) for pair in PAIRS] == [False, False, True, False, False]
+        waiting.refuse(pair, SOMEWHERE)
+    waiting.begin_rung(again=True)
+    assert spared(waiting, PAIRS[:3]) == [False, False, True]
 
 
-@pytest.mark.usefixtures("two_again")
-def test_a_pair_is_surely_spared_once_enough_others_were_looked_at():
-    waiting = Postponed()
-    for pair in PAIRS:
-        waiting.refuse(pair)
-    waiting.begin()
-    assert not waiting.is_surely_spared(PAIRS[4])
-    assert [waiting.is_spared(pair) for pair in PAIRS[:2]] == [False, False]
-    assert waiting.is_surely_spared(PAIRS[4])
-    assert not waiting.is_surely_spared((7, 7))
+def test_what_marks_do_not_help_is_known_apart_from_what_is_refused_without():
+    _, waiting = begun()
+    waiting.refuse(PAIRS[0], SOMEWHERE)
+    assert spared(waiting, PAIRS[:1], steered=True) == [False]
+    waiting.refuse(PAIRS[0], SOMEWHERE, steered=True)
+    assert spared(waiting, PAIRS[:1], steered=True) == [True]
 
 
 @pytest.mark.parametrize(
@@ -73,25 +145,16 @@ def test_a_pair_is_surely_spared_once_enough_others_were_looked_at():
         ((0, 0, 1), (0, 0, 0.1), (0, 0, 0.9), False),
     ],
 )
-def test_moves_that_may_land_badly_wait(promised, gain, best, waits):
-    waiting = Postponed()
+def test_moves_that_may_land_badly_wait_until_gambles_may_go(promised, gain, best, waits):
+    _, waiting = begun()
     assert waiting.passes_over((0, 0), promise(*promised), verdict(gain, best)) is waits
-    assert waiting.admit_passed_over() is waits
-
-
-def test_what_falls_short_counts_as_refused_until_gambles_may_go():
-    waiting = Postponed()
-    assert waiting.passes_over((0, 0), promise(0, 1, 0), verdict((0, 0.5, 0)))
-    assert waiting.was_refused((0, 0))
-    waiting.admit_passed_over()
-    assert not waiting.was_refused((0, 0))
+    assert spared(waiting, [(0, 0)]) == [waits]
+    assert spared(waiting, [(0, 0)], only_certain=False) == [False]
 
 
 def test_what_pods_went_first_for_goes_in_the_next_wave_and_is_a_gamble_again_later():
-    waiting = Postponed()
+    _, waiting = begun()
     waiting.free([PAIRS[0]])
-    waiting.begin()
-    falls_short = (promise(0.0, 2.0, 0.0), verdict((0.0, 1.0, 0.0)))
-    assert [waiting.passes_over(pair, *falls_short) for pair in PAIRS[:2]] == [False, True]
+    assert [waiting.passes_over(pair, *SHORT) for pair in PAIRS[:2]] == [False, True]
     waiting.free(())
-    assert waiting.passes_over(PAIRS[0], *falls_short)
+    assert waiting.passes_over(PAIRS[0], *SHORT)

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from rebalancer.planner.postponed import Postponed
 from rebalancer.planner.queue import Queue
 
 
@@ -34,8 +33,8 @@ class Listed:
         return self.stale.pop(pair, None)
 
 
-def queue_of(candidates: Any) -> Queue:
-    return Queue(candidates, Postponed())
+def queue_of(candidates: Any, spared=()) -> Queue:
+    return Queue(candidates, lambda pair: pair in spared)
 
 
 def order(candidates):
@@ -86,6 +85,12 @@ def test_a_class_that_is_due_is_asked_about_first():
 )
 def test_only_clearly_more_goes_before(key, other, before):
     assert queue_of(Listed({A: other})).goes_before(key) is before
+
+
+def test_what_need_not_be_looked_at_is_left_out():
+    queue = queue_of(Listed({A: (0, -1, 0), B: (0, -2, 0)}), spared={B})
+    assert queue.pop() == ((0, -1, 0), A)
+    assert queue.pop() is None
 
 
 def test_nothing_goes_before_in_an_empty_queue():

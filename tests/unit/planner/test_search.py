@@ -7,8 +7,9 @@ import pytest
 from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.search import search
-from rebalancer.planner.settings import Settings
+from rebalancer.planner.settings import THRESHOLDS, Settings
 from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.model import Eagerness
 from rebalancer.testing.workloads import node, workload
 from tests.unit.planner.conftest import problem_of
 
@@ -47,6 +48,18 @@ def test_what_is_in_flight_makes_the_others_wait_for_the_next_wave(budgets, wave
     result, _ = searched(crowded(3), **budgets)
     assert [chosen.wave for chosen in result.chosen] == waves
     assert not result.waiting_classes
+
+
+def test_a_wave_that_brings_little_is_the_last_one(monkeypatch):
+    settled, _ = searched(crowded(3), inFlight=1)
+    assert [chosen.wave for chosen in settled.chosen] == [1, 2, 3]
+    assert not settled.rests
+    careful = THRESHOLDS[Eagerness.CAREFUL]
+    monkeypatch.setitem(THRESHOLDS, Eagerness.CAREFUL, replace(careful, rest=0.6))
+    result, _ = searched(crowded(3), inFlight=1)
+    # The second wave has brought half of what the plan has gained by then.
+    assert [chosen.wave for chosen in result.chosen] == [1, 2]
+    assert result.rests
 
 
 def test_what_the_run_has_no_budget_for_waits_for_a_further_run():

@@ -79,6 +79,13 @@ def skips(*codes):
                 "1 move waits for 1 further run."
             ),
         ),
+        (
+            ([MOVE], [], after(2), Backlog(), None, None, Eagerness.CAREFUL, (), 0.001),
+            (
+                "The last wave brought less than 0.1 % of the plan's gain: "
+                "the rest is left to later runs. 2 rules are unmet."
+            ),
+        ),
     ],
 )
 def test_the_line(given, line):
