@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -137,6 +137,10 @@ class SqsReceiver:
         self._named: dict[str, None] = {}
         """Messages that cannot be understood, and were said to be so."""
         self._complaints: list[str] = []
+        self._timed_out: dict[str, None] = {}
+        """Tokens of lifecycle actions that have ended without us."""
+        self._let_loose: list[Interruption] = []
+        """Those whose machines are held no more, and that were not said to be so."""
 
     # -- receiving ---------------------------------------------------------------------------------
 
@@ -145,7 +149,9 @@ class SqsReceiver:
         if self._complaints:
             complaints, self._complaints = self._complaints, []
             raise SignalError("; ".join(complaints))
-        return [one for message in self._receive(stop) for one in self._taken(message)]
+        with self._lock:
+            loose, self._let_loose = self._let_loose, []
+        return loose or [one for message in self._receive(stop) for one in self._taken(message)]
 
     def _receive(self, stop: Stop) -> Sequence[Mapping[str, Any]]:
         def ask() -> Sequence[Mapping[str, Any]]:
@@ -225,6 +231,7 @@ class SqsReceiver:
             provider_id=node.spec.provider_id,
             deadline=event.deadline,
             until=event.until,
+            held=event.hook is not None and event.hook.token not in self._timed_out,
             reason=event.reason,
             cancelled=event.cancelled,
         )
@@ -266,7 +273,7 @@ class SqsReceiver:
             # The hook first: without it the machine ends, while a message that is not hidden only comes once more.
             hook = held.ids[interruption.id]
             if hook is not None and now - held.hook_heard >= _HOOK_EVERY:
-                self._hold_hook(hook)
+                self._hold_hook(hook, interruption)
                 held.hook_heard = now
             self._stay_hidden(held, interruption, now)
 
@@ -290,7 +297,9 @@ class SqsReceiver:
             if not refused(error, "InvalidParameterValue", "MessageNotInflight", *_GONE):
                 raise
 
-    def _hold_hook(self, hook: Hook) -> None:
+    def _hold_hook(self, hook: Hook, interruption: Interruption) -> None:
+        if hook.token in self._timed_out:
+            return
         try:
             with asking(
                 f"lifecycle hook {hook.name} of {hook.group}: heartbeat for {hook.instance}"
@@ -300,6 +309,10 @@ class SqsReceiver:
             # It has timed out: the group did not wait. The node is emptied for as long as it is there.
             if not refused(error, "ValidationError"):
                 raise
+            with self._lock:
+                self._timed_out[hook.token] = None
+                _shorten(self._timed_out)
+                self._let_loose.append(replace(interruption, held=False))
 
     def done(self, interruption: Interruption, outcome: PipelineOutcome) -> None:  # noqa: ARG002
         """See Receiver."""

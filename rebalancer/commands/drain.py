@@ -82,6 +82,7 @@ def orders_of(
 ) -> Orders:
     """Return what the flags say of single pods."""
     return Orders(
+        skip_wait_for_delete=float(options.skip_wait_for_delete_timeout),
         force=options.force,
         delete_emptydir_data=options.delete_emptydir_data,
         ignore_daemonsets=options.ignore_daemonsets,
@@ -295,6 +296,14 @@ EMPTYING: list[Callable[..., Any]] = [
         show_default=True,
         metavar="DURATION",
         help="Give up after this time, for all nodes together: 90s, 5m; 0s: never.",
+    ),
+    click.option(
+        "--skip-wait-for-delete-timeout",
+        type=Whole(min=0),
+        default=0,
+        show_default=True,
+        metavar="SECONDS",
+        help="Do not wait for pods whose deletion is longer overdue, as on a node whose kubelet is gone; 0: wait for every one.",
     ),
     click.option(
         "--wait-batch",

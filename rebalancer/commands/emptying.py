@@ -65,6 +65,8 @@ class EmptyingOptions:
     grace_period: int = -1
     timeout: float = 0.0
     """Seconds for all nodes together; 0: without end."""
+    skip_wait_for_delete_timeout: int = 0
+    """Seconds."""
     reason: str = ""
     lease: tuple[str, str] | None = None
     output: str = "table"

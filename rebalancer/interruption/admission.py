@@ -68,7 +68,7 @@ class Places:
         self._room = {pool: policy.at_once - taken[pool] for pool in Pool}
         self._closed = {
             *_closed_by_record(every),
-            *(run.node for run in runs if Pool.of(run) is Pool.OPEN),
+            *(run.node for run in runs if Pool.of(run) is Pool.OPEN and not run.is_held),
         }
         self.most_closed = policy.closed_without_deadline.of(len(every))
         """Nodes that may be closed at once for announcements without a deadline."""
@@ -79,13 +79,13 @@ class Places:
         if self._room[pool] <= 0 or (pool is Pool.OPEN and self.is_limited(run)):
             return False
         self._room[pool] -= 1
-        if pool is Pool.OPEN:
+        if pool is Pool.OPEN and not run.is_held:
             self._closed.add(run.node)
         return True
 
     def is_limited(self, run: PipelineRun) -> bool:
         """Return whether one more node would be closed without a deadline than may be."""
-        if not run.node or run.node in self._closed:
+        if run.is_held or not run.node or run.node in self._closed:
             return False
         return len(self._closed) >= self.most_closed
 
@@ -98,9 +98,9 @@ def _closed_by_record(nodes: Iterable[Node]) -> Iterator[str]:
 
 
 def _is_open_ended(state: State) -> bool:
-    """Return whether the node was closed for announcements of which none has a deadline."""
+    """Return whether the node was closed for announcements of which none has a deadline, nor holds the machine."""
     return bool(state.steps and state.causes) and all(
-        cause.deadline is None for cause in state.causes
+        cause.deadline is None and not cause.held for cause in state.causes
     )
 
 

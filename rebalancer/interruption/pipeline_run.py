@@ -88,6 +88,14 @@ class PipelineRun:
         urgent = self.urgent
         return math.inf if urgent is None else _deadline(urgent)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether the machine does not go before its source lets go; not by an interruption that no source holds up."""
+        urgent = self.urgent
+        with self._lock:
+            held = any(one.held for one in self.causes.values())
+        return held and urgent is not None and urgent.deadline is None
+
     def begins(self) -> float:
         """Return when the steps are to begin, in Unix seconds; -inf: now."""
         with self._lock:
@@ -128,6 +136,12 @@ class PipelineRun:
             if record.outcome(planned.name) is not None:
                 continue
             outcome = self._one(planned)
+            while self._holds(planned, outcome):
+                self._say(
+                    f"step {planned.name}: {outcome}; the machine is held, and it is tried again"
+                )
+                self.pipeline.stop.wait(_PAUSE)
+                outcome = self._one(planned)
             if self._is_over():
                 return None
             record.step(planned.name, outcome, clock.unix())
@@ -162,16 +176,29 @@ class PipelineRun:
         finally:
             self.running = None
 
+    def _holds(self, planned: PlannedStep, outcome: StepOutcome) -> bool:
+        """Return whether a step goes on that empties the node: the machine is not let go with pods on it."""
+        until = self.record.state.begun + self.pipeline.policy.hold_up_to.total_seconds()
+        return (
+            planned.params.strategy is not None
+            and not outcome.is_good
+            and not self._is_over()
+            and self.is_held
+            and self.pipeline.clock.unix() < until
+        )
+
     def _end_of_part(self) -> float:
         """Return when the running step's part of the time is over, in Unix seconds."""
         steps, running, urgent = self.pipeline.steps, self.running, self.urgent
-        begun = self.record.state.begun
+        begun, policy, held = self.record.state.begun, self.pipeline.policy, self.is_held
         deadline = None if urgent is None else urgent.deadline
+        usual = policy.without_deadline.total_seconds()
         if deadline is None:
-            deadline = begun + self.pipeline.policy.without_deadline.total_seconds()
+            deadline = begun + (policy.hold_up_to.total_seconds() if held else usual)
         first = 0 if running is None else steps.index(running)
-        parts = [step.part for step in steps[first:]]
-        total, left = deadline - begun, deadline - self._began_at
+        # While a machine is held, pods have all the time that they need.
+        parts = [None if held and step.params.strategy else step.part for step in steps[first:]]
+        total, left = usual if held else deadline - begun, deadline - self._began_at
         seconds = seconds_of(parts, total, left)
         if running is not None and running.params.waits:
             seconds = max(seconds, seconds_of([None, *parts[1:]], total, left))

@@ -411,6 +411,7 @@ def _recorded(node: Node, cause: RecordedInterruption) -> Interruption:
         provider_id=node.spec.provider_id,
         deadline=cause.deadline,
         until=cause.until,
+        held=cause.held,
         reason=cause.reason,
     )
 

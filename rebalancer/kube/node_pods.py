@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 import msgspec
@@ -20,6 +20,7 @@ from rebalancer.snapshot.pod_table import FINISHED
 from rebalancer.wire import objects as o
 from rebalancer.wire.objects import ListMeta
 from rebalancer.wire.pods import PodRecord, decode_page
+from rebalancer.wire.times import unix_seconds
 
 DAEMON_SETS = Resource("DaemonSet", "apps", "v1", "daemonsets")
 READ_DAEMON_SET = AccessRule("get", DAEMON_SETS.group, DAEMON_SETS.plural)
@@ -51,6 +52,8 @@ class NodePods:
     living: Snapshot
     """Of these nodes and their pods alone; those that have ended are in its ``finished``."""
     finished: tuple[Finished, ...]
+    overdue: Mapping[str, float] = field(default_factory=dict)
+    """``namespace/name`` of the pods that are being deleted -> the seconds for which their time to end is over."""
 
 
 def read_node_pods(
@@ -63,23 +66,32 @@ def read_node_pods(
     """
     fold = Fold(FINISHED)
     feed(fold, "Node", [o.Node(metadata=o.ObjectMeta(name=name)) for name in names])
-    finished: list[Finished] = []
+    finished, ends = list[Finished](), dict[str, float]()
     now = clock()
     for name in names:
-        date, records, ended = restarting(partial(_read, client, name))
-        now = date or now
-        fold.add_pods(records)
-        finished += ended
-    return NodePods(fold.finish(captured_at=now, version=version), tuple(finished))
+        read = restarting(partial(_read, client, name))
+        now = read.date or now
+        fold.add_pods(read.records)
+        finished += read.finished
+        ends |= read.ends
+    overdue = {ref: now - end for ref, end in ends.items() if end < now}
+    return NodePods(fold.finish(captured_at=now, version=version), tuple(finished), overdue)
 
 
-def _read(
-    client: Client,
-    name: str,
-    may_restart: bool,
-) -> tuple[float | None, list[PodRecord], list[Finished]]:
-    """Return when a node's pods were read, and all of them."""
-    listing, records, finished = Listing(PODS), list[PodRecord](), list[Finished]()
+@dataclass(slots=True)
+class _Pods:
+    """All pods of one node."""
+
+    date: float | None = None
+    """The server's time, Unix seconds."""
+    records: list[PodRecord] = field(default_factory=list)
+    finished: list[Finished] = field(default_factory=list)
+    ends: dict[str, float] = field(default_factory=dict)
+    """``namespace/name`` of the pods that are being deleted -> by when they should have ended, Unix seconds."""
+
+
+def _read(client: Client, name: str, may_restart: bool) -> _Pods:
+    listing, pods = Listing(PODS), _Pods()
     pages = read_pages(
         client,
         listing,
@@ -88,15 +100,20 @@ def _read(
         selector=f"spec.nodeName={name}",
         may_restart=may_restart,
     )
-    for page in pages:
-        records += page[0]
-        finished += page[1]
-    return listing.server_date, records, finished
+    for records, page in pages:
+        pods.records += records
+        pods.finished += _finished(page, name)
+        # It is when the pod's grace period ends ("deletionTimestamp" in the API reference).
+        pods.ends |= {
+            f"{pod.metadata.namespace}/{pod.metadata.name}": unix_seconds(end)
+            for pod in page.items
+            if (end := pod.metadata.deletion_timestamp)
+        }
+    pods.date = listing.server_date
+    return pods
 
 
-def _decode(
-    name: str, response: Response
-) -> tuple[tuple[list[PodRecord], list[Finished]], ListMeta]:
+def _decode(name: str, response: Response) -> tuple[tuple[list[PodRecord], _Page], ListMeta]:
     try:
         page = _pages.decode(response.body)
         records, meta = decode_page(response.body)
@@ -108,7 +125,7 @@ def _decode(
         raise ClusterReadError(f"the pods of node {name} were asked for, and a {what} was answered")
     if (other := next((pod.node for pod in pods if pod.node != name), None)) is not None:
         raise ClusterReadError(f"the pods of node {name} were asked for, and one of {other!r} came")
-    return (pods, _finished(page, name)), meta
+    return (pods, page), meta
 
 
 def is_missing(client: Client, namespace: str, name: str) -> bool:
@@ -127,6 +144,7 @@ def is_missing(client: Client, namespace: str, name: str) -> bool:
 class _Meta(msgspec.Struct):
     name: str = ""
     namespace: str = ""
+    deletion_timestamp: str = msgspec.field(default="", name="deletionTimestamp")
     labels: dict[str, str] | None = None
     finalizers: tuple[str, ...] | None = None
 

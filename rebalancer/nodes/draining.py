@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -66,15 +67,17 @@ def left_of(pods: NodePods, orders: Orders) -> Left:
     """Return what is left on nodes.
 
     A pod that is deleted is left until its object is gone, also where its containers have ended already: kubectl
-    waits for that.
+    waits for that, but for those whose end is overdue for longer than ordered.
     """
+    longest = orders.skip_wait_for_delete or math.inf
+    given_up = {ref for ref, seconds in pods.overdue.items() if seconds > longest}
     unread = {
         f"{one.node}: {one.namespace}/{one.name}": one.unread
         for one in pods.finished
         if one.unread is not None
     }
-    every = list(_named(pods.living, orders))
-    ended = () if pods.living.finished is None else _named(pods.living.finished, orders)
+    every = list(_named(pods.living, orders, given_up))
+    ended = () if pods.living.finished is None else _named(pods.living.finished, orders, given_up)
 
     def of(fate: Fate, *why: FateReason) -> Iterator[str]:
         return (pod for one, pod in every if one.fate is fate and (not why or one.why in why))
@@ -91,11 +94,14 @@ def left_of(pods: NodePods, orders: Orders) -> Left:
     )
 
 
-def _named(snapshot: Snapshot, orders: Orders) -> Iterator[tuple[Triaged, str]]:
-    """Yield what happens to each pod, with ``node: namespace/name``."""
+def _named(
+    snapshot: Snapshot, orders: Orders, given_up: Collection[str]
+) -> Iterator[tuple[Triaged, str]]:
+    """Yield what happens to each pod, with ``node: namespace/name``; not those that are not waited for any more."""
     for one in triaged(snapshot, np.ones(len(snapshot.nodes), bool), orders):
         node = snapshot.nodes.names[int(snapshot.pods.node[one.pod])]
-        yield one, f"{node}: {snapshot.pod_ref(one.pod)}"
+        if one.why is not FateReason.TERMINATING or snapshot.pod_ref(one.pod) not in given_up:
+            yield one, f"{node}: {snapshot.pod_ref(one.pod)}"
 
 
 class Steps(Protocol):

@@ -67,6 +67,8 @@ class Orders:
     """Batch work is no longer waited for."""
     evict_gangs: bool = False
     """Members of a gang are evicted like any other pods."""
+    skip_wait_for_delete: float = 0.0
+    """Seconds: pods whose end is longer overdue are not waited for, since their kubelet may be gone; 0: every one is."""
     own_pod: str | None = None
     """``namespace/name`` of the pod that this process lives in."""
     missing: frozenset[tuple[str, str]] = frozenset()

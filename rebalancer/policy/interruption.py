@@ -131,6 +131,11 @@ class InterruptionPolicy(Section):
         default=timedelta(minutes=10),
         description="Longest time for all steps where a signal has no deadline.",
     )
+    hold_up_to: PositiveDuration = Field(
+        default=timedelta(hours=48),
+        description="Longest time for which a machine that a source can hold (a lifecycle hook) is held while pods are"
+        " left on its node.",
+    )
     at_once: int = Field(
         default=10,
         ge=1,

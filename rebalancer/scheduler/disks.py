@@ -11,8 +11,15 @@ from rebalancer.scheduler.exclusive import Exclusive
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire import objects as o
 
-_CSI_DRIVERS = {o.AWSDisk: "ebs.csi.aws.com", o.GCEDisk: "pd.csi.storage.gke.io"}
-"""What kubelets attach disks of the old kinds by, and count them for (CSI migration)."""
+_CSI_DRIVERS = {
+    o.AWSDisk: "ebs.csi.aws.com",
+    o.GCEDisk: "pd.csi.storage.gke.io",
+    o.AzureDisk: "disk.csi.azure.com",
+    o.CinderDisk: "cinder.csi.openstack.org",
+    o.VsphereDisk: "csi.vsphere.vmware.com",
+    o.PortworxDisk: "pxd.portworx.com",
+}
+"""What kubelets attach disks of the old kinds by, and count them for (``csi-translation-lib/plugins``)."""
 
 
 def disks(snapshot: Snapshot) -> Exclusive[bool]:
@@ -35,10 +42,11 @@ def disk_drivers(spec: o.SchedulingSpec) -> set[str]:
     return {driver for kind, driver in _CSI_DRIVERS.items() if kind in kinds}
 
 
-def _names(
-    disk: o.GCEDisk | o.AWSDisk | o.ISCSIDisk | o.RBDDisk,
-) -> Iterator[tuple[Hashable, bool]]:
-    """Yield what is the same for the same disk, and whether pods that say so, too, may share it."""
+def _names(disk: o.Disk) -> Iterator[tuple[Hashable, bool]]:
+    """Yield what is the same for the same disk, and whether pods that say so, too, may share it.
+
+    Nothing for the kinds that no plug-in keeps apart.
+    """
     match disk:
         case o.GCEDisk():
             yield ("gce", disk.pd_name), disk.read_only

@@ -47,6 +47,8 @@ class Interruption:
     """Unix seconds: the latest time at which it goes, where ``deadline`` is the begin of a window."""
     reason: str = ""
     """One line of text for people."""
+    held: bool = False
+    """The machine does not go before the source lets go (``done``), for as long as ``heartbeat`` extends that."""
     cancelled: bool = False
     """The machine does not go after all, by the event of this id."""
     token: Any = field(default=None, compare=False, repr=False)

@@ -35,13 +35,14 @@ class RecordedInterruption(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     until: float | None = None
     """Unix seconds."""
+    held: bool = False
 
     @classmethod
     def of(cls, interruption: Interruption) -> RecordedInterruption:
         """Return what is written of an interruption."""
         one = interruption
         reason = one.reason[:_LONGEST_TEXT]
-        return cls(one.id, one.kind, one.source, one.deadline, reason, one.until)
+        return cls(one.id, one.kind, one.source, one.deadline, reason, one.until, one.held)
 
 
 class StepState(msgspec.Struct, frozen=True, omit_defaults=True):

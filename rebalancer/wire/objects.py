@@ -163,6 +163,36 @@ class RBDDisk(_Wire, frozen=True):
     read_only: bool = False
 
 
+class AzureDisk(_Wire, frozen=True):
+    disk_uri: str = msgspec.field(default="", name="diskURI")
+
+
+class CinderDisk(_Wire, frozen=True):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+class VsphereDisk(_Wire, frozen=True):
+    volume_path: str = ""
+
+
+class PortworxDisk(_Wire, frozen=True):
+    volume_id: str = msgspec.field(default="", name="volumeID")
+
+
+Disk = GCEDisk | AWSDisk | ISCSIDisk | RBDDisk | AzureDisk | CinderDisk | VsphereDisk | PortworxDisk
+DISKS: dict[str, type[Disk]] = {
+    "gcePersistentDisk": GCEDisk,
+    "awsElasticBlockStore": AWSDisk,
+    "iscsi": ISCSIDisk,
+    "rbd": RBDDisk,
+    "azureDisk": AzureDisk,
+    "cinder": CinderDisk,
+    "vsphereVolume": VsphereDisk,
+    "portworxVolume": PortworxDisk,
+}
+"""Kind of volume that a pod may name without a claim -> what it says."""
+
+
 class Volume(_Wire, frozen=True):
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
@@ -174,11 +204,24 @@ class Volume(_Wire, frozen=True):
     aws_elastic_block_store: AWSDisk | None = None
     iscsi: ISCSIDisk | None = None
     rbd: RBDDisk | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: CinderDisk | None = None
+    vsphere_volume: VsphereDisk | None = None
+    portworx_volume: PortworxDisk | None = None
 
     @property
-    def disk(self) -> GCEDisk | AWSDisk | ISCSIDisk | RBDDisk | None:
+    def disk(self) -> Disk | None:
         """The disk that is named here itself, without a claim."""
-        return self.gce_persistent_disk or self.aws_elastic_block_store or self.iscsi or self.rbd
+        return (
+            self.gce_persistent_disk
+            or self.aws_elastic_block_store
+            or self.iscsi
+            or self.rbd
+            or self.azure_disk
+            or self.cinder
+            or self.vsphere_volume
+            or self.portworx_volume
+        )
 
 
 class SchedulingGroup(_Wire, frozen=True):

@@ -142,17 +142,12 @@ class _Container(Struct, rename="camel", gc=False):
         )
 
 
-class _Volume(Struct, rename="camel", gc=False):
-    persistent_volume_claim: o.ClaimSource | None = None
+class _Volume(o.Volume, frozen=True):
+    """What of these says nothing is not decoded."""
+
     ephemeral: dict[str, Raw] | None = None
     empty_dir: dict[str, Raw] | None = None
     host_path: dict[str, Raw] | None = None
-    image: o.ImageVolume | None = None
-    gce_persistent_disk: o.GCEDisk | None = None
-    aws_elastic_block_store: o.AWSDisk | None = None
-    iscsi: o.ISCSIDisk | None = None
-    rbd: o.RBDDisk | None = None
-    name: str = ""
 
     def key(self) -> Hashable:
         """None for the kinds that do not matter (configMap, secret, projected: they differ by pod)."""
@@ -163,8 +158,7 @@ class _Volume(Struct, rename="camel", gc=False):
             return ("ephemeral", self.name)
         if self.image is not None:
             return ("image", self.image.reference)
-        disk = self.gce_persistent_disk or self.aws_elastic_block_store or self.iscsi or self.rbd
-        if disk is not None:
+        if (disk := self.disk) is not None:
             return disk
         if self.empty_dir is not None:
             return "emptyDir"
@@ -182,6 +176,10 @@ class _Volume(Struct, rename="camel", gc=False):
             aws_elastic_block_store=self.aws_elastic_block_store,
             iscsi=self.iscsi,
             rbd=self.rbd,
+            azure_disk=self.azure_disk,
+            cinder=self.cinder,
+            vsphere_volume=self.vsphere_volume,
+            portworx_volume=self.portworx_volume,
         )
 
 

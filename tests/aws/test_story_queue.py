@@ -10,7 +10,7 @@ import pytest
 from rebalancer.aws import sqs
 from rebalancer.interruption.model import DONE, failed
 from rebalancer.policy.interruption import InterruptionPolicy
-from rebalancer.testing.objects import EmbeddedCluster, node
+from rebalancer.testing.objects import EmbeddedCluster, node, pod
 from rebalancer.wire.times import rfc3339
 from tests.aws.cloud import REGION
 from tests.aws.messages import health, spot
@@ -100,6 +100,86 @@ def test_a_hook_hears_heartbeats_while_it_waits_and_is_continued_whatever_came_o
     assert cloud.completed == [("i-1", "CONTINUE")]
     assert set(cloud.heartbeats) == {"i-1"}
     assert queued(cloud, queue) == 0
+
+
+def blocked(cluster, name="batch"):
+    """Have a pod on the node of i-1 that does not leave."""
+    cluster.apply(pod(name, nodeName="node-i-1"))
+    cluster.settle()
+
+
+def beats(process, clock, seconds):
+    """Let so many seconds pass, with heartbeats of the lifecycle action among them."""
+    ends = clock.seconds + seconds
+    while clock.seconds < ends:
+        heard = len(process.cloud.heartbeats)
+
+        def hears(heard=heard):
+            clock.seconds += 0.5
+            return len(process.cloud.heartbeats) > heard
+
+        soon(hears, lambda: str(process.lines))
+
+
+def test_a_machine_is_held_until_its_pods_have_left(cloud, cluster):
+    """A batch, a PodDisruptionBudget or a long grace period take longer than announcements without a deadline have."""
+    joined(cluster, "i-1")
+    blocked(cluster)
+    queue, clock, last = cloud.queue(), HandClock(), scripted("last")
+    cloud.terminates("i-1", "drain", queue)
+    steps = [built_in("cordon"), built_in("leave", part=timedelta(seconds=30)), last]
+    with listening(cloud, queue, cluster, steps, clock=clock) as process:
+        soon(lambda: cordoned(cluster), lambda: str(process.lines))
+        beats(process, clock, 700)
+        assert clock.seconds > InterruptionPolicy().without_deadline.total_seconds()
+        # A process that takes over holds it, too; it gets the message a minute later.
+        process.kill()
+    process.listening.join(BUSY)
+    with listening(cloud, queue, cluster, steps, clock=clock) as process:
+        beats(process, clock, 60)
+        assert process.pipeline_runs.needs_planner
+        assert cloud.completed == []
+        assert queued(cloud, queue) == 1
+        cluster.delete("Pod", "batch", "default")
+
+        def ended():
+            clock.seconds += 0.1
+            return bool(process.ended)
+
+        soon(ended, lambda: str(process.lines))
+    assert cloud.completed == [("i-1", "CONTINUE")]
+    assert last.step.acted == 1
+    assert queued(cloud, queue) == 0
+
+
+@pytest.mark.parametrize("ends", ["the hook times out", "a deadline comes", "the policy's limit"])
+def test_a_machine_that_goes_with_its_pods_is_held_no_longer(cloud, cluster, ends):
+    joined(cluster, "i-1")
+    blocked(cluster)
+    queue, clock = cloud.queue(), HandClock()
+    policy = InterruptionPolicy(hold_up_to=timedelta(minutes=20))
+    token = cloud.terminates("i-1", "drain", queue)
+    steps = [built_in("cordon"), built_in("leave")]
+    with listening(cloud, queue, cluster, steps, clock=clock, policy=policy) as process:
+        soon(lambda: cordoned(cluster), lambda: str(process.lines))
+        beats(process, clock, 620)
+        assert process.ended == []
+        if ends == "the hook times out":
+            del cloud.waiting[token]
+        elif ends == "a deadline comes":
+            put(cloud, queue, spot("i-1", time=rfc3339(clock.unix())))
+
+        def ended():
+            clock.seconds += 0.5
+            return bool(process.ended)
+
+        soon(ended, lambda: str(process.lines))
+        (machine,) = process.pipeline_runs.report()
+    assert machine.result == "incomplete"
+    assert "default/batch" in machine.steps["leave"].why
+    assert queued(cloud, queue) == 0
+    timed_out = ends == "the hook times out"
+    assert cloud.completed == ([] if timed_out else [("i-1", "CONTINUE")])
 
 
 def test_what_is_weeks_off_begins_its_codes_lead_time_before(cloud, cluster):

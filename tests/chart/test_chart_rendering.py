@@ -24,6 +24,7 @@ from rebalancer.kube.access import (
     config_map_rules,
     lease_rules,
 )
+from rebalancer.kube.delete import DELETE
 from rebalancer.kube.evict import EVICT
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.restart import RESTART_RULES
@@ -124,6 +125,17 @@ def test_only_drains_may_change_nodes_and_only_where_that_is_switched_on():
     for manifests in (render(), enabled, with_leaving):
         acting = rules(one(manifests, "ClusterRole", f"rebalancing-{NAME}"))
         assert not acting & set(DRAIN_RULES)
+    # Nor do people who drain nodes get what only the step escalate needs.
+    escalating = {"interruption": {"steps": [{"step": "escalate", "means": "delete"}]}}
+    manifests = render(
+        {
+            "kind": "Deployment",
+            "drain": {"enabled": True},
+            "policy": {"signals": {"kubernetes": {}}, **escalating},
+        }
+    )
+    assert DELETE in rules(one(manifests, "ClusterRole", f"rebalancing-{NAME}"))
+    assert DELETE not in rules(one(manifests, "ClusterRole", name))
 
 
 def test_an_agent_on_each_node_may_change_nodes_and_its_policy_says_which():
@@ -150,12 +162,15 @@ def test_an_agent_on_each_node_may_change_nodes_and_its_policy_says_which():
     assert selector["app.kubernetes.io/component"] == "node-agent"
 
 
-@pytest.mark.parametrize(
-    ("values", "version"),
-    [({}, "1.29.9"), ({"admissionPolicy": False}, "1.36.0")],
-)
-def test_agents_have_no_policy_where_servers_know_none_or_nobody_wants_it(values, version):
-    manifests = render({"nodeAgent": {"enabled": True, **values}}, f"--kube-version={version}")
+def test_agents_that_could_change_every_node_are_installed_only_where_that_is_accepted():
+    with pytest.raises(HelmError, match=r"1\.29\.9 has no ValidatingAdmissionPolicy"):
+        render({"nodeAgent": {"enabled": True}}, "--kube-version=1.29.9")
+
+
+@pytest.mark.parametrize("version", ["1.29.9", "1.36.0"])
+def test_agents_have_no_policy_where_nobody_wants_it(version):
+    values = {"enabled": True, "admissionPolicy": False}
+    manifests = render({"nodeAgent": values}, f"--kube-version={version}")
     assert "ValidatingAdmissionPolicy" not in {manifest["kind"] for manifest in manifests}
     assert one(manifests, "DaemonSet")
 

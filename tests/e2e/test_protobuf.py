@@ -29,6 +29,10 @@ def peculiar() -> dict[str, Any]:
         {"awsElasticBlockStore": {"volumeID": "v"}},
         {"iscsi": {"iqn": "iqn.2026-01.com.example:x", "targetPortal": "t", "lun": 0}},
         {"rbd": {"monitors": ["m1", "m2"], "image": "i"}},
+        {"azureDisk": {"diskName": "d", "diskURI": "/subscriptions/d", "kind": "Managed"}},
+        {"cinder": {"volumeID": "v"}},
+        {"vsphereVolume": {"volumePath": "p"}},
+        {"portworxVolume": {"volumeID": "v"}},
     ]
     pod = objects.pod("peculiar", nodeSelector={"no": "where"})
     pod["spec"]["volumes"] = [{"name": f"disk-{i}", **disk} for i, disk in enumerate(disks)]
@@ -48,7 +52,7 @@ def test_protobuf_and_json_give_the_same_snapshot(
     in_json = read.read_cluster(client, clock=lambda: 0.0)
     assert len(in_json.snapshot.pods) > 100
     [spec] = [c.spec for c in in_json.snapshot.classes if c.labels.get("app") == "peculiar"]
-    assert [volume.disk is not None for volume in spec.volumes or ()] == [True] * 4
+    assert [volume.disk is not None for volume in spec.volumes or ()] == [True] * 8
     assert spec.host_users is False
     assert spec.containers[0].restart_policy_rules is not None
     assert in_json.snapshot.nodes.declared_features["RestartAllContainersOnContainerExits"].sum()

@@ -17,8 +17,8 @@ from rebalancer.snapshot.leaving import LEAVE
 _NOW = "now"
 _NONE = "none"
 """Kept where there was no annotation before ours; else, what it said."""
-_LOOK = 1.0
-"""Seconds between two looks at the node's pods."""
+_LOOK, _LONGEST_LOOK = 1.0, 10.0
+"""Seconds between two looks at the node's pods; without a deadline, looks become less frequent."""
 
 
 class LeaveParams(StepParams):
@@ -57,7 +57,13 @@ class Leave:
         # Where others have uncordoned it they had their reasons; but pods that land on it again cannot leave.
         open_ = "" if view.unschedulable else "; it is not cordoned, and takes new pods"
         context.plan()
-        trouble = ""
+        trouble = self._emptied(context)
+        return timed_out(f"{trouble}{open_}") if trouble else DONE
+
+    @staticmethod
+    def _emptied(context: StepContext) -> str:
+        """Wait until no pod is left that has to leave; return what is left or unknown when the time is over, or nothing."""
+        look = _LOOK
         while True:
             try:
                 left = pods_to_leave(context)
@@ -66,11 +72,13 @@ class Leave:
             except ClusterReadError as error:
                 trouble = str(error)
             else:
-                trouble = shown(left)
                 if not left:
-                    return DONE
-            if context.stop.wait(_LOOK) is not None:
-                return timed_out(f"{trouble}{open_}")
+                    return ""
+                trouble = shown(left)
+            if context.stop.wait(look) is not None:
+                return trouble
+            if context.deadline is None:
+                look = min(1.1 * look, _LONGEST_LOOK)
 
     def undo(self, context: StepContext, params: LeaveParams) -> None:  # noqa: ARG002  # the contract's
         """See Undoing."""

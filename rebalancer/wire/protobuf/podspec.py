@@ -10,13 +10,7 @@ from rebalancer.wire import objects as o
 from rebalancer.wire.protobuf.plain import plain, structured
 from rebalancer.wire.protobuf.schema import message, shared_text, text
 
-_Disk = TypeVar("_Disk", o.GCEDisk, o.AWSDisk, o.ISCSIDisk, o.RBDDisk)
-_DISKS: dict[str, Any] = {
-    "gcePersistentDisk": o.GCEDisk,
-    "awsElasticBlockStore": o.AWSDisk,
-    "iscsi": o.ISCSIDisk,
-    "rbd": o.RBDDisk,
-}
+_Disk = TypeVar("_Disk", bound=o.Disk)
 _MEMO = 4096
 """Tolerations and requests repeat from workload to workload; affinity and spread mostly do not."""
 
@@ -50,8 +44,8 @@ def _volume_key(volume: Any) -> Hashable:
         return ("image", source.image.reference)
     (kind, _), *_ = fields
     return (
-        structured(getattr(source, kind.name), _DISKS[kind.name])
-        if kind.name in _DISKS
+        structured(getattr(source, kind.name), o.DISKS[kind.name])
+        if kind.name in o.DISKS
         else kind.name
     )
 
@@ -151,6 +145,10 @@ def _volume(volume: Any) -> o.Volume:
         aws_elastic_block_store=_disk(source, "awsElasticBlockStore", o.AWSDisk),
         iscsi=_disk(source, "iscsi", o.ISCSIDisk),
         rbd=_disk(source, "rbd", o.RBDDisk),
+        azure_disk=_disk(source, "azureDisk", o.AzureDisk),
+        cinder=_disk(source, "cinder", o.CinderDisk),
+        vsphere_volume=_disk(source, "vsphereVolume", o.VsphereDisk),
+        portworx_volume=_disk(source, "portworxVolume", o.PortworxDisk),
     )
 
 

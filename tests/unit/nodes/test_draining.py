@@ -11,6 +11,7 @@ from rebalancer.nodes import draining
 from rebalancer.nodes.draining import Left, empty, left_of
 from rebalancer.nodes.triage import Orders
 from rebalancer.wire.objects import LabelSelector, LabelSelectorRequirement
+from rebalancer.wire.times import rfc3339
 from tests.unit.kube.scripted import Say, ScriptedServer, client_of
 
 NOTHING = Left()
@@ -210,6 +211,20 @@ def test_a_finished_pod_that_is_being_deleted_is_waited_for_until_the_object_is_
         terminating=("n1: default/ending", "n1: default/ended", "n1: default/killed"),
         unread=("n1: default/counts (finalizer batch.kubernetes.io/job-tracking)",),
     )
+
+
+def test_a_pod_whose_end_is_overdue_is_not_waited_for_where_that_was_ordered(tmp_path):
+    """Of a kubelet that is gone no pod ever ends; kubectl knows the same flag."""
+
+    def ended(name, ago):
+        at = rfc3339(1795168800.0 - ago)  # the script's Date
+        end = {"deletionTimestamp": at, "deletionGracePeriodSeconds": 30}
+        return pod(name, "Running", **end, **owned("ReplicaSet"))
+
+    items = [ended("hangs", 120.0), ended("ends", 10.0), ended("has-time", -20.0)]
+    assert len(look(tmp_path, items).terminating) == 3
+    left = look(tmp_path, items, Orders(skip_wait_for_delete=60.0))
+    assert left.terminating == ("n1: default/ends", "n1: default/has-time")
 
 
 def test_finished_pods_are_waited_for_until_their_result_is_read(tmp_path):

@@ -78,7 +78,15 @@ def test_the_refusal_is_said_in_the_words_of_the_scheduler() -> None:
 
 
 @pytest.mark.parametrize(
-    ("disk", "driver"), [(aws("x"), "ebs.csi.aws.com"), (gce("x"), "pd.csi.storage.gke.io")]
+    ("disk", "driver"),
+    [
+        (aws("x"), "ebs.csi.aws.com"),
+        (gce("x"), "pd.csi.storage.gke.io"),
+        ({"azureDisk": {"diskName": "x", "diskURI": "/x"}}, "disk.csi.azure.com"),
+        ({"cinder": {"volumeID": "x"}}, "cinder.csi.openstack.org"),
+        ({"vsphereVolume": {"volumePath": "x"}}, "csi.vsphere.vmware.com"),
+        ({"portworxVolume": {"volumeID": "x"}}, "pxd.portworx.com"),
+    ],
 )
 def test_a_disk_that_counts_towards_a_limit_is_unpredicted(disk: Json, driver: str) -> None:
     limited = {"name": driver, "allocatable": {"count": 3}}

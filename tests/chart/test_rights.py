@@ -1,0 +1,191 @@
+"""Each right that the chart gives, to whom, and which feature needs it: nothing more, and nothing without its feature.
+
+``pytest -rP tests/chart/test_rights.py`` prints the roles with their verbs.
+"""
+
+import sys
+from collections import defaultdict
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.chart.helm import render
+
+pytestmark = pytest.mark.e2e  # Helm is built from Go modules
+
+_RELEASE = "rebalancing-rebalancer-kube-rebalancer"
+_READS = {
+    "get /version",
+    *(
+        f"list {what}"
+        for what in [
+            "csinodes.storage.k8s.io",
+            "deployments.apps",
+            "jobs.batch",
+            "namespaces",
+            "nodes",
+            "persistentvolumeclaims",
+            "persistentvolumes",
+            "poddisruptionbudgets.policy",
+            "pods",
+            "replicasets.apps",
+            "replicationcontrollers",
+            "resourcequotas",
+            "services",
+            "statefulsets.apps",
+            "storageclasses.storage.k8s.io",
+        ]
+    ),
+}
+_FOLLOWS = {f"watch {rule.partition(' ')[2]}" for rule in _READS if rule.startswith("list ")}
+_EVENTS = "create events.events.k8s.io"
+_STATE = {"get leases.coordination.k8s.io", "update leases.coordination.k8s.io"} | {
+    "get configmaps",
+    "update configmaps",
+}
+_DEFAULT = {
+    # A run that moves pods: it reads, follows what it has read, evicts, and says so.
+    _RELEASE: {*_READS, *_FOLLOWS, "get pods", "create pods/eviction", _EVENTS},
+    f"{_RELEASE}-observe": _READS,
+    # Its Lease, and its memory: one object each.
+    "rebalancer-kube-rebalancer": _STATE,
+}
+_CHANGES_NODES = {"get nodes", "patch nodes"}
+_MACHINES = {"get configmaps", "update configmaps"}
+_SIGNALS: dict[str, Any] = {"kind": "Deployment", "policy": {"signals": {"kubernetes": {}}}}
+_ESCALATES: dict[str, Any] = {
+    "kind": "Deployment",
+    "policy": {
+        "signals": {"kubernetes": {}},
+        "interruption": {"steps": [{"step": "escalate", "means": "delete"}]},
+    },
+}
+_SCHEDULER = {"scheduler": {"fromConfig": {"configMap": "kube-system/packing"}}}
+FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
+    ("steer: marks", {"policy": {"steer": "marks"}}, {_RELEASE: _CHANGES_NODES}),
+    (
+        "scale-in closes nodes, and keeps the status of machines",
+        {"strategies": {"scale-in": {}}},
+        {_RELEASE: _CHANGES_NODES, "rebalancer-kube-rebalancer-machines": _MACHINES},
+    ),
+    (
+        "scale-out keeps back-offs",
+        {"strategies": {"scale-out": {}}},
+        {"rebalancer-kube-rebalancer-machines": _MACHINES},
+    ),
+    (
+        "method.singleReplicas: restart",
+        {"policy": {"method": {"singleReplicas": "restart"}}},
+        {_RELEASE: {"get replicasets.apps", "get deployments.apps", "patch deployments.apps"}},
+    ),
+    (
+        "protect.afterScaling",
+        {"policy": {"protect": {"afterScaling": "10m"}}},
+        {
+            _RELEASE: {
+                "list horizontalpodautoscalers.autoscaling",
+                "watch horizontalpodautoscalers.autoscaling",
+            },
+            f"{_RELEASE}-observe": {"list horizontalpodautoscalers.autoscaling"},
+        },
+    ),
+    (
+        "low-utilisation by use",
+        {"strategies": {"low-utilisation": {"signal": "usage"}}},
+        {
+            role: {"list nodes.metrics.k8s.io", "list pods.metrics.k8s.io"}
+            for role in (_RELEASE, f"{_RELEASE}-observe")
+        },
+    ),
+    (
+        "scheduler.fromConfig",
+        {"policy": _SCHEDULER},
+        {f"{_RELEASE}-scheduler": {"get configmaps"}},
+    ),
+    (
+        "serve follows also where it only reports",
+        {"kind": "Deployment"},
+        {f"{_RELEASE}-observe": _FOLLOWS},
+    ),
+    (
+        "signals close nodes",
+        _SIGNALS,
+        {_RELEASE: _CHANGES_NODES, f"{_RELEASE}-observe": _FOLLOWS},
+    ),
+    (
+        "escalate: delete",
+        _ESCALATES,
+        {_RELEASE: {*_CHANGES_NODES, "delete pods"}, f"{_RELEASE}-observe": _FOLLOWS},
+    ),
+    (
+        "drain, by people and Jobs",
+        {"drain": {"enabled": True}},
+        {
+            f"{_RELEASE}-drain": {
+                *_DEFAULT[_RELEASE],
+                *_CHANGES_NODES,
+                "get daemonsets.apps",
+                "get leases.coordination.k8s.io",
+                "update leases.coordination.k8s.io",
+            }
+        },
+    ),
+    (
+        "an agent on each node",
+        {"nodeAgent": {"enabled": True}},
+        {f"{_RELEASE}-node-agent": _CHANGES_NODES},
+    ),
+]
+
+
+def _rights(manifests: list[dict[str, Any]]) -> dict[str, set[str]]:
+    """Return role -> what it allows; a Role and a ClusterRole of one name are one."""
+    roles = defaultdict[str, set[str]](set)
+    for role in manifests:
+        if role["kind"] not in ("Role", "ClusterRole"):
+            continue
+        for rule in role["rules"]:
+            groups = rule.get("apiGroups", [""])
+            named = [
+                f"{resource}.{group}" if group else resource
+                for resource in rule.get("resources", ())
+                for group in groups
+            ]
+            for verb in rule["verbs"]:
+                every = (*named, *rule.get("nonResourceURLs", ()))
+                roles[role["metadata"]["name"]] |= {f"{verb} {what}" for what in every}
+    return dict(roles)
+
+
+@cache
+def _default() -> dict[str, set[str]]:
+    return _rights(render())
+
+
+def _printed(feature: str, rights: dict[str, set[str]]) -> None:
+    lines = [f"  {role}: {', '.join(sorted(rules))}" for role, rules in sorted(rights.items())]
+    sys.stdout.write("\n".join((f"{feature}:", *lines, "")))
+
+
+def test_by_default_a_run_reads_follows_evicts_and_says_so():
+    _printed("by default", _default())
+    assert _default() == _DEFAULT
+
+
+@pytest.mark.parametrize(
+    ("feature", "values", "wanted"), FEATURES, ids=[one[0] for one in FEATURES]
+)
+def test_each_further_right_is_one_feature_s(feature, values, wanted):
+    rights = _rights(render(values, "--kube-version=1.36.0"))
+    more = {role: rules - _default().get(role, set()) for role, rules in rights.items()}
+    more = {role: rules for role, rules in more.items() if rules}
+    _printed(feature, more)
+    assert more == wanted
+
+
+def test_no_rule_has_a_wildcard_and_secrets_are_read_by_none():
+    every = {"drain": {"enabled": True}, "nodeAgent": {"enabled": True}, **_ESCALATES}
+    rights = _rights(render({**every, "strategies": {"scale-in": {}, "scale-out": {}}}))
+    rules = set().union(*rights.values())
+    assert not [rule for rule in rules if "*" in rule or "secrets" in rule or "impersonate" in rule]

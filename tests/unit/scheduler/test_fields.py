@@ -1,0 +1,115 @@
+"""The table of fields that may decide where a pod goes (``tests/fields``), against what is read and named.
+
+That it holds all fields of the API server's schema, and no others, is compared in ``tests/e2e/test_fields.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rebalancer.wire import objects as o
+from tests import fields
+from tests.controlplane.build import VERSIONS
+from tests.unit.scheduler.worlds import Json, World, node, pod
+
+TYPES: dict[str, Any] = {
+    "PodSpec": o.SchedulingSpec,
+    "Container": o.Container,
+    "ContainerRestartRule": o.RestartRule,
+    "ContainerPort": o.ContainerPort,
+    "ResourceRequirements": o.ResourceRequirements,
+    "Affinity": o.Affinity,
+    "NodeAffinity": o.NodeAffinity,
+    "NodeSelector": o.NodeSelector,
+    "NodeSelectorTerm": o.NodeSelectorTerm,
+    "NodeSelectorRequirement": o.LabelSelectorRequirement,
+    "PreferredSchedulingTerm": o.PreferredSchedulingTerm,
+    "PodAffinity": o.PodAffinity,
+    "PodAntiAffinity": o.PodAffinity,
+    "PodAffinityTerm": o.PodAffinityTerm,
+    "WeightedPodAffinityTerm": o.WeightedPodAffinityTerm,
+    "LabelSelector": o.LabelSelector,
+    "LabelSelectorRequirement": o.LabelSelectorRequirement,
+    "TopologySpreadConstraint": o.TopologySpreadConstraint,
+    "Toleration": o.Toleration,
+    "Taint": o.Taint,
+    "Volume": o.Volume,
+    "AWSElasticBlockStoreVolumeSource": o.AWSDisk,
+    "GCEPersistentDiskVolumeSource": o.GCEDisk,
+    "ISCSIVolumeSource": o.ISCSIDisk,
+    "RBDVolumeSource": o.RBDDisk,
+    "ImageVolumeSource": o.ImageVolume,
+    "PersistentVolumeClaimVolumeSource": o.ClaimSource,
+    "NodeSpec": o.NodeSpec,
+    "NodeStatus": o.NodeStatus,
+    "ContainerImage": o.ContainerImage,
+}
+"""Type of the API -> the struct that its fields are read into."""
+READ_ELSEWHERE = {"PodSpec.nodeName"}
+"""Read with what differs from pod to pod."""
+DRIVERS = (
+    "disk.csi.azure.com",
+    "cinder.csi.openstack.org",
+    "csi.vsphere.vmware.com",
+    "pxd.portworx.com",
+)
+NAMED: dict[str, Json] = {
+    "PodSpec.resourceClaims": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}]},
+    "PodSpec.schedulingGroup": {"schedulingGroup": {"podGroupName": "train"}},
+    "Volume.ephemeral": {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]},
+    "Volume.azureDisk": {"volumes": [{"name": "v", "azureDisk": {"diskURI": "u"}}]},
+    "Volume.cinder": {"volumes": [{"name": "v", "cinder": {"volumeID": "v"}}]},
+    "Volume.vsphereVolume": {"volumes": [{"name": "v", "vsphereVolume": {"volumePath": "p"}}]},
+    "Volume.portworxVolume": {"volumes": [{"name": "v", "portworxVolume": {"volumeID": "v"}}]},
+}
+"""Field -> the spec of a pod that has it."""
+PARTS = (
+    "PodResourceClaim",
+    "ResourceClaim",
+    "PodSchedulingGroup",
+    "EphemeralVolumeSource",
+    "PersistentVolumeClaimTemplate",
+    "PersistentVolumeClaimSpec",
+    "VolumeResourceRequirements",
+    "AzureDiskVolumeSource",
+    "CinderVolumeSource",
+    "VsphereVirtualDiskVolumeSource",
+    "PortworxVolumeSource",
+)
+"""Types that only fields of NAMED are made of."""
+
+
+def names_with(verdict: str) -> set[str]:
+    return {field.name for field in fields.read() if field.verdict == verdict}
+
+
+def test_each_field_has_a_verdict() -> None:
+    known = fields.read()
+    assert [field.name for field in known if field.verdict not in fields.VERDICTS] == []
+    assert [field.name for field in known] == sorted({field.name for field in known})
+    assert {one for field in known for one in field.versions} == set(map(fields.minor, VERSIONS))
+
+
+def test_what_is_modelled_is_read() -> None:
+    read = {
+        f"{name}.{field}"
+        for name, struct in TYPES.items()
+        for field in struct.__struct_encode_fields__
+    }
+    assert names_with("modelled") - read == READ_ELSEWHERE
+
+
+@pytest.mark.parametrize("field", NAMED)
+def test_a_pod_with_a_named_field_is_unpredicted(field: str) -> None:
+    drivers = [{"name": driver, "allocatable": {"count": 3}} for driver in DRIVERS]
+    csi_node = {"metadata": {"name": "a"}, "spec": {"drivers": drivers}}
+    world = World([node("a")], [pod("p", **NAMED[field]), pod("plain")], csi_nodes=[csi_node])
+    assert world.model.unmodelled(world.cls("p")) != ()
+    assert world.model.unmodelled(world.cls("plain")) == ()
+
+
+def test_each_named_field_is_one_of_those_or_a_part_of_one() -> None:
+    named = names_with("named") - {"ResourceRequirements.claims"}  # they name one of resourceClaims
+    assert {name for name in named if name.partition(".")[0] not in PARTS} == set(NAMED)
