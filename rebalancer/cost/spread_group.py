@@ -210,7 +210,9 @@ class SpreadGroup:
         if holds or self.potential() > 0:
             return None
         closed = [n for n, takes in zip(names, self._takers.each, strict=True) if not takes]
-        if closed:
+        if closed and (unknown := self._view.scheduler.unmodelled(int(self.movers[0]))):
+            cause = f"where its pods may go is not known ({'; '.join(unknown)})"
+        elif closed:
             cause = f"no node of {', '.join(closed[:3])} takes another of its pods"
         elif self._too_few:
             cause = f"{len(names)} domains, minDomains {self._min_domains}"

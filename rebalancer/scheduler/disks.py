@@ -11,16 +11,6 @@ from rebalancer.scheduler.exclusive import Exclusive
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire import objects as o
 
-_CSI_DRIVERS = {
-    o.AWSDisk: "ebs.csi.aws.com",
-    o.GCEDisk: "pd.csi.storage.gke.io",
-    o.AzureDisk: "disk.csi.azure.com",
-    o.CinderDisk: "cinder.csi.openstack.org",
-    o.VsphereDisk: "csi.vsphere.vmware.com",
-    o.PortworxDisk: "pxd.portworx.com",
-}
-"""What kubelets attach disks of the old kinds by, and count them for (``csi-translation-lib/plugins``)."""
-
 
 def disks(snapshot: Snapshot) -> Exclusive[bool]:
     """Return which classes want the same disks, each shared or not."""
@@ -34,12 +24,6 @@ def disks(snapshot: Snapshot) -> Exclusive[bool]:
         ),
         lambda one, other: not (one and other),
     )
-
-
-def disk_drivers(spec: o.SchedulingSpec) -> set[str]:
-    """Return the CSI drivers that attach the disks of a pod, for the kinds that were migrated to CSI."""
-    kinds = {type(volume.disk) for volume in spec.volumes or ()}
-    return {driver for kind, driver in _CSI_DRIVERS.items() if kind in kinds}
 
 
 def _names(disk: o.Disk) -> Iterator[tuple[Hashable, bool]]:

@@ -10,7 +10,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.scheduler.disks import disk_drivers
 from rebalancer.scheduler.filters import FILTERS, Filters
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
@@ -342,11 +341,6 @@ class SchedulerModel:
             ]
             rules = self.filters.volumes.of(cls)
             reasons += rules.unmodelled if rules is not None else []
-            reasons += [
-                f"an inline disk counts towards the limit of {driver}"
-                for driver in sorted(disk_drivers(self.snapshot.classes[cls].spec))
-                if driver in self.snapshot.nodes.attach_limits
-            ]
             if self.profile.allocates_extended_resources:
                 reasons += [
                     f"a DeviceClass may stand behind {name} (dynamic resource allocation)"

@@ -1,9 +1,8 @@
 """Where the volumes of a class can be: VolumeRestrictions, VolumeBinding and VolumeZone.
 
 Sources: ``plugins/volumerestrictions``, ``plugins/volumebinding``, ``plugins/volumezone``. A claim that
-names a volume counts as bound, since a pod runs with it. VolumeAttachments of volumes that no pod uses
-any more are not read, nor what CSIStorageCapacity and CSIDriver say: how much a driver can still provision on a
-node, which limits and scores nodes for claims that are not bound yet, and that pods stay away from nodes without
+names a volume counts as bound, since a pod runs with it. What CSIStorageCapacity and CSIDriver say is not
+read: how much a driver can still provision on a node, which limits and scores nodes for claims that are not bound yet, and that pods stay away from nodes without
 the driver (``preventPodSchedulingIfMissing``).
 """
 

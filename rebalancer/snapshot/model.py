@@ -73,6 +73,8 @@ class Nodes:
     """Image name -> (size in bytes, ids of nodes that hold it)."""
     attach_limits: Mapping[str, Ints]
     """CSI driver -> (N,) volumes a node may attach (CSINode), -1 unlimited."""
+    attached: Mapping[str, tuple[tuple[str, int], ...]]
+    """CSI driver with a limit -> (handle, node) of the volumes that are attached, as the nodes say."""
     index: Mapping[str, int]
     declared_features: Mapping[str, Bools]
     """Feature -> (N,) nodes whose kubelet declares it (KEP-5328)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from rebalancer.wire.quantity import parse, parse_resource
 from rebalancer.wire.times import unix_seconds
 
 UNSCHEDULABLE = o.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_CSI = "kubernetes.io/csi/"
+"""Begins the names of attached volumes of CSI drivers (``pkg/volume/csi``)."""
 
 
 def fold_nodes(
@@ -38,6 +40,7 @@ def fold_nodes(
     taint_sets, taint_set = _fold_taints(ordered)
     conditions = [_ready(node) for node in ordered]
     notices = [notices_of(node) for node in ordered]
+    attach_limits = _fold_attach_limits(names, csi_nodes)
     return Nodes(
         names=names,
         uid=tuple(node.metadata.uid for node in ordered),
@@ -58,7 +61,8 @@ def fold_nodes(
         ready_since=np.array([since for _, since, _ in conditions], float),
         heartbeat=np.array([heartbeat for *_, heartbeat in conditions], float),
         images=_fold_images(ordered),
-        attach_limits=_fold_attach_limits(names, csi_nodes),
+        attach_limits=attach_limits,
+        attached=_fold_attached(ordered, attach_limits),
         index={name: row for row, name in enumerate(names)},
         declared_features=_fold_features(ordered),
         unreadable=unreadable,
@@ -140,3 +144,16 @@ def _fold_attach_limits(
                 of_driver = limits.setdefault(driver.name, np.full(len(names), -1, np.int64))
                 of_driver[row] = driver.allocatable.count
     return limits
+
+
+def _fold_attached(
+    nodes: Sequence[o.Node], drivers: Collection[str]
+) -> dict[str, tuple[tuple[str, int], ...]]:
+    """Return the volumes that nodes say are attached by ``drivers``."""
+    attached: dict[str, list[tuple[str, int]]] = {}
+    for row, node in enumerate(nodes if drivers else ()):
+        for volume in node.status.volumes_attached or ():
+            driver, _, handle = volume.name.removeprefix(_CSI).partition("^")
+            if driver in drivers:
+                attached.setdefault(driver, []).append((handle, row))
+    return {driver: tuple(of_driver) for driver, of_driver in attached.items()}

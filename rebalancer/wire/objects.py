@@ -318,12 +318,19 @@ class NodeInfo(_Wire, frozen=True):
     kubelet_version: str = ""
 
 
+class AttachedVolume(_Wire, frozen=True):
+    """A volume that is attached to a node, ``kubernetes.io/csi/<driver>^<handle>`` of a CSI driver."""
+
+    name: str = ""
+
+
 class NodeStatus(_Wire, frozen=True):
     allocatable: dict[str, str | int | float] | None = None
     capacity: dict[str, str | int | float] | None = None
     conditions: tuple[Condition, ...] | None = None
     images: tuple[ContainerImage, ...] | None = None
     declared_features: tuple[str, ...] | None = None
+    volumes_attached: tuple[AttachedVolume, ...] | None = None
     node_info: NodeInfo | None = None
 
 
@@ -486,6 +493,11 @@ class PersistentVolumeSpec(_Wire, frozen=True):
     node_affinity: VolumeNodeAffinity | None = None
     access_modes: tuple[str, ...] | None = None
     csi: CSISource | None = None
+    gce_persistent_disk: GCEDisk | None = None
+    aws_elastic_block_store: AWSDisk | None = None
+    azure_disk: AzureDisk | None = None
+    cinder: CinderDisk | None = None
+    portworx_volume: PortworxDisk | None = None
     local: dict[str, Any] | None = None
     storage_class_name: str = ""
     volume_mode: str | None = None

@@ -90,3 +90,118 @@ def test_a_daemon_set_s_pod_that_waits_goes_to_its_own_node_only(cluster):
     assert message.startswith(waits["message"].rstrip("."))
     removable = {node["name"]: node["code"] for node in seen.report["nodes"]}
     assert removable["free"] == "Empty"
+
+
+DRIVER, EBS = "d.example.com", "ebs.csi.aws.com"
+
+
+def volume(name, source, claim):
+    """A PersistentVolume, bound to a claim."""
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "persistentVolumeReclaimPolicy": "Retain",
+        "claimRef": {"namespace": "default", "name": claim},
+        **source,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+CLAIM = {
+    "accessModes": ["ReadWriteOnce"],
+    "storageClassName": "",
+    "resources": {"requests": {"storage": "1Gi"}},
+}
+
+
+def claim(name):
+    metadata = {"name": name, "namespace": "default"}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": metadata,
+        "spec": CLAIM,
+    }
+
+
+def csi(driver, handle):
+    return {"csi": {"driver": driver, "volumeHandle": handle}}
+
+
+def mounting(name, on, volume):
+    where = {"kubernetes.io/hostname": on}
+    return objects.pod(name, volumes=[{"name": "data", **volume}], nodeSelector=where)
+
+
+def full(node, driver):
+    """What says that a driver attaches one volume to a node at most."""
+    drivers = [{"name": driver, "nodeID": node, "allocatable": {"count": 1}}]
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {"name": node},
+        "spec": {"drivers": drivers},
+    }
+
+
+def of_claim(name):
+    return {"persistentVolumeClaim": {"claimName": name}}
+
+
+def refused(cluster, count):
+    """Pod -> why the scheduler has refused it, once so many are."""
+    said = {}
+    for pod in operations.pods(cluster.api):
+        for condition in pod["status"].get("conditions", ()):
+            if condition.get("reason") == "Unschedulable":
+                said[pod["metadata"]["name"]] = condition["message"]
+    return said if len(said) == count else None
+
+
+def test_volumes_that_no_claim_of_a_running_pod_shows_count_as_the_scheduler_counts_them(cluster):
+    """One volume a node at most: left attached, of an old kind, of a pod alone."""
+    names = ("attached", "intree", "ephemeral")
+    cluster.apply([objects.node(name) for name in names])
+    operations.wait_nodes_ready(cluster.api, len(names))
+    cluster.apply([full("attached", DRIVER), full("intree", EBS), full("ephemeral", DRIVER)])
+    ebs = {"awsElasticBlockStore": {"volumeID": "aws://zone/vol-1"}}
+    own = {"ephemeral": {"volumeClaimTemplate": {"spec": CLAIM}}}
+    cluster.apply(
+        [
+            volume("left", csi(DRIVER, "left"), "gone"),
+            volume("old", ebs, "old"),
+            claim("old"),
+            volume("own", csi(DRIVER, "own"), "runs-ephemeral-data"),
+            *(volume(f"new-{n}", csi(EBS if n == "intree" else DRIVER, n), n) for n in names),
+            *map(claim, names),
+            mounting("runs-intree", "intree", of_claim("old")),
+            mounting("runs-ephemeral", "ephemeral", own),
+            {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "VolumeAttachment",
+                "metadata": {"name": "left"},
+                "spec": {
+                    "attacher": DRIVER,
+                    "nodeName": "attached",
+                    "source": {"persistentVolumeName": "left"},
+                },
+            },
+        ]
+    )
+    attached = {"volumesAttached": [{"name": f"kubernetes.io/csi/{DRIVER}^left", "devicePath": ""}]}
+    cluster.api.patch("/api/v1/nodes/attached/status", {"status": attached})
+    operations.wait_pods_ready(cluster.api, 2, 60)
+    cluster.apply([mounting(f"wants-{name}", name, of_claim(name)) for name in names])
+    said = wait_until(lambda: refused(cluster, 3), 60, "the scheduler has refused the pods")
+    seen = rebalancer("capacity", "--kubeconfig", str(cluster.kubeconfig), "-o", "json")
+    assert seen.code == 0, seen.err
+    pending = {pod["pod"]: pod["message"] for pod in seen.report["pending"]}
+    assert pending.keys() == said.keys()
+    for name, message in pending.items():
+        assert "1 node(s) exceed max volume count" in message
+        assert said[name].startswith(message.rstrip("."))

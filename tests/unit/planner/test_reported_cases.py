@@ -245,3 +245,13 @@ def test_a_pod_that_waits_for_a_resize_is_not_moved(plan):
     result = plan(objects, strategies=["duplicates"])
     assert result.moves == ()
     assert codes(result) == {Code.RESIZE_DEFERRED}
+
+
+def test_of_pods_that_cannot_be_predicted_no_node_is_said_to_take_none(plan):
+    asks = {"requests": {"example.com/fpga": "1"}, "limits": {"example.com/fpga": "1"}}
+    spec = {**spread("web", hard=True), "containers": [{"name": "c", "resources": asks}]}
+    nodes = [node("a", "a"), node("b", "b")]
+    result = plan([*nodes, *workload("web", ["a", "a", "a"], spec=spec)])
+    assert result.moves == ()
+    (rule,) = result.after["topology-spread"].unsatisfiable
+    assert "where its pods may go is not known (a DeviceClass may stand behind example.com" in rule

@@ -38,6 +38,9 @@ TYPES: dict[str, Any] = {
     "Volume": o.Volume,
     "AWSElasticBlockStoreVolumeSource": o.AWSDisk,
     "GCEPersistentDiskVolumeSource": o.GCEDisk,
+    "AzureDiskVolumeSource": o.AzureDisk,
+    "CinderVolumeSource": o.CinderDisk,
+    "PortworxVolumeSource": o.PortworxDisk,
     "ISCSIVolumeSource": o.ISCSIDisk,
     "RBDVolumeSource": o.RBDDisk,
     "ImageVolumeSource": o.ImageVolume,
@@ -49,20 +52,10 @@ TYPES: dict[str, Any] = {
 """Type of the API -> the struct that its fields are read into."""
 READ_ELSEWHERE = {"PodSpec.nodeName"}
 """Read with what differs from pod to pod."""
-DRIVERS = (
-    "disk.csi.azure.com",
-    "cinder.csi.openstack.org",
-    "csi.vsphere.vmware.com",
-    "pxd.portworx.com",
-)
 NAMED: dict[str, Json] = {
     "PodSpec.resourceClaims": {"resourceClaims": [{"name": "gpu", "resourceClaimName": "one"}]},
     "PodSpec.schedulingGroup": {"schedulingGroup": {"podGroupName": "train"}},
     "Volume.ephemeral": {"volumes": [{"name": "v", "ephemeral": {"volumeClaimTemplate": {}}}]},
-    "Volume.azureDisk": {"volumes": [{"name": "v", "azureDisk": {"diskURI": "u"}}]},
-    "Volume.cinder": {"volumes": [{"name": "v", "cinder": {"volumeID": "v"}}]},
-    "Volume.vsphereVolume": {"volumes": [{"name": "v", "vsphereVolume": {"volumePath": "p"}}]},
-    "Volume.portworxVolume": {"volumes": [{"name": "v", "portworxVolume": {"volumeID": "v"}}]},
 }
 """Field -> the spec of a pod that has it."""
 PARTS = (
@@ -73,10 +66,6 @@ PARTS = (
     "PersistentVolumeClaimTemplate",
     "PersistentVolumeClaimSpec",
     "VolumeResourceRequirements",
-    "AzureDiskVolumeSource",
-    "CinderVolumeSource",
-    "VsphereVirtualDiskVolumeSource",
-    "PortworxVolumeSource",
 )
 """Types that only fields of NAMED are made of."""
 
@@ -103,9 +92,7 @@ def test_what_is_modelled_is_read() -> None:
 
 @pytest.mark.parametrize("field", NAMED)
 def test_a_pod_with_a_named_field_is_unpredicted(field: str) -> None:
-    drivers = [{"name": driver, "allocatable": {"count": 3}} for driver in DRIVERS]
-    csi_node = {"metadata": {"name": "a"}, "spec": {"drivers": drivers}}
-    world = World([node("a")], [pod("p", **NAMED[field]), pod("plain")], csi_nodes=[csi_node])
+    world = World([node("a")], [pod("p", **NAMED[field]), pod("plain")])
     assert world.model.unmodelled(world.cls("p")) != ()
     assert world.model.unmodelled(world.cls("plain")) == ()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from rebalancer.policy.protect import Protect
@@ -80,23 +82,23 @@ def test_the_refusal_is_said_in_the_words_of_the_scheduler() -> None:
 @pytest.mark.parametrize(
     ("disk", "driver"),
     [
-        (aws("x"), "ebs.csi.aws.com"),
-        (gce("x"), "pd.csi.storage.gke.io"),
-        ({"azureDisk": {"diskName": "x", "diskURI": "/x"}}, "disk.csi.azure.com"),
-        ({"cinder": {"volumeID": "x"}}, "cinder.csi.openstack.org"),
-        ({"vsphereVolume": {"volumePath": "x"}}, "csi.vsphere.vmware.com"),
-        ({"portworxVolume": {"volumeID": "x"}}, "pxd.portworx.com"),
+        (aws, "ebs.csi.aws.com"),
+        (gce, "pd.csi.storage.gke.io"),
+        (lambda x: {"azureDisk": {"diskName": x, "diskURI": x}}, "disk.csi.azure.com"),
+        (lambda x: {"cinder": {"volumeID": x}}, "cinder.csi.openstack.org"),
+        (lambda x: {"portworxVolume": {"volumeID": x}}, "pxd.portworx.com"),
     ],
 )
-def test_a_disk_that_counts_towards_a_limit_is_unpredicted(disk: Json, driver: str) -> None:
-    limited = {"name": driver, "allocatable": {"count": 3}}
+@pytest.mark.parametrize(("limit", "expected"), [(1, "NodeVolumeLimits"), (2, "")])
+def test_a_disk_counts_towards_the_limit_of_the_driver_that_attaches_it(
+    disk: Callable[[str], Json], driver: str, limit: int, expected: str
+) -> None:
+    limited = {"name": driver, "allocatable": {"count": limit}}
     csi_node = {"metadata": {"name": "a"}, "spec": {"drivers": [limited]}}
-    free = World([node("a")], [mounting("p", disk)])
-    assert free.model.unmodelled(free.cls("p")) == ()
-    world = World([node("a")], [mounting("p", disk)], csi_nodes=[csi_node])
-    assert world.model.unmodelled(world.cls("p")) == (
-        f"an inline disk counts towards the limit of {driver}",
-    )
+    pods = [mounting("old", disk("x"), on="a"), mounting("p", disk("y"))]
+    world = World([node("a")], pods, csi_nodes=[csi_node])
+    assert world.filters("p") == {"a": expected}
+    assert world.model.unmodelled(world.cls("p")) == ()
 
 
 @pytest.mark.parametrize("disk", [gce("x"), aws("x"), iscsi("x"), rbd("m")])

@@ -225,6 +225,95 @@ def test_a_volume_that_is_attached_already_needs_no_room() -> None:
     assert attached(1, {"one": "a", "two": "a"}, ["two"]).feasible("p") == ["a", "b"]
 
 
+IN_TREE: list[tuple[Json, str]] = [
+    ({"awsElasticBlockStore": {"volumeID": "aws://zone/vol-1"}}, "ebs.csi.aws.com"),
+    ({"gcePersistentDisk": {"pdName": "disk"}}, "pd.csi.storage.gke.io"),
+    ({"azureDisk": {"diskName": "d", "diskURI": "/x/d"}}, "disk.csi.azure.com"),
+    ({"cinder": {"volumeID": "c"}}, "cinder.csi.openstack.org"),
+    ({"portworxVolume": {"volumeID": "p"}}, "pxd.portworx.com"),
+]
+
+
+def limited(driver: str, limit: int) -> list[Json]:
+    drivers = [{"name": driver, "allocatable": {"count": limit}}]
+    return [{"metadata": {"name": "a"}, "spec": {"drivers": drivers}}]
+
+
+@pytest.mark.parametrize(("source", "driver"), IN_TREE)
+@pytest.mark.parametrize(("limit", "expected"), [(1, "NodeVolumeLimits"), (2, "")])
+def test_a_volume_of_an_old_kind_counts_for_the_driver_that_attaches_it(
+    source: Json, driver: str, limit: int, expected: str
+) -> None:
+    world = World(
+        [node("a")],
+        [using("old", "old", on="a"), using("p", "new")],
+        claims=[claim("old", "v-old"), claim("new", "v-new")],
+        volumes=[
+            volume("v-old", **source),
+            volume("v-new", csi={"driver": driver, "volumeHandle": "n"}),
+        ],
+        csi_nodes=limited(driver, limit),
+    )
+    assert world.filters("p") == {"a": expected}
+
+
+def test_a_volume_of_an_old_kind_and_its_translation_are_one() -> None:
+    world = World(
+        [node("a")],
+        [using("old", "old", on="a"), using("p", "new")],
+        claims=[claim("old", "v-old"), claim("new", "v-new")],
+        volumes=[
+            volume("v-old", **IN_TREE[0][0]),
+            volume("v-new", csi={"driver": "ebs.csi.aws.com", "volumeHandle": "vol-1"}),
+        ],
+        csi_nodes=limited("ebs.csi.aws.com", 1),
+    )
+    assert world.feasible("p") == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("attached", "volumes", "expected"),
+    [
+        ("kubernetes.io/csi/d^left", ["left"], "NodeVolumeLimits"),
+        # One that a pod on the node uses counts once.
+        ("kubernetes.io/csi/d^one", ["one"], ""),
+        # The scheduler asks for the PersistentVolume.
+        ("kubernetes.io/csi/d^gone", [], ""),
+        ("kubernetes.io/csi/other^left", ["left"], ""),
+        ("kubernetes.io/nfs/left", ["left"], ""),
+    ],
+)
+def test_what_is_attached_and_used_by_no_pod_counts(
+    attached: str, volumes: list[str], expected: str
+) -> None:
+    on = node("a")
+    on["status"]["volumesAttached"] = [{"name": attached, "devicePath": ""}]
+    names = sorted({"one", "new", *volumes})
+    world = World(
+        [on],
+        [using("old", "one", on="a"), using("p", "new")],
+        claims=[claim(name, f"v-{name}") for name in ("one", "new")],
+        volumes=[volume(f"v-{name}", csi={"driver": "d", "volumeHandle": name}) for name in names],
+        csi_nodes=limited("d", 2),
+    )
+    assert world.filters("p") == {"a": expected}
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(2, "NodeVolumeLimits"), (3, "")])
+def test_each_pod_s_generic_ephemeral_volumes_count(limit: int, expected: str) -> None:
+    scratch: Json = {"volumes": [{"name": "scratch", "ephemeral": {}}]}
+    old = [pod(name, on="a", labels={"app": "old"}, **scratch) for name in ("old-1", "old-2")]
+    names = ["old-1-scratch", "old-2-scratch", "new"]
+    world = World(
+        [node("a")],
+        [*old, using("p", "new")],
+        claims=[claim(name, f"v-{name}") for name in names],
+        volumes=[volume(f"v-{name}", csi={"driver": "d", "volumeHandle": name}) for name in names],
+        csi_nodes=limited("d", limit),
+    )
+    assert world.filters("p") == {"a": expected}
+
+
 def test_a_terminating_victim_holds_its_attachment() -> None:
     world = attached(2, {"one": "a", "two": "a"}, ["new"])
     world.state.evict(world.row("old-one"))
