@@ -105,6 +105,8 @@ class AutoScalingGroups:
         """See Machines: by its name, and only while it carries the tags."""
         if self._params.names and name not in self._params.names:
             return None
+        # To make a client may take seconds, and before the request that comes next nothing is waited for.
+        self._client("autoscaling", attempts=1)
         for group in self._described({"AutoScalingGroupNames": [name]}):
             tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", ())}
             if all(_carries(tags, tag) for tag in self._params.tags):
