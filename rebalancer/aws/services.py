@@ -92,7 +92,8 @@ def asking(what: str) -> Iterator[None]:
         raise SignalError(
             f"{what}: no region: set the option `region`, or AWS_REGION in the environment"
         ) from error
-    except (BotoCoreError, ValueError) as error:
+    except (BotoCoreError, ValueError, OSError) as error:
+        # OSError: the file of a web identity's token.
         raise SignalError(f"{what}: {' '.join(str(error).split())}") from error
 
 

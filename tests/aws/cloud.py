@@ -47,6 +47,7 @@ CREDENTIALS = {
 }
 """Environment variables with which a process is let in."""
 _SCOPE = re.compile(r"Credential=[^/]+/\d+/[^/]+/([^/]+)/aws4_request")
+_KEY = re.compile(r"Credential=([^/]+)/")
 _PREFIXES = {"elbv2": "elasticloadbalancing"}
 _ELB = "http://elasticloadbalancing.amazonaws.com/doc/2015-12-01/"
 _INVOCATIONS = re.compile(r"/2015-03-31/functions/([^/]+)/invocations")
@@ -64,6 +65,10 @@ class Cloud:
     """``service:Action`` of each call, in IAM's words."""
     ours: list[str] = field(default_factory=list)
     """Those of them that the product made, by its user agent."""
+    keys: list[tuple[str, str]] = field(default_factory=list)
+    """Those calls, each with the id of the access key that has signed it."""
+    identities: list[tuple[str, str, str]] = field(default_factory=list)
+    """Action, role and token of each call for temporary credentials, which nobody signs."""
     waiting: dict[str, dict[str, str]] = field(default_factory=dict)
     """Token -> the lifecycle action that waits: Terminating:Wait."""
     heartbeats: list[str] = field(default_factory=list)
@@ -172,12 +177,17 @@ class Front:
             cloud.calls.append(call)
             if ours:
                 cloud.ours.append(call)
+                signed = _KEY.search(environ.get("HTTP_AUTHORIZATION", ""))
+                cloud.keys.append((call, signed[1] if signed else ""))
             function = _INVOCATIONS.search(environ.get("PATH_INFO", ""))
             held = cloud.held.get(f"{call} {function[1]}" if function else call)
             if held is not None:
                 held.wait(600)
             if call in cloud.refuses:
                 return failing(start_response, cloud.refuses[call], "Injected", "by the test")
+        if call is None and b"WebIdentityToken=" in body:
+            asked = {name: values[0] for name, values in parse_qs(body.decode()).items()}
+            cloud.identities.append((asked["Action"], asked["RoleArn"], asked["WebIdentityToken"]))
         if ours and call == "sqs:ReceiveMessage" and cloud.longest_poll < math.inf:
             return self._poll(environ, start_response, body)
         answered = self._answered(environ, start_response, call, form, body)

@@ -18,7 +18,15 @@ def cloud(region, monkeypatch):
     """The module's cloud, as it was in the beginning, and credentials that it takes."""
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    for kept in (region.calls, region.ours, region.heartbeats, region.completed, region.invoked):
+    for kept in (
+        region.calls,
+        region.ours,
+        region.keys,
+        region.identities,
+        region.heartbeats,
+        region.completed,
+        region.invoked,
+    ):
         kept.clear()
     for each in (region.waiting, region.activities, region.refuses, region.held, region.targets):
         each.clear()
