@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rebalancer.capacity import unneeded
-from rebalancer.capacity.codes import ScaleInCode
+from rebalancer.capacity.codes import RemovalCode, ScaleInCode
 from rebalancer.capacity.scale_in_nodes import ScaleInNodes
 from rebalancer.capacity.scaling import ScalerContext
 from rebalancer.capacity.termination import (
@@ -57,6 +57,8 @@ class NodeScaleIn:
         nodes = self._nodes
         removal, cool_down = nodes.removal[node], nodes.options.cool_down_after_failure
         match state.phase:
+            case Phase.UNNEEDED | Phase.FAILED if removal.code is RemovalCode.NO_GROUP:
+                pass  # it is of the groups of another release, which looks after it
             case Phase.UNNEEDED if not removal.removable:
                 yield nodes.write(node, None, ScaleInCode.NEEDED, removal.message)
             case Phase.UNNEEDED:

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import msgspec
 
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more
 from rebalancer.kube.client import Client
 from rebalancer.kube.node_pods import read_node_pods
 from rebalancer.kube.nodes import NodeChange, NodeView, change_node, read_node
+from rebalancer.node_record.cordons import open_or_hand_over
 from rebalancer.nodes.draining import left_of
 from rebalancer.nodes.triage import Orders
 from rebalancer.signals.notice import NOTICE
@@ -40,13 +42,18 @@ def write_state(
     at none), or to be closed while something says that it stays. Who cordoned the node, and which Node it was, is noted in ``leaving``.
 
     Raises:
-        ClusterReadError: it could not be read or written.
+        ClusterReadError: it could not be read or written, or what stands there is of another version.
     """
     written: ScaleIn | None = None
 
     def wanted(node: NodeView) -> NodeChange | None:
         nonlocal written
         before = scale_in_of(node.annotations)
+        if before is None and KEY in node.annotations:
+            raise ClusterReadError(
+                f"node {name}: what stands in its annotation {KEY} cannot be read, and is left as it is; if no newer version of"
+                f" this wrote it: rebalancer marks --clear"
+            )
         phase = None if before is None else before.phase
         if phase is not None and state is not None and phase is state.phase is not after:
             # A reply to us was lost.
@@ -210,12 +217,6 @@ def _veto(node: NodeView) -> str | None:
     return next((f"it is tainted {key}" for key in taints if key in LEAVING.taints), None)
 
 
-def _must_stay_closed(node: NodeView) -> bool:
-    """Return whether others want it closed, too: they may have come when it was closed already, and count on that."""
-    announced = any(key in node.annotations for key in (DRAIN, LEAVE, NOTICE, STATE))
-    return announced or any(taint.get("key") in LEAVING.taints for taint in node.taints)
-
-
 def _with_node(state: ScaleIn, node: NodeView) -> ScaleIn:
     if state.phase is not Phase.LEAVING:
         return state
@@ -226,18 +227,21 @@ def _with_node(state: ScaleIn, node: NodeView) -> ScaleIn:
 
 
 def _opened(node: NodeView, state: ScaleIn | None, value: str | None = None) -> NodeChange:
-    """Return what ends the scale-in of a node at ``state``: no taint, and no cordon if it was ours and nobody else wants it.
+    """Return what ends the scale-in of a node at ``state``: no taint, and no cordon if it was ours and no other one wants it.
 
     ``value``: what stands in the annotation from then on.
     """
-    ours = state is not None and state.phase in GOING and not _must_stay_closed(node)
-    lifts = ours and state is not None and state.cordoned and node.unschedulable
-    shows = ours and state is not None and state.excluded and EXCLUDE in node.labels
+    going = state is not None and state.phase in GOING
+    shows = going and state is not None and state.excluded and EXCLUDE in node.labels
+    cordon = NodeChange()
+    if going and state is not None and state.cordoned:
+        cordon = open_or_hand_over(node, KEY)
+    stays = node.unschedulable and cordon.unschedulable is None
     return NodeChange(
-        unschedulable=False if lifts else None,
-        annotations={KEY: value},
+        unschedulable=cordon.unschedulable,
+        annotations={**cordon.annotations, KEY: value},
         taints=_open(node),
-        labels={EXCLUDE: None} if shows else {},
+        labels={EXCLUDE: None} if shows and not stays else {},
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, change_node
+from rebalancer.node_record.cordons import open_or_hand_over
 from rebalancer.nodes.stages import STAGE
 from rebalancer.snapshot.columns import Bools, frozen
 from rebalancer.snapshot.leaving import DRAIN
@@ -74,7 +75,8 @@ def cordon(client: Client, name: str, order: Order) -> NodeView | None:
 def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> bool:
     """Take our annotation away; with ``uncordon`` also our cordon. Return whether the node was ours.
 
-    Of a node that another drain has taken over nothing is changed, nor of a cordon that was there before us.
+    Of a node that another drain has taken over nothing is changed, nor of a cordon that was there before us. A node that
+    another one of ours wants closed stays so (``rebalancer.node_record.cordons``).
 
     Raises:
         ClusterReadError: it could not be read or written.
@@ -90,7 +92,12 @@ def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> boo
         lifts = uncordon and order.cordoned and node.unschedulable
         if not lifts:
             return NodeChange(annotations={DRAIN: None})
-        return NodeChange(unschedulable=False, annotations={DRAIN: None, **_without_stage(node)})
+        change = open_or_hand_over(node, DRAIN)
+        stage = {} if change.unschedulable is None else _without_stage(node)
+        return NodeChange(
+            unschedulable=change.unschedulable,
+            annotations={**change.annotations, DRAIN: None, **stage},
+        )
 
     change_node(client, name, wanted)
     return ours

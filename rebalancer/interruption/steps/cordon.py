@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from rebalancer.interruption.steps.node_change import NodeChangeStep
 from rebalancer.kube.nodes import NodeChange, NodeView
+from rebalancer.node_record.cordons import is_handed_over, open_or_hand_over
 from rebalancer.policy.interruption import StepParams
+from rebalancer.signals.state import STATE
 
 
 class CordonParams(StepParams):
@@ -24,4 +26,9 @@ class Cordon(NodeChangeStep):
     @staticmethod
     def reverse(node: NodeView) -> NodeChange | None:
         """See NodeChangeStep."""
-        return NodeChange(unschedulable=False) if node.unschedulable else None
+        return open_or_hand_over(node, STATE) if node.unschedulable else None
+
+    @staticmethod
+    def is_handed_over(node: NodeView) -> bool:
+        """See NodeChangeStep."""
+        return is_handed_over(node)

@@ -6,11 +6,9 @@ from typing import ClassVar
 
 from rebalancer.interruption.model import DONE, StepContext, skipped
 from rebalancer.kube.nodes import NodeChange, NodeView
+from rebalancer.node_record.cordons import OURS
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import StepOutcome
-
-_OURS = "ours"
-"""Kept with the change: what others had changed before stays."""
 
 
 class NodeChangeStep:
@@ -28,13 +26,20 @@ class NodeChangeStep:
         """Return what to change back; None where that has been done."""
         raise NotImplementedError
 
+    @staticmethod
+    def is_handed_over(_node: NodeView) -> bool:
+        """Return whether another one of ours has made the change, and left it to this step."""
+        return False
+
     def act(self, context: StepContext, params: StepParams) -> StepOutcome:  # noqa: ARG002  # the contract's
         """See Step."""
         return (
-            DONE if context.change(self.change, _OURS) is not None else skipped("the node is gone")
+            DONE if context.change(self.change, OURS) is not None else skipped("the node is gone")
         )
 
     def undo(self, context: StepContext, params: StepParams) -> None:  # noqa: ARG002  # the contract's
         """See Undoing."""
-        if context.left == _OURS:
-            context.change(self.reverse, "")
+        ours = context.left == OURS
+        context.change(
+            lambda node: self.reverse(node) if ours or self.is_handed_over(node) else None, ""
+        )

@@ -1,5 +1,6 @@
 """Scale-in, run after run, on an embedded cluster whose nodes are a group of machines."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -8,8 +9,11 @@ import pytest
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ExitCode, ProviderError
 from rebalancer.commands import run as run_command
+from rebalancer.signals.model import StepStatus
+from rebalancer.signals.state import STATE, State, StepState, state_in, written
 from rebalancer.snapshot.leaving import EXCLUDE
 from rebalancer.testing.objects import deployment, pdb, require_apart
+from rebalancer.wire.scale_in import KEY
 from tests.unit.commands.scaling import TICK, OurClock, grounded
 from tests.unit.commands.serving import serving, soon
 
@@ -472,3 +476,50 @@ def test_serve_goes_on_as_runs_do(tmp_path, monkeypatch):
             assert ground.nodes == ["n1"]
             assert served.end() is ExitCode.DONE
         assert ground.is_open("n1")
+
+
+# -- others want the node, too ----------------------------------------------------------------------
+
+
+def _annotate(ground, name, **annotations):
+    metadata = {"name": name, "annotations": annotations}
+    ground.cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+
+
+def test_the_cordon_goes_to_the_interruption_that_came_meanwhile(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        assert _until(ground, "DrainStarted", "n2")
+        uid = ground.cluster.get("Node", "n2")["metadata"]["uid"]
+        attended = State((), 1.0, {"cordon": StepState(StepStatus.DONE)}, uid=uid)
+        _annotate(ground, "n2", **{STATE: written(attended)})
+        ground.cluster.apply(deployment("new", 1, cpu="1500m"))
+        ground.cluster.settle()
+        assert ("Cancelled", "n2", "done") in ground.tick()
+        there = ground.cluster.get("Node", "n2")
+        assert there["spec"]["unschedulable"]
+        kept = state_in(there["metadata"]["annotations"], uid)
+        assert kept is not None
+        assert kept.steps["cordon"].left == "ours"
+
+
+def test_what_another_version_has_written_is_left_as_it_is(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        newer = json.dumps({"phase": "resting", "since": "t", "at": "t"})
+        _annotate(ground, "n2", **{KEY: newer})
+        code, report = ground.run()
+        assert code == ExitCode.PARTIAL
+        assert "cannot be read" in str(report["machines"])
+        assert ground.state("n2") == json.loads(newer)
+        assert ground.is_open("n2")
+
+
+def test_a_node_of_the_groups_of_another_release_is_left_to_it(tmp_path, monkeypatch):
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        assert ground.tick() == [("Unneeded", "n2", "done")]
+        noted = ground.stated("n2")
+        monkeypatch.setattr(ground.pool, "groups", lambda _: [])
+        ground.tick()
+        assert ground.state("n2") == noted
