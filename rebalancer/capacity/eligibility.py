@@ -39,9 +39,9 @@ def ineligible(
     snapshot = draft.snapshot
     kept: dict[int, tuple[RemovalCode, str]] = {}
     known = np.zeros(len(snapshot.nodes), bool)
-    others = known if candidates is None else ~candidates
+    others = np.zeros_like(known) if candidates is None else ~candidates
     rules = (
-        (others.copy(), RemovalCode.NOT_SELECTED, "the strategy's select leaves it out"),
+        (others, RemovalCode.NOT_SELECTED, "the strategy's select leaves it out"),
         *_states(draft),
         *_memberships(snapshot, groups, has_provider=has_provider),
         *_utilised(snapshot, utilisation, threshold),
