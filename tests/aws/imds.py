@@ -2,6 +2,8 @@
 
 What it keeps of the guide: a token by PUT with a lifetime of 1 to 21600 s (400 beyond), which the answer repeats; 401
 for a GET without a valid token, also of version 1; 404 where nothing stands; 403 for a PUT with X-Forwarded-For.
+AWS's own amazon-ec2-metadata-mock (tests/e2e/instance_metadata.py) says which forms are right; it cannot lapse tokens by a
+clock, break single paths, or count what it is asked for.
 """
 
 import itertools

@@ -54,6 +54,9 @@ TOOLS = {
     "kwok": Tool("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     "helm": Tool("helm", "helm.sh/helm/v4/cmd/helm"),
     "descheduler": Tool("peer", "sigs.k8s.io/descheduler/cmd/descheduler"),
+    "ec2-metadata-mock": Tool(
+        "metadata", "github.com/aws/amazon-ec2-metadata-mock/cmd/ec2-metadata-mock"
+    ),
     "kubectl": Tool("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
 }
 
