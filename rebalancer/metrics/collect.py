@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.core import Metric as PrometheusMetric
+from prometheus_client.registry import Collector
 
 from rebalancer import __version__
 from rebalancer.memory.cooling import resting
@@ -69,6 +72,32 @@ def of_report(report: RunReport, memory: Document | None, now: float) -> dict[Me
     }
 
 
+_NOT_TRIED = (Status.PLANNED, Status.OBSERVED)
+
+
+class Totals:
+    """What a process that serves has done since it began; written by one thread, read by others."""
+
+    def __init__(self) -> None:
+        self._runs: Counter[tuple[str, ...]] = Counter()
+        self._moves: Counter[tuple[str, ...]] = Counter()
+
+    def add(self, report: RunReport) -> None:
+        """Count a finished run, and the moves that it has tried."""
+        self._runs[str(report.exit_code),] += 1
+        for one in () if report.dry_run or report.standstill else report.outcomes:
+            if one.status not in _NOT_TRIED:
+                self._moves[one.status.value, one.move.strategy, one.move.namespace] += 1
+
+    def add_failure(self, exit_code: int) -> None:
+        """Count a run that has no report."""
+        self._runs[str(exit_code),] += 1
+
+    def values(self) -> dict[Metric, Values]:
+        """Return what was counted; copies, while a run may be counted in another thread."""
+        return {table.RUNS_TOTAL: self._runs.copy(), table.MOVES_TOTAL: self._moves.copy()}
+
+
 def of_serving(*, leads: bool, silence: float) -> dict[Metric, Values]:
     """Return what a process that serves has, also before its first run."""
     return {
@@ -105,10 +134,28 @@ def registry(values: Mapping[Metric, Values]) -> CollectorRegistry:
     for metric in table.TABLE:
         if metric not in values:
             continue
+        if metric.counts:
+            made.register(_Counted(metric, values[metric]))
+            continue
         gauge = Gauge(metric.name, metric.meaning, metric.labels, registry=made)
         for labels, value in values[metric].items():
             (gauge.labels(*labels) if labels else gauge).set(float(value))
     return made
+
+
+class _Counted(Collector):
+    """A counter that was counted elsewhere."""
+
+    def __init__(self, metric: Metric, values: Values) -> None:
+        self._metric, self._values = metric, values
+
+    def collect(self) -> Iterator[PrometheusMetric]:
+        """Yield the counter."""
+        metric = self._metric
+        family = CounterMetricFamily(metric.name, metric.meaning, labels=metric.labels)
+        for labels, value in sorted(self._values.items()):
+            family.add_metric(labels, value)
+        yield family
 
 
 def _landings(evicted: Iterable[Outcome]) -> Values:

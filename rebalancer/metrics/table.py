@@ -1,6 +1,7 @@
 """The metrics: names, labels and meaning, in one table; docs/metrics.md is made of it.
 
-All are gauges of the last run: a run is a process of its own, so that nothing is counted across runs.
+Those of a run are gauges: a run of the CronJob is a process of its own, so that nothing is counted across runs. A process
+that stays counts (``_total``), since a scrape may never see a run that is soon followed by the next.
 """
 
 from __future__ import annotations
@@ -20,6 +21,11 @@ class Metric:
     name: str
     labels: tuple[str, ...]
     meaning: str
+
+    @property
+    def counts(self) -> bool:
+        """Whether it is a counter, which only grows while the process lives; else a gauge of the last run."""
+        return self.name.endswith("_total")
 
 
 BUILD = Metric("rebalancer_build_info", ("version",), "Always 1; the label is the version.")
@@ -97,6 +103,17 @@ SILENCE = Metric(
     "Seconds since the API server has last said something to each watch; the longest. Of serve only.",
 )
 
+RUNS_TOTAL = Metric(
+    "rebalancer_runs_total",
+    ("exit_code",),
+    "Runs by exit code, since the process began. Of serve only.",
+)
+MOVES_TOTAL = Metric(
+    "rebalancer_moves_total",
+    ("outcome", "strategy", "namespace"),
+    "Moves that were tried, by outcome, strategy and namespace, since the process began. Of serve only.",
+)
+
 ATTENDED = Metric(
     "rebalancer_interruptions_attended",
     ("state",),
@@ -142,6 +159,8 @@ TABLE = (
     AGAIN,
     LEADS,
     SILENCE,
+    RUNS_TOTAL,
+    MOVES_TOTAL,
     ATTENDED,
     INTERRUPTIONS,
     STEPS,

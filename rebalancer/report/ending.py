@@ -71,7 +71,10 @@ def ending(report: RunReport) -> str:
     if report.standstill:
         return f"Standing still: {'; '.join(report.standstill)}."
     if report.cut is not None:
-        return f"Stopped early: {report.cut}."
+        # What ends a run without a failure is that replacements are still on their way.
+        return (
+            f"{'Stopped early' if report.exit_code else 'Not waited for to the end'}: {report.cut}."
+        )
     if report.read_again is not None:
         return _now_line(report.read_again.scores, report)
     stopped = report.plan.stopped

@@ -242,6 +242,8 @@ class _Drawing:
             x, y = index * (_NODE_WIDTH + _GAP), 2 * _HEAD
             zones.append((x, zone.strip()))
             for name in names:
+                if name.startswith(_TIED) and name not in by_node:
+                    continue
                 boxes.append(self._box(name, x, y, heights[name]))
                 squares += _squares(by_node.get(name, ()), x + _PAD, y + _NAME + _PAD // 2)
                 y += heights[name] + _GAP

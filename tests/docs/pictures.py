@@ -19,8 +19,10 @@ from tests.docs.pages import DOCS, ROOT
 _EXAMPLE = "docs/examples/zone-back.zip"
 _COMMAND = f"rebalancer run --snapshot {_EXAMPLE}"
 _COLUMNS, _ROWS = 82, 26
-_WIDTH, _HEIGHT = 1200, 1130
-_RULES = re.compile(r'<section id="rules".*?</section>', re.DOTALL)
+_WIDTH, _HEIGHT = 1200, 1430
+_UNSEEN = re.compile(r"<(style|script|footer)\b.*?</\1>|<[^>]*>", re.DOTALL)
+SEEN = DOCS / "images" / "report.txt"
+"""The text of the page in the picture, by which a test notices that the page says something else by now."""
 _FORMAT = """<svg xmlns="http://www.w3.org/2000/svg" class="rich-terminal" viewBox="0 0 {width} {height}">
 <style>
 .{unique_id}-matrix {{ font-family: "DejaVu Sans Mono", Menlo, Consolas, monospace; font-size: {char_height}px; line-height: {line_height}px; font-variant-east-asian: full-width; }}
@@ -55,12 +57,23 @@ def terminal() -> str:
     return console.export_svg(title="rebalancer", code_format=_FORMAT, unique_id="terminal")
 
 
+def seen(html: str) -> str:
+    """Return the text of a page, but for what is of one run only."""
+    words = (line.strip() for line in _UNSEEN.sub("\n", html).splitlines())
+    return "\n".join(filter(None, words)) + "\n"
+
+
+def html_report() -> str:
+    """Return the page of the picture."""
+    return _run("-o", "html")
+
+
 def page(chromium: str, to: Path) -> None:
-    """Write the picture of the HTML report: the summary, then pods on nodes and by zone."""
+    """Write the picture of the HTML report: its first screen."""
     with tempfile.TemporaryDirectory(prefix="pictures-") as folder:
         report = Path(folder) / "report.html"
-        # A picture shows one screen; the table of rules is in the terminal's.
-        report.write_text(_RULES.sub("", _run("-o", "html")), encoding="utf-8")
+        html = html_report()
+        report.write_text(html, encoding="utf-8")
         flags = [
             "--headless",
             "--no-sandbox",
@@ -71,6 +84,7 @@ def page(chromium: str, to: Path) -> None:
             f"--screenshot={to}",
         ]
         subprocess.run([chromium, *flags, report.as_uri()], check=True, capture_output=True)
+        SEEN.write_text(seen(html), encoding="utf-8")
 
 
 def main() -> None:

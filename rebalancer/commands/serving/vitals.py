@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rebalancer.commands.serving.interruptions import Interruptions
     from rebalancer.kube.follow import Follower
     from rebalancer.memory.document import Document
-    from rebalancer.metrics.collect import Values
+    from rebalancer.metrics.collect import Totals, Values
     from rebalancer.metrics.table import Metric
     from rebalancer.report.model import RunReport
 
@@ -45,6 +45,7 @@ class Vitals:
     """Exit code of the last run, if it has no report."""
     interruptions: Interruptions | None = None
     _values: Mapping[Metric, Values] = field(default_factory=dict)
+    _counted: Totals | None = None
     _report: bytes | None = None
 
     def __post_init__(self) -> None:
@@ -61,6 +62,7 @@ class Vitals:
         from rebalancer.metrics.collect import of_report  # noqa: PLC0415
 
         self._values, self.failed = of_report(report, memory, now), None
+        self._totals().add(report)
         if self.keeps_report:
             from rebalancer.report.as_json import as_json  # noqa: PLC0415
 
@@ -71,6 +73,14 @@ class Vitals:
         from rebalancer.metrics.collect import of_end  # noqa: PLC0415
 
         self._values, self.failed = of_end(int(code), now), code
+        self._totals().add_failure(int(code))
+
+    def _totals(self) -> Totals:
+        from rebalancer.metrics.collect import Totals  # noqa: PLC0415
+
+        if self._counted is None:
+            self._counted = Totals()
+        return self._counted
 
     # -- what is answered --------------------------------------------------------------------------
 
@@ -110,7 +120,11 @@ class Vitals:
 
         from rebalancer.metrics.collect import of_serving, of_signals, registry  # noqa: PLC0415
 
-        values = {**self._values, **of_serving(leads=self.leads, silence=self._silence())}
+        values = {
+            **self._values,
+            **of_serving(leads=self.leads, silence=self._silence()),
+            **self._totals().values(),
+        }
         counts = None if self.interruptions is None else self.interruptions.counts()
         if counts is not None:
             values |= of_signals(counts)

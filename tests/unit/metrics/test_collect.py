@@ -13,6 +13,7 @@ from rebalancer.memory.document import Document, OwnerMemory, TermMemory
 from rebalancer.metrics import table
 from rebalancer.metrics.collect import (
     SignalCounts,
+    Totals,
     of_end,
     of_report,
     of_serving,
@@ -181,6 +182,7 @@ def test_every_metric_of_the_table_has_values_and_stands_in_the_documentation():
         **of_report(one, Document(), NOW),
         **of_serving(leads=True, silence=0.0),
         **of_signals(SIGNALS),
+        **Totals().values(),
     }
     assert set(every) == set(table.TABLE)
     text = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
@@ -191,4 +193,38 @@ def test_every_metric_of_the_table_has_values_and_stands_in_the_documentation():
 @pytest.mark.parametrize("metric", table.TABLE, ids=lambda one: one.name)
 def test_names_follow_prometheus(metric):
     assert re.fullmatch(r"rebalancer_[a-z]+(_[a-z]+)*", metric.name)
-    assert not metric.name.endswith(("_total", "_count", "_sum", "_bucket"))
+    assert not metric.name.endswith(("_count", "_sum", "_bucket"))
+
+
+def test_a_process_that_stays_counts_runs_and_the_moves_that_were_tried():
+    totals = Totals()
+    done = [
+        Outcome(move("one"), Status.EVICTED, ""),
+        Outcome(move("two"), Status.EVICTED, ""),
+        Outcome(move("three"), Status.BLOCKED, ""),
+        Outcome(move("four"), Status.OBSERVED, ""),
+    ]
+    totals.add(replace(report(done), dry_run=False))
+    totals.add(replace(report(done[:1]), dry_run=False))
+    totals.add(replace(report([Outcome(move("one"), Status.NOT_ATTEMPTED, "")]), standstill=("x",)))
+    totals.add_failure(3)
+    text = generate_latest(registry(totals.values())).decode()
+    assert "# TYPE rebalancer_moves_total counter" in text
+    of = move("one")
+    where = f'namespace="{of.namespace}",outcome="%s",strategy="{of.strategy}"'
+    lines = {
+        line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
+        for line in text.splitlines()
+        if line[0] != "#"
+    }
+    moves = {
+        frozenset(name.partition("{")[2].rstrip("}").split(",")): value
+        for name, value in lines.items()
+        if name.startswith("rebalancer_moves_total")
+    }
+    assert moves == {
+        frozenset((where % "evicted").split(",")): 3,
+        frozenset((where % "blocked").split(",")): 1,
+    }
+    assert lines['rebalancer_runs_total{exit_code="0"}'] == 3
+    assert lines['rebalancer_runs_total{exit_code="3"}'] == 1

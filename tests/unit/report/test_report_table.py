@@ -149,7 +149,7 @@ def test_a_run_that_stands_still_says_why_and_tries_nothing(report):
 
 def test_a_run_that_was_cut_off_says_by_what(report):
     ends = [outcome(move(), Status.NOT_ATTEMPTED, "stopped by a signal")]
-    text = as_table(report(moves=[move()], outcomes=ends, cut="stopped by a signal"))
+    text = as_table(report(moves=[move()], outcomes=ends, cut="stopped by a signal", exit_code=4))
     assert "\n1 not attempted.\nStopped early: stopped by a signal.\n\n" in text
 
 
