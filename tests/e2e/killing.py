@@ -75,7 +75,8 @@ class Killing:
         """What steps keep where only the product writes was written: one step more, or a new text of one."""
         for text in (body.get("data") or {}).values():
             for step, kept in json.loads(text)["steps"].items():
-                before, self._kept[step] = self._kept.get(step, ""), kept
+                # The record on the node says nothing of what is kept here.
+                before, self._kept[f"{step} apart"] = self._kept.get(f"{step} apart", ""), kept
                 if kept != before:
                     self.wrote(f"{step} keeps")
 
