@@ -132,7 +132,9 @@ def test_who_protects_a_node_between_the_last_read_and_the_request_keeps_it(clus
     acts: list[tuple[str, str]] = []
 
     def run():
-        ran = rebalancer("run", f"--policy={policy}", "--output=json", f"--kubeconfig={kubeconfig}")
+        ran = rebalancer(
+            "run", "--yes", f"--policy={policy}", "--output=json", f"--kubeconfig={kubeconfig}"
+        )
         assert ran.code == 0, (ran.err, ran.out)
         acts.extend((act["code"], act["node"]) for act in ran.report["machines"])
         return bool(protected)
