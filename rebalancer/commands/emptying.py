@@ -20,6 +20,7 @@ from rebalancer.nodes.choice import NodeChoice
 from rebalancer.nodes.cordon import Order, as_cordoned, mask_of
 from rebalancer.nodes.orders import OrderedProtections, ordered_policy, unforeseen
 from rebalancer.nodes.preflight import NodeCheck, check, without_budgets
+from rebalancer.nodes.refusals import with_refusals
 from rebalancer.nodes.triage import Orders, daemon_sets_on
 from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.plan import Callbacks, plan
@@ -226,13 +227,14 @@ class EmptyingRounds:
         cordoned = as_cordoned(snapshot, mask_of(snapshot, names))
         problem = of_nodes.planning.problem(without_budgets(cordoned))
         room = plan(problem, of_nodes.planning.settings(), Callbacks()).plan
-        return check(
+        checks = check(
             cordoned,
             names,
             protections.triaged(cordoned),
             room,
             without_landing=self.without_landing,
         )
+        return with_refusals(checks, problem, room.moves, ~mask_of(snapshot, names))
 
     def _look_up_daemon_sets(
         self, client: Client, snapshot: Snapshot, names: Sequence[str]

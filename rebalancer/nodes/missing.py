@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,6 @@ import numpy as np
 
 from rebalancer.nodes.preflight import DrainVerdict, NodeCheck
 from rebalancer.nodes.triage import Fate
-from rebalancer.plan.plan import Code
 from rebalancer.snapshot.columns import Ints
 from rebalancer.snapshot.model import Snapshot
 
@@ -28,27 +28,31 @@ class Missing:
 def missing_nodes(
     snapshot: Snapshot, checks: Sequence[NodeCheck], old: Collection[str]
 ) -> Missing | None:
-    """Return how many nodes are missing; None if every pod has room, or no node stays that more could be like.
+    """Return how many nodes are missing; None if every pod has room, or more nodes would not help.
 
-    More nodes would be like the newest node that stays and takes pods.
+    More nodes would be like one that stays and that only room keeps from taking the pods: of those that would help most
+    pods, like the newest. Pods that the scheduler refuses for another reason there are not counted.
     """
-    pods = [
-        one.pod
+    lacking = [
+        one
         for check in checks
         for one in check.pods
-        if one.fate is Fate.EVICT
-        and one.verdict is DrainVerdict.NO_ROOM
-        and one.code == Code.NO_ROOM.value
+        if one.fate is Fate.EVICT and one.verdict is DrainVerdict.NO_ROOM and one.full
     ]
     nodes = snapshot.nodes
+    helped = Counter(name for one in lacking for name in one.full)
     stays = [
         node
         for node, name in enumerate(nodes.names)
-        if name not in old and not nodes.unschedulable[node] and nodes.ready[node]
+        if name in helped
+        and name not in old
+        and not nodes.unschedulable[node]
+        and nodes.ready[node]
     ]
-    if not pods or not stays:
+    if not stays:
         return None
-    like = max(stays, key=lambda node: (nodes.created[node], nodes.names[node]))
+    like = max(stays, key=lambda n: (helped[nodes.names[n]], nodes.created[n], nodes.names[n]))
+    pods = [one.pod for one in lacking if nodes.names[like] in one.full]
     room = np.append(nodes.allocatable[:, like], nodes.max_pods[like]) - _own(snapshot, like)
     asked = np.array([[*snapshot.requests[:, cls], 1] for cls in snapshot.pods.cls[pods].tolist()])
     return Missing(len(pods), _first_fit(asked, room), nodes.names[like])

@@ -53,6 +53,8 @@ class PodCheck:
     message: str
     move: Move | None = None
     """Where its replacement is expected; None if it has none, or none is foreseen."""
+    full: tuple[str, ...] = ()
+    """Where none is foreseen: nodes that only the requests of other pods keep from taking it."""
 
 
 @dataclass(frozen=True, slots=True)

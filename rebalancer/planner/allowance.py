@@ -29,7 +29,7 @@ class _Tally:
     ) -> None:
         snapshot = problem.snapshot
         self._snapshot, self._lifted = snapshot, settings.lifted
-        self.places = Places(problem, budgets, lifted=settings.lifted)
+        self.places = Places(problem, budgets)
         self._in_flight_most = budgets.in_flight_of(movable)
         self._per_run = budgets.per_run_of(movable)
         self._hour_left = max(0, budgets.per_hour_of(movable) - settings.moved_last_hour)

@@ -16,9 +16,8 @@ from rebalancer.snapshot.model import Snapshot
 class Places:
     """What one set of budgets has been used for, by namespace and by zone."""
 
-    def __init__(self, problem: Problem, budgets: Budgets, *, lifted: bool) -> None:
-        """``lifted``: no limit of a run holds."""
-        self._budgets, self._lifted = budgets, lifted
+    def __init__(self, problem: Problem, budgets: Budgets) -> None:
+        self._budgets = budgets
         self._snapshot = problem.snapshot
         self._movable = _unprotected_of(problem) if budgets.per_namespace is not None else {}
         self._zone_of, self._zones = np.zeros(0, np.int32), list[str]()
@@ -41,7 +40,7 @@ class Places:
         return self._left_in(self._snapshot.classes[cls].namespace)
 
     def _left_in(self, namespace: str) -> float:
-        most = None if self._lifted else self._most(namespace)
+        most = self._most(namespace)
         return np.inf if most is None else most - self._moved[namespace]
 
     def _most(self, namespace: str) -> int | None:

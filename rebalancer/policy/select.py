@@ -15,7 +15,7 @@ from rebalancer.policy.values import LabelKey
 from rebalancer.policy.values import Labels as LabelValues
 from rebalancer.wire import objects as o
 
-_PATTERN = re.compile(r"[a-z0-9*?\[\]!-]+\Z")
+_PATTERN = re.compile(r"(?:[a-z0-9*?-]|\[!?[a-z0-9-]+\])+\Z")
 
 
 def _namespace_pattern(text: str) -> str:

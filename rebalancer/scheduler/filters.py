@@ -119,6 +119,14 @@ class Filters:
         """Return the nodes (N,) that only what other pods say and mount may keep from a class."""
         return self.static(cls) & self._columns.of(state, cls).fits
 
+    def full(self, state: ClusterState, cls: int) -> Bools:
+        """Return the nodes (N,) that only what other pods request keeps from a class: an empty one like them would take it."""
+        mask = self.static(cls)
+        for index, good in self._among_others(state, cls):
+            if index not in self._off:
+                mask = mask & (~good if FILTERS[index] == "NodeResourcesFit" else good)
+        return mask
+
     def interacting(self, cls: int) -> set[int]:
         """Return the classes whose pods, by going or coming, may change where one of ``cls`` may go.
 

@@ -17,7 +17,8 @@ from rebalancer.commands.replace import ReplaceOptions, replace_nodes, text_of_m
 from rebalancer.nodes import draining, replacing
 from rebalancer.nodes.hook import ReplaceHook
 from rebalancer.nodes.missing import Missing
-from rebalancer.testing.objects import deployment, job, pdb
+from rebalancer.scheduler.topology import ZONE
+from rebalancer.testing.objects import deployment, job, pdb, require_apart
 from rebalancer.wire.times import rfc3339
 from tests.unit.clocks import LeapingClock, Once
 from tests.unit.commands.called import called
@@ -194,6 +195,21 @@ def test_what_the_new_nodes_do_not_hold_refuses_it_and_says_how_many_are_missing
             for note in done.report["warnings"]
         )
         assert not is_cordoned(cluster, "n1")
+
+
+def test_machines_are_promised_only_where_room_is_what_lacks():
+    """A pod in each of three zones, by a required rule: another machine like the one of the third would hold none more."""
+    rule = {"labels": {"app": "web"}, "affinity": require_apart({"app": "web"}, ZONE)}
+    with nodes("n1", "n2", "n3") as cluster:
+        two_old_nodes(cluster)
+        cluster.apply(deployment("web", 3, **rule))
+        cluster.settle()
+        done = replaced(cluster)
+    assert done.code == 3
+    pods = [pod for node in done.report["nodes"] for pod in node["pods"]]
+    (message,) = {one["message"] for one in pods if one["code"] == "NoRoom"}
+    assert message.endswith(": 1 node(s) didn't match pod anti-affinity rules")
+    assert not [note for note in done.report["warnings"] if "more like" in note]
 
 
 @pytest.mark.parametrize(

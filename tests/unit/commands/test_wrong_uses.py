@@ -20,6 +20,8 @@ CAPACITY = str(ROOT / "docs" / "examples" / "capacity.zip")
             ["plan", "--set", "scheduler.version=1"],
             '"1" is no Kubernetes version; write it like 1.36',
         ),
+        (["plan", "--set", 'select={namespaces: ["shop-[ab"]}'], '"shop-[ab" is no namespace'),
+        (["plan", "--set", "select={namespaces: ['[]']}"], '"[]" is no namespace'),
         (["explain", "pod", "api"], "did you mean default/api-"),
         (["plan", "--set", "windows=[{allow: '60 * * * *', for: 1h}]"], "minutes are 0-59"),
         (["plan", "--set", "windows=[{allow: '0 0 31 2 *', for: 1h}]"], "have to be in the months"),

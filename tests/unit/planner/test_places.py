@@ -5,8 +5,10 @@ import math
 import pytest
 
 from rebalancer.planner.places import Places
+from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
-from rebalancer.testing.workloads import ZONE, node, workload
+from rebalancer.policy.values import Limit
+from rebalancer.testing.workloads import ZONE, apart, node, workload
 from tests.unit.planner.conftest import problem_of
 
 A1, A2, B1, X1 = range(4)
@@ -18,7 +20,7 @@ NODES = [
 ]
 
 
-def places(budgets, *, lifted=False):
+def places(budgets):
     """The budgets' places over four pods of web and two of shop, with a class of each."""
     pods = [
         *workload("web", ["a1", "a2", "b1", "x1"]),
@@ -27,7 +29,7 @@ def places(budgets, *, lifted=False):
     problem = problem_of([*NODES, *pods], strategies=[])
     names = list(problem.snapshot.pods.name)
     web, shop = (int(problem.snapshot.pods.cls[names.index(pod)]) for pod in ("web-0", "shop-0"))
-    return Places(problem, Budgets.model_validate(budgets), lifted=lifted), web, shop
+    return Places(problem, Budgets.model_validate(budgets)), web, shop
 
 
 @pytest.mark.parametrize(
@@ -52,12 +54,14 @@ def test_without_a_limit_any_number_goes():
     assert of.waits(A1) is None
 
 
-def test_lifted_budgets_are_those_of_the_run():
-    of, web, _ = places({"perNamespace": 1, "perZone": 1}, lifted=True)
-    of.count(web)
-    assert of.left(web) == math.inf
-    of.leave(A1)
-    assert of.waits(A1) == "perZone 1 from a"
+def test_lifted_budgets_are_those_of_the_run_and_the_hour_alone(plan):
+    crowd = [node(f"n{i}", f"z{i}") for i in range(6)]
+    crowd += workload("web", ["n0"] * 6, spec=apart("web", weight=100))
+    each: dict[str, Limit] = {"per_owner": Limit.parse("100%"), "in_flight": Limit.parse(9)}
+    for budgets, moves in (({}, 5), ({"per_namespace": Limit.parse(2)}, 2)):
+        held = Budgets(per_run=Limit.parse(1), per_hour=Limit.parse(1), **each, **budgets)
+        settings = Settings(budgets=held, lifted=True)
+        assert len(plan(crowd, strategies=["anti-affinity"], settings=settings).moves) == moves
 
 
 def test_a_zone_has_a_limit_for_what_is_in_flight():
