@@ -56,10 +56,17 @@ def protected_stay(record: Record) -> Iterator[str]:
             continue
         name, uid = node["metadata"]["name"], node["metadata"]["uid"]
         since = record.ground.protected.get(uid)
-        if since is not None and since < call.at - NEWS and call.name == _TERMINATE:
+        known = max(call.at - NEWS, _looked_at(record, name, call.at))
+        if since is not None and since < known and call.name == _TERMINATE:
             yield f"{name} was ended {call.at - since:.1f} s after a person protected it"
         if name in record.ground.kept:
             yield f"{name} was ended, whose pod has to stay"
+
+
+def _looked_at(record: Record, node: str, before: float) -> float:
+    """Return when the product has read or written a node last, by the audit log."""
+    requests = (r for r in record.requests if r.resource == "nodes" and r.name == node)
+    return max((at for r in requests if (at := r.at.timestamp()) < before), default=0.0)
 
 
 def ours_only(record: Record) -> Iterator[str]:

@@ -22,7 +22,7 @@ from tests.storm.faults import Script
 from tests.storm.machines import cloud as storm_cloud
 from tests.storm.machines.cloud import Call, CloudProxy, CloudScript
 from tests.storm.machines.record import Hooked, Record
-from tests.storm.machines.scenario import LONG_STOP, OURS, Scenario
+from tests.storm.machines.scenario import LAST_LOOK, LONG_STOP, OURS, Scenario
 from tests.storm.machines.world import STATUS, MachineWorld
 from tests.storm.product import Process
 from tests.storm.proxy import Proxy, Seen, Upstream
@@ -34,6 +34,8 @@ DEADLINE = 12.0
 """Seconds of each run, and for which `drain` and `replace` try."""
 SERVED = 16.0
 """Seconds for which `serve` is up, unless it is stopped for longer."""
+SCALED_IN = 26.0
+"""The same for scale-in: a closed node is given time for what load balancers have to learn."""
 PERIOD = 2.0
 """Seconds between the runs of `serve` where machines are scaled."""
 CLEAN = 8.0
@@ -173,6 +175,7 @@ class Scene:
 
     def _seconds(self) -> float:
         each = SERVED if self._serves else DEADLINE
+        each = SCALED_IN if self._scenario.duty == "scale-in" else each
         return each + (LONG_STOP if self._scenario.hits_long else 0.0)
 
     @property
@@ -296,6 +299,8 @@ class Scene:
 
     def _called(self, call: Call) -> None:
         self._moment(f"{call.name} {call.number}")
+        if "AutoScalingGroupNames.member.1" in call.form:
+            self._moment(LAST_LOOK)
 
     def _moment(self, moment: str) -> bool:
         """Do what is to be done at a moment; return whether there was anything."""

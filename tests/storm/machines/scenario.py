@@ -113,6 +113,8 @@ WORLD: Mapping[Duty, tuple[str, ...]] = {
 }
 OURS = ("SIGTERM", "SIGKILL", "SIGSTOP", "wrong clock")
 """What happens to the process."""
+LAST_LOOK = "one group is read"
+"""The moment at which a group is read by its name: the last thing before its machine is ended."""
 LONG_STOP = 90.0
 """Seconds for which a process is stopped: longer than the term of a Lease."""
 
@@ -177,7 +179,7 @@ _WRITTEN: tuple[Scenario, ...] = (
     Scenario(2, "interruption", acts=(Act("budget closed"), Act("old message"))),
     Scenario(3, "drain", faults=(_api("list pods of node", "200 with half a list"),)),
     Scenario(4, "escalate", acts=(Act("old notice"),)),
-    Scenario(5, "scale-in", acts=(Act("protected", "patch node 3"),)),
+    Scenario(5, "scale-in", acts=(Act("protected", LAST_LOOK),)),
     Scenario(6, "interruption", acts=(Act("replaced under its name", "after 4"),)),
     Scenario(
         7,
@@ -249,6 +251,8 @@ def _moments(duty: Duty) -> tuple[str, ...]:
     moments = ["list nodes 1", "eviction 1", "eviction 2"]
     if duty != "scale-out":
         moments += [f"patch node {number}" for number in range(1, 6)]
+    if duty == "scale-in":
+        moments.append(LAST_LOOK)
     if duty == "replace":
         moments += ["hook 1", "hook 2"]
     moments += [f"{call} {number}" for call in CALLS[duty] for number in (1, 2)]

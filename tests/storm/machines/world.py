@@ -265,8 +265,9 @@ class MachineWorld:
             }
             self._annotate_node(name, SCALE_IN, json.dumps(record))
             return
+        uid = self._api.get("/api/v1/nodes/n-c")["metadata"]["uid"]
         cause = {"id": "x-1", "kind": "spot", "source": "ghost", "deadline": time.time() + 6}
-        record = {"causes": [cause], "begun": time.time(), "steps": {}}
+        record = {"causes": [cause], "begun": time.time(), "steps": {}, "uid": uid}
         self._annotate_node("n-c", INTERRUPTION, json.dumps(record))
 
     def _replace_node(self) -> None:

@@ -1,0 +1,12 @@
+"""The table of mends: each can be undone in the packages as they are."""
+
+import pytest
+
+from tests.storm.machines.mends import MENDS
+from tests.storm.mutants import undone
+
+
+@pytest.mark.parametrize("mend", MENDS, ids=lambda mend: mend.name)
+def test_a_mend_stands_in_the_packages_and_can_be_undone(mend, tmp_path):
+    undone(mend, tmp_path)
+    assert mend.seeds
