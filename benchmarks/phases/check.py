@@ -1,5 +1,8 @@
 """`make bench-check`: fails when a phase grows faster than the cluster, or a move costs more where more is wrong.
 
+It also draws ten clusters of random shapes that it has never seen: a move may not cost much more on one of them than on
+most, nor on a larger one. `--first SEED` draws the same ten again.
+
 No seconds are looked at.
 
 Two counts per phase, at one size and at four times that size. Calls of functions are the same in every run
@@ -10,19 +13,25 @@ a reference, linear by construction, that is run in turn with the phase.
 
 from __future__ import annotations
 
+import argparse
+import io
+import random
+import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.phases.drift import problem_of, snapshot_of
+from benchmarks.phases.families import cluster_of, family
 from benchmarks.phases.phases import PHASES, Course
 from benchmarks.phases.shapes import shape
 from rebalancer.base.environment import collector_paused
 from rebalancer.plan.plan import Plan
 from rebalancer.planner.plan import plan
+from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
 
 TIMES = 4
@@ -45,6 +54,19 @@ Each wave looks once at all its pods that stand badly, of which there are as man
 """
 MOST_TIME = 2.5
 """CPU time may grow to 4 x 2.5 before it fails; a quadratic phase grows to 16."""
+DRAWS = 10
+"""So many clusters of random shapes."""
+SMALL_DRAW = (30, 450)
+"""(nodes, pods)."""
+MOST_OF_DRAW = 6.0
+"""On one of them a move may call so many times as many functions as on the median one.
+
+The aim is 2. Large owners with hard zone spreads take 4.5: most of their pods are refused, and judged again.
+"""
+MOST_GROWTH_OF_DRAW = 6.0
+"""On four times as many nodes and pods of the same shape, a move may call so many times as many functions; 1 is the aim."""
+_LOOKED_AT = 50
+"""One pod of so many counts as a move beside the moves: a plan looks at the others as well."""
 _ROUNDS = 3
 _ATTEMPTS = 3
 _LEAST_SECONDS = 0.02
@@ -160,6 +182,30 @@ def _calls_per_move(snapshot: Snapshot) -> float:
     return count / max(1, len(plans[0].moves))
 
 
+def _calls_of_draw(seed: int, nodes: int, pods: int) -> float:
+    """Return how many functions a plan calls for each move on the cluster of a seed."""
+    snapshot = load_snapshot("-", stdin=io.BytesIO(cluster_of(seed, nodes, pods)))
+    problem, settings = problem_of(snapshot, lifted=True)
+    plans: list[Plan] = []
+    count = calls(lambda: plans.append(plan(problem, settings).plan))
+    return count / (len(plans[0].moves) + pods / _LOOKED_AT)
+
+
+def check_draws(first: int) -> int:
+    """Check clusters that nothing can be tuned to, drawn by seeds from ``first`` on; return how many checks failed."""
+    nodes, pods = SMALL_DRAW
+    seeds = range(first, first + DRAWS)
+    small = [_calls_of_draw(seed, nodes, pods) for seed in seeds]
+    large = [_calls_of_draw(seed, TIMES * nodes, TIMES * pods) for seed in seeds]
+    median, failed = statistics.median(large), 0
+    for seed, before, after in zip(seeds, small, large, strict=True):
+        of = family(seed)
+        kind = f"draw {seed}, {of.sizes}"
+        failed += _exceeds(kind, "against the median draw", after / median, MOST_OF_DRAW)
+        failed += _exceeds(kind, "four times as large", after / before, MOST_GROWTH_OF_DRAW)
+    return failed
+
+
 def check_drifts() -> int:
     """Check that a move costs no more where more is wrong, nor on more nodes; return how many checks failed."""
     failed = 0
@@ -192,9 +238,19 @@ def _exceeds(kind: str, what: str, times: float, most: float) -> bool:
     return bad
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Check all phases over the severities; print the exponents; return 1 if something grows too fast."""
-    failed = check_drifts()
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.phases.check")
+    parser.add_argument(
+        "--first", type=int, help="seed of the first random shape; another one each time without it"
+    )
+    parser.add_argument("--draws-only", action="store_true", help="only the random shapes")
+    chosen = parser.parse_args(arguments)
+    first = chosen.first
+    failed = check_draws(random.SystemRandom().randrange(10**6) if first is None else first)
+    if chosen.draws_only:
+        return min(1, failed)
+    failed += check_drifts()
     for severity in SEVERITIES:
         small, large = (
             Course(shape(severity, SMALL[0] * times, SMALL[1] * times)) for times in (1, TIMES)
