@@ -108,12 +108,15 @@ class Examination:
 
     def is_spared(self, pair: Pair, *, only_certain: bool, steered: bool) -> bool:
         """Return whether a pair need not be looked at now; where it never was, others of its class say why it stays."""
-        spared = self._postponed.is_spared(pair, only_certain=only_certain, steered=steered)
+        promise = self._candidates.promise(pair)
+        if promise is None:
+            return True
+        spared = self._postponed.is_spared(
+            pair, only_certain=only_certain, steered=steered, hard=promise.gains[0] > 0
+        )
         if spared and pair not in self.refusals and pair[0] in self._refused_alike:
-            promise = self._candidates.promise(pair)
-            if promise is not None:
-                code, message = self._refused_alike[pair[0]]
-                self.refusals[pair] = Refusal(promise.strategy, code, message)
+            code, message = self._refused_alike[pair[0]]
+            self.refusals[pair] = Refusal(promise.strategy, code, message)
         return spared
 
     def _stays_unready(self, pod: int, verdict: Verdict) -> bool:

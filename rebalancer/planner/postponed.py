@@ -82,12 +82,18 @@ class Postponed:
         """Return whether the newest look at a pair has ended in a refusal."""
         return pair in self._refused
 
-    def is_spared(self, pair: Pair, *, only_certain: bool, steered: bool = False) -> bool:
-        """Return whether another look at a pair would come to what the newest one has come to."""
+    def is_spared(
+        self, pair: Pair, *, only_certain: bool, steered: bool = False, hard: bool = False
+    ) -> bool:
+        """Return whether another look at a pair would come to what the newest one has come to.
+
+        ``hard``: a hard rule is at stake, so that what others of the class have come to says nothing.
+        """
         look = (self._refused_with_marks if steered else self._refused).get(pair)
         if look is None and only_certain and not steered and pair not in self._freed:
             look = self._gambles.get(pair)
-        alike = self._in_a_row.get(pair[0], 0) >= _IN_A_ROW and pair not in self._freed
+        alike = self._in_a_row.get(pair[0], 0) >= _IN_A_ROW and not hard
+        alike = alike and pair not in self._freed
         if not alike and (look is None or self._is_outdated(pair, look)):
             return False
         if self._again:

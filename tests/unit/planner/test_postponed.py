@@ -108,6 +108,7 @@ def test_after_some_refusals_in_a_row_the_rest_of_the_class_waits_for_a_move_or_
     for pair in PAIRS[: postponed._IN_A_ROW]:
         waiting.refuse(pair, SOMEWHERE)
     assert spared(waiting, [PAIRS[5], (1, 5)]) == [True, False]
+    assert not waiting.is_spared(PAIRS[5], only_certain=True, hard=True)
     waiting.retry([PAIRS[0]])
     assert spared(waiting, [PAIRS[5]]) == [False]
     for pair in PAIRS[: postponed._IN_A_ROW]:
