@@ -31,6 +31,7 @@ class CapacityOptions(PolicyFlags):
 
     kubeconfig: str | None = None
     context_name: str | None = None
+    request_timeout: float | None = None
     snapshot_path: str | None = None
     memory: tuple[str, str] | None = None
     capacity_status: tuple[str, str] | None = None

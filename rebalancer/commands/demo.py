@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
@@ -15,11 +16,12 @@ from rebalancer.base.output import say
 from rebalancer.commands import run
 from rebalancer.commands.call import call
 from rebalancer.commands.flags import CLUSTER, examples, with_flags
+from rebalancer.commands.options import Access
 from rebalancer.embedded.apiserver.discovery import BUILD
 from rebalancer.embedded.demo import run_demo
 from rebalancer.embedded.drifts import LIVE
 from rebalancer.embedded.kept import DRIFTS_PATH, KeptError, kept
-from rebalancer.kube.client import Client, connect
+from rebalancer.kube.client import Client
 
 _KUBECONFIG = Path("demo.kubeconfig")
 
@@ -85,20 +87,14 @@ def command(
 @with_flags(CLUSTER)
 @click.argument("name", type=click.Choice(list(LIVE)))
 @click.pass_obj
-def drift_command(
-    of_demo: str | None, kubeconfig: str | None, context_name: str | None, name: str
-) -> int:
+def drift_command(of_demo: str | None, /, kubeconfig: str | None, name: str, **cluster: Any) -> int:
     """Let the cluster of `demo --keep` drift.
 
     A zone is lost, or was lost and is back; a node joins in each zone; a node of each zone was emptied and is back.
     """
     environment = system_environment()
-    client = connect(
-        kubeconfig=kubeconfig or of_demo,
-        context=context_name,
-        environ=environment.environ,
-        stop=environment.until_signal(),
-    )
+    access = Access(kubeconfig=kubeconfig or of_demo, **cluster)
+    client = access.client(environment, environment.until_signal())
     say(environment.out, f"{drift(client, name)}.")
     return int(ExitCode.DONE)
 

@@ -52,6 +52,7 @@ class EmptyingOptions:
     settings: tuple[str, ...] = ()
     kubeconfig: str | None = None
     context_name: str | None = None
+    request_timeout: float | None = None
     snapshot_path: str | None = None
     dry_run: str = "none"
     """none, client or server."""
@@ -87,6 +88,7 @@ class EmptyingOptions:
             settings=self.settings,
             kubeconfig=self.kubeconfig,
             context_name=self.context_name,
+            request_timeout=self.request_timeout,
             snapshot_path=self.snapshot_path,
             dry_run=self.dry,
             # The nodes are named on the command line: that is the order, as with kubectl.

@@ -50,6 +50,7 @@ class ExplainOptions(PolicyFlags):
 
     kubeconfig: str | None = None
     context_name: str | None = None
+    request_timeout: float | None = None
     snapshot_path: str | None = None
     memory: tuple[str, str] | None = None
     output: str = "table"

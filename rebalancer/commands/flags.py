@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from rebalancer.base.durations import format_duration
+from rebalancer.base.durations import format_duration, parse_seconds
 from rebalancer.commands import flag_values, names
 from rebalancer.commands.flag_values import named, parsed, reference
 from rebalancer.commands.options import FAIL_ON, RunOptions
@@ -48,6 +48,12 @@ def examples(*lines: str) -> str:
 
 DEFAULTS = RunOptions()
 
+
+def _request_timeout(text: str) -> float | None:
+    """Return the seconds of ``--request-timeout``; 0, kubectl's default, is as if it were not given."""
+    return None if parse_seconds(text) == 0 else at_least_a_second(text)
+
+
 CLUSTER = [
     click.option(
         "--kubeconfig",
@@ -59,6 +65,13 @@ CLUSTER = [
         "context_name",
         metavar="NAME",
         help="Context of the kubeconfig. Default: the current one.",
+    ),
+    click.option(
+        "--request-timeout",
+        callback=parsed(_request_timeout),
+        metavar="DURATION",
+        help="Give up a request to the API server after this time (30s, 2m; a plain number is seconds), watches"
+        " excepted. Default, and with 0: 2m, and 15s until it has answered for the first time.",
     ),
 ]
 

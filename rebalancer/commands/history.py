@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from rebalancer.base.environment import Environment, system_environment
@@ -52,12 +54,10 @@ def show_history(
     help="ConfigMap of run --memory.",
 )
 @output_flag("table", "json", "yaml", of="history")
-def command(
-    kubeconfig: str | None, context_name: str | None, memory: tuple[str, str], output: str
-) -> int:
+def command(memory: tuple[str, str], output: str, **cluster: Any) -> int:
     """Print what is remembered of earlier runs.
 
     Their moves, which workloads cool down until when, and which nodes were over-used.
     """
-    access = Access(kubeconfig=kubeconfig, context_name=context_name)
+    access = Access(**cluster)
     return int(show_history(access, memory, output, system_environment()))

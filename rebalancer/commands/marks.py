@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
@@ -106,7 +107,7 @@ def _row(mark: NodeMark, state: str) -> dict[str, str]:
 @with_flags(CLUSTER)
 @click.option("--clear", is_flag=True, help="Remove them all, also those of a run under way.")
 @output_flag("table", *DATA_FORMS, of="list")
-def command(kubeconfig: str | None, context_name: str | None, output: str, clear: bool) -> int:
+def command(output: str, clear: bool, **cluster: Any) -> int:
     """Show the marks that runs have set on nodes, or remove them.
 
     A run removes those that steer; what a killed run has left, the next one that steers removes. Those of
@@ -114,5 +115,5 @@ def command(kubeconfig: str | None, context_name: str | None, output: str, clear
     too: removing it cancels the scale-in, and uncordons the node if scale-in cordoned it.
     """
     environment = system_environment()
-    access = Access(kubeconfig=kubeconfig, context_name=context_name)
+    access = Access(**cluster)
     return int(show_marks(access, output, environment, clear=clear))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from rebalancer.base.environment import Environment, system_environment
@@ -72,13 +74,7 @@ def _address(text: str) -> str:
     metavar="DURATION",
     help="When to look again.",
 )
-def command(
-    kubeconfig: str | None,
-    context_name: str | None,
-    node: str | None,
-    address: str,
-    every: float,
-) -> int:
+def command(node: str | None, address: str, every: float, **cluster: Any) -> int:
     """Say on this node that its EC2 instance will go.
 
     It looks at the instance metadata (IMDSv2) for Spot interruptions, rebalance recommendations, scheduled events and
@@ -88,6 +84,6 @@ def command(
     environment = system_environment(patience=_PATIENCE)
     if not node:
         raise PolicyError(["--node: name the node that this process runs on, or set NODE_NAME"])
-    access = Access(kubeconfig=kubeconfig, context_name=context_name)
+    access = Access(**cluster)
     watch_machine(access, node, address, every, environment)
     return int(ExitCode.DONE)

@@ -68,6 +68,8 @@ class Access:
     context_name: str | None = None
     max_requests: int = 8
     compress: bool = False
+    request_timeout: float | None = None
+    """Seconds for each request; None: the client's own limits."""
 
     def client(self, environment: Environment, stop: Stop) -> Client:
         """Return a client of the cluster, until ``stop``.
@@ -78,12 +80,13 @@ class Access:
         from rebalancer.kube.client import connect  # noqa: PLC0415
         from rebalancer.kube.transport import Limits  # noqa: PLC0415
 
+        limits = Limits(in_flight=self.max_requests, compressed=self.compress)
         return connect(
             kubeconfig=self.kubeconfig,
             context=self.context_name,
             environ=environment.environ,
             stop=stop,
-            limits=Limits(in_flight=self.max_requests, compressed=self.compress),
+            limits=limits if self.request_timeout is None else limits.within(self.request_timeout),
         )
 
 
@@ -125,6 +128,7 @@ class RunOptions(PolicyFlags):
     """Seconds; of a reviewed plan."""
     kubeconfig: str | None = None
     context_name: str | None = None
+    request_timeout: float | None = None
     dry_run: bool = False
     snapshot_path: str | None = None
     namespace: str | None = None
@@ -170,6 +174,7 @@ class RunOptions(PolicyFlags):
             self.context_name,
             self.max_requests,
             self.compress,
+            self.request_timeout,
         )
 
     def ending(self) -> Ending:

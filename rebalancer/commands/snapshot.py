@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -103,14 +104,13 @@ def save_snapshot(
     help="Policy whose usage.prometheus is asked with --usage.",
 )
 def command(
-    kubeconfig: str | None,
-    context_name: str | None,
     path: str,
     policy_path: str | None,
     *,
     usage: bool,
     finished: bool,
     autoscalers: bool,
+    **cluster: Any,
 ) -> int:
     """Write the cluster's state to a file, for run --snapshot.
 
@@ -123,7 +123,7 @@ def command(
     if usage:
         loaded = PolicyFlags(policy_path=policy_path).load(Registry.installed())
         settings = loaded.policy.usage
-    access = Access(kubeconfig=kubeconfig, context_name=context_name)
+    access = Access(**cluster)
     return int(
         save_snapshot(
             access,

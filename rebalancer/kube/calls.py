@@ -23,6 +23,7 @@ from rebalancer.base.stop import Stop
 
 T = TypeVar("T")
 
+TOO_SLOW = "it answers too slowly"
 _LOOK = 0.1
 """Seconds between two looks at the calls under way."""
 
@@ -35,15 +36,15 @@ class Call:
     """One exchange, from before its connection until its answer is read.
 
     Not sent yet, it ends when the run must end; sent, ``grace`` seconds later. ``ends`` is the time of the
-    stop's clock when it ends in any case.
+    stop's clock when it ends in any case, and ``late`` what is said then.
     """
 
-    def __init__(self, stop: Stop, ends: float, grace: float = 0.0) -> None:
+    def __init__(self, stop: Stop, ends: float, grace: float = 0.0, late: str = TOO_SLOW) -> None:
         self.sent = False
         """Whether the server may have seen the request."""
         self.cut_off: str | None = None
         """Why it was ended from our side, if it was."""
-        self._stop, self._ends, self._grace = stop, ends, grace
+        self._stop, self._ends, self._grace, self._late = stop, ends, grace, late
         self._socket: socket.socket | None = None
         self._lock = threading.Lock()
 
@@ -59,11 +60,11 @@ class Call:
         why, now = self._stop.reason(), self._stop.now()
         if why is not None and (not self.sent or now >= (self._stop.since or 0.0) + self._grace):
             return why
-        return "it answers too slowly" if now >= self._ends else None
+        return self._late if now >= self._ends else None
 
     def at_most(self, seconds: float) -> Call:
         """Return a part of this call that ends with it, and after so many seconds."""
-        return Call(self._stop, min(self._ends, self._stop.now() + seconds))
+        return Call(self._stop, min(self._ends, self._stop.now() + seconds), late=self._late)
 
     def apart(self, function: Callable[[], T], drop: Callable[[T], None] = lambda _: None) -> T:
         """Return what ``function`` returns, see :func:`apart`."""

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from rebalancer import __version__
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
-from rebalancer.kube.calls import Call
+from rebalancer.kube.calls import TOO_SLOW, Call
 from rebalancer.kube.credentials import Credentials, find_credentials
 from rebalancer.kube.failures import TransportError, refusal
 from rebalancer.kube.resources import AccessRule
@@ -34,6 +34,10 @@ _FIRST_CONTACT_ATTEMPTS = 3
 LAST_WORDS = 6.0
 """Seconds after a run's stop for what ends it: pods whose fate is open, the memory, the Lease. The chart's pod has
 10 from SIGTERM on, and the report takes some of them."""
+_NO_ANSWER = (
+    "it has not answered within {:g} s: check that an API server runs at this address, and not only a tunnel or load"
+    " balancer in front of it; --request-timeout gives it more time"
+)
 _LOOK = 0.1
 """Seconds after which a request that waits for its turn looks whether its time is over."""
 
@@ -71,7 +75,9 @@ class Client:
 
     def beside(self, stop: Stop) -> Client:
         """Return a client of the same server that waits for no request of this one, and goes on until ``stop``."""
-        return Client(self._credentials, limits=self.limits, stop=stop)
+        client = Client(self._credentials, limits=self.limits, stop=stop)
+        client._reached = self._reached
+        return client
 
     @property
     def last_words(self) -> Client:
@@ -172,7 +178,7 @@ class Client:
         """
         headers = {"Accept": accept, **self._encoding()}
         target = _target(path, query)
-        deadline = self._deadline(None)
+        deadline = self.monotonic() + self.limits.deadline
 
         def ask() -> Stream:
             self._take_slot(deadline)
@@ -190,7 +196,7 @@ class Client:
             stream.at_end = self._slots.release
             return stream
 
-        return self._repeated(ask, deadline, again=_THROTTLED, repeat_error=_never)
+        return self._repeated(ask, lambda: deadline, again=_THROTTLED, repeat_error=_never)
 
     def expect(self, response: Response, rule: AccessRule) -> Response:
         """Return ``response`` if it is a success.
@@ -226,15 +232,15 @@ class Client:
         reads = method == "GET"
         if reads:
             headers |= self._encoding()
-        deadline = self._deadline(seconds)
+        ends, late = self._time(seconds)
 
         def ask() -> Response:
-            self._take_slot(deadline)
+            self._take_slot(ends())
             try:
                 return self._transport.exchange(
                     method,
                     _target(path, query),
-                    self._begin(self.stop, deadline, 0.0 if reads else self.limits.grace),
+                    self._begin(self.stop, ends(), 0.0 if reads else self.limits.grace, late()),
                     body=body,
                     headers=headers,
                     read_seconds=self.limits.read,
@@ -244,22 +250,34 @@ class Client:
 
         return self._repeated(
             ask,
-            deadline,
+            ends,
             again=_READ_AGAIN if reads else _THROTTLED if retry_throttled else frozenset(),
             repeat_error=lambda error: not error.final and (reads or not error.sent),
         )
 
-    def _deadline(self, seconds: float | None) -> float:
-        """Return when a call must end that begins now: after so many ``seconds``, or by the limits."""
-        return self.monotonic() + (self.limits.deadline if seconds is None else seconds)
+    def _time(self, seconds: float | None) -> tuple[Callable[[], float], Callable[[], str]]:
+        """Return when a call must end that begins now, after ``seconds`` or by the limits, and what is said then.
 
-    def _begin(self, stop: Stop, deadline: float, grace: float = 0.0) -> Call:
+        Both change with the first answer of the server, to whichever call.
+        """
+        begun, first = self.monotonic(), self.limits.first_answer
+        whole = self.limits.deadline if seconds is None else seconds
+
+        def is_first() -> bool:
+            return not self._reached and first <= whole
+
+        return (
+            lambda: begun + (first if is_first() else whole),
+            lambda: _NO_ANSWER.format(first) if is_first() else TOO_SLOW,
+        )
+
+    def _begin(self, stop: Stop, deadline: float, grace: float = 0.0, late: str = TOO_SLOW) -> Call:
         """Return a new call.
 
         Raises:
             TransportError: there is no time for it.
         """
-        call = Call(stop, deadline, grace)
+        call = Call(stop, deadline, grace, late)
         if (why := call.over()) is not None:
             raise TransportError(
                 f"{self.server} was not asked: {why}", sent=False, final=call.stopped
@@ -281,7 +299,7 @@ class Client:
     def _repeated(
         self,
         ask: Callable[[], _Answer],
-        deadline: float,
+        ends: Callable[[], float],
         *,
         again: Container[int],
         repeat_error: Callable[[TransportError], bool],
@@ -294,19 +312,19 @@ class Client:
             try:
                 answer = ask()
             except TransportError as error:
-                wait = self._wait_after(attempt, None, deadline)
+                wait = self._wait_after(attempt, None, ends())
                 if wait is None or not repeat_error(error):
                     raise
             else:
                 self._reached = True
                 if answer.status == 401 and not renewed:
                     renewed = True
-                    if self._credentials.renew(self._begin(self.stop, deadline)):
+                    if self._credentials.renew(self._begin(self.stop, ends())):
                         answer.close()
                         continue
                 if answer.status not in again:
                     return answer
-                wait = self._wait_after(attempt, answer.retry_after, deadline)
+                wait = self._wait_after(attempt, answer.retry_after, ends())
                 if wait is None:
                     return answer
                 answer.close()

@@ -6,7 +6,7 @@ import functools
 import http.client
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,8 @@ class Limits:
     """Longest silence while an answer is awaited or read."""
     deadline: float = 120.0
     """For one call with all its attempts."""
+    first_answer: float = 15.0
+    """For one call with all its attempts, as long as the server has answered none at all."""
     attempts: int = 6
     first_wait: float = 0.5
     """Doubles from attempt to attempt ..."""
@@ -41,6 +43,16 @@ class Limits:
     compressed: bool = False
     """Whether to ask for compressed answers: less than a tenth of the bytes, a third more of the API server's
     CPU."""
+
+    def within(self, seconds: float) -> Limits:
+        """Return these limits with ``seconds`` for each call, also for the first."""
+        return replace(
+            self,
+            connect=min(self.connect, seconds),
+            read=seconds + 1.0,  # the end of the whole call comes first, and says more
+            deadline=seconds,
+            first_answer=seconds,
+        )
 
 
 class _Received:

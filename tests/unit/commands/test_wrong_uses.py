@@ -1,6 +1,7 @@
 """What people type and hand over by mistake: one line that says what to do, and the exit code for it."""
 
 import json
+import socket
 import zipfile
 
 import pytest
@@ -64,6 +65,29 @@ def test_a_file_without_end_is_refused_at_its_beginning():
     done = called("plan", "--snapshot=/dev/zero")
     assert done.returncode == 2
     assert "/dev/zero: is no text, and no zip archive" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [["plan"], ["run", "--yes"], ["snapshot", "-o", "x.zip"], ["marks"]], ids=" ".join
+)
+def test_a_server_that_accepts_and_is_silent_is_left(words, tmp_path):
+    file = tmp_path / "kubeconfig"
+    with socket.create_server(("127.0.0.1", 0), backlog=16) as silent:
+        server = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        file.write_text(
+            f"{{current-context: a, contexts: [{{name: a, context: {{cluster: a}}}}], "
+            f"clusters: [{{name: a, cluster: {{server: '{server}'}}}}]}}"
+        )
+        done = called(*words, f"--kubeconfig={file}", "--request-timeout=1s")
+    assert done.returncode == 3
+    assert f"{server} was given up: it has not answered within 1 s" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_time_for_requests_that_is_none_is_refused():
+    done = called("plan", "--request-timeout=0.5")
+    assert done.returncode == 2
+    assert "'0.5' is shorter than 1s" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,31 @@ def test_a_server_that_says_nothing_is_left(tmp_path: Path, come: threading.Even
             asking.get("/x")
 
 
+def test_a_server_that_has_never_answered_has_less_time(
+    tmp_path: Path, come: threading.Event
+) -> None:
+    with raw_server(silent, come) as address, soon():
+        asking = client(kubeconfig(tmp_path, f"http://{address}"), first_answer=0.3)
+        with pytest.raises(
+            TransportError, match=r"not answered within 0\.3 s: .*--request-timeout"
+        ):
+            asking.get("/version")
+        with pytest.raises(TransportError, match=r"not answered within 0\.3 s"):
+            asking.post("/x", b"{}")
+
+
+def test_a_server_that_has_answered_has_its_whole_time(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    server.on("GET", "/slow", Say(after=0.6))
+    asking = client(kubeconfig(tmp_path, server.url), first_answer=0.3)
+    with pytest.raises(TransportError, match="not answered within"):
+        asking.get("/slow")
+    assert asking.get("/version").status
+    assert asking.get("/slow").ok
+    assert asking.beside(asking.stop).get("/slow").ok, "what one client knows holds for its twin"
+
+
 @each_end
 def test_a_request_that_waits_for_its_turn_is_not_sent(
     server: ScriptedServer, tmp_path: Path, come: threading.Event, by: str
