@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from rebalancer.capacity.codes import PodCode
 from rebalancer.capacity.packing import Packing
-from rebalancer.scheduler.messages import reasons
+from rebalancer.scheduler.messages import unschedulable_message
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import PodFlag, Snapshot
@@ -65,7 +64,9 @@ def pending_pods(
             refused.clear()  # one that it has affinity to may be there now
         else:
             code = PodCode.OF_NODE if snapshot.classes[cls].per_node else None
-            refused[cls] = PendingPod(pod, code, _why(packing, cls))
+            refused[cls] = PendingPod(
+                pod, code, unschedulable_message(packing.model, packing.state, cls)
+            )
             pending.append(_unschedulable(refused[cls], pod, triggering))
     return pending
 
@@ -99,14 +100,3 @@ def _queue(snapshot: Snapshot) -> Iterator[int]:
     rows = np.flatnonzero((pods.node < 0) & ~lost)
     priority = np.array([cls.priority for cls in snapshot.classes] or [0], np.int64)
     yield from rows[np.lexsort((rows, pods.created[rows], -priority[pods.cls[rows]]))].tolist()
-
-
-def _why(packing: Packing, cls: int) -> str:
-    """Return why no node takes a pod of a class, as the scheduler's condition says it."""
-    counts: Counter[str] = Counter()
-    evaluation = packing.model.evaluate(packing.state, cls)
-    for words in reasons(packing.model, packing.state, cls, evaluation):
-        counts.update(words)
-    total = len(packing.snapshot.nodes)
-    listed = ", ".join(f"{count} {text}" for text, count in sorted(counts.items()))
-    return f"0/{total} nodes are available: {listed}" if listed else "there is no node"

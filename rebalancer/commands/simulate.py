@@ -29,7 +29,7 @@ from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.whatif.budgets import renew_budgets
 from rebalancer.whatif.cycles import Loop, LoopPace
-from rebalancer.whatif.nodes import NodeToAdd, add_node, remove_node
+from rebalancer.whatif.nodes import NodeToAdd, add_node, cordon_node, lose_zone, remove_node
 from rebalancer.whatif.objects import read_data, read_objects
 from rebalancer.whatif.show import FORMS, render_simulation
 from rebalancer.whatif.span import Span
@@ -45,6 +45,8 @@ class SimulateOptions(PolicyFlags):
     cycles: int = 20
     add_node: tuple[str, ...] = ()
     remove_node: tuple[str, ...] = ()
+    lose_zone: tuple[str, ...] = ()
+    cordon: tuple[str, ...] = ()
     scale: tuple[str, ...] = ()
     lift_budgets: bool = False
     no_memory: bool = False
@@ -102,7 +104,7 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
 def changed_snapshot(
     options: SimulateOptions, stdin: BinaryIO, finished: frozenset[str] = frozenset()
 ) -> Snapshot:
-    """Return the snapshot of the file with the edits made: nodes first, then replicas.
+    """Return the snapshot of the file with the edits made: zones are lost first, so that a node may join in one; then nodes, then replicas.
 
     ``finished``: the phases of pods that have ended and are kept.
 
@@ -112,16 +114,20 @@ def changed_snapshot(
     new_nodes = [NodeToAdd.parse(text) for text in options.add_node]
     scales = [Scale.parse(text) for text in options.scale]
     path = options.snapshot_path
-    if not (new_nodes or options.remove_node or scales):
+    if not (new_nodes or options.remove_node or options.lose_zone or options.cordon or scales):
         return load_judgeable(path, stdin=stdin, finished=finished)
     data = read_data(path, stdin)
     # Read as it is first: what is wrong with the file is said in its own name.
     first = load_judgeable(path, stdin=BytesIO(data), finished=finished)
     objects = read_objects(data)
+    for zone in options.lose_zone:
+        lose_zone(objects, zone)
     for new in new_nodes:
         add_node(objects, new)
     for name in options.remove_node:
         remove_node(objects, name)
+    for name in options.cordon:
+        cordon_node(objects, name)
     for wanted in scales:
         scale(objects, wanted)
     renew_budgets(objects)
@@ -154,6 +160,7 @@ def _has_windows(policy: Policy) -> bool:
     epilog=examples(
         "rebalancer simulate --snapshot cluster.zip --cycles 5",
         "rebalancer simulate --snapshot cluster.zip --remove-node node-a1 --scale Deployment/default/web=9",
+        "rebalancer simulate --snapshot cluster.zip --lose-zone zone-a --cordon node-b1",
     ),
 )
 @with_flags(POLICY_FLAGS)
@@ -179,7 +186,21 @@ def _has_windows(policy: Policy) -> bool:
     metavar="NAME[:zone=Z,...]",
     help="A node joins; more keys: like=NODE, cpu, memory, pods, or labels.",
 )
-@click.option("--remove-node", multiple=True, metavar="NAME", help="A node is gone.")
+@click.option(
+    "--remove-node",
+    multiple=True,
+    metavar="NAME",
+    help="A node is gone; its pods are recreated and wait for another.",
+)
+@click.option(
+    "--lose-zone",
+    multiple=True,
+    metavar="ZONE",
+    help="All nodes of a zone are gone, as --remove-node.",
+)
+@click.option(
+    "--cordon", multiple=True, metavar="NAME", help="A node takes no new pods; its own stay."
+)
 @click.option(
     "--scale", multiple=True, metavar="KIND/NS/NAME=N", help="A workload gets N replicas."
 )

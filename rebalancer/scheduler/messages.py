@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from rebalancer.scheduler.filters import FILTERS
@@ -43,6 +44,16 @@ def reasons(
             yield tuple(variable[name](node))
         else:
             yield (_FIXED[name],)
+
+
+def unschedulable_message(model: SchedulerModel, state: ClusterState, cls: int) -> str:
+    """Return why no node takes a pod of a class, as the scheduler's condition says it."""
+    counts: Counter[str] = Counter()
+    for words in reasons(model, state, cls, model.evaluate(state, cls)):
+        counts.update(words)
+    total = len(model.snapshot.nodes)
+    listed = ", ".join(f"{count} {text}" for text, count in sorted(counts.items()))
+    return f"0/{total} nodes are available: {listed}" if listed else "there is no node"
 
 
 def _variable(

@@ -20,7 +20,7 @@ from rebalancer.planner.planning import Planned, Planning
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.whatif.carrying import READY_AFTER, carry_out
 from rebalancer.whatif.span import Span
-from rebalancer.whatif.world import SimulatedCluster, measured_at
+from rebalancer.whatif.world import SimulatedCluster, Waiting, measured_at
 
 # So far ahead no pod is young, no eviction counts against the hour, and every cool-down is over.
 _LATER = 86_400.0
@@ -77,6 +77,8 @@ class Simulation:
     """Moves that a run a day later would make, with every cool-down over and nothing seen for too few runs."""
     pods: int
     document: Document
+    waiting: tuple[Waiting, ...] = ()
+    """The pods that no node takes at the end."""
     warnings: tuple[str, ...] = ()
     """What the runs warned of, once each."""
 
@@ -172,6 +174,7 @@ class Loop:
             later=self._later(),
             pods=len(self._world.moves),
             document=self._document,
+            waiting=tuple(self._world.waiting()),
             warnings=tuple(self._warnings),
         )
 

@@ -21,6 +21,7 @@ from rebalancer.whatif.objects import (
 from rebalancer.wire.label_syntax import is_label_key, is_label_value
 from rebalancer.wire.quantity import parse
 
+_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 _HOSTNAME = "kubernetes.io/hostname"
 _AMOUNTS = ("cpu", "memory", "pods")
 _KEYS = ("zone", "like", *_AMOUNTS)
@@ -138,6 +139,42 @@ def _copy_daemons(objects: Objects, source: str, target: str) -> None:
         twin["spec"] = {k: v for k, v in twin["spec"].items() if k != "affinity"}
         twin["spec"]["nodeName"] = target
         objects.items.append(twin)
+
+
+def cordon_node(objects: Objects, name: str) -> None:
+    """Cordon a node, with the taint that the node lifecycle controller then sets.
+
+    Source: ``pkg/controller/nodelifecycle/node_lifecycle_controller.go``.
+
+    Raises:
+        PolicyError: there is no such node.
+    """
+    node = objects.find("Node", name)
+    if node is None:
+        raise PolicyError([f"--cordon {name}: there is no node of this name"])
+    spec = dict(node.get("spec") or {})
+    others = [taint for taint in spec.get("taints") or () if taint.get("key") != _UNSCHEDULABLE]
+    taints = [*others, {"key": _UNSCHEDULABLE, "effect": "NoSchedule"}]
+    node["spec"] = {**spec, "unschedulable": True, "taints": taints}
+
+
+def lose_zone(objects: Objects, zone: str) -> None:
+    """Take all nodes of a zone away, each as :func:`remove_node`.
+
+    Raises:
+        PolicyError: no node is in this zone.
+    """
+    zones: dict[str, list[str]] = {}
+    for node in objects.of_kind("Node"):
+        labels = node["metadata"].get("labels") or {}
+        # As on the node itself: of two labels, the one that is not deprecated.
+        of_node = next((labels[key] for key in ZONE_KEYS if key in labels), "")
+        zones.setdefault(of_node, []).append(node["metadata"]["name"])
+    if not zone or zone not in zones:
+        known = ", ".join(sorted(filter(None, zones))) or "none"
+        raise PolicyError([f"--lose-zone {zone}: no node is in this zone; zones: {known}"])
+    for name in zones[zone]:
+        remove_node(objects, name)
 
 
 def remove_node(objects: Objects, name: str) -> None:

@@ -33,6 +33,10 @@ def render_simulation(simulation: Simulation, output: str, *, source: str, polic
     warnings = [f"Warning: {text}" for text in simulation.warnings]
     lines = [f"Simulation of {source}, {policy}", *warnings, "", *_table(simulation.cycles), ""]
     lines += [f"  {name}: {_score_words(score)}" for name, score in _end(simulation).items()]
+    lines += [
+        f"Waiting: {count(one.pods, 'pod')} of {one.owner}: {one.reason}"
+        for one in simulation.waiting
+    ]
     lines += [*_pauses(simulation.cycles), _sum_line(simulation), _silence_line(simulation)]
     return printable_lines("\n".join(lines)) + "\n"
 
@@ -51,6 +55,10 @@ def as_data(simulation: Simulation, *, source: str, policy: str) -> dict[str, An
         "lowerBound": cycles[0].lower_bound if cycles else 0,
         "silent": simulation.silent,
         "later": simulation.later,
+        "waiting": [
+            {"owner": one.owner, "pods": one.pods, "reason": one.reason}
+            for one in simulation.waiting
+        ],
         "warnings": list(simulation.warnings),
         "cycles": [_cycle(cycle) for cycle in cycles],
         "end": _scores(_end(simulation)),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rebalancer.kube.podview import PodView
+from rebalancer.scheduler.messages import unschedulable_message
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import SchedulerProfile
@@ -70,6 +71,15 @@ class _Victim:
     """When it lets go of its place."""
 
 
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Pods of one owner that no node takes."""
+
+    owner: str
+    pods: int
+    reason: str
+
+
 class SimulatedCluster:
     """A snapshot that goes on living."""
 
@@ -114,6 +124,19 @@ class SimulatedCluster:
     def pending(self) -> int:
         """Pods that want a node and have none."""
         return int(self._waits().sum())
+
+    def waiting(self) -> list[Waiting]:
+        """Return the pods that want a node and have none, by owner, with the scheduler's reason."""
+        self._come_to_now()
+        model = SchedulerModel(self._living, self._make_profile(self._living))
+        state, pods = self._state(), np.flatnonzero(self._waits())
+        of_owners: dict[tuple[str, str], int] = {}
+        for cls, number in zip(*np.unique(self._cls[pods], return_counts=True), strict=True):
+            one = self._living.classes[int(cls)]
+            owner = self._living.owners[one.owner].ref if one.owner >= 0 else one.namespace
+            key = owner, unschedulable_message(model, state, int(cls))
+            of_owners[key] = of_owners.get(key, 0) + int(number)
+        return [Waiting(owner, number, why) for (owner, why), number in sorted(of_owners.items())]
 
     @property
     def nodes(self) -> Nodes:

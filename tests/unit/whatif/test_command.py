@@ -91,6 +91,29 @@ def test_edits_go_together(path, capsys):
     assert data["end"]["anti-affinity"]["soft"] == 0
 
 
+def test_a_lost_zone_says_who_waits_and_why(tmp_path, capsys):
+    file = tmp_path / "zones.json"
+    nodes = [node(f"n-{zone}", zone) for zone in "abc"]
+    strict = workload("db", ["n-a", "n-b", "n-c"], kind="StatefulSet", spec=apart("db"))
+    free = workload("web", ["n-a", "n-b", "n-c"])
+    file.write_text(json.dumps({"kind": "List", "items": [*nodes, *strict, *free]}))
+    args = ["--snapshot", str(file), "--lose-zone=c", "--cordon=n-b"]
+    text = " ".join(simulated(capsys, *args).split())
+    assert (
+        "Waiting: 1 pod of StatefulSet/default/db: 0/2 nodes are available:"
+        " 1 node(s) didn't match pod anti-affinity rules, 1 node(s) were unschedulable" in text
+    )
+    data = json.loads(simulated(capsys, *args, "-o", "json"))
+    assert [(one["owner"], one["pods"]) for one in data["waiting"]] == [
+        ("StatefulSet/default/db", 1)
+    ]
+    assert data["cycles"][-1]["pending"] == 1
+    back = json.loads(
+        simulated(capsys, *args, "--add-node=n-d:zone=c", "--set=mode=observe", "-o", "json")
+    )
+    assert back["waiting"] == []
+
+
 def test_what_was_measured_was_measured_before_the_edits(tmp_path):
     file = tmp_path / "measured.json"
     metrics = [node_metrics("n-a", "1"), node_metrics("n-b", "1")]
@@ -113,6 +136,8 @@ def test_what_was_measured_was_measured_before_the_edits(tmp_path):
         (["--snapshot=/nowhere.json"], "/nowhere.json"),
         (["--snapshot=/nowhere.json", "--add-node=n9"], "/nowhere.json"),
         (["--remove-node=n9"], "no node of this name"),
+        (["--lose-zone=z"], "--lose-zone z: no node is in this zone; zones: a, b"),
+        (["--cordon=n9"], "--cordon n9: there is no node of this name"),
         (["--scale=web=3"], "KIND/NAMESPACE/NAME"),
         (["--scale=deployment/default/web=\uff13"], "KIND/NAMESPACE/NAME"),
         (["--apart=\uff13"], "for FROM-TO"),

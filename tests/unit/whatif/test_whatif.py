@@ -7,7 +7,7 @@ import pytest
 from rebalancer.base.errors import PolicyError
 from rebalancer.testing.workloads import HOSTNAME, ZONE, node, workload
 from rebalancer.whatif.budgets import renew_budgets
-from rebalancer.whatif.nodes import NodeToAdd, add_node, remove_node
+from rebalancer.whatif.nodes import NodeToAdd, add_node, cordon_node, lose_zone, remove_node
 from rebalancer.whatif.objects import Objects
 from rebalancer.whatif.workloads import Scale, scale
 
@@ -68,6 +68,30 @@ def test_pods_of_a_removed_node_wait_and_those_bound_to_it_are_gone():
         "web-1": 0,
     }
     assert "default/web-0" not in set(snapshot.pods.uid)
+
+
+def test_a_zone_is_lost_with_its_nodes_and_the_others_stay():
+    old = "failure-domain.beta.kubernetes.io/zone"
+    moved = node("n3", "b", labels={old: "a"})
+    web = workload("web", ["n1", "n2", "n3", "n4"])
+    objects = objects_of(node("n1", "a"), node("n2", labels={old: "a"}), moved, node("n4"), *web)
+    lose_zone(objects, "a")
+    snapshot = objects.snapshot()
+    assert snapshot.nodes.names == ("n3", "n4")
+    assert snapshot.pods.node.tolist() == [-1, -1, 0, 1]
+
+
+def test_a_cordoned_node_keeps_its_pods_and_takes_no_more():
+    objects = objects_of(node("n1"), node("n2"), *workload("web", ["n1", "n2"]))
+    cordon_node(objects, "n1")
+    cordon_node(objects, "n1")
+    snapshot = objects.snapshot()
+    assert snapshot.nodes.unschedulable.tolist() == [True, False]
+    taints = snapshot.nodes.taint_sets[snapshot.nodes.taint_set[0]]
+    assert [(taint.key, taint.effect) for taint in taints] == [
+        ("node.kubernetes.io/unschedulable", "NoSchedule")
+    ]
+    assert snapshot.pods.node.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "ReplicaSet"])
@@ -165,6 +189,8 @@ def test_a_scale_that_cannot_be_understood_is_refused(text):
         (lambda o: add_node(o, NodeToAdd("n1")), "a node of this name"),
         (lambda o: add_node(o, NodeToAdd("n9", like="n8")), "no node n8"),
         (lambda o: remove_node(o, "n9"), "no node of this name"),
+        (lambda o: cordon_node(o, "n9"), "no node of this name"),
+        (lambda o: lose_zone(o, "z"), "no node is in this zone; zones: none"),
         (lambda o: scale(o, Scale("Deployment", "default", "api", 3)), "no such workload"),
     ],
 )
