@@ -43,6 +43,8 @@ class RunContext:
     """(namespace, name) of the Lease that keeps two runs apart."""
     memory: tuple[str, str] | None
     """(namespace, name) of the ConfigMap that remembers earlier runs."""
+    measured: bool = False
+    """Whether metrics of the run are sent or written."""
     capacity_status: tuple[str, str] | None = None
     """(namespace, name) of the ConfigMap with the status of machines."""
     interruption_state: tuple[str, str] | None = None
@@ -136,6 +138,7 @@ def run_context(
         lease=options.lease,
         name_in_marks=passing,
         memory=options.memory,
+        measured=options.metrics_push is not None or options.metrics_file is not None,
         capacity_status=options.capacity_status,
         interruption_state=options.interruption_state,
         stop=Stop(clock, clock.now() + options.deadline, environment.stop),

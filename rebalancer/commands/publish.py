@@ -16,7 +16,7 @@ from rebalancer.commands.options import Publishing
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from rebalancer.memory.document import Document
+    from rebalancer.memory.document import Document, Totals
     from rebalancer.notices.message import Notice
     from rebalancer.report.model import RunReport
 
@@ -36,13 +36,15 @@ class Publisher:
     template: Any
     """Of the notice; None without one."""
 
-    def report(self, report: RunReport, memory: Document | None) -> None:
-        """Publish a finished run. ``memory``: what was remembered before it."""
+    def report(
+        self, report: RunReport, memory: Document | None, totals: Totals | None = None
+    ) -> None:
+        """Publish a finished run. ``memory``: what was remembered before it; ``totals``: what runs have done, it included."""
         if self._measures:
-            from rebalancer.metrics.collect import of_report, registry  # noqa: PLC0415
+            from rebalancer.metrics.collect import of_report, of_totals, registry  # noqa: PLC0415
 
-            now = self.environment.clock.unix()
-            self._metrics(registry(of_report(report, memory, now)))
+            values = of_report(report, memory, self.environment.clock.unix())
+            self._metrics(registry(values if totals is None else {**values, **of_totals(totals)}))
         if self.notify_url is not None:
             from rebalancer.notices.message import of_report as notice_of  # noqa: PLC0415
 

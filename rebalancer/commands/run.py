@@ -17,6 +17,7 @@ from rebalancer.base.errors import (
     ProviderError,
     RebalancerError,
 )
+from rebalancer.base.output import say
 from rebalancer.commands.ask import asks, run_asking, terminal_at_hand
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan, recall
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from rebalancer.evictor.executor import Execution
     from rebalancer.evictor.marks import Marker
     from rebalancer.kube.client import Client
-    from rebalancer.memory.document import Document
+    from rebalancer.memory.document import Document, Totals
     from rebalancer.memory.keeper import Keeper
     from rebalancer.report.model import RunReport
 
@@ -90,7 +91,8 @@ def published(flags: Publishing, environment: Environment, run: Callable[[], End
         publish.failure(f"{type(error).__name__}: an error of the program", int(ExitCode.BUG))
         raise
     if ended.report is not None:
-        publish.report(replace(ended.report, exit_code=int(ended.code)), ended.remembered)
+        written = replace(ended.report, exit_code=int(ended.code))
+        publish.report(written, ended.remembered, ended.totals)
     return ended
 
 
@@ -103,6 +105,8 @@ class EndedRun:
     """None where another run has the Lease: metrics and notices are that run's matter."""
     remembered: Document | None = None
     """What earlier runs left; None without a memory."""
+    totals: Totals | None = None
+    """What runs have done, this one included; None where that is not known."""
 
 
 def _run(options: RunOptions, environment: Environment, loaded: LoadedPolicy | None) -> EndedRun:
@@ -148,7 +152,18 @@ def run_on(run: RunContext, ending: Ending, source: Source) -> EndedRun:
         scaling.after()
         run, partial = replace(run, machines=tuple(scaling.acts)), partial or scaling.failed
     code, written = report(run, ending, source, planned, execution, partial=partial)
-    return EndedRun(code, written, remembered)
+    totals = None if memory is None else _count(run, memory, written, code)
+    return EndedRun(code, written, remembered, totals)
+
+
+def _count(run: RunContext, memory: Keeper, written: RunReport, code: ExitCode) -> Totals | None:
+    """Return what runs have done, after counting this one where its metrics are sent: an idle run writes nothing else."""
+    if run.acts and run.measured:
+        environment = run.environment
+        why = memory.count_run(written.tried, int(code), environment.clock.unix())
+        if why is not None:
+            say(environment.err, f"rebalancer: this run is not counted: {why}")
+    return memory.totals()
 
 
 def _stop_of_moves(run: RunContext, scaling: Scaling | None) -> Stop:

@@ -89,6 +89,17 @@ class PaceMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Fals
     """From its first eviction to the end of its last wave."""
 
 
+class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
+    """What runs have done since this was first kept, see :mod:`rebalancer.memory.totals`."""
+
+    runs: dict[str, _Count] = {}
+    """Exit code -> runs."""
+    moves: tuple[tuple[str, str, str, _Count], ...] = ()
+    """(outcome, strategy, namespace, moves that were tried)."""
+    landings: dict[str, _Count] = {}
+    """Whether replacements landed as predicted -> how many."""
+
+
 class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
     """All that is remembered."""
 
@@ -101,6 +112,7 @@ class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False)
     """Strategy -> what it has seen."""
     pace: PaceMemory | None = None
     """None until a run has evicted."""
+    totals: Totals = Totals()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +130,7 @@ class _Parts(msgspec.Struct):
     evictions: msgspec.Raw = msgspec.Raw(b"[]")
     streaks: msgspec.Raw = msgspec.field(name="signals", default=msgspec.Raw(b"{}"))
     pace: msgspec.Raw = msgspec.Raw(b"null")
+    totals: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 def decode(data: Mapping[str, str]) -> tuple[Document, Flaw | None]:
@@ -144,6 +157,7 @@ def decode(data: Mapping[str, str]) -> tuple[Document, Flaw | None]:
         evictions=evictions or (),
         streaks=_each(parts.streaks, StreakMemory, "signals", lost),
         pace=_part(parts.pace, PaceMemory | None, "pace", lost),
+        totals=_part(parts.totals, Totals, "totals", lost) or Totals(),
     )
     if not lost:
         return document, None

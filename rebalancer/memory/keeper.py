@@ -9,16 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.cost.streaks import Streaks
 from rebalancer.kube.config_map import ConfigMapStore, StoredMap
 from rebalancer.memory.cooling import cooling
-from rebalancer.memory.document import KEY, Document, decode, encode
+from rebalancer.memory.document import KEY, Document, Totals, decode, encode
 from rebalancer.memory.expectations import after_run
 from rebalancer.memory.hour import counted, moved_last_hour
 from rebalancer.memory.pace import pace_of, with_pace, with_pace_of_cut
 from rebalancer.memory.remember import refreshed
 from rebalancer.memory.streaks import remembered
+from rebalancer.memory.totals import with_moves, with_run
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.pace import Pace
 from rebalancer.snapshot.model import Snapshot
@@ -36,6 +39,8 @@ class _Ours(NamedTuple):
     """Evictions that are counted before they are made."""
     at: float = 0.0
     """When these were counted, Unix seconds."""
+    ended: bool = False
+    """Whether the run itself is counted."""
 
 
 def missing(name: str) -> ClusterReadError:
@@ -66,6 +71,8 @@ class Keeper:
         """What was carried out when the last wave had ended, and the seconds that it took."""
         self._cut: tuple[tuple[Outcome, ...], float] = ((), 0.0)
         """The same where the first wave was cut off."""
+        self._exit_code: int | None = None
+        """None until the run is counted."""
         self.document = Document()
         self.hour_unknown: str | None = None
         """Why the evictions of the last hour are not known, None if they are."""
@@ -112,6 +119,15 @@ class Keeper:
     def pace(self) -> Pace:
         """Return how fast the last run was, the usual pace if nothing is known of it."""
         return pace_of(self.document.pace)
+
+    def totals(self) -> Totals | None:
+        """Return what runs have done by the ConfigMap; None if it is not known."""
+        return None if self._known is None else decode(self._known.data)[0].totals
+
+    def count_run(self, outcomes: Iterable[Outcome], exit_code: int, now: float) -> str | None:
+        """Count this run, which is over. Return why that could not be written, or None."""
+        self._exit_code = exit_code
+        return self.record(outcomes, now)
 
     def saw(self, streaks: Mapping[str, Streaks]) -> None:
         """Take what the strategies have seen in this run; the next :meth:`record` remembers it."""
@@ -191,16 +207,28 @@ class Keeper:
         if mine.reserved:
             before = counted(before, -mine.reserved, mine.at)
         fresh = [outcome for outcome in outcomes if outcome.move.uid not in mine.uids]
-        self.document = after = after_run(
-            refreshed(before, snapshot), snapshot, self._seen, fresh, now
-        )
-        self.document = after = with_pace(with_pace_of_cut(after, *self._cut), *self._timed)
+        after = after_run(refreshed(before, snapshot), snapshot, self._seen, fresh, now)
+        after = with_pace(with_pace_of_cut(after, *self._cut), *self._timed)
+        after = self._with_totals(after, fresh, counted_before=mine.ended)
+        self.document = after
         # That an hour went by is no reason to write: an idle cluster is left alone.
-        changed = (after.owners, after.streaks) != (before.owners, before.streaks)
+        changed = (after.owners, after.streaks, after.totals.runs) != (
+            before.owners,
+            before.streaks,
+            before.totals.runs,
+        )
         data = encode(counted(after, reserved, now))
         held = reserved or self._written.reserved
         if (fresh or flaw or changed or held) and data != known.data:
             uids = frozenset(outcome.move.uid for outcome in outcomes)
-            self._sent = data, _Ours(uids, reserved, now)
+            self._sent = data, _Ours(uids, reserved, now, self._exit_code is not None)
             self._known = store.write(known, data)
             self._written = self._sent[1]
+
+    def _with_totals(
+        self, document: Document, fresh: Iterable[Outcome], *, counted_before: bool
+    ) -> Document:
+        totals = with_moves(document.totals, fresh)
+        if self._exit_code is not None and not counted_before:
+            totals = with_run(totals, self._exit_code)
+        return msgspec.structs.replace(document, totals=totals)

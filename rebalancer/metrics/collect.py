@@ -13,7 +13,8 @@ from prometheus_client.registry import Collector
 
 from rebalancer import __version__
 from rebalancer.memory.cooling import resting
-from rebalancer.memory.document import Document, OwnerMemory
+from rebalancer.memory.document import Document, OwnerMemory, Totals
+from rebalancer.memory.totals import RESULTS
 from rebalancer.metrics import table
 from rebalancer.metrics.table import Metric
 from rebalancer.plan.outcome import Outcome, Status
@@ -72,30 +73,18 @@ def of_report(report: RunReport, memory: Document | None, now: float) -> dict[Me
     }
 
 
-_NOT_TRIED = (Status.PLANNED, Status.OBSERVED)
-
-
-class Totals:
-    """What a process that serves has done since it began; written by one thread, read by others."""
-
-    def __init__(self) -> None:
-        self._runs: Counter[tuple[str, ...]] = Counter()
-        self._moves: Counter[tuple[str, ...]] = Counter()
-
-    def add(self, report: RunReport) -> None:
-        """Count a finished run, and the moves that it has tried."""
-        self._runs[str(report.exit_code),] += 1
-        for one in () if report.dry_run or report.standstill else report.outcomes:
-            if one.status not in _NOT_TRIED:
-                self._moves[one.status.value, one.move.strategy, one.move.namespace] += 1
-
-    def add_failure(self, exit_code: int) -> None:
-        """Count a run that has no report."""
-        self._runs[str(exit_code),] += 1
-
-    def values(self) -> dict[Metric, Values]:
-        """Return what was counted; copies, while a run may be counted in another thread."""
-        return {table.RUNS_TOTAL: self._runs.copy(), table.MOVES_TOTAL: self._moves.copy()}
+def of_totals(totals: Totals) -> dict[Metric, Values]:
+    """Return what runs have done since the counting began."""
+    return {
+        table.RUNS_TOTAL: {(code,): runs for code, runs in totals.runs.items()},
+        table.MOVES_TOTAL: {
+            (outcome, strategy, space): n for outcome, strategy, space, n in totals.moves
+        },
+        # Always there, also as 0: the growth of a series counts from its first sample.
+        table.LANDINGS_TOTAL: {
+            (result,): totals.landings.get(result, 0) for result in RESULTS.values()
+        },
+    }
 
 
 def of_serving(*, leads: bool, silence: float) -> dict[Metric, Values]:
@@ -159,9 +148,8 @@ class _Counted(Collector):
 
 
 def _landings(evicted: Iterable[Outcome]) -> Values:
-    results = {True: "as-predicted", False: "elsewhere", None: "unknown"}
-    counts = Counter(results[one.predicted] for one in evicted if one.move.has_replacement)
-    return {(result,): counts[result] for result in results.values()}
+    counts = Counter(RESULTS[one.predicted] for one in evicted if one.move.has_replacement)
+    return {(result,): counts[result] for result in RESULTS.values()}
 
 
 def _by_owner(evicted: Iterable[Outcome]) -> Values:

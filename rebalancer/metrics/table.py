@@ -1,12 +1,15 @@
 """The metrics: names, labels and meaning, in one table; docs/metrics.md is made of it.
 
-Those of a run are gauges: a run of the CronJob is a process of its own, so that nothing is counted across runs. A process
-that stays counts (``_total``), since a scrape may never see a run that is soon followed by the next.
+Those of a run are gauges. Counters (``_total``) tell of all runs, since a scrape may never see one that is soon followed by
+the next: a process that stays keeps them, runs of the CronJob keep them in the memory.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from rebalancer.memory.totals import MOST_SERIES
+from rebalancer.memory.totals import OTHERS as OTHER_NAMESPACES
 
 MOST_OWNERS = 20
 """Owners with a time series of their own in one metric; the evictions of all others are one more."""
@@ -24,7 +27,7 @@ class Metric:
 
     @property
     def counts(self) -> bool:
-        """Whether it is a counter, which only grows while the process lives; else a gauge of the last run."""
+        """Whether it is a counter, which only grows; else a gauge of the last run."""
         return self.name.endswith("_total")
 
 
@@ -106,12 +109,17 @@ SILENCE = Metric(
 RUNS_TOTAL = Metric(
     "rebalancer_runs_total",
     ("exit_code",),
-    "Runs by exit code, since the process began. Of serve only.",
+    "Runs by exit code, since the counting began; only serve counts those that failed before they had a report, too.",
 )
 MOVES_TOTAL = Metric(
     "rebalancer_moves_total",
     ("outcome", "strategy", "namespace"),
-    "Moves that were tried, by outcome, strategy and namespace, since the process began. Of serve only.",
+    f"Moves that were tried, by outcome, strategy and namespace, since the counting began; those beyond {MOST_SERIES} combinations under the namespace {OTHER_NAMESPACES}.",
+)
+LANDINGS_TOTAL = Metric(
+    "rebalancer_landings_total",
+    ("result",),
+    "Evicted pods by landing, as rebalancer_landings, since the counting began.",
 )
 
 ATTENDED = Metric(
@@ -161,6 +169,7 @@ TABLE = (
     SILENCE,
     RUNS_TOTAL,
     MOVES_TOTAL,
+    LANDINGS_TOTAL,
     ATTENDED,
     INTERRUPTIONS,
     STEPS,

@@ -55,6 +55,11 @@ class RunReport:
         """Whether a pod was moved, or may have been."""
         return any(outcome.status.may_have_evicted for outcome in self.outcomes)
 
+    @property
+    def tried(self) -> tuple[Outcome, ...]:
+        """The outcomes of a run that was to act; none where it stood still."""
+        return () if self.dry_run or self.standstill else self.outcomes
+
     @cached_property
     def now(self) -> Mapping[str, Score] | None:
         """Strategy -> what it sees in the cluster that is there; None where that is not known."""

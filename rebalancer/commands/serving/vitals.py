@@ -13,8 +13,8 @@ from rebalancer.commands.endpoints import JSON, Answer, Paths
 if TYPE_CHECKING:
     from rebalancer.commands.serving.interruptions import Interruptions
     from rebalancer.kube.follow import Follower
-    from rebalancer.memory.document import Document
-    from rebalancer.metrics.collect import Totals, Values
+    from rebalancer.memory.document import Document, Totals
+    from rebalancer.metrics.collect import Values
     from rebalancer.metrics.table import Metric
     from rebalancer.report.model import RunReport
 
@@ -46,6 +46,7 @@ class Vitals:
     interruptions: Interruptions | None = None
     _values: Mapping[Metric, Values] = field(default_factory=dict)
     _counted: Totals | None = None
+    """What all runs have done; replaced as a whole, while other threads read it."""
     _report: bytes | None = None
 
     def __post_init__(self) -> None:
@@ -62,7 +63,10 @@ class Vitals:
         from rebalancer.metrics.collect import of_report  # noqa: PLC0415
 
         self._values, self.failed = of_report(report, memory, now), None
-        self._totals().add(report)
+        from rebalancer.memory.totals import with_moves, with_run  # noqa: PLC0415
+
+        moved = with_moves(self._totals(), report.tried)
+        self._counted = with_run(moved, report.exit_code)
         if self.keeps_report:
             from rebalancer.report.as_json import as_json  # noqa: PLC0415
 
@@ -73,14 +77,14 @@ class Vitals:
         from rebalancer.metrics.collect import of_end  # noqa: PLC0415
 
         self._values, self.failed = of_end(int(code), now), code
-        self._totals().add_failure(int(code))
+        from rebalancer.memory.totals import with_run  # noqa: PLC0415
+
+        self._counted = with_run(self._totals(), int(code))
 
     def _totals(self) -> Totals:
-        from rebalancer.metrics.collect import Totals  # noqa: PLC0415
+        from rebalancer.memory.document import Totals  # noqa: PLC0415
 
-        if self._counted is None:
-            self._counted = Totals()
-        return self._counted
+        return self._counted or Totals()
 
     # -- what is answered --------------------------------------------------------------------------
 
@@ -118,12 +122,17 @@ class Vitals:
         from prometheus_client import generate_latest  # noqa: PLC0415
         from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4  # noqa: PLC0415
 
-        from rebalancer.metrics.collect import of_serving, of_signals, registry  # noqa: PLC0415
+        from rebalancer.metrics.collect import (  # noqa: PLC0415
+            of_serving,
+            of_signals,
+            of_totals,
+            registry,
+        )
 
         values = {
             **self._values,
             **of_serving(leads=self.leads, silence=self._silence()),
-            **self._totals().values(),
+            **of_totals(self._totals()),
         }
         counts = None if self.interruptions is None else self.interruptions.counts()
         if counts is not None:

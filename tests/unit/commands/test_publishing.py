@@ -48,6 +48,13 @@ def test_a_run_that_acts_pushes_writes_and_gives_notice(tmp_path):
     assert metrics["rebalancer_rules_unmet", "anti-affinity", "after"] == 0
     assert notice[:2] == ("POST", f"/{SECRET}")
     assert json.loads(notice[3])["text"] == "kube-rebalancer: acted"
+    assert metrics["rebalancer_runs_total", "0"] == 1
+    # What only grows is known to each run: nothing is lost where no scrape has seen one.
+    again = values(pushed_again[3].decode())
+    assert again["rebalancer_runs_total", "0"] == 2
+    moves = {key: value for key, value in again.items() if key[0] == "rebalancer_moves_total"}
+    assert moves == {("rebalancer_moves_total", "default", "evicted", "anti-affinity"): 1}
+    assert again["rebalancer_landings_total", "as-predicted"] == 1
     # The second run had nothing to do: it gives no notice.
     assert values(pushed_again[3].decode())["rebalancer_moves", "evicted"] == 0
     assert values(file.read_text())["rebalancer_memory_owners", "fine"] == 1

@@ -17,6 +17,7 @@ from rebalancer.memory.document import (
     OwnerMemory,
     StreakMemory,
     TermMemory,
+    Totals,
     bounded,
     decode,
     encode,
@@ -24,6 +25,8 @@ from rebalancer.memory.document import (
 from rebalancer.memory.history import render_history
 from rebalancer.memory.hour import counted, moved_last_hour
 from rebalancer.memory.streaks import remembered, without_old
+from rebalancer.memory.totals import with_moves, with_run
+from tests.unit.memory.outcomes import well
 
 NOW = 1_800_000_000
 
@@ -117,6 +120,8 @@ def test_where_the_hour_cannot_be_understood_it_is_said(text):
         ({"owners": {"a": GOOD, "b": None}}, "owners[b]"),
         ({"signals": {"low-utilisation": {"runs": {"n0": "two"}}}}, "signals[low-utilisation]"),
         ({"signals": {"x": {"at": 1e300}}}, "signals[x]"),
+        ({"totals": {"runs": {"0": -1}}}, "totals"),
+        ({"totals": {"moves": [["evicted", "x", 3]]}}, "totals"),
     ],
 )
 def test_one_broken_part_costs_no_other(broken, names):
@@ -141,6 +146,12 @@ def test_fields_that_are_not_known_are_left_out():
 def test_a_document_of_before_there_were_streaks_is_understood():
     text = json.dumps({"version": 1, "owners": {}, "evictions": [[7, 2]]})
     assert decode({KEY: text}) == (Document(evictions=((7, 2),)), None)
+
+
+def test_a_document_of_before_there_were_totals_is_understood():
+    text = json.dumps({"version": 1, "owners": {"a": GOOD}, "evictions": [], "pace": None})
+    document, flaw = decode({KEY: text})
+    assert (flaw, set(document.owners), document.totals) == (None, {"a"}, Totals())
 
 
 @pytest.mark.parametrize("version", [0, 2, 17])
@@ -204,6 +215,16 @@ _documents = st.fixed_dictionaries(
             ),
             _anything,
         ),
+        "totals": st.fixed_dictionaries(
+            {},
+            optional={
+                "runs": st.dictionaries(st.text(max_size=3), _numbers, max_size=2),
+                "moves": st.one_of(
+                    st.lists(st.tuples(*[st.text(max_size=3)] * 3, _numbers), max_size=2), _anything
+                ),
+                "landings": st.dictionaries(st.text(max_size=3), _numbers, max_size=2),
+            },
+        ),
         "later": _anything,
     },
 )
@@ -217,6 +238,7 @@ def test_whatever_json_is_in_it_a_run_can_use_it_and_write_it_again(data):
     kept = counted(bounded(document, NOW), 1, NOW)
     cooling(kept, NOW)
     remembered(without_old(kept, NOW))
+    kept = msgspec.structs.replace(kept, totals=with_run(with_moves(kept.totals, [well()]), 0))
     for form in ("table", "json", "yaml"):
         text = render_history(document, NOW, form)
         assert text.replace("\n", "").isprintable()

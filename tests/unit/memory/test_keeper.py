@@ -3,17 +3,27 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.cost.streaks import Streaks
 from rebalancer.kube.config_map import ConfigMapStore
-from rebalancer.memory.document import KEY, Document, PaceMemory, StreakMemory, decode, encode
+from rebalancer.memory.document import (
+    KEY,
+    Document,
+    PaceMemory,
+    StreakMemory,
+    decode,
+    encode,
+)
 from rebalancer.memory.keeper import Keeper
 from rebalancer.memory.remember import remember
+from rebalancer.memory.totals import with_moves, with_run
+from rebalancer.plan.outcome import Status
 from rebalancer.plan.pace import Pace
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
-from tests.unit.memory.outcomes import NOW, TERM, WEB, badly, cluster, well
+from tests.unit.memory.outcomes import NOW, TERM, WEB, badly, cluster, outcome, well
 
 PATH = "/api/v1/namespaces/ops/configmaps/memory"
 SNAPSHOT = cluster()
@@ -58,7 +68,8 @@ def loaded(server: ScriptedServer, tmp_path: Path) -> tuple[Keeper, list[str]]:
 
 
 def data_of(*outcomes, at=NOW):
-    return encode(remember(Document(), SNAPSHOT, outcomes, at))
+    document = remember(Document(), SNAPSHOT, outcomes, at)
+    return encode(msgspec.structs.replace(document, totals=with_moves(document.totals, outcomes)))
 
 
 def test_what_one_run_writes_the_next_one_knows(server, tmp_path):
@@ -123,6 +134,60 @@ def test_a_run_that_did_nothing_writes_nothing(server, tmp_path):
     keeper, _ = loaded(server, tmp_path)
     keeper.record([], NOW)
     assert stored.puts == 0
+
+
+def test_a_run_is_counted_once_with_its_moves_and_the_sums_grow_from_run_to_run(server, tmp_path):
+    stored = StoredMemory(server, {})
+    for _ in range(2):
+        keeper, warnings = loaded(server, tmp_path)
+        keeper.record([badly()], NOW)
+        done = [badly(), well(pod="web-1"), outcome(Status.NOT_ATTEMPTED, pod="web-2")]
+        assert keeper.count_run(done, 4, NOW) is None
+        assert keeper.count_run(done, 4, NOW) is None
+    totals = decode(stored.data)[0].totals
+    assert totals.runs == {"4": 2}
+    assert totals.moves == (("evicted", "topology-spread", "default", 4),)
+    assert totals.landings == {"as-predicted": 2, "elsewhere": 2, "unknown": 0}
+    assert (keeper.totals(), warnings) == (totals, [])
+
+
+def test_a_run_that_did_nothing_can_be_counted_and_changes_nothing_else(server, tmp_path):
+    stored = StoredMemory(server, data_of(badly(), at=NOW - 7000))
+    before, _ = decode(stored.data)
+    keeper, _ = loaded(server, tmp_path)
+    keeper.record([], NOW)
+    keeper.count_run([], 0, NOW)
+    after, _ = decode(stored.data)
+    assert (stored.puts, after.totals.runs, after.owners) == (1, {"0": 1}, before.owners)
+
+
+def test_a_run_that_another_has_written_beside_is_counted_once(server, tmp_path):
+    stored = StoredMemory(server, {})
+    keeper, _ = loaded(server, tmp_path)
+    keeper.record([badly()], NOW)
+    beside = decode(stored.data)[0]
+    stored.between = encode(
+        msgspec.structs.replace(beside, totals=with_run(with_moves(beside.totals, [well()]), 0))
+    )
+    assert keeper.count_run([badly()], 0, NOW) is None
+    totals = decode(stored.data)[0].totals
+    assert totals.runs == {"0": 2}
+    assert totals.moves == (("evicted", "topology-spread", "default", 2),)
+
+
+def test_a_run_whose_count_is_committed_without_a_reply_is_counted_once(server, tmp_path):
+    stored = StoredMemory(server, {})
+    keeper, _ = loaded(server, tmp_path)
+    replies = [Say(status_body(503, "down"), 503)]
+
+    def put(asked):
+        said = stored._put(asked)
+        return replies.pop() if replies else said
+
+    server.handle("PUT", PATH, put)
+    assert keeper.count_run([badly()], 0, NOW) is None
+    assert keeper.count_run([badly()], 0, NOW) is None
+    assert decode(stored.data)[0].totals.runs == {"0": 1}
 
 
 def test_what_was_forgotten_is_written_even_if_nothing_was_done(server, tmp_path):

@@ -9,15 +9,16 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rebalancer import __version__
-from rebalancer.memory.document import Document, OwnerMemory, TermMemory
+from rebalancer.memory.document import Document, OwnerMemory, TermMemory, Totals
+from rebalancer.memory.totals import with_moves, with_run
 from rebalancer.metrics import table
 from rebalancer.metrics.collect import (
     SignalCounts,
-    Totals,
     of_end,
     of_report,
     of_serving,
     of_signals,
+    of_totals,
     registry,
 )
 from rebalancer.plan.outcome import Outcome, Status
@@ -182,7 +183,7 @@ def test_every_metric_of_the_table_has_values_and_stands_in_the_documentation():
         **of_report(one, Document(), NOW),
         **of_serving(leads=True, silence=0.0),
         **of_signals(SIGNALS),
-        **Totals().values(),
+        **of_totals(Totals()),
     }
     assert set(every) == set(table.TABLE)
     text = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
@@ -196,35 +197,28 @@ def test_names_follow_prometheus(metric):
     assert not metric.name.endswith(("_count", "_sum", "_bucket"))
 
 
-def test_a_process_that_stays_counts_runs_and_the_moves_that_were_tried():
-    totals = Totals()
+def test_counters_of_runs_moves_and_landings():
     done = [
-        Outcome(move("one"), Status.EVICTED, ""),
-        Outcome(move("two"), Status.EVICTED, ""),
+        Outcome(move("one"), Status.EVICTED, "", "n-b", predicted=True),
+        Outcome(move("two"), Status.EVICTED, "", "n-c", predicted=False),
         Outcome(move("three"), Status.BLOCKED, ""),
-        Outcome(move("four"), Status.OBSERVED, ""),
     ]
-    totals.add(replace(report(done), dry_run=False))
-    totals.add(replace(report(done[:1]), dry_run=False))
-    totals.add(replace(report([Outcome(move("one"), Status.NOT_ATTEMPTED, "")]), standstill=("x",)))
-    totals.add_failure(3)
-    text = generate_latest(registry(totals.values())).decode()
+    totals = with_run(with_run(with_moves(with_moves(Totals(), done), done[:1]), 0), 3)
+    text = generate_latest(registry(of_totals(totals))).decode()
     assert "# TYPE rebalancer_moves_total counter" in text
-    of = move("one")
-    where = f'namespace="{of.namespace}",outcome="%s",strategy="{of.strategy}"'
-    lines = {
-        line.rpartition(" ")[0]: float(line.rpartition(" ")[2])
-        for line in text.splitlines()
-        if line[0] != "#"
+    assert samples(of_totals(totals)) == {
+        ("rebalancer_runs_total", "0"): 1,
+        ("rebalancer_runs_total", "3"): 1,
+        ("rebalancer_moves_total", "shop", "blocked", "spread"): 1,
+        ("rebalancer_moves_total", "shop", "evicted", "spread"): 3,
+        ("rebalancer_landings_total", "as-predicted"): 2,
+        ("rebalancer_landings_total", "elsewhere"): 1,
+        ("rebalancer_landings_total", "unknown"): 0,
     }
-    moves = {
-        frozenset(name.partition("{")[2].rstrip("}").split(",")): value
-        for name, value in lines.items()
-        if name.startswith("rebalancer_moves_total")
-    }
-    assert moves == {
-        frozenset((where % "evicted").split(",")): 3,
-        frozenset((where % "blocked").split(",")): 1,
-    }
-    assert lines['rebalancer_runs_total{exit_code="0"}'] == 3
-    assert lines['rebalancer_runs_total{exit_code="3"}'] == 1
+
+
+def test_of_a_dry_run_and_of_one_that_stands_still_nothing_was_tried():
+    one = report([Outcome(move("one"), Status.NOT_ATTEMPTED, "")])
+    assert one.tried == one.outcomes
+    assert replace(one, standstill=("x",)).tried == ()
+    assert replace(one, dry_run=True).tried == ()
