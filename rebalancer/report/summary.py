@@ -8,7 +8,7 @@ from functools import cached_property
 
 from rebalancer.base.plain_text import count
 from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Move, Score, UnmetRule
+from rebalancer.plan.plan import Code, Move, Score, UnmetRule
 from rebalancer.policy.model import Mode
 from rebalancer.report import ending, skips, unmet, words
 from rebalancer.report.advice import next_steps
@@ -23,6 +23,9 @@ LEGEND: Mapping[str, str] = {
     "cost": "how much an eviction disturbs, 1 for an ordinary pod",
 }
 """Words of a report -> what they mean."""
+
+_WAITING = (Code.BUDGET, Code.NOT_EXAMINED)
+"""Of pods that are candidates for the moves of further runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,10 +272,18 @@ class Summary:
         return (
             *(Stays(status.value, why, groups) for status, why, groups in self._not_moved()),
             *(
-                Stays(code.value, skips.WHY_LEFT[code], groups)
+                Stays(code.value, self._why_left(code, skips.total(groups)), groups)
                 for code, groups in skips.grouped(self.report.plan.skips)
             ),
         )
+
+    def _why_left(self, code: Code, pods: int) -> str:
+        """Return what a code means; of candidates for moves that wait, that these are fewer than the pods."""
+        why, backlog = skips.WHY_LEFT[code], self.report.plan.backlog
+        if code not in _WAITING or not 0 < backlog.moves < pods:
+            return why
+        least = "at least " if backlog.more else ""
+        return f"{why}; candidates for {least}{count(backlog.moves, 'move')} in further runs: not all have to move"
 
     def _not_moved(self) -> Iterator[tuple[Status, str, list[skips.SkipGroup]]]:
         """Yield how moves of a run have ended that were not made, with their pods."""

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 from pydantic import Field
 
-from rebalancer.plan.plan import Cost, Explanation, Later, Plan, Score
+from rebalancer.plan.plan import Backlog, Cost, Explanation, Later, Plan, Score
 from rebalancer.planner.planning import ClusterNow
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import Mode
@@ -63,6 +63,7 @@ def report(snapshot, policies):
             lower_bound=more.pop("lower_bound", len(moves)),
             unmet=more.pop("unmet", ()),
             stopped=more.pop("stopped", "After these moves every rule holds."),
+            backlog=more.pop("backlog", Backlog()),
             funnel={
                 "pods": 3,
                 "movable": 3,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Cause, Code, Cost, Score
+from rebalancer.plan.plan import Backlog, Cause, Code, Cost, Score
 from rebalancer.report.as_table import as_table
 from tests.unit.report.report_examples import landing, move, outcome, skip
 
@@ -226,6 +226,29 @@ def test_skipped_pods_stand_by_code_the_most_frequent_first(report):
     text = as_table(report(skips=skips, outcomes=[]))
     assert "Stays: 3 pods" in text
     assert text.index("3 Protected") < text.index("1 Budget")
+
+
+@pytest.mark.parametrize(
+    ("backlog", "says"),
+    [
+        (
+            Backlog(2, 1, more=True),
+            "3 Budget: a budget of the policy is used up; candidates for at least 2 moves in further runs: not all have to move",
+        ),
+        (
+            Backlog(1, 1),
+            "3 Budget: a budget of the policy is used up; candidates for 1 move in further runs: not all have to move",
+        ),
+        (Backlog(3, 1, more=True), "3 Budget: a budget of the policy is used up"),
+        (Backlog(), "3 Budget: a budget of the policy is used up"),
+    ],
+)
+def test_of_pods_that_a_budget_keeps_it_says_how_many_moves_wait_for_them(report, backlog, says):
+    skips = [skip(pod, Code.BUDGET, "perRun 10") for pod in "abc"]
+    skips += [skip(pod, Code.PROTECTED, "young: younger than protect.minPodAge") for pod in "def"]
+    lines = as_table(report(skips=skips, outcomes=[], backlog=backlog), width=200).splitlines()
+    assert f"  {says}" in lines
+    assert "  3 Protected: a protection forbids it" in lines
 
 
 def test_what_observing_strategies_would_do_is_counted_apart(report):
