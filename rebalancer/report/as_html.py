@@ -121,10 +121,12 @@ def _with_code(text: str) -> Markup:
 
 def _numbers(summary: Summary) -> list[tuple[str, str]]:
     report = summary.report
+    # All stay where the run stands still: its moves that are not made say so.
+    stays = [] if report.standstill else [("Pods that stay", f"{summary.staying_pods:,}")]
     return [
         *_about_moves(summary),
         ("Rules unmet", _unmet_words(summary)),
-        ("Pods that stay", f"{summary.staying_pods:,}"),
+        *stays,
         ("Nodes", f"{len(report.snapshot.nodes):,}"),
         ("Pods", f"{len(report.snapshot.pods):,}"),
     ]

@@ -272,7 +272,7 @@ def test_the_page_says_what_the_table_says(full):
         "Deployment/shop/web",
         "1 PodDisruptionBudget",
         ": a PodDisruptionBudget allows no disruption now",
-        "Not waited for to the end: because.",
+        "Stopped early: because.",
         "1 evicted, 1 blocked by a PodDisruptionBudget, 1 of 1 landed on one of several likely nodes.",
         full.loaded.policy_hash,
     ):
