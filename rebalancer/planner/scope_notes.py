@@ -79,7 +79,7 @@ def selects_of(policy: Policy) -> Iterator[tuple[str, Select]]:
         yield f"method.gracePeriods[{index}].select", of.select
     for name, field in type(policy.protect).model_fields.items():
         value = getattr(policy.protect, name)
-        if isinstance(value, Exempting):
+        if isinstance(value, Exempting) and value.except_:
             yield f"protect.{field.alias}.except", value.except_
     for name, strategy in sorted(policy.strategies.items()):
         if strategy.select and policy.mode_of(name) is not Mode.OFF:

@@ -12,6 +12,7 @@ from rebalancer.base.plain_text import shown
 from rebalancer.policy.params import Section
 from rebalancer.policy.select import Select
 from rebalancer.policy.values import Duration
+from rebalancer.wire.quantity import parse
 
 
 class Exempting(Section):
@@ -35,6 +36,45 @@ Switch = Annotated[
     Discriminator(_switch_or_exception),
 ]
 """``true`` protects, ``false`` does not, ``{except: ...}`` protects all but some."""
+
+
+def _size(text: str) -> str:
+    if parse(text) <= 0:
+        raise ValueError(f"{shown(text)} is no size above 0, like 100Mi")
+    return text
+
+
+class LocalStorage(Exempting):
+    """What of pods' local storage protects them; a hostPath always does."""
+
+    except_: Select = Field(
+        default=Select(), alias="except", description="Pods that may be moved anyway."
+    )
+    in_memory: bool = Field(
+        default=True,
+        description="Whether an emptyDir of medium Memory or HugePages protects its pod: scratch space that a restart of"
+        " the node would lose, too.",
+    )
+    larger_than: Annotated[str, AfterValidator(_size)] | None = Field(
+        default=None,
+        description="An emptyDir whose sizeLimit is at most this (100Mi) does not protect its pod; one without a"
+        " sizeLimit does.",
+    )
+
+    @model_validator(mode="after")
+    def _names_some(self) -> LocalStorage:
+        if not self.except_ and self.in_memory and self.larger_than is None:
+            raise ValueError(
+                "lifts nothing: give except, inMemory: false or largerThan; or write true"
+            )
+        return self
+
+
+LocalSwitch = Annotated[
+    Annotated[bool, Tag("switch")] | Annotated[LocalStorage, Tag("exception")],
+    Discriminator(_switch_or_exception),
+]
+"""As ``Switch``, which an emptyDir's medium and size may lift, too."""
 
 
 _GROUP_KIND = r"^[A-Z][A-Za-z0-9]{0,62}(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+$"
@@ -70,7 +110,7 @@ class Protect(Section):
     """
 
     volumes: Switch = Field(default=True, description="Pods with a PersistentVolumeClaim.")
-    local_storage: Switch = Field(
+    local_storage: LocalSwitch = Field(
         default=True, description="Pods with an emptyDir or hostPath volume: its content is lost."
     )
     single_replicas: Switch = Field(

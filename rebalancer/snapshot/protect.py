@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rebalancer.base.plain_text import count
-from rebalancer.policy.protect import Exempting, Protect
+from rebalancer.policy.protect import Exempting, LocalStorage, Protect
 from rebalancer.policy.select import Select
 from rebalancer.snapshot.autoscaled import just_scaled, scaling_text
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
@@ -18,6 +18,7 @@ from rebalancer.snapshot.selected import selected
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
 from rebalancer.wire.pod_state import PodState
+from rebalancer.wire.quantity import parse
 
 # pkg/apis/scheduling/types.go: SystemCriticalPriority.
 SYSTEM_CRITICAL = 2_000_000_000
@@ -230,7 +231,7 @@ def _of_class(snapshot: Snapshot, cls: PodClass, rules: Protect, scope: Scope) -
         claimed = volume.persistent_volume_claim is not None or volume.ephemeral is not None
         if claimed or volume.disk is not None:
             bits |= _BIT["volumes"] * bool(rules.volumes)
-        elif volume.empty_dir is not None or volume.host_path is not None:
+        elif volume.host_path is not None or _holds_data(volume.empty_dir, rules.local_storage):
             bits |= _BIT["localStorage"] * bool(rules.local_storage)
     if not _in_scope(cls, scope):
         bits |= _BIT["selector"]
@@ -241,6 +242,22 @@ def _of_class(snapshot: Snapshot, cls: PodClass, rules: Protect, scope: Scope) -
     if cls.owner >= 0 and snapshot.owners[cls.owner].ref in scope.cooling:
         bits |= _BIT["coolDown"]
     return bits
+
+
+def _holds_data(of: o.EmptyDir | None, rule: bool | LocalStorage) -> bool:
+    """Return whether a volume is an emptyDir whose content protects its pod, if such contents do at all."""
+    if of is None or isinstance(rule, bool):
+        return of is not None
+    if not rule.in_memory and (of.medium or "").startswith(("Memory", "HugePages")):
+        return False
+    if rule.larger_than is None or of.size_limit is None:
+        return True
+    try:
+        # 0 is no limit, as for the kubelet (pkg/volume/emptydir: a limit counts if it is above 0).
+        limit = parse(of.size_limit)
+    except ValueError:
+        return True
+    return limit <= 0 or limit > parse(rule.larger_than)
 
 
 def _in_scope(cls: PodClass, scope: Scope) -> bool:

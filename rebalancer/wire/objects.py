@@ -193,11 +193,20 @@ DISKS: dict[str, type[Disk]] = {
 """Kind of volume that a pod may name without a claim -> what it says."""
 
 
+class EmptyDir(_Wire, frozen=True):
+    """A directory of a pod's own, whose content is lost with the pod."""
+
+    medium: str | None = None
+    """``Memory``, ``HugePages`` and ``HugePages-SIZE`` are not on disk."""
+    size_limit: str | int | float | None = None
+    """A quantity; None: as much as the node has."""
+
+
 class Volume(_Wire, frozen=True):
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
     ephemeral: dict[str, Any] | None = None
-    empty_dir: dict[str, Any] | None = None
+    empty_dir: EmptyDir | None = None
     host_path: dict[str, Any] | None = None
     image: ImageVolume | None = None
     gce_persistent_disk: GCEDisk | None = None

@@ -146,7 +146,6 @@ class _Volume(o.Volume, frozen=True):
     """What of these says nothing is not decoded."""
 
     ephemeral: dict[str, Raw] | None = None
-    empty_dir: dict[str, Raw] | None = None
     host_path: dict[str, Raw] | None = None
 
     def key(self) -> Hashable:
@@ -161,7 +160,7 @@ class _Volume(o.Volume, frozen=True):
         if (disk := self.disk) is not None:
             return disk
         if self.empty_dir is not None:
-            return "emptyDir"
+            return self.empty_dir
         return None if self.host_path is None else "hostPath"
 
     def decode(self) -> o.Volume:
@@ -169,7 +168,7 @@ class _Volume(o.Volume, frozen=True):
             name=self.name,
             persistent_volume_claim=self.persistent_volume_claim,
             ephemeral={} if self.ephemeral is not None else None,
-            empty_dir={} if self.empty_dir is not None else None,
+            empty_dir=self.empty_dir,
             host_path={} if self.host_path is not None else None,
             image=self.image,
             gce_persistent_disk=self.gce_persistent_disk,

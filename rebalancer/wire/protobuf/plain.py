@@ -107,7 +107,6 @@ HELD_AS_BYTES = {
     "Container.resources": "ResourceRequirements",
     "Container.restartPolicyRules": "RestartRule",
     "VolumeSource.hostPath": "",
-    "VolumeSource.emptyDir": "",
     "VolumeSource.ephemeral": "",
     "NodeStatus.images": "ContainerImage",
 }

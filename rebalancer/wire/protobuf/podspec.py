@@ -42,6 +42,8 @@ def _volume_key(volume: Any) -> Hashable:
         return ("ephemeral", volume.name)
     if source.HasField("image"):
         return ("image", source.image.reference)
+    if source.HasField("emptyDir"):
+        return ("emptyDir", source.emptyDir.medium, source.emptyDir.sizeLimit.string)
     (kind, _), *_ = fields
     return (
         structured(getattr(source, kind.name), o.DISKS[kind.name])
@@ -138,7 +140,7 @@ def _volume(volume: Any) -> o.Volume:
         if source.HasField("persistentVolumeClaim")
         else None,
         ephemeral={} if source.HasField("ephemeral") else None,
-        empty_dir={} if source.HasField("emptyDir") else None,
+        empty_dir=structured(source.emptyDir, o.EmptyDir) if source.HasField("emptyDir") else None,
         host_path={} if source.HasField("hostPath") else None,
         image=o.ImageVolume(reference=text(image.reference)) if source.HasField("image") else None,
         gce_persistent_disk=_disk(source, "gcePersistentDisk", o.GCEDisk),

@@ -254,6 +254,51 @@ def test_a_protection_may_have_an_exception(switch, spec, name):
     assert protected(objects, **{switch: {"except": {"nodes": {HOSTNAME: "b"}}}}) == [name]
 
 
+@pytest.mark.parametrize(
+    ("volume", "rule", "held"),
+    [
+        ({"emptyDir": {"medium": "Memory"}}, {"inMemory": False}, False),
+        ({"emptyDir": {"medium": "HugePages-2Mi"}}, {"inMemory": False}, False),
+        ({"emptyDir": {}}, {"inMemory": False}, True),
+        ({"emptyDir": {"medium": ""}}, {"inMemory": False}, True),
+        ({"emptyDir": {"medium": "Memory"}}, {"largerThan": "1Gi"}, True),
+        ({"emptyDir": {"sizeLimit": "1Gi"}}, {"largerThan": "1Gi"}, False),
+        ({"emptyDir": {"sizeLimit": "1025Mi"}}, {"largerThan": "1Gi"}, True),
+        ({"emptyDir": {"sizeLimit": "0"}}, {"largerThan": "1Gi"}, True),
+        ({"emptyDir": {"sizeLimit": "much"}}, {"largerThan": "1Gi"}, True),
+        ({"emptyDir": {}}, {"largerThan": "1Gi"}, True),
+        ({"hostPath": {"path": "/x"}}, {"largerThan": "1Gi", "inMemory": False}, True),
+        ({"emptyDir": {"sizeLimit": "9Gi"}}, {"largerThan": "1Gi", "except": {"labels": {"app": "web"}}}, False),
+    ],
+)  # fmt: skip
+def test_an_empty_dir_protects_by_its_medium_and_size(volume, rule, held):
+    objects = workload("web", ["a", "a"], spec={"volumes": [{"name": "d", **volume}]})
+    assert protected(objects) == ["localStorage"]
+    assert protected(objects, localStorage=rule) == ["localStorage"] * held
+
+
+def test_each_volume_of_a_pod_counts():
+    small, large = {"emptyDir": {"sizeLimit": "1Mi"}}, {"emptyDir": {"sizeLimit": "2Mi"}}
+    volumes = [{"name": "s", **small}, {"name": "l", **large}]
+    objects = workload("web", ["a", "a"], spec={"volumes": volumes})
+    assert protected(objects, localStorage={"largerThan": "1Mi"}) == ["localStorage"]
+    assert protected(objects, localStorage={"largerThan": "2Mi"}) == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ({}, "lifts nothing"),
+        ({"inMemory": True}, "lifts nothing"),
+        ({"largerThan": "big"}, "not a Kubernetes quantity"),
+        ({"largerThan": "0"}, "no size above 0"),
+    ],
+)
+def test_a_rule_for_local_storage_that_lifts_nothing_is_refused(rule, says):
+    with pytest.raises(ValueError, match=says):
+        Protect.model_validate({"localStorage": rule})
+
+
 def claimed(storage_class):
     """A workload with a claim of a class, None for a claim that was not read."""
     volume = {"name": "d", "persistentVolumeClaim": {"claimName": "c"}}

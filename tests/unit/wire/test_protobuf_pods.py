@@ -104,6 +104,7 @@ FULL_JSON: dict[str, Any] = {
         "volumes": [
             {"name": "data", "persistentVolumeClaim": {"claimName": "c", "readOnly": True}},
             {"name": "scratch", "emptyDir": {}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}},
             {"name": "own", "ephemeral": {}},
             {"name": "img", "image": {"reference": "models:1"}},
             {"name": "gce", "gcePersistentDisk": {"pdName": "d", "readOnly": True}},
@@ -165,7 +166,11 @@ def full_protobuf() -> bytes:
                 "name": "data",
                 "volumeSource": {"persistentVolumeClaim": {"claimName": "c", "readOnly": True}},
             },
-            {"name": "scratch", "volumeSource": {"emptyDir": b""}},
+            {"name": "scratch", "volumeSource": {"emptyDir": {}}},
+            {
+                "name": "shm",
+                "volumeSource": {"emptyDir": {"medium": "Memory", "sizeLimit": {"string": "64Mi"}}},
+            },
             {"name": "own", "volumeSource": {"ephemeral": b""}},
             {"name": "img", "volumeSource": {"image": {"reference": "models:1"}}},
             {
@@ -280,6 +285,21 @@ def test_pods_that_differ_in_their_claims_are_of_two_classes_and_keep_them() -> 
     (volume,) = second.spec()[1].volumes or ()
     assert volume.persistent_volume_claim is not None
     assert volume.persistent_volume_claim.claim_name == "data-b"
+
+
+def test_pods_that_differ_in_the_limit_of_an_empty_dir_are_of_two_classes() -> None:
+    first, second = records(
+        *(
+            with_parts(
+                name,
+                env=b"",
+                volume=b"scratch",
+                source=encoded("VolumeSource", emptyDir={"sizeLimit": {"string": limit}}),
+            )
+            for name, limit in (("a", "1Gi"), ("b", "2Gi"))
+        )
+    )
+    assert first.key != second.key
 
 
 def test_labels_that_binding_copied_from_the_node_do_not_make_a_class() -> None:
