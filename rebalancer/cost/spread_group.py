@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -210,7 +210,7 @@ class SpreadGroup:
         if holds or self.potential() > 0:
             return None
         closed = [n for n, takes in zip(names, self._takers.each, strict=True) if not takes]
-        if closed and (unknown := self._view.scheduler.unmodelled(int(self.movers[0]))):
+        if closed and len(self.movers) and (unknown := self._unmodelled()):
             cause = f"where its pods may go is not known ({'; '.join(unknown)})"
         elif closed:
             cause = f"no node of {', '.join(closed[:3])} takes another of its pods"
@@ -220,6 +220,10 @@ class SpreadGroup:
             cause = f"{self._immobile.total()} of {sum(counts.values())} pods cannot be moved"
             cause += self._kept_by()
         return f"{self.standing()}, maxSkew {self._max_skew}: {cause}"
+
+    def _unmodelled(self) -> Sequence[str]:
+        """Return what of the pods that can be moved the prediction does not know."""
+        return self._view.scheduler.unmodelled(int(self.movers[0]))
 
     def _kept_by(self) -> str:
         """Return what keeps them in place, the most frequent first, to be added to a sentence."""

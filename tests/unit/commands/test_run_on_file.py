@@ -128,7 +128,7 @@ def test_a_plan_holds_what_one_run_can_carry_out_and_a_whole_one_holds_all(drift
     ],
 )
 def test_what_is_wrong_is_said_without_a_traceback(args, says):
-    done = called("run", *args)
+    done = called("run", "--yes", *args)
     assert done.returncode in (2, 3)
     assert says in done.stderr
     assert "Traceback" not in done.stderr

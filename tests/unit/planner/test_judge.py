@@ -38,7 +38,7 @@ def landing(**shares):
             1.0,
             (
                 Code.UNSURE,
-                "better in 40% of its landings, the policy asks for 50% (n1 60%, n2 40%)",
+                "better in 40% of its landings, the policy asks for 60% (n1 60%, n2 40%)",
             ),
         ),
         (
@@ -69,7 +69,7 @@ def between_zones():
 @pytest.mark.parametrize(
     ("judge", "shares", "refused"),
     [
-        (judge_of, {"n2": 0.5, "n1": 0.5}, None),
+        (judge_of, {"n2": 0.6, "n1": 0.4}, None),
         (between_zones, {"n3": 0.74, "n1": 0.26}, "better in 74% of its landings, the policy asks for 75%"),
         (between_zones, {"n3": 0.8, "n1": 0.2}, "worse in 20% of its landings, the policy allows 10%"),
     ],
