@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Sequence
 
@@ -34,9 +33,7 @@ def call(command: click.Command, argv: Sequence[str], name: str = "rebalancer") 
         say(sys.stdout, error.format_message())
         return int(ExitCode.USAGE)
     except click.ClickException as error:
-        shown = io.StringIO()
-        error.show(shown)
-        say(sys.stderr, shown.getvalue().rstrip("\n"))
+        say(sys.stderr, f"rebalancer: {_usage_line(error, name)}")
         return int(ExitCode.USAGE)
     except OSError as error:
         # click prints help and versions itself.
@@ -48,6 +45,18 @@ def call(command: click.Command, argv: Sequence[str], name: str = "rebalancer") 
     except (click.Abort, KeyboardInterrupt):
         return say_stopped()
     return int(result) if isinstance(result, int) else int(ExitCode.DONE)
+
+
+def _usage_line(error: click.ClickException, name: str) -> str:
+    """Return what click says of a wrong use, in one line as all our errors, and where the right use is to be read."""
+    text = " ".join(error.format_message().split())
+    text = text[:1].lower() + text[1:]
+    if not isinstance(error, click.UsageError):
+        return text
+    end = "" if text.endswith((".", "?")) else "."
+    # Of a flag without its value click does not say which command it is of.
+    path = name if error.ctx is None else error.ctx.command_path
+    return f"{text}{end} See {path} --help"
 
 
 def say_stopped() -> int:

@@ -129,8 +129,26 @@ def _from_kubeconfig(
             _run_plugin(load, config, choice, call)
     if choice.server.startswith("http://"):
         config.tls_server_name = None
+    else:
+        _check_authority(config.ssl_ca_cert, choice)
     _set_proxy(config, choice.proxy, environ)
     return config
+
+
+def _check_authority(file: str | None, choice: kubeconfig.ContextChoice) -> None:
+    """Refuse what is no certificate: in a connection it is an error of TLS that names neither key nor file."""
+    if file is None:
+        return
+    import ssl  # noqa: PLC0415  # with a cluster of https only
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
+    except (OSError, ValueError):
+        raise ClusterReadError(
+            f"kubeconfig {choice.files[0]}, context {choice.context}: certificate-authority-data (or the file of"
+            f" certificate-authority) of its cluster is no certificate in PEM form: copy it again from the cluster's"
+            f" own kubeconfig; the data are the base64 of the whole PEM file"
+        ) from None
 
 
 def _new_configuration() -> Any:

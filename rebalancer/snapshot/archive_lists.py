@@ -28,7 +28,9 @@ def read_archive(archive: SnapshotArchive, objects: Collected) -> None:
         except (ValueError, msgspec.DecodeError) as error:
             number = objects.seen[stored.kind] - before
             where = f"after object {number}: " if number else ""
-            raise ValueError(f"{stored.file}: {where}{error}") from None
+            # What is wrong with the file itself names it already.
+            what = str(error).removeprefix(f"{stored.file}: ")
+            raise ValueError(f"{stored.file}: {where}{what}") from None
         count = objects.seen[stored.kind] - before
         if count != stored.objects:
             raise ValueError(

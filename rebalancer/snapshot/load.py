@@ -28,7 +28,7 @@ from rebalancer.snapshot.file_format import (
 from rebalancer.snapshot.items import Item, ItemScanner, KindOf
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.text import chunks, unpacked, yaml_documents
-from rebalancer.wire.decoder import JsonDecoder
+from rebalancer.wire.decoder import JsonDecoder, in_words
 from rebalancer.wire.times import unix_seconds
 
 _ADVICE = (
@@ -208,7 +208,7 @@ class _Loader:
         try:
             self._meta = msgspec.convert(metadata, _Envelope.Meta, strict=False)
         except msgspec.ValidationError as error:
-            raise PolicyError([f"{self._name}: metadata: {error}"]) from None
+            raise PolicyError([f"{self._name}: metadata: {in_words(error)}"]) from None
         if not isinstance(items, list):
             raise PolicyError([f"{self._name}: items: no list: {_ADVICE}"])
         for item in items:

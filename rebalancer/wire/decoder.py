@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Generic, TypeVar
 
 import msgspec
@@ -26,5 +27,31 @@ class JsonDecoder(Generic[T]):
         """
         try:
             return self._decode(text)
+        except msgspec.ValidationError as error:
+            raise msgspec.ValidationError(in_words(error)) from None
         except (UnicodeDecodeError, RecursionError) as error:
             raise msgspec.DecodeError(f"it is no JSON: {error}") from None
+
+
+_MISFIT = re.compile(r"Expected `([^`]+)`, got `([^`]+)`(?: - at `(?:\w+ in )?\$\.?([^`]*)`)?")
+_TYPES = {
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+}
+
+
+def in_words(error: msgspec.ValidationError) -> str:
+    """Return what msgspec says of a value of the wrong type, without the names that Python has for types."""
+    match = _MISFIT.fullmatch(str(error))
+    if match is None:
+        return str(error)
+    expected, got = (
+        " or ".join(_TYPES.get(name, name) for name in part.split(" | "))
+        for part in match.group(1, 2)
+    )
+    where = f"{match[3]}: " if match[3] else ""
+    return f"{where}has to be {expected}, and is {got}"

@@ -335,7 +335,7 @@ def test_the_command_reads_yaml_too_and_says_in_words_what_is_left(drifted, run,
     [
         (["/nowhere.json"], "/nowhere.json: cannot be read"),
         (["-", "--snapshot=-"], "cannot both be standard input"),
-        ([], "Missing argument 'PLAN'"),
+        ([], "missing argument 'PLAN'"),
     ],
 )
 def test_what_is_wrong_on_the_command_line_is_a_usage_error(args, says, capsys):

@@ -61,6 +61,57 @@ def test_a_snapshot_of_another_version_is_named_as_such(tmp_path):
     assert "apiVersion rebalancer/v2: this version of kube-rebalancer reads" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("member", "change", "says"),
+    [
+        (
+            "manifest.json",
+            lambda text: text.replace(b'"rebalancer/v1"', b"1"),
+            "manifest.json: apiVersion: has to be a text, and is a whole number",
+        ),
+        ("PodList.json", lambda text: text[:200], "later.zip: PodList.json: it has 200 bytes"),
+    ],
+)
+def test_a_damaged_snapshot_is_named_once_and_in_words(member, change, says, tmp_path):
+    later = tmp_path / "later.zip"
+    with zipfile.ZipFile(EXAMPLE) as old, zipfile.ZipFile(later, "w") as new:
+        for name in old.namelist():
+            text = old.read(name)
+            new.writestr(name, change(text) if name == member else text)
+            assert name != member or change(text) != text
+    done = called("plan", f"--snapshot={later}")
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count(member) == 1
+    assert "`" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says", "command"),
+    [
+        (["plan", "--polcy=x"], "no such option", "rebalancer plan"),
+        (
+            ["plan", "--mode=on"],
+            "invalid value for '--mode': 'on' is not one of",
+            "rebalancer plan",
+        ),
+        (
+            ["drain", "--grace-period"],
+            "option '--grace-period' requires an argument.",
+            "rebalancer",
+        ),
+        (["plann"], "no such command 'plann'. Did you mean 'plan' or 'explain'?", "rebalancer"),
+        (["demo", "drift"], "missing argument", "rebalancer demo drift"),
+    ],
+)
+def test_a_wrong_use_is_one_line_that_names_the_help(words, says, command):
+    done = called(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"rebalancer: {says}")
+    assert done.stderr.endswith(f" See {command} --help\n")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_a_file_without_end_is_refused_at_its_beginning():
     done = called("plan", "--snapshot=/dev/zero")
     assert done.returncode == 2

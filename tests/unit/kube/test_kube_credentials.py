@@ -16,6 +16,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.calls import Call
 from rebalancer.kube.client import connect
 from rebalancer.kube.credentials import find_credentials, in_cluster
+from tests.controlplane import pki
 from tests.unit.kube.scripted import HANGS, SECRET, kubeconfig
 
 
@@ -236,8 +237,9 @@ def test_the_proxy_comes_from_the_cluster_or_the_given_environment(tmp_path: Pat
 
 
 def test_certificates_inside_the_kubeconfig_are_used(tmp_path: Path) -> None:
-    data = base64.b64encode(CA.encode()).decode()
+    authority = pki.create(tmp_path / "pki", ["127.0.0.1"]).ca_cert.read_bytes()
+    data = base64.b64encode(authority).decode()
     path = kubeconfig(tmp_path, "https://a.example", **{"certificate-authority-data": data})
     credentials = find_credentials(file=path, context=None, environ={}, call=call())
-    assert Path(credentials.configuration.ssl_ca_cert).read_text() == CA
+    assert Path(credentials.configuration.ssl_ca_cert).read_bytes() == authority
     assert credentials.configuration.verify_ssl

@@ -1,5 +1,6 @@
 """Whom the client trusts."""
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +39,24 @@ def test_a_server_of_another_authority_is_not_trusted_nor_asked_again(
         client_of(secure.url, tmp_path, sleeps, cluster=cluster).get("/x")
     assert secure.asked == []
     assert sleeps.waits == []
+
+
+@pytest.mark.parametrize(
+    "authority",
+    [b"hello", b"", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"],
+)
+def test_an_authority_that_is_no_certificate_is_named(
+    secure: ScriptedServer, tmp_path: Path, authority: bytes
+) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_bytes(authority)
+    data = base64.b64encode(authority).decode() or "!!!"
+    for cluster in ({"certificate-authority-data": data}, {"certificate-authority": str(file)}):
+        with pytest.raises(
+            ClusterReadError, match=r"certificate-authority.* is no certificate in PEM"
+        ):
+            client_of(secure.url, tmp_path, cluster=cluster).get("/x")
+    assert secure.asked == []
 
 
 def test_a_certificate_for_another_address_is_not_trusted(tmp_path: Path, sleeps: Sleeps) -> None:

@@ -87,7 +87,10 @@ def test_what_the_manifest_does_not_list_is_no_part_of_it() -> None:
     ("data", "said"),
     [
         (changed(members={"manifest.json": b"{}"}), "manifest.json: its kind is missing"),
-        (changed(members={"manifest.json": b"["}), "manifest.json: Expected `object`"),
+        (
+            changed(members={"manifest.json": b"["}),
+            "manifest.json: has to be an object, and is a list",
+        ),
         (
             changed(members={"manifest.json": b" " * (1 << 21)}),
             "manifest.json: .*more than 1048576",

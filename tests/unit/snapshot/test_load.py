@@ -187,7 +187,10 @@ def test_a_value_that_no_api_server_admits_is_named_with_its_object(tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("kind: PodList\nmetadata: text\nitems: []\n", "metadata: Expected `object`"),
+        (
+            "kind: PodList\nmetadata: text\nitems: []\n",
+            "metadata: has to be an object, and is a text",
+        ),
         ("kind: PodList\nitems: text\n", "items: no list"),
         ("kind: PodList\nitems: [{~: 1}]\n", "object 1: no JSON"),
     ],
