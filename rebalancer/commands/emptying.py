@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rebalancer.base.environment import Environment, Timings
-from rebalancer.base.errors import ClusterReadError, PolicyError
+from rebalancer.base.errors import ClusterReadError, PolicyError, StoppedError
 from rebalancer.base.stop import Stop
 from rebalancer.commands.context import RunContext, run_context
 from rebalancer.commands.decide import make_plan
@@ -178,6 +178,8 @@ class EmptyingRounds:
                     return
             held = self._wait_for(source.lease_taken)
             if (why := self.stop.wait(_TURN)) is not None:
+                if not names and self.environment.stop.is_set():
+                    raise StoppedError  # in the pre-flight, which changes nothing
                 raise ClusterReadError(f"{why}, while {held}")
 
     def _wait_for(self, taken: LeaseTaken) -> str:

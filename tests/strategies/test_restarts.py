@@ -102,7 +102,7 @@ def test_only_the_judged_pod_of_its_node_is_named():
 
 def test_a_crash_loop_is_left_alone_in_a_rollout():
     objects = with_state(WEB, "web-0", main=waiting("CrashLoopBackOff", 9), ready=False)
-    objects[0]["status"]["updatedReplicas"] = 1
+    objects[0] = {**objects[0], "status": {**objects[0]["status"], "updatedReplicas": 1}}
     result = plan(objects, podRestartThreshold=5)
     assert result.moves == ()
     assert {skip.code for skip in result.skips} == {Code.PROTECTED}

@@ -123,11 +123,15 @@ def test_a_policy_that_becomes_wrong_is_named_and_the_old_one_stays(cluster, tmp
     with serving(cluster, tmp_path, every=0.2, policy=NOW_POLICY + "mode: observe\n") as served:
         served.await_runs(1)
         path = tmp_path / "policy.yaml"
-        path.write_text(NOW_POLICY + "moed: enforce\n")
+        # As a mounted ConfigMap changes: at once, so that no reader sees a part of it.
+        wrong = tmp_path / "wrong.yaml"
+        wrong.write_text(NOW_POLICY + "moed: enforce\n")
+        wrong.replace(path)
         soon(lambda: "the one that was read before stays in force" in served.err.getvalue())
         assert "moed" in served.err.getvalue()
         assert on(cluster, "n-c") == 0
-        path.write_text(NOW_POLICY)
+        wrong.write_text(NOW_POLICY)
+        wrong.replace(path)
         soon(lambda: on(cluster, "n-c") == 2)
         assert served.end() is ExitCode.DONE
 

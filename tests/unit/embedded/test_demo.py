@@ -44,7 +44,8 @@ def test_its_second_run_moves_nothing_and_says_so_last(shown: tuple[int, str]) -
     _, text = shown
     assert text.count("$ rebalancer run --yes\n") == 3
     last = text.split("$ rebalancer run --yes\n")[-1]
-    assert "Nothing to do" in last
+    # On a busy machine a replacement may land elsewhere, in another order than planned: it is too young to go again.
+    assert re.search("Nothing (to do|can be gained yet)", last)
 
 
 def test_it_names_its_report_in_html(shown: tuple[int, str], report: Path) -> None:

@@ -48,7 +48,7 @@ def test_a_rule_of_a_node_names_the_node():
     assert dict(made.unmet[0].codes) == {"Protected": 3}
 
 
-@pytest.mark.parametrize("name", ["drained-return-2", "mutual-1", "nearly-full-1"])
+@pytest.mark.parametrize("name", ["drained-return-2", "nearly-full-1"])
 def test_a_rule_that_only_moved_pods_could_fix_says_so(name):
     snapshot = load_snapshot(f"benchmarks/decisions/snapshots/{name}.json.gz")
     made = plan_of(snapshot, protections=Protect.model_validate({"minPodAge": "0s"}))
