@@ -102,6 +102,8 @@ def test_no_run_of_the_whole_suite_has_asked_for_anything_else(
     # And these to the account of drains, of which tests/e2e/test_emptying_nodes.py has one, and to runs that act on machines.
     rules |= {*DRAIN_RULES, *lease_rules("default", "turns")}
     rules |= {*config_map_rules("default", "machines")}
+    # And these to pipelines whose steps keep apart what they have to give back.
+    rules |= {*config_map_rules("default", "kept")}
     # And this to what may escalate, by a policy of tests/e2e/test_interruption_kills.py.
     rules |= {DELETE}
     assert installed.run().code == 0
