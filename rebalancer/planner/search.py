@@ -149,8 +149,10 @@ class _Pass:
         """Moves of the largest wave."""
         self._gained = np.zeros(3)
         """Per entry, what the moves so far gain in expectation."""
+        self._little = False
+        """Whether the last wave brought little, see ``Threshold.rest``."""
         self.rests = False
-        """Whether the plan ends because the last wave brought little, see ``Threshold.rest``."""
+        """Whether the plan ends because of that."""
         self.candidates = CandidateList(draft, terms)
         self.examination = Examination(draft, terms, guard, self.candidates, self._postponed)
         self._commit = Commit(
@@ -165,7 +167,7 @@ class _Pass:
         """Return the moves of all waves, in order; the state holds them all placed."""
         chosen: list[Chosen] = []
         wave = first_wave
-        while self._may_go_on() and not self.rests:
+        while self._may_go_on():
             of_wave = self._next_wave(wave)
             if not of_wave:
                 break
@@ -195,12 +197,15 @@ class _Pass:
         """Return the moves of a wave: of the first rungs of the ladder that lead to more than a few."""
         self.examination.begin()
         before = self._gained.copy()
-        of_wave = self._climb(wave, before)
+        # After a wave that brought little only chains are left to try: they may fix what no single move does.
+        of_wave = [] if self._little else self._climb(wave, before)
         if of_wave:
             self._postponed.free(())
-            self.rests = self._is_little(self._gained - before)
+            self._little = self._is_little(self._gained - before)
         else:
             of_wave = self._chains.wave(wave)
+            self.rests = self._little and not of_wave
+            self._little = False
         self._draft.state.reap()
         self._allowance.next_wave()
         self.examination.quota.reset()
