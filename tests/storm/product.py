@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -51,12 +51,14 @@ _RULES: list[dict[str, list[str]]] = [
 ]
 
 
-def grant(plane: ControlPlane, account: str) -> str:
-    """Give a ServiceAccount what the documentation says that a run needs; return a token of it."""
+def grant(
+    plane: ControlPlane, account: str, rules: Sequence[Mapping[str, list[str]]] = _RULES
+) -> str:
+    """Give a ServiceAccount these rights, as a rule those that a run needs by the documentation; return a token of it."""
     plane.apply(
         [
             access.service_account(account, namespace=OPS),
-            access.cluster_role(account, _RULES),
+            access.cluster_role(account, [{**rule} for rule in rules]),
             access.cluster_role_binding(account, account, account, namespace=OPS),
         ]
     )

@@ -17,14 +17,14 @@ from typing import Any, Self
 import yaml
 
 from tests.aws.cloud import CREDENTIALS, Cloud, in_the_cloud
-from tests.controlplane import ControlPlane, Options, access, audit, wait_until
+from tests.controlplane import ControlPlane, Options, audit
 from tests.storm.faults import Script
 from tests.storm.machines import cloud as storm_cloud
 from tests.storm.machines.cloud import Call, CloudProxy, CloudScript
 from tests.storm.machines.record import Hooked, Record
 from tests.storm.machines.scenario import LAST_LOOK, LONG_STOP, OURS, Scenario
 from tests.storm.machines.world import STATUS, MachineWorld
-from tests.storm.product import Process
+from tests.storm.product import Process, grant
 from tests.storm.proxy import Proxy, Seen, Upstream
 from tests.storm.schedule import Act
 from tests.storm.witnesses import LEASE, MEMORY, OPS, Ran, Recorder
@@ -67,7 +67,7 @@ class Stage:
     def __init__(self, plane: ControlPlane, cloud: Cloud, folder: Path) -> None:
         self.plane, self.cloud, self.folder = plane, cloud, folder
         self.world = MachineWorld(plane, cloud)
-        self.token = _grant(plane)
+        self.token = grant(plane, ACCOUNT, _RULES)
         self.recorder = Recorder(plane.client(plane.admin_token))
         self.log = audit.AuditLog(plane.audit_log)
         self.upstream = Upstream.of(plane)
@@ -93,19 +93,6 @@ def stage(folder: Path) -> Iterator[Stage]:
         in_the_cloud(time.monotonic) as cloud,
     ):
         yield Stage(plane, cloud, folder)
-
-
-def _grant(plane: ControlPlane) -> str:
-    plane.apply(
-        [
-            access.service_account(ACCOUNT, namespace=OPS),
-            access.cluster_role(ACCOUNT, _RULES),
-            access.cluster_role_binding(ACCOUNT, ACCOUNT, ACCOUNT, namespace=OPS),
-        ]
-    )
-    asked = {"verb": "create", "resource": "pods", "subresource": "eviction"}
-    wait_until(lambda: access.is_allowed(plane.api, ACCOUNT, OPS, asked), 30, "the rights in force")
-    return plane.token_for_service_account(OPS, ACCOUNT, 86_400)
 
 
 class Scene:
