@@ -20,10 +20,8 @@ from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.spread_group import SpreadGroup
 from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import Bound, Candidates, Emptiable, Ended, Entry, Term, View
-from rebalancer.policy.params import Direction, Params, Percent
-from rebalancer.policy.select import LabelsField
-from rebalancer.policy.selector_text import SelectorText
-from rebalancer.policy.values import Duration, LabelKey
+from rebalancer.policy.select import LabelsField, SelectorText
+from rebalancer.policy.values import Direction, Duration, LabelKey, Params, Percent
 from rebalancer.snapshot.leaving import LEAVING
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.usage import MEASURED

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from rebalancer.base.errors import PluginError
 from rebalancer.cost.term import Strategy
 from rebalancer.policy.interruption import StepParams
-from rebalancer.policy.params import Params, ProviderParams
+from rebalancer.policy.values import Params, ProviderParams
 from rebalancer.providers.contract import Provider
 from rebalancer.signals.model import SignalSource
 

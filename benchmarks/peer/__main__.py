@@ -31,7 +31,7 @@ from rebalancer.commands.migrate import migrated
 from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import run_once
 from rebalancer.embedded.cluster import EmbeddedCluster
-from rebalancer.migrate.write import as_file
+from rebalancer.migrate.merge import as_file
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 

@@ -26,8 +26,8 @@ from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.planning import Planning
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.changes import PolicyChanges
 from rebalancer.policy.load import load_policy
+from rebalancer.policy.sources import PolicyChanges
 from rebalancer.registry import Registry
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot

@@ -24,7 +24,7 @@ from rebalancer.commands.options import RunOptions
 from rebalancer.commands.serving.resident import Resident
 from rebalancer.commands.serving.vitals import Vitals
 from rebalancer.embedded import manifests
-from rebalancer.embedded.apiserver.faults import Fault
+from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.kube.client import connect
 from rebalancer.kube.follow import Follower

@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from rebalancer.aws.instance_types import allocatable, labels_of
 from rebalancer.aws.services import ATTEMPTS, asking, did_nothing, region_of_environment, service
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
-from rebalancer.policy.params import ProviderParams
+from rebalancer.policy.values import ProviderParams
 from rebalancer.providers.contract import KnownNode, Machines, NodeGroup, NodeTemplate
 from rebalancer.signals.model import SignalError
 from rebalancer.wire.objects import Taint

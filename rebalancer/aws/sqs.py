@@ -28,7 +28,7 @@ from rebalancer.base.plain_text import shown
 from rebalancer.base.stop import Stop
 from rebalancer.kube.calls import CutOffError, apart
 from rebalancer.policy.interruption import IGNORED_KINDS, IgnoredKinds
-from rebalancer.policy.params import Params
+from rebalancer.policy.values import Params
 from rebalancer.signals.model import (
     HEARTBEAT,
     LONGEST_RECEIVE,

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from rebalancer.base.data_text import plain_number
-from rebalancer.base.plain_text import count
-from rebalancer.base.text_lines import columns, lines_of, more
+from rebalancer.base.plain_text import columns, count, lines_of, more
 from rebalancer.capacity.codes import PodCode, RemovalCode
 from rebalancer.capacity.groups import Groups
 from rebalancer.capacity.removal import NodeRemoval

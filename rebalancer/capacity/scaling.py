@@ -1,6 +1,6 @@
 """The one place at which a run acts on machines: before it plans, and after it has moved pods.
 
-Each strategy of the policy that ``scales`` (``rebalancer.policy.params.Params``) is a :class:`Scaler` here. All of them go by
+Each strategy of the policy that ``scales`` (``rebalancer.policy.values.Params``) is a :class:`Scaler` here. All of them go by
 the same assessment of the machines, made before the plan. A scaler keeps nothing in the process: what the next run has to know
 stands on nodes, at the provider and in the ConfigMap of the status, so that a CronJob, ``serve`` and a run after a kill
 go on alike.

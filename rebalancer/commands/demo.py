@@ -18,9 +18,8 @@ from rebalancer.commands.call import call
 from rebalancer.commands.flags import CLUSTER, examples, with_flags
 from rebalancer.commands.options import Access
 from rebalancer.embedded.apiserver.discovery import BUILD
-from rebalancer.embedded.demo import run_demo
+from rebalancer.embedded.demo import DRIFTS_PATH, KeptError, kept, run_demo
 from rebalancer.embedded.drifts import LIVE
-from rebalancer.embedded.kept import DRIFTS_PATH, KeptError, kept
 from rebalancer.kube.client import Client
 
 _KUBECONFIG = Path("demo.kubeconfig")

@@ -13,8 +13,7 @@ from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError, ProviderError
 from rebalancer.base.output import write
-from rebalancer.base.plain_text import printable_lines
-from rebalancer.base.text_lines import wrapped
+from rebalancer.base.plain_text import printable_lines, wrapped
 from rebalancer.commands import names
 from rebalancer.commands.context import run_context
 from rebalancer.commands.decide import make_plan, recall
@@ -24,12 +23,10 @@ from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_fl
 from rebalancer.commands.options import PolicyFlags, RunOptions
 from rebalancer.commands.result import run_report
 from rebalancer.commands.source import open_source
-from rebalancer.explain.ended import ended_data, ended_table
-from rebalancer.explain.landing_table import explained_as_table
 from rebalancer.explain.node import NodeRecorder, node_data, node_facts
 from rebalancer.explain.node_table import node_table
-from rebalancer.explain.pods import decision_data, facts_of
-from rebalancer.explain.text import pod_words
+from rebalancer.explain.pods import decision_data, ended_data, ended_table, facts_of
+from rebalancer.explain.text import explained_as_table, pod_words
 from rebalancer.explain.watched import Recorder
 from rebalancer.explain.workload import WorkloadRecorder, workload_data, workload_facts
 from rebalancer.explain.workload_table import workload_table

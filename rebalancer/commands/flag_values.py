@@ -9,7 +9,7 @@ import click
 
 from rebalancer.base.durations import parse_duration
 from rebalancer.base.errors import PolicyError
-from rebalancer.policy.selector_text import parse_selector
+from rebalancer.policy.select import parse_selector
 from rebalancer.wire.objects import LabelSelector
 
 Value = TypeVar("Value")

@@ -10,15 +10,14 @@ from typing import Any, BinaryIO
 from rebalancer.base.environment import Environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say, write
-from rebalancer.migrate.merge import merged
+from rebalancer.migrate.merge import as_directory, as_file, merged
 from rebalancer.migrate.notes import KeyFate, Notes, as_comments
 from rebalancer.migrate.source import V1ALPHA1, peer_document
 from rebalancer.migrate.uses import read_v1alpha2
 from rebalancer.migrate.v1alpha1 import read_v1alpha1
-from rebalancer.migrate.write import as_directory, as_file
 from rebalancer.policy.document import FileProblem
 from rebalancer.policy.forms import MODELINE
-from rebalancer.policy.params import Params
+from rebalancer.policy.values import Params
 from rebalancer.registry import Registry
 
 _STDIN = "standard input"

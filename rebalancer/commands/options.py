@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from rebalancer.base.environment import Environment
 from rebalancer.base.stop import Stop
-from rebalancer.policy.changes import PolicyChanges
 from rebalancer.policy.load import LoadedPolicy, load_policy
 from rebalancer.policy.select import Select
+from rebalancer.policy.sources import PolicyChanges
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
 from rebalancer.wire.objects import LabelSelector

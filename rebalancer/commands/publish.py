@@ -114,7 +114,7 @@ def publisher(flags: Publishing, environment: Environment) -> Publisher | None:
             raise PolicyError([f"{flag}: {error}"]) from None
     template = None
     if flags.notify is not None:
-        from rebalancer.notices.template import load_template  # noqa: PLC0415
+        from rebalancer.notices.message import load_template  # noqa: PLC0415
 
         template = load_template(flags.notify_template)
     clock = environment.clock

@@ -40,8 +40,8 @@ from rebalancer.plan.outcome import Outcome
 from rebalancer.planner.planning import Planned
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.registry import Registry
-from rebalancer.snapshot.grace import grace_periods
 from rebalancer.snapshot.marks import marks_on
+from rebalancer.snapshot.selected import grace_periods
 
 if TYPE_CHECKING:
     from rebalancer.base.stop import Stop

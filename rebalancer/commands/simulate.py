@@ -27,10 +27,9 @@ from rebalancer.snapshot.columns import frozen
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
-from rebalancer.whatif.budgets import renew_budgets
 from rebalancer.whatif.cycles import Loop, LoopPace
 from rebalancer.whatif.nodes import NodeToAdd, add_node, cordon_node, lose_zone, remove_node
-from rebalancer.whatif.objects import read_data, read_objects
+from rebalancer.whatif.objects import read_data, read_objects, renew_budgets
 from rebalancer.whatif.show import FORMS, render_simulation
 from rebalancer.whatif.span import Span
 from rebalancer.whatif.workloads import Scale, scale

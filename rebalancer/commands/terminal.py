@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from rebalancer.base.environment import Environment
-from rebalancer.base.text_lines import WIDTH
+from rebalancer.base.plain_text import WIDTH
 from rebalancer.commands.options import RunOptions
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 from rebalancer.cost.crowding import Crowding
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Cause
-from rebalancer.policy.params import Params
+from rebalancer.policy.values import Params
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.marks import to_be_empty

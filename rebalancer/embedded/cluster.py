@@ -14,27 +14,33 @@ import yaml
 
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver import kinds
-from rebalancer.embedded.apiserver.access import AccessControl
-from rebalancer.embedded.apiserver.api import Api
-from rebalancer.embedded.apiserver.faults import Faults
-from rebalancer.embedded.apiserver.http import Server
-from rebalancer.embedded.apiserver.kinds import Json
+from rebalancer.embedded.apiserver.api import AccessControl, Api
+from rebalancer.embedded.apiserver.http import Faults, Server
+from rebalancer.embedded.apiserver.kinds import Json, condition, is_ready
 from rebalancer.embedded.apiserver.store import Store
 from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.embedded.controllers.budgets import Budgets
 from rebalancer.embedded.controllers.daemonsets import DaemonSets
-from rebalancer.embedded.controllers.deployments import Deployments
+from rebalancer.embedded.controllers.deployments import Deployments, ReplicaSets
 from rebalancer.embedded.controllers.garbage import GarbageCollector, Namespaces, Quotas
 from rebalancer.embedded.controllers.jobs import Jobs
-from rebalancer.embedded.controllers.kubelets import NodeKubelets, PodKubelets
+from rebalancer.embedded.controllers.kubelets import (
+    NODE_LOST,
+    NODE_NOT_READY,
+    NodeKubelets,
+    PodKubelets,
+)
 from rebalancer.embedded.controllers.nodes import NodeLifecycle, PodCollector, TaintEviction
-from rebalancer.embedded.controllers.picture import StoreSnapshots
-from rebalancer.embedded.controllers.replicasets import ReplicaSets
-from rebalancer.embedded.controllers.scheduling import MakePlacer, ModelPlacer, Scheduling
+from rebalancer.embedded.controllers.pods import is_terminating
+from rebalancer.embedded.controllers.scheduling import (
+    MakePlacer,
+    ModelPlacer,
+    Scheduling,
+    StoreSnapshots,
+)
 from rebalancer.embedded.controllers.statefulsets import StatefulSets
 from rebalancer.embedded.engine import Controller, Durations, Engine
 from rebalancer.embedded.hands import Administration
-from rebalancer.embedded.settled import in_motion
 from rebalancer.snapshot.model import Snapshot
 
 TOKEN = "embedded-cluster-admin"  # noqa: S105 - opens nothing but a loopback port of this process
@@ -237,3 +243,37 @@ def _controllers(engine: Engine, scheduling: Scheduling) -> list[Controller]:
         PodKubelets(engine),
         Budgets(engine),
     ]
+
+
+def in_motion(store: Store) -> list[str]:
+    """Return the nodes and pods that are starting, pending or terminating, as ``pod namespace/name``.
+
+    Nodes broken by annotation with their pods, and pods that fit on no node, count as settled.
+    """
+    nodes = [
+        f"node {node['metadata']['name']}"
+        for node in store.items(kinds.NODE)
+        if not is_ready(node) and not _is_broken(node)
+    ]
+    return nodes + [
+        f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
+        for pod in store.items(kinds.POD)
+        if not _is_settled(store, pod)
+    ]
+
+
+def _is_settled(store: Store, pod: Json) -> bool:
+    name = pod["spec"].get("nodeName", "")
+    node = store.find(kinds.NODE, "", name)
+    if name and (node is None or not is_ready(node)):
+        return True
+    if is_terminating(pod):
+        return False
+    if pod["status"]["phase"] != "Pending":
+        return True
+    return (condition(pod["status"], "PodScheduled") or {}).get("status") == "False"
+
+
+def _is_broken(node: Json) -> bool:
+    annotations = node["metadata"].get("annotations") or {}
+    return "true" in (annotations.get(NODE_NOT_READY), annotations.get(NODE_LOST))

@@ -7,11 +7,10 @@ from typing import Any
 
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver import kinds
-from rebalancer.embedded.apiserver.defaults import admit
+from rebalancer.embedded.apiserver.defaults import admit, charge
 from rebalancer.embedded.apiserver.deletion import delete
 from rebalancer.embedded.apiserver.kinds import Json, Kind
 from rebalancer.embedded.apiserver.patch import apply_patch
-from rebalancer.embedded.apiserver.quota import charge
 from rebalancer.embedded.apiserver.store import Store, clone
 from rebalancer.embedded.controllers.kubelets import NODE_LOST, NODE_NOT_READY
 

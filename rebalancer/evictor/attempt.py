@@ -8,8 +8,7 @@ from typing import Protocol
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
-from rebalancer.kube.evict import AnswerKind, EvictionAnswer
-from rebalancer.kube.podview import PodView
+from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cause, Method, Move
 from rebalancer.snapshot.pod_table import FINISHED

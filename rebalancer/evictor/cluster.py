@@ -10,8 +10,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.evictor.feed import PodFeed
 from rebalancer.kube.client import Client
 from rebalancer.kube.events import EventWriter, Subject
-from rebalancer.kube.evict import AnswerKind, EvictionAnswer, evict, read_pod
-from rebalancer.kube.podview import PodView
+from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView, evict, read_pod
 from rebalancer.kube.restart import Restart
 from rebalancer.plan.plan import Method, Move
 from rebalancer.snapshot.model import PodFlag, Snapshot

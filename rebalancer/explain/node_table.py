@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rebalancer.base.plain_text import count, percent
-from rebalancer.base.text_lines import columns, lines_of, more
+from rebalancer.base.plain_text import columns, count, lines_of, more, percent
 from rebalancer.cost.inspection import Gauge
 from rebalancer.explain.node import Amount, NodeFacts
 from rebalancer.explain.pods import PodDecision

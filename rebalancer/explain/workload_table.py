@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from rebalancer.base.plain_text import and_more, count
-from rebalancer.base.text_lines import columns, lines_of, more
+from rebalancer.base.plain_text import and_more, columns, count, lines_of, more
 from rebalancer.explain.pods import PodDecision, PodFacts
 from rebalancer.explain.text import MOST, breach_words, head, pod_lines
 from rebalancer.explain.workload import Place, RuleState, WorkloadFacts, WorkloadRule

@@ -16,14 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.kube.changes import object_changes, pod_changes
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError, understood
 from rebalancer.kube.lists import phase_selector, read_objects, read_pods
 from rebalancer.kube.pages import Listing
 from rebalancer.kube.read import Kept
 from rebalancer.kube.resources import AFTER_PODS, Resource
-from rebalancer.kube.watch import EventType, Watch, WatchEvent, Where
+from rebalancer.kube.watch import EventType, Watch, WatchEvent, Where, object_changes, pod_changes
 from rebalancer.snapshot.build import Fold, Settled
 from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.feed import feed

@@ -1,12 +1,18 @@
-"""Single lists, as one answer or in pages, into a fold or as they are."""
+"""Single lists, as one answer or in pages, into a fold or as they are.
+
+Since 1.33 the API server writes a list item by item from its cache (KEP-5116), so one long answer is the
+cheapest way for both sides, and is of one moment. Before, it made the whole list in memory first.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, TypeVar
+
+import msgspec
 
 from rebalancer.kube.client import Client
 from rebalancer.kube.decoders import (
@@ -14,22 +20,24 @@ from rebalancer.kube.decoders import (
     Decoders,
     accepted,
     decode_response,
+    decoder_of,
     object_decoders,
 )
 from rebalancer.kube.failures import (
     NotStreamedError,
     NotUnderstoodError,
     StatusError,
+    TransportError,
     understood,
 )
 from rebalancer.kube.pages import Listing, read_pages, restarting
 from rebalancer.kube.resources import ASKED_FOR, ESSENTIAL, INDEPENDENT, PODS, Resource
-from rebalancer.kube.streamed import read_stream
+from rebalancer.kube.transport import Stream
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.pod_table import FINISHED
 from rebalancer.wire.pods import PodRecord
-from rebalancer.wire.protobuf import PROTOBUF
+from rebalancer.wire.protobuf import PROTOBUF, BrokenListError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -179,3 +187,63 @@ def _if_served(pages: Iterator[T], resource: Resource) -> Iterator[T]:
     except StatusError as error:
         if error.status != 404 or resource in ESSENTIAL:
             raise
+
+
+STREAMS_SINCE = (1, 33)
+"""The first version whose server does not hold an unlimited list in memory."""
+_PIECE = 1 << 17
+
+
+_LONG = 4 << 20
+"""Bytes from which on JSON is worth a note: shorter lists are read in no time, whatever their form."""
+
+
+def read_stream(
+    client: Client, listing: Listing, decoders: Decoders[T], *, selector: str = ""
+) -> Generator[T, None, None]:
+    """Yield the objects of a list over all namespaces, as one answer brings them.
+
+    What throttles it is waited for; otherwise there is one attempt: the caller goes on with pages
+    (``rebalancer.kube.pages``), which are repeated, name what is forbidden, and pass through slower lines.
+
+    Raises:
+        NotStreamedError: refused, broken off, too slow, or not a list.
+    """
+    try:
+        stream = client.open_list(
+            listing.resource.path(),
+            query={"fieldSelector": selector} if selector else None,
+            accept=accepted(decoders),
+        )
+    except TransportError as error:
+        raise NotStreamedError(str(error)) from None
+    complete = False
+    try:
+        if stream.status != 200:
+            raise NotStreamedError(f"the server answered {stream.status}")
+        listing.server_date, listing.local_date = stream.date, client.monotonic()
+        listing.content_type = stream.content_type
+        yield from _decoded(stream, listing, decoders)
+        complete = True
+    except (TransportError, BrokenListError, msgspec.DecodeError) as error:
+        raise NotStreamedError(str(error)) from None
+    finally:
+        stream.end(complete=complete)
+    listing.pages = 1
+
+
+def _decoded(stream: Stream, listing: Listing, decoders: Decoders[T]) -> Generator[T, None, None]:
+    decoder = decoder_of(decoders, stream.content_type)
+    while piece := stream.read_up_to(_PIECE):
+        listing.read_bytes += len(piece)
+        yield from decoder.feed(piece)
+    last, meta = decoder.close()
+    if meta.continue_ or not meta.resource_version:
+        raise NotStreamedError("the answer is not a whole list")
+    yield from last
+    listing.items_version = meta.resource_version
+    if listing.read_bytes > _LONG and PROTOBUF in decoders and stream.content_type != PROTOBUF:
+        listing.notes.append(
+            f"the list of {listing.resource.plural} came as {stream.content_type}, not as protobuf:"
+            f" {listing.read_bytes >> 20} MiB took more time and memory than needed"
+        )

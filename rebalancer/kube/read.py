@@ -15,11 +15,17 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.access import missing_lists
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.lists import PAGE, ListOptions, read_late, read_objects, read_pods
+from rebalancer.kube.lists import (
+    PAGE,
+    STREAMS_SINCE,
+    ListOptions,
+    read_late,
+    read_objects,
+    read_pods,
+)
 from rebalancer.kube.metrics import MetricsList, UsageSource, read_metrics, usage_notes
 from rebalancer.kube.pages import Listing
 from rebalancer.kube.resources import AFTER_PODS, METRICS, PODS, AccessRule
-from rebalancer.kube.streamed import STREAMS_SINCE
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.model import Snapshot

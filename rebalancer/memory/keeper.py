@@ -22,8 +22,7 @@ from rebalancer.memory.pace import pace_of, with_pace, with_pace_of_cut
 from rebalancer.memory.remember import refreshed
 from rebalancer.memory.streaks import remembered
 from rebalancer.memory.totals import with_moves, with_run
-from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.pace import Pace
+from rebalancer.plan.outcome import Outcome, Pace
 from rebalancer.snapshot.model import Snapshot
 
 _ATTEMPTS = 3

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from rebalancer.memory.document import Document, PaceMemory
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.pace import Pace
+from rebalancer.plan.outcome import Outcome, Pace, Status
 
 
 def with_pace(document: Document, outcomes: Iterable[Outcome], seconds: float) -> Document:

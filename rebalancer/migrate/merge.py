@@ -10,16 +10,18 @@ from typing import Any
 
 from rebalancer import API_VERSION
 from rebalancer.base.durations import format_duration
-from rebalancer.migrate.budgets import budgets
+from rebalancer.base.errors import PolicyError, RebalancerError
 from rebalancer.migrate.notes import KeyFate, Notes
-from rebalancer.migrate.options import defaults, equivalent
+from rebalancer.migrate.options import budgets, defaults, equivalent
 from rebalancer.migrate.peer import PeerPolicy
 from rebalancer.migrate.protections import Evictor, limits, protections
 from rebalancer.migrate.select import common, select_of
 from rebalancer.migrate.usage import asked
 from rebalancer.migrate.uses import Options, Peer, Use, Written
-from rebalancer.policy.params import Direction, Params
+from rebalancer.policy.forms import as_yaml
+from rebalancer.policy.load import load_text
 from rebalancer.policy.protect import Protect
+from rebalancer.policy.values import Direction, Params
 
 _OBSERVED = "what it limited only observes"
 _LONGEST = 366 * 86_400
@@ -179,3 +181,27 @@ def _top_level(top: Written[PeerPolicy], notes: Notes) -> None:
 
 
 _MEASURED = "metrics.k8s.io is read where the signal of low-utilisation asks for it"
+
+
+def as_file(data: Mapping[str, Any], head: str, known: Mapping[str, type[Params]]) -> str:
+    """Return the policy as one file that begins with the comments ``head``.
+
+    Raises:
+        RebalancerError: our own loader refuses it, which is a bug.
+    """
+    text = head + as_yaml(data, compact=True)
+    try:
+        load_text(text.encode(), "the migrated policy", known)
+    except PolicyError as error:
+        raise RebalancerError(f"{error}\nThis is a bug: please report it with the file") from error
+    return text
+
+
+def as_directory(data: Mapping[str, Any], head: str) -> dict[str, str]:
+    """Return file name -> text of the same policy with one file per strategy."""
+    main = {key: value for key, value in data.items() if key != "strategies"}
+    files = {"rebalancer.yaml": head + as_yaml(main, compact=True)}
+    for name, options in data["strategies"].items():
+        strategy = {"apiVersion": API_VERSION, "kind": "Strategy", **options}
+        files[f"{name}.yaml"] = as_yaml(strategy, compact=True)
+    return files

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from rebalancer.policy.params import Section
+from rebalancer.policy.values import Section
 
 
 class PluginConfig(Section):

@@ -10,8 +10,8 @@ from datetime import timedelta
 from typing import Any
 
 from rebalancer.base.durations import format_duration, parse_go_duration
-from rebalancer.migrate.evictor import EvictorArgs
 from rebalancer.migrate.notes import KeyFate, Notes
+from rebalancer.migrate.plugins import EvictorArgs
 from rebalancer.migrate.uses import Written
 from rebalancer.policy.document import KeyPath
 from rebalancer.policy.protect import Protect

@@ -6,13 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.migrate.arguments import Namespaces, Selector
-from rebalancer.migrate.evictor import EvictorArgs
 from rebalancer.migrate.notes import KeyFate, Notes
 from rebalancer.migrate.peer import PeerPolicy
-from rebalancer.migrate.plugins import OwnerKinds
+from rebalancer.migrate.plugins import EvictorArgs, Namespaces, OwnerKinds, Selector
 from rebalancer.migrate.uses import Use, Written
-from rebalancer.policy.selector_text import parse_selector
+from rebalancer.policy.select import parse_selector
 
 _SYSTEM_CRITICAL = 2_000_000_000
 _LEAST_PRIORITY = -(2**31)

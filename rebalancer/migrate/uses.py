@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.migrate.arguments import Args
-from rebalancer.migrate.evictor import EVICTOR, EvictorArgs
 from rebalancer.migrate.notes import KeyFate, Notes
 from rebalancer.migrate.peer import PeerPolicy, PluginConfig, Profile
-from rebalancer.migrate.plugins import STRATEGIES
+from rebalancer.migrate.plugins import EVICTOR, STRATEGIES, Args, EvictorArgs
 from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
 from rebalancer.policy.problems import did_you_mean, validated
 

@@ -11,16 +11,14 @@ from typing import Any, TypeVar
 from pydantic import Field
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.migrate.arguments import Args, Namespaces, Selector
-from rebalancer.migrate.evictor import EvictorArgs, Switches
 from rebalancer.migrate.notes import KeyFate, Notes
 from rebalancer.migrate.peer import Limits, PeerPolicy
-from rebalancer.migrate.plugins import STRATEGIES
+from rebalancer.migrate.plugins import STRATEGIES, Args, EvictorArgs, Namespaces, Selector, Switches
 from rebalancer.migrate.source import KIND, V1ALPHA2
 from rebalancer.migrate.uses import Peer, Use, Written, in_order
 from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
-from rebalancer.policy.params import Section
 from rebalancer.policy.problems import did_you_mean, validated
+from rebalancer.policy.values import Section
 
 _Args = TypeVar("_Args", bound=Args)
 

@@ -11,7 +11,7 @@ import numpy as np
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.base.plain_text import printable
 from rebalancer.kube.nodes import NodeView
-from rebalancer.policy.selector_text import parse_selector
+from rebalancer.policy.select import parse_selector
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import Snapshot

@@ -12,8 +12,7 @@ from rebalancer.plan.plan import Code, Cost, Move
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Eagerness, Mode, Policy, Protect, StrategyPolicy
-from rebalancer.policy.params import Params
-from rebalancer.policy.values import Limit
+from rebalancer.policy.values import Limit, Params
 from rebalancer.snapshot.columns import Int32s, frozen
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
 
-from rebalancer.base.errors import ExitCode
+from rebalancer.base.errors import ExitCode, PolicyError
+from rebalancer.base.json_template import names_in
 from rebalancer.base.plain_text import and_more, count, printable
 from rebalancer.plan.outcome import Status
 from rebalancer.report.ending import done_line
@@ -16,6 +21,10 @@ _FINE = (ExitCode.DONE, ExitCode.MOVES_PLANNED, ExitCode.ASKED_RED)
 _NAMED = 3
 _LONGEST = 2000
 """Characters of a summary; Slack takes 3,000 in a block."""
+
+
+SHIPPED = ("plain", "slack", "teams")
+_MOST_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,3 +125,33 @@ def _unmet(summary: Summary) -> str:
         text = f"Rules unmet: {before:,} before, {planned:,} planned, {now:,} now"
     names = [rule.rule for rule in summary.unmet_rules]
     return f"{text}{f': {and_more(names, _NAMED)}' if names and now else ''}."
+
+
+def load_template(name: str) -> Any:
+    """Return the template of that name, or in the file of that name, as data.
+
+    Raises:
+        PolicyError: it cannot be read, is no JSON, or has a placeholder that is unknown.
+    """
+    try:
+        if name in SHIPPED:
+            folder = resources.files("rebalancer.notices") / "templates"
+            raw = (folder / f"{name}.json").read_bytes()
+        else:
+            with Path(name).open("rb") as stream:
+                raw = stream.read(_MOST_BYTES)
+        template = json.loads(raw)
+    except OSError as error:
+        known = ", ".join(SHIPPED)
+        raise PolicyError(
+            [f"--notify-template {name}: is none of {known}, and no file ({error.strerror})"]
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise PolicyError([f"--notify-template {name}: is no JSON ({error})"]) from None
+    unknown = sorted({*names_in(template)} - {*PLACEHOLDERS})
+    if unknown:
+        known = ", ".join(f"${one}" for one in PLACEHOLDERS)
+        raise PolicyError(
+            [f"--notify-template {name}: ${unknown[0]} is no placeholder; known: {known}"]
+        )
+    return template

@@ -14,8 +14,7 @@ from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.scope_notes import pods_selected, scope_notes, selects_of
 from rebalancer.policy.budgets import Budgets, StrategyBudgets
 from rebalancer.policy.model import Mode, Policy
-from rebalancer.policy.params import Direction
-from rebalancer.policy.values import Limit
+from rebalancer.policy.values import Direction, Limit
 from rebalancer.registry import Registry
 from rebalancer.snapshot.autoscalers import autoscalers
 from rebalancer.snapshot.columns import Bools

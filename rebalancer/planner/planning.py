@@ -11,8 +11,7 @@ import numpy as np
 from rebalancer.base.environment import Timings, collector_paused
 from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import Emptiable, Emptying, Ended, Measuring, Removing, Term, View
-from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.pace import Pace
+from rebalancer.plan.outcome import Outcome, Pace
 from rebalancer.plan.plan import Method, Move, Plan, Score, UnmetRule
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.plan import Callbacks, Decision, PlanObserver, never, plan
@@ -30,13 +29,11 @@ from rebalancer.policy.model import Mode, Policy, Protect, Steer
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
-from rebalancer.snapshot.avoided import with_avoided
 from rebalancer.snapshot.columns import Bools, Int32s
-from rebalancer.snapshot.ended import NONE_ENDED, done_with, protect_ended
 from rebalancer.snapshot.marks import as_planned_on, to_be_empty, with_empty_marks
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.protect import Scope, protect
-from rebalancer.snapshot.selected import selected
+from rebalancer.snapshot.protect import NONE_ENDED, Scope, done_with, protect, protect_ended
+from rebalancer.snapshot.selected import selected, with_avoided
 from rebalancer.snapshot.surge import with_restarts
 
 

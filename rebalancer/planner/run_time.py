@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from rebalancer.plan.pace import Pace
+from rebalancer.plan.outcome import Pace
 
 # What comes before the evictions is in the time of a run, too: lists of 150,000 pods take 7 to 10 s, and a move
 # among 5,000 nodes takes 4 to 7 ms to plan, in proportion to the nodes or less.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rebalancer.plan.pace import Pace
+from rebalancer.plan.outcome import Pace
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.model import Eagerness
 

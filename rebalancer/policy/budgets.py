@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from rebalancer.policy.params import Section
-from rebalancer.policy.values import Limit, LimitField
+from rebalancer.policy.values import Limit, LimitField, Section
 
 # Lower limit of a share, so that moves are possible in small clusters, too.
 _FLOORS = {"in_flight": 5, "per_node": 1, "per_owner": 1, "per_run": 10, "per_hour": 20}

@@ -8,8 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rebalancer.policy.params import Percent, Section
-from rebalancer.policy.values import LabelKey
+from rebalancer.policy.values import LabelKey, Percent, Section
 
 STARTUP_TAINTS = (
     "ebs.csi.aws.com/agent-not-ready",

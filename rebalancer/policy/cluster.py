@@ -19,9 +19,15 @@ from pydantic.alias_generators import to_camel
 
 from rebalancer.base.plain_text import shown
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, RequestedToCapacityRatio
-from rebalancer.policy.params import Section
 from rebalancer.policy.select import LabelsField
-from rebalancer.policy.values import Duration, LabelKey, Limit, LimitField, PositiveDuration
+from rebalancer.policy.values import (
+    Duration,
+    LabelKey,
+    Limit,
+    LimitField,
+    PositiveDuration,
+    Section,
+)
 
 _VERSION = re.compile(r"v?1\.(\d{2,3})(?:\.\d+)?\Z", re.ASCII)
 

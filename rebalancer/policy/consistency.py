@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from rebalancer.policy.document import FileProblem
 from rebalancer.policy.model import Mode, Policy
-from rebalancer.policy.params import Direction
 from rebalancer.policy.select import Select
 from rebalancer.policy.sources import StrategySource
+from rebalancer.policy.values import Direction
 
 
 def opposed(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[FileProblem]:

@@ -15,8 +15,16 @@ from pydantic import (
 )
 
 from rebalancer.base.durations import format_duration, parse_duration
-from rebalancer.policy.params import Params, Section, format_percent, parse_percent
-from rebalancer.policy.values import Duration, Limit, LimitField, PositiveDuration
+from rebalancer.policy.values import (
+    Duration,
+    Limit,
+    LimitField,
+    Params,
+    PositiveDuration,
+    Section,
+    format_percent,
+    parse_percent,
+)
 
 
 class StepParams(Params):

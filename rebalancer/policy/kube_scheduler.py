@@ -12,9 +12,8 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument, parse, without_nulls
-from rebalancer.policy.params import Section
 from rebalancer.policy.problems import validated
-from rebalancer.policy.values import LabelKey
+from rebalancer.policy.values import LabelKey, Section
 from rebalancer.wire.objects import DEFAULT_SCHEDULER
 
 API_VERSION, KIND = "kubescheduler.config.k8s.io/v1", "KubeSchedulerConfiguration"

@@ -15,7 +15,6 @@ from typing import Any, BinaryIO
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PluginError, PolicyError
 from rebalancer.base.plain_text import shown
-from rebalancer.policy.changes import PolicyChanges
 from rebalancer.policy.consistency import (
     beside_scale_in,
     lacking_provider,
@@ -28,11 +27,11 @@ from rebalancer.policy.document import MOST_BYTES, parse, without_nulls
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration
 from rebalancer.policy.model import ENVELOPE, Policy, StrategyPolicy
-from rebalancer.policy.params import Params, ProviderParams
 from rebalancer.policy.pipeline import INTERRUPTION, SIGNALS, Pipeline
 from rebalancer.policy.problems import did_you_mean, no_options, plugin_model, validated
 from rebalancer.policy.select import Select
-from rebalancer.policy.sources import CHANGED_BY, FLAG, Sources, StrategySource
+from rebalancer.policy.sources import CHANGED_BY, FLAG, PolicyChanges, Sources, StrategySource
+from rebalancer.policy.values import Params, ProviderParams
 
 BUILT_IN = "built-in default"
 _STDIN = "standard input"

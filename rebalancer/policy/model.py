@@ -16,11 +16,10 @@ from rebalancer.policy.budgets import Budgets, StrategyBudgets
 from rebalancer.policy.capacity import CapacitySettings
 from rebalancer.policy.cluster import Landings, Safety, Scheduler
 from rebalancer.policy.interruption import InterruptionPolicy
-from rebalancer.policy.params import Params, Section
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.select import Select
 from rebalancer.policy.usage import UsageSettings
-from rebalancer.policy.values import GracePeriod
+from rebalancer.policy.values import GracePeriod, Params, Section
 from rebalancer.policy.windows import Window, is_open, next_allowed
 
 

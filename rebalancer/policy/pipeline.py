@@ -16,8 +16,8 @@ from rebalancer.policy.interruption import (
     StepPolicy,
 )
 from rebalancer.policy.model import Mode, Policy
-from rebalancer.policy.params import Params
 from rebalancer.policy.problems import no_options, plugin_model, validated
+from rebalancer.policy.values import Params
 
 SIGNALS, INTERRUPTION = "signals", "interruption"
 

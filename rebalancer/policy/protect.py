@@ -9,9 +9,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
 from rebalancer.base.plain_text import shown
-from rebalancer.policy.params import Section
 from rebalancer.policy.select import Select
-from rebalancer.policy.values import Duration
+from rebalancer.policy.values import Duration, Section
 from rebalancer.wire.quantity import parse
 
 

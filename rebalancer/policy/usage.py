@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, model_validator
 
 from rebalancer.base.durations import format_duration, parse_go_duration
-from rebalancer.policy.params import Section
-from rebalancer.policy.values import Duration, PositiveDuration
+from rebalancer.policy.values import Duration, PositiveDuration, Section
 
 _RANGE = re.compile(r"\[\s*((?:\d+(?:ms|[smhdwy]))+)\s*[:\]]", re.ASCII)
 _DAYS = {"d": 1, "w": 7, "y": 365}

@@ -15,8 +15,7 @@ from zoneinfo import ZoneInfo
 from pydantic import AfterValidator, Field, model_validator
 
 from rebalancer.base.plain_text import shown
-from rebalancer.policy.params import Section
-from rebalancer.policy.values import PositiveDuration
+from rebalancer.policy.values import PositiveDuration, Section
 
 if TYPE_CHECKING:
     from croniter import croniter

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from rebalancer.policy.params import ProviderParams
+from rebalancer.policy.values import ProviderParams
 from rebalancer.wire.objects import Taint
 
 

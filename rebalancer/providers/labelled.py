@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rebalancer.base.errors import ProviderRefusalError
-from rebalancer.policy.params import ProviderParams
+from rebalancer.policy.values import ProviderParams
 from rebalancer.providers.contract import KnownNode, Machines, NodeGroup, NodeTemplate
 
 GROUP_LABELS = (

@@ -9,8 +9,7 @@ from rebalancer.base.durations import format_duration
 from rebalancer.base.plain_text import count
 from rebalancer.plan.plan import NEVER_ALLOWS, Code, Skip
 from rebalancer.policy.model import Eagerness, Mode, Steer
-from rebalancer.report.model import RunReport
-from rebalancer.report.unmet import rules_left
+from rebalancer.report.model import RunReport, rules_left
 
 _OF_PROTECTION: Mapping[str, str] = {
     "volumes": "`protect: {volumes: false}` lets them move",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from rebalancer.base.plain_text import count
 from rebalancer.plan.machines import MachineAct
 from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import Plan, Score
+from rebalancer.plan.plan import Code, Plan, Score, UnmetRule
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.signals.model import InterruptedMachine
 from rebalancer.snapshot.labels import ZONE_KEYS
@@ -18,6 +19,10 @@ from rebalancer.snapshot.model import Snapshot
 if TYPE_CHECKING:
     from rebalancer.planner.planning import ClusterNow
     from rebalancer.report.plan_file import ReviewedPlan
+
+_LANDED = "a pod that this run moved stands so where it landed: the next run plans with that"
+_NEW = "it came up while the run acted: the next run looks at it"
+_NOT_PLACED = "a replacement has no node yet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,3 +84,78 @@ class RunReport:
                 if value >= 0:
                     return nodes.labels.values(key)[value]
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class UnmetGroup:
+    """Unmet rules of one strategy that stay so for the same reason."""
+
+    strategy: str
+    code: str
+    """The reason of most of their pods."""
+    why: str
+    names: tuple[str, ...]
+    """The rules in words, each with its workload or node, and other reasons of its pods."""
+    rules: int
+
+    @property
+    def heading(self) -> str:
+        """``topology-spread: 2 rules, Unsure``."""
+        return (
+            f"{self.strategy}: {count(self.rules, 'rule')}{f', {self.code}' if self.code else ''}"
+        )
+
+
+def rules_left(report: RunReport) -> tuple[UnmetRule, ...]:
+    """Return the unmet rules that the end of the report is about, each with its reasons."""
+    plan = report.plan
+    if report.read_again is None:
+        return plan.unmet
+    planned = {_key(rule): rule for rule in plan.unmet}
+    by_owner: dict[str, list[Outcome]] = {}
+    for outcome in report.outcomes:
+        by_owner.setdefault(outcome.move.owner, []).append(outcome)
+    return tuple(
+        _with_reason(rule, planned, by_owner.get(rule.workload, ()))
+        for rule in report.read_again.unmet
+    )
+
+
+def _key(rule: UnmetRule) -> tuple[str, str]:
+    return rule.strategy, rule.workload or rule.rule
+
+
+def _with_reason(
+    rule: UnmetRule, planned: Mapping[tuple[str, str], UnmetRule], outcomes: Sequence[Outcome]
+) -> UnmetRule:
+    """Return a rule of the cluster that is there with why it stays: the outcome of its moves, or the plan's reason."""
+    left = [one for one in outcomes if not one.status.may_have_evicted]
+    if left:
+        first = left[0]
+        return replace(rule, codes={first.status.value: len(left)}, why=first.message)
+    if (of_plan := planned.get(_key(rule))) is not None:
+        return replace(rule, codes=of_plan.codes, why=of_plan.why)
+    if any(one.landed is None and one.move.has_replacement for one in outcomes):
+        return replace(rule, codes={Code.MOVED_NOW.value: 0}, why=_NOT_PLACED)
+    code, why = (Code.MOVED_NOW, _LANDED) if outcomes else (Code.NOT_EXAMINED, _NEW)
+    return replace(rule, codes={code.value: 0}, why=why)
+
+
+def grouped(rules: Iterable[UnmetRule]) -> tuple[UnmetGroup, ...]:
+    """Return the rules of one strategy with one reason together, most rules first."""
+    alike: dict[tuple[str, str, str], list[UnmetRule]] = {}
+    for rule in rules:
+        code = next(iter(rule.codes), "")
+        alike.setdefault((rule.strategy, code, rule.why), []).append(rule)
+    groups = [
+        UnmetGroup(*key, tuple(map(_named, of)), sum(rule.rules for rule in of))
+        for key, of in alike.items()
+    ]
+    return tuple(sorted(groups, key=lambda one: (-one.rules, one.strategy, one.code, one.why)))
+
+
+def _named(rule: UnmetRule) -> str:
+    """Return a rule in words; where its pods stay for more than one reason, with these."""
+    if len(rule.codes) < 2:
+        return rule.rule
+    return f"{rule.rule} ({', '.join(f'{pods} {code}' for code, pods in rule.codes.items())})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rebalancer.base.text_lines import WIDTH
+from rebalancer.base.plain_text import WIDTH
 from rebalancer.report.as_json import as_json, as_yaml
 from rebalancer.report.model import RunReport
 

@@ -10,10 +10,10 @@ from rebalancer.base.plain_text import count
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code, Move, Score, UnmetRule
 from rebalancer.policy.model import Mode
-from rebalancer.report import ending, skips, unmet, words
+from rebalancer.report import ending, skips, words
 from rebalancer.report.advice import next_steps
 from rebalancer.report.changes import Changes, left_of_plan
-from rebalancer.report.model import RunReport
+from rebalancer.report.model import RunReport, UnmetGroup, grouped, rules_left
 
 LEGEND: Mapping[str, str] = {
     "hard": "pods still to move for rules that the scheduler enforces",
@@ -248,9 +248,9 @@ class Summary:
         return tuple(f"{name}: {line}" for name, line in lines if line is not None)
 
     @cached_property
-    def unmet(self) -> tuple[unmet.UnmetGroup, ...]:
+    def unmet(self) -> tuple[UnmetGroup, ...]:
         """The rules that stay unmet, alike ones together, most first; see ``unmet_rules``."""
-        return unmet.grouped(self.unmet_rules)
+        return grouped(self.unmet_rules)
 
     @property
     def unmet_heading(self) -> str:
@@ -264,7 +264,7 @@ class Summary:
     @cached_property
     def unmet_rules(self) -> tuple[UnmetRule, ...]:
         """The rules that stay unmet: as planned, or after a run in the cluster that is there."""
-        return unmet.rules_left(self.report)
+        return rules_left(self.report)
 
     @cached_property
     def stays(self) -> tuple[Stays, ...]:

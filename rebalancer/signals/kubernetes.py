@@ -8,7 +8,7 @@ from pydantic import Field
 
 from rebalancer.base.stop import Stop
 from rebalancer.policy.interruption import IGNORED_KINDS, IgnoredKinds
-from rebalancer.policy.params import Params
+from rebalancer.policy.values import Params
 from rebalancer.signals.model import Interruption, PipelineOutcome, SourceContext
 from rebalancer.signals.notice import NOTICE, NodeNotice, read
 from rebalancer.signals.state import state_in

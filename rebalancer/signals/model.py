@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from rebalancer.base.stop import Stop
-from rebalancer.policy.params import Params
+from rebalancer.policy.values import Params
 from rebalancer.signals.nodes import NodeNews
 
 LONGEST_RECEIVE = 20.0

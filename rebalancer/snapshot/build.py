@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Required, TypedDict, Unpack
+from typing import Any, NamedTuple, Required, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -17,9 +17,16 @@ from rebalancer.snapshot.classes import Classes
 from rebalancer.snapshot.columns import Ints
 from rebalancer.snapshot.kept import Memo, NoMemo
 from rebalancer.snapshot.labels import ClassIndex
-from rebalancer.snapshot.limits import allowed, fold_budgets, fold_quotas
 from rebalancer.snapshot.measured import PodUse, measured
-from rebalancer.snapshot.model import Nodes, Owner, PodClass, Snapshot, Volumes
+from rebalancer.snapshot.model import (
+    DisruptionBudget,
+    Nodes,
+    Owner,
+    PodClass,
+    Quota,
+    Snapshot,
+    Volumes,
+)
 from rebalancer.snapshot.nodes import fold_nodes
 from rebalancer.snapshot.owners import Ownership, pod_selector
 from rebalancer.snapshot.pod_table import PodTable, SettledPods
@@ -28,12 +35,16 @@ from rebalancer.wire import objects as o
 from rebalancer.wire.metrics import NodeMetrics, PodMetrics
 from rebalancer.wire.opt_outs import evict_opt_out
 from rebalancer.wire.pods import PodRecord
+from rebalancer.wire.quantity import parse_resource
 
 WORKLOADS = ("ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "Job")
 _AFTER_PODS = frozenset({"ReplicaSet", "Job"})
 """Kinds of which most objects own no pod any more."""
 _Objects = dict[tuple[str, str], Any]
 """Namespace and name -> object."""
+
+
+_Named = TypeVar("_Named", o.PodDisruptionBudget, o.ResourceQuota)
 
 
 class Fold:
@@ -395,3 +406,51 @@ def _nodes(nodes: tuple[o.Node, ...], csi_nodes: tuple[o.CSINode, ...], *resourc
 def _index(*parts: Any) -> ClassIndex:
     """Return the index of classes with the namespaces and labels that take turns in ``parts``."""
     return ClassIndex(parts[::2], parts[1::2])
+
+
+def fold_budgets(
+    budgets: Iterable[o.PodDisruptionBudget], index: ClassIndex
+) -> tuple[DisruptionBudget, ...]:
+    """Return the budgets by namespace and name, over the classes of ``index``."""
+    return tuple(_budget(budget, index) for budget in _by_ref(budgets))
+
+
+def allowed(budget: o.PodDisruptionBudget) -> int:
+    """Return how many disruptions a budget allows now: none until its controller has seen its newest spec."""
+    seen = budget.status.observed_generation >= budget.metadata.generation
+    return budget.status.disruptions_allowed if seen else 0
+
+
+def fold_quotas(quotas: Iterable[o.ResourceQuota]) -> tuple[Quota, ...]:
+    """Return the quotas by namespace and name."""
+    return tuple(_quota(quota) for quota in _by_ref(quotas))
+
+
+def _by_ref(objects: Iterable[_Named]) -> list[_Named]:
+    return sorted(objects, key=lambda item: (item.metadata.namespace, item.metadata.name))
+
+
+def _budget(budget: o.PodDisruptionBudget, index: ClassIndex) -> DisruptionBudget:
+    return DisruptionBudget(
+        namespace=budget.metadata.namespace,
+        name=budget.metadata.name,
+        classes=index.match([budget.metadata.namespace], budget.spec.selector),
+        allowed=allowed(budget),
+        healthy=budget.status.current_healthy,
+        desired=budget.status.desired_healthy,
+        always_allow_unhealthy=budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow",
+        expected=budget.status.expected_pods,
+    )
+
+
+def _quota(quota: o.ResourceQuota) -> Quota:
+    free: dict[str, int] = {}
+    hard = quota.status.hard or quota.spec.hard or {}
+    for name, text in hard.items():
+        resource = name.removeprefix("requests.").removeprefix("limits.")
+        used = (quota.status.used or {}).get(name, 0)
+        try:
+            free[name] = parse_resource(resource, text) - parse_resource(resource, used)
+        except ValueError:
+            free[name] = 0  # what cannot be read leaves no room
+    return Quota(quota.metadata.namespace, quota.metadata.name, free, quota.spec)

@@ -15,8 +15,7 @@ import yaml
 
 from rebalancer.base.environment import collector_paused
 from rebalancer.base.errors import PolicyError
-from rebalancer.snapshot.archive import MAGIC, SnapshotArchive
-from rebalancer.snapshot.archive_lists import read_archive
+from rebalancer.snapshot.archive import MAGIC, SnapshotArchive, read_archive
 from rebalancer.snapshot.collected import Collected
 from rebalancer.snapshot.file_format import (
     API_VERSIONS,

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.policy.cluster import Landings
+from rebalancer.policy.model import Methods
 from rebalancer.policy.select import NameFilter, NamespaceSelect, Select
-from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.columns import Bools, Int32s, frozen
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import PodClass, Snapshot
 
@@ -175,3 +177,41 @@ def unresolved(snapshot: Snapshot, selects: Iterable[Select]) -> Iterator[str]:
         below = select.priority.below if select.priority is not None else 0
         if isinstance(below, str) and priority_of_class(snapshot, below) is None:
             yield below
+
+
+def with_avoided(snapshot: Snapshot, landings: Landings) -> Snapshot:
+    """Return the snapshot in which the nodes are noted that ``landings`` leaves out."""
+    nodes = snapshot.nodes
+    avoided = np.zeros(len(nodes), bool)
+    if landings.min_node_age is not None:
+        # A node that comes back is as new as one that was made: what runs on every node has yet to start.
+        since = np.maximum(nodes.created, nodes.ready_since)
+        avoided |= snapshot.captured_at - since < landings.min_node_age.total_seconds()
+    if landings.exclude is not None:
+        avoided |= snapshot.nodes_matching(landings.exclude)
+    if not avoided.any():
+        return snapshot
+    return replace(snapshot, nodes=replace(nodes, avoided=frozen(avoided)))
+
+
+def grace_periods(snapshot: Snapshot, method: Methods, uids: Collection[str]) -> dict[str, int]:
+    """Return the grace period of each of the pods ``uids``, in seconds; those that are left out have their own.
+
+    The least of all whose ``select`` matches holds, and ``gracePeriod`` where none does.
+    """
+    general = method.grace_period
+    seconds = {} if general is None else dict.fromkeys(uids, int(general.total_seconds()))
+    if not method.grace_periods:
+        return seconds
+    column = snapshot.pods.uid
+    rows = column.rows_of(set(uids)).tolist()
+    of_select: dict[str, int] = {}
+    for rule in method.grace_periods:
+        picked = selected(snapshot, rule.select)
+        matching = None if picked is None else picked.pods(snapshot)
+        for row in rows:
+            if matching is None or matching[row]:
+                asked = int(rule.grace_period.total_seconds())
+                uid = column[row]
+                of_select[uid] = min(asked, of_select.get(uid, asked))
+    return seconds | of_select

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.snapshot.class_counts import CACHED_CLASSES, ClassCounts
-from rebalancer.snapshot.columns import Bools, Int32s
-from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.node_loads import NodeLoads
+from rebalancer.snapshot.columns import Bools, Int32s, Ints, summed_by_node
+from rebalancer.snapshot.model import PodFlag, Snapshot
+from rebalancer.snapshot.usage import MEASURED
 
 _NO_PODS = np.zeros(0, np.int32)
 
@@ -261,3 +261,47 @@ class ClusterState(ClassCounts):
         self._count_change(cls, node, sign, terminating=True)
         self._loads.hold(cls, node, sign)
         self.touched.append(node)
+
+
+class NodeLoads:
+    """Sums per node. A pod that terminates goes on holding its place, but not lastingly."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        pods, size = snapshot.pods, len(snapshot.nodes)
+        placed = pods.node >= 0
+        nodes, cls = pods.node[placed], pods.cls[placed]
+        self.used = summed_by_node(snapshot.requests, cls, nodes, size)
+        """(R, N) requested, terminating pods included."""
+        self.scored_used = summed_by_node(snapshot.scored, cls, nodes, size)
+        """(2, N) the same with the scheduler's defaults for missing requests."""
+        self.pod_count = np.bincount(nodes, minlength=size).astype(np.int64)
+        """(N,) pods on each node, terminating ones included."""
+        living = placed & ((pods.flags & PodFlag.TERMINATING) == 0)
+        self.lasting = summed_by_node(snapshot.requests, pods.cls[living], pods.node[living], size)
+        """(R, N) requested once all terminating pods are gone."""
+        self.lasting_usage = self._measured(living)
+        """(M, N) in use once all terminating pods are gone; zeros where nothing was measured (Snapshot.usage)."""
+        self.lasting_count = np.bincount(pods.node[living], minlength=size).astype(np.int64)
+        """(N,) pods once all terminating ones are gone."""
+
+    def _measured(self, living: Bools) -> Ints:
+        snapshot, usage = self._snapshot, self._snapshot.usage
+        if usage is None:
+            return np.zeros((len(MEASURED), len(snapshot.nodes)), np.int64)
+        going = (snapshot.pods.node >= 0) & ~living
+        cls, node = snapshot.pods.cls[going], snapshot.pods.node[going]
+        return usage.nodes - summed_by_node(usage.classes, cls, node, len(snapshot.nodes))
+
+    def hold(self, cls: int, node: int, sign: int) -> None:
+        """Let a pod hold its place on a node (+1), or be gone (-1)."""
+        self.used[:, node] += sign * self._snapshot.requests[:, cls]
+        self.scored_used[:, node] += sign * self._snapshot.scored[:, cls]
+        self.pod_count[node] += sign
+
+    def last(self, cls: int, node: int, sign: int) -> None:
+        """Let a pod hold its place lastingly (+1), or no longer (-1)."""
+        self.lasting[:, node] += sign * self._snapshot.requests[:, cls]
+        self.lasting_count[node] += sign
+        if (usage := self._snapshot.usage) is not None:
+            self.lasting_usage[:, node] += sign * usage.classes[:, cls]

@@ -15,7 +15,7 @@ import numpy as np
 from rebalancer.snapshot.columns import Int32s, frozen
 from rebalancer.snapshot.model import Owner, PodClass, Snapshot
 from rebalancer.wire import objects as o
-from rebalancer.wire.share import share_of
+from rebalancer.wire.quantity import share_of
 
 HASH = "pod-template-hash"
 """Label by which a Deployment keeps the pods of its templates apart."""

@@ -20,8 +20,8 @@ from rebalancer.cost.term import (
     Term,
     View,
 )
-from rebalancer.policy.params import Params
 from rebalancer.policy.protect import Protect
+from rebalancer.policy.values import Params
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import Snapshot

@@ -9,8 +9,7 @@ from dataclasses import replace
 from rebalancer.base.stop import Stop
 from rebalancer.evictor.executor import Execution, Executor, Recheck, WavePace
 from rebalancer.evictor.landing import Replacement
-from rebalancer.kube.evict import AnswerKind, EvictionAnswer
-from rebalancer.kube.podview import PodView
+from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Move
 from rebalancer.whatif.span import Span

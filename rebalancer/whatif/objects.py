@@ -1,4 +1,7 @@
-"""A snapshot file as plain objects, for edits that go beyond arrays: nodes, replicas."""
+"""A snapshot file as plain objects, for edits that go beyond arrays: nodes, replicas.
+
+Source: ``pkg/controller/disruption/disruption.go``.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,12 @@ import msgspec
 from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.archive import MAGIC, SnapshotArchive
 from rebalancer.snapshot.file_format import StoredList
+from rebalancer.snapshot.labels import object_selector
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.pod_table import FINISHED
 from rebalancer.snapshot.text import chunks, unpacked, yaml_documents
+from rebalancer.wire.quantity import share_of
 
 Json = dict[str, Any]
 _DAMAGED = (ValueError, msgspec.DecodeError, RecursionError)
@@ -165,3 +170,58 @@ def read_data(path: str, stdin: BinaryIO) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise PolicyError([f"{path}: cannot be read: {error.strerror or error}"]) from None
+
+
+def renew_budgets(objects: Objects) -> None:
+    """Write the status of every PodDisruptionBudget whose controllers are all known; leave the others."""
+    replicas = _replicas(objects)
+    for budget in objects.of_kind("PodDisruptionBudget"):
+        spec, namespace = budget.get("spec") or {}, budget["metadata"].get("namespace")
+        selects = object_selector(spec.get("selector"))
+        pods = [
+            pod
+            for pod in objects.of_kind("Pod")
+            if pod["metadata"].get("namespace") == namespace
+            and is_active(pod)
+            and selects(pod["metadata"].get("labels") or {})
+        ]
+        expected = _expected(spec, pods, replicas)
+        if expected is None:
+            continue
+        total, desired = expected
+        healthy = sum(is_ready(pod) for pod in pods)
+        budget["status"] = {
+            **(budget.get("status") or {}),
+            "expectedPods": total,
+            "desiredHealthy": desired,
+            "currentHealthy": healthy,
+            "disruptionsAllowed": max(0, healthy - desired) if total else 0,
+        }
+
+
+def _replicas(objects: Objects) -> dict[str, int]:
+    """Return uid -> replicas wanted of everything that creates pods; a ReplicaSet's are its Deployment's."""
+    wanted: dict[str, int] = {}
+    makers = objects.of_kind("Deployment", "StatefulSet", "ReplicationController", "ReplicaSet")
+    for maker in makers:
+        above = wanted.get(controller(maker).get("uid", ""))
+        own = (maker.get("spec") or {}).get("replicas", 1)
+        wanted[maker["metadata"].get("uid", "")] = int(own) if above is None else above
+    return wanted
+
+
+def _expected(spec: Json, pods: list[Json], replicas: dict[str, int]) -> tuple[int, int] | None:
+    """Return how many pods there should be and how many of them healthy, None if that is unknown."""
+    least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
+    if most is None and not isinstance(least, str):
+        return len(pods), least or 0
+    uids = {controller(pod).get("uid", "") for pod in pods}
+    if not uids <= replicas.keys():
+        return None
+    total = sum(replicas[uid] for uid in uids)
+    try:
+        if most is not None:
+            return total, max(0, total - share_of(most, total, up=True))
+        return total, share_of(least or 0, total, up=True)
+    except ValueError:
+        return None

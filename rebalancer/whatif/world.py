@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.kube.podview import PodView
+from rebalancer.kube.evict import PodView
 from rebalancer.scheduler.messages import unschedulable_message
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.prediction import Prediction

@@ -3,7 +3,7 @@
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.embedded.apiserver.faults import Fault
+from rebalancer.embedded.apiserver.http import Fault
 from tests.aws.fleet import site
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.policy.params import Direction
+from rebalancer.policy.values import Direction
 from rebalancer.registry import Registry
 from tests.controlplane import objects, operations, wait_until
 from tests.controlplane.stages import NEVER_READY

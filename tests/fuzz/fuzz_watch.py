@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from rebalancer.kube.changes import object_changes, pod_changes
 from rebalancer.kube.client import JSON
+from rebalancer.kube.watch import object_changes, pod_changes
 from rebalancer.wire.lists import DECODED
 from rebalancer.wire.protobuf import PROTOBUF
 from tests.fuzz.target import Target

@@ -9,18 +9,18 @@ from typing import Any
 import msgspec
 
 from rebalancer.embedded.apiserver import discovery, status, tables
-from rebalancer.embedded.apiserver.access import AccessControl, verb_of
-from rebalancer.embedded.apiserver.defaults import admit
+from rebalancer.embedded.apiserver.defaults import admit, charge
 from rebalancer.embedded.apiserver.deletion import delete
 from rebalancer.embedded.apiserver.eviction import evict
-from rebalancer.embedded.apiserver.kinds import ACCESS_REVIEW, Json, Target, parse_path
-from rebalancer.embedded.apiserver.paging import Pager
+from rebalancer.embedded.apiserver.kinds import ACCESS_REVIEW, Json, Kind, Target, parse_path
+from rebalancer.embedded.apiserver.paging import Pager, Watch
 from rebalancer.embedded.apiserver.patch import apply_patch
-from rebalancer.embedded.apiserver.quota import charge
 from rebalancer.embedded.apiserver.store import Store, clone
-from rebalancer.embedded.apiserver.watching import Watch
 
 _REVIEWS = f"{ACCESS_REVIEW.root}/{ACCESS_REVIEW.plural}"
+
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,3 +227,66 @@ def _check_type(target: Target, manifest: Json) -> None:
         raise status.bad_request(
             f"{given[1]} in version {given[0]!r} cannot be handled as a {kind.kind}: the types differ"
         )
+
+
+@dataclass
+class AccessControl:
+    """Maps tokens to user names; every user may do everything that is not denied."""
+
+    tokens: dict[str, str] = field(default_factory=dict)
+    anonymous: bool = False
+    """Whether requests without a token are let in: kubectl sends none without TLS."""
+    denied: set[tuple[str, str]] = field(default_factory=set)
+    """(verb, resource) such as ``("create", "pods/eviction")`` or ``("list", "deployments.apps")``."""
+
+    def user(self, authorization: str) -> str:
+        """Return the user of an Authorization header; 401 if its token is unknown."""
+        if self.anonymous and not authorization:
+            return "system:anonymous"
+        scheme, _, token = authorization.partition(" ")
+        user = self.tokens.get(token.strip()) if scheme.lower() == "bearer" else None
+        if user is None:
+            raise status.unauthorized()
+        return user
+
+    def check(self, user: str, verb: str, target: Target) -> None:
+        """Raise 403 with the server's text if this verb is denied."""
+        resource = _resource(target.kind, target.subresource)
+        if (verb, resource) not in self.denied:
+            return
+        plural = resource.removesuffix(f".{target.kind.group}")
+        where = (
+            f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
+        )
+        why = f'User "{user}" cannot {verb} resource "{plural}" in API group "{target.kind.group}" {where}'
+        raise status.forbidden(target.kind, target.name, why)
+
+    def review(self, review: Mapping[str, Any]) -> Json:
+        """Answer a SelfSubjectAccessReview."""
+        attributes = (review.get("spec") or {}).get("resourceAttributes") or {}
+        group = f".{attributes['group']}" if attributes.get("group") else ""
+        resource = f"{attributes.get('resource', '')}{group}"
+        if attributes.get("subresource"):
+            resource = f"{attributes.get('resource', '')}/{attributes['subresource']}{group}"
+        allowed = (attributes.get("verb", ""), resource) not in self.denied
+        return {
+            "kind": "SelfSubjectAccessReview",
+            "apiVersion": "authorization.k8s.io/v1",
+            "metadata": {},
+            "spec": review.get("spec") or {},
+            "status": {"allowed": allowed},
+        }
+
+
+def verb_of(method: str, target: Target, *, watch: bool) -> str:
+    """Return the RBAC verb of a request."""
+    if method in _VERBS:
+        return "deletecollection" if method == "DELETE" and not target.name else _VERBS[method]
+    if target.name:
+        return "get"
+    return "watch" if watch else "list"
+
+
+def _resource(kind: Kind, subresource: str) -> str:
+    plural = f"{kind.plural}/{subresource}" if subresource else kind.plural
+    return f"{plural}.{kind.group}" if kind.group else plural

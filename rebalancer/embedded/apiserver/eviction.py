@@ -11,9 +11,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rebalancer.embedded.apiserver import status
-from rebalancer.embedded.apiserver.conditions import condition, is_ready, set_condition
 from rebalancer.embedded.apiserver.deletion import FINISHED, check_preconditions, delete
-from rebalancer.embedded.apiserver.kinds import BUDGET, POD, Json, Kind
+from rebalancer.embedded.apiserver.kinds import (
+    BUDGET,
+    POD,
+    Json,
+    Kind,
+    condition,
+    is_ready,
+    set_condition,
+)
 from rebalancer.embedded.apiserver.store import Store
 from rebalancer.snapshot.labels import object_selector
 

@@ -3,24 +3,32 @@
 Source: ``k8s.io/apiserver/pkg/storage/continue.go`` and ``etcd3/errors.go``. A first page keeps the items
 of its version; when that is compacted, the next page answers 410 with a token that continues from the
 present (an inconsistent list), as the server does.
+
+Source: ``k8s.io/apiserver/pkg/storage/cacher`` (events, bookmarks, ERROR events for versions that are too
+old) and ``pkg/endpoints/handlers/watch.go`` (the stream).
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import re
+import time
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
+from rebalancer.base.errors import PolicyError
+from rebalancer.embedded.apiserver import status
 from rebalancer.embedded.apiserver.kinds import Json, Kind, Target
-from rebalancer.embedded.apiserver.selectors import Test, field_selector, label_selector
 from rebalancer.embedded.apiserver.status import bad_request, expired
-from rebalancer.embedded.apiserver.store import Store
+from rebalancer.embedded.apiserver.store import Change, Store
+from rebalancer.policy.select import parse_selector
+from rebalancer.snapshot.labels import matches
 
 _PINNED = 64
 _CONTINUE_EXPIRED = (
@@ -31,6 +39,75 @@ _CONTINUE_EXPIRED = (
     "now may show up in the list."
 )
 _INCONSISTENT = -1
+
+
+Test = Callable[[Mapping[str, Any]], bool]
+
+_FIELD = re.compile(r"\s*([^\s,=!()]+)\s*(==|=|!=)\s*([^\s,=!()]*)\s*\Z")
+
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "Pod": (
+        "spec.nodeName",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "spec.serviceAccountName",
+        "spec.hostNetwork",
+        "status.phase",
+        "status.podIP",
+        "status.nominatedNodeName",
+    ),
+    "Node": ("spec.unschedulable",),
+    "Namespace": ("status.phase",),
+    "ReplicaSet": ("status.replicas",),
+    "ReplicationController": ("status.replicas",),
+    "Job": ("status.successful",),
+    "Event": ("reason", "type", "regarding.kind", "regarding.name", "regarding.namespace"),
+}
+
+
+_LONGEST = 1800.0
+_POLL = 0.5
+_BOOKMARK_SECONDS = 1.0
+
+
+def label_selector(text: str) -> Test:
+    """Return the test of a ``labelSelector`` query; 400 if it cannot be parsed."""
+    try:
+        selector = parse_selector(text).wire()
+    except PolicyError:
+        raise bad_request(f"unable to parse requirement in label selector {text!r}") from None
+    return lambda obj: matches(selector, obj["metadata"].get("labels") or {})
+
+
+def field_selector(kind: Kind, text: str) -> Test:
+    """Return the test of a ``fieldSelector`` query; 400 for a field that this kind does not support."""
+    tests = [_field_test(kind, part, text) for part in text.split(",") if part.strip()]
+    return lambda obj: all(test(obj) for test in tests)
+
+
+def _field_test(kind: Kind, part: str, whole: str) -> Test:
+    match = _FIELD.match(part)
+    if match is None:
+        raise bad_request(f"invalid field selector: {whole!r}")
+    field, operator, wanted = match.groups()
+    if field not in ("metadata.name", "metadata.namespace", *_FIELDS.get(kind.kind, ())):
+        raise bad_request(
+            f'Unable to find "{kind.group}/{kind.version}, Resource={kind.plural}" that match label '
+            f'selector "", field selector "{whole}": field label not supported: {field}'
+        )
+    path = field.split(".")
+    return lambda obj: (_text(obj, path) == wanted) is not (operator == "!=")
+
+
+def _text(obj: Mapping[str, Any], path: list[str]) -> str:
+    value: Any = obj
+    for part in path:
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None:
+        return "false" if path[-1] in ("unschedulable", "hostNetwork") else ""
+    return str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +221,93 @@ def _number(query: Mapping[str, str], name: str) -> int:
     if not text.isdecimal():
         raise bad_request(f'Invalid value: "{text}": {name} is not a number')
     return int(text)
+
+
+class Watch:
+    """One watch, from the moment of its construction, which needs the store's lock."""
+
+    def __init__(
+        self,
+        store: Store,
+        target: Target,
+        query: Mapping[str, str],
+        shape: Callable[[Json], Json],
+    ) -> None:
+        """``shape`` makes of a stored object what an event carries."""
+        self._store, self._target, self._shape = store, target, shape
+        self._selection = Selection.of(target.kind, query)
+        self._bookmarks = query.get("allowWatchBookmarks", "") in ("1", "true", "True")
+        text = query.get("timeoutSeconds", "")
+        self._seconds = float(text) if text.isdecimal() and int(text) else _LONGEST
+        self._wanted = query.get("resourceVersion", "")
+        if self._wanted and not self._wanted.isdecimal():
+            raise status.bad_request(f'Invalid value: "{self._wanted}": resourceVersion')
+        self._version = int(self._wanted or 0) or store.version
+        self._first = [] if self._wanted not in ("", "0") else list(self._present())
+
+    def _present(self) -> Iterator[bytes]:
+        """Yield the present objects: a watch without a version, or with 0, begins with them."""
+        for obj in self._store.items(self._target.kind, self._target.namespace):
+            if self._concerns(obj):
+                yield self._line("ADDED", obj)
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the events until the requested time is over, and empty pieces while there are none.
+
+        An empty piece is not sent: the caller uses it to check whether its client is still connected.
+        """
+        yield from self._first
+        end = time.monotonic() + self._seconds
+        bookmark = time.monotonic() + _BOOKMARK_SECONDS
+        while (now := time.monotonic()) < end:
+            try:
+                changes = self._wait(min(_POLL, end - now))
+            except status.ApiError as error:
+                yield _encoded("ERROR", error.status())
+                return
+            for change in changes:
+                yield from self._events(change)
+            if not changes:
+                yield b""
+            if self._bookmarks and time.monotonic() >= bookmark:
+                yield self._bookmark()
+                bookmark = time.monotonic() + _BOOKMARK_SECONDS
+        if self._bookmarks:
+            yield self._bookmark()
+
+    def _wait(self, seconds: float) -> list[Change]:
+        with self._store.lock:
+            if self._store.version == self._version:
+                self._store.changed.wait(seconds)
+            changes = list(self._store.changes_since(self._version))
+            self._version = max(self._version, self._store.version)
+            return changes
+
+    def _events(self, change: Change) -> Iterator[bytes]:
+        if change.kind is not self._target.kind:
+            return
+        before = change.old is not None and self._concerns(change.old)
+        after = change.new is not None and self._concerns(change.new)
+        if after:
+            yield self._line("MODIFIED" if before else "ADDED", change.object)
+        elif before:
+            # An object that no longer matches is deleted for this watch: last matching state, new version.
+            removal = change if change.new is None else replace(change, new=None)
+            yield self._line("DELETED", removal.object)
+
+    def _concerns(self, obj: Json) -> bool:
+        wanted, namespace = self._target.namespace, obj["metadata"].get("namespace", "")
+        return (not wanted or wanted == namespace) and self._selection.matches(obj)
+
+    def _line(self, kind: str, obj: Json) -> bytes:
+        return _encoded(kind, self._shape(obj))
+
+    def _bookmark(self) -> bytes:
+        metadata = {"resourceVersion": str(self._version), "creationTimestamp": None}
+        of = self._target.kind
+        bookmark = {"kind": of.kind, "apiVersion": of.api_version, "metadata": metadata}
+        return _encoded("BOOKMARK", bookmark)
+
+
+def _encoded(kind: str, obj: Json) -> bytes:
+    return msgspec.json.encode({"type": kind, "object": obj}) + b"\n"

@@ -12,8 +12,7 @@ from typing import Any
 
 from rebalancer.base.durations import format_duration
 from rebalancer.embedded.apiserver import kinds
-from rebalancer.embedded.apiserver.conditions import is_ready
-from rebalancer.embedded.apiserver.kinds import Json, Kind
+from rebalancer.embedded.apiserver.kinds import Json, Kind, is_ready
 from rebalancer.embedded.manifests import ZONE
 from rebalancer.wire.times import unix_seconds
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rebalancer.embedded.apiserver.conditions import is_ready, set_condition
 from rebalancer.embedded.apiserver.eviction import allowed_condition
 from rebalancer.embedded.apiserver.kinds import (
     BUDGET,
@@ -17,12 +16,14 @@ from rebalancer.embedded.apiserver.kinds import (
     REPLICA_SET,
     STATEFUL_SET,
     Json,
+    is_ready,
+    set_condition,
 )
 from rebalancer.embedded.apiserver.store import Change, Key
 from rebalancer.embedded.controllers.pods import controller_of, is_terminating
 from rebalancer.embedded.engine import Controller
 from rebalancer.snapshot.labels import object_selector
-from rebalancer.wire.share import share_of
+from rebalancer.wire.quantity import share_of
 from rebalancer.wire.times import unix_seconds
 
 _SCALED = {kind.kind: kind for kind in (REPLICA_SET, STATEFUL_SET, CONTROLLER)}

@@ -6,9 +6,8 @@ from functools import partial
 
 import msgspec
 
-from rebalancer.embedded.apiserver.conditions import is_ready
 from rebalancer.embedded.apiserver.deletion import delete
-from rebalancer.embedded.apiserver.kinds import DAEMON_SET, NODE, POD, Json
+from rebalancer.embedded.apiserver.kinds import DAEMON_SET, NODE, POD, Json, is_ready
 from rebalancer.embedded.apiserver.store import Change, Key
 from rebalancer.embedded.controllers.nodes import tolerates
 from rebalancer.embedded.controllers.pods import WorkloadController, create_pod, is_active

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from rebalancer.embedded.apiserver.defaults import shown, used_of
 from rebalancer.embedded.apiserver.deletion import delete
 from rebalancer.embedded.apiserver.kinds import KINDS, NAMESPACE, QUOTA
-from rebalancer.embedded.apiserver.quota import shown, used_of
 from rebalancer.embedded.apiserver.store import Change, Key
 from rebalancer.embedded.engine import Controller
 

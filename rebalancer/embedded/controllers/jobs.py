@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rebalancer.embedded.apiserver.conditions import condition, is_ready, set_condition
 from rebalancer.embedded.apiserver.deletion import FINISHED, delete
-from rebalancer.embedded.apiserver.kinds import JOB, POD, Json
+from rebalancer.embedded.apiserver.kinds import JOB, POD, Json, condition, is_ready, set_condition
 from rebalancer.embedded.apiserver.store import Change, Key
 from rebalancer.embedded.controllers.pods import (
     WorkloadController,

@@ -8,9 +8,8 @@ from __future__ import annotations
 from functools import partial
 
 from rebalancer.base.durations import parse_go_duration
-from rebalancer.embedded.apiserver.conditions import is_ready, set_condition
 from rebalancer.embedded.apiserver.deletion import FINISHED, delete
-from rebalancer.embedded.apiserver.kinds import NODE, POD, Json
+from rebalancer.embedded.apiserver.kinds import NODE, POD, Json, is_ready, set_condition
 from rebalancer.embedded.apiserver.store import Change, Key
 from rebalancer.embedded.controllers.pods import controller_of, is_terminating
 from rebalancer.embedded.engine import Controller, Engine

@@ -10,10 +10,9 @@ from typing import Any
 
 import msgspec
 
-from rebalancer.embedded.apiserver.conditions import condition, is_ready, set_condition
 from rebalancer.embedded.apiserver.defaults import NOT_READY, UNREACHABLE
 from rebalancer.embedded.apiserver.deletion import delete
-from rebalancer.embedded.apiserver.kinds import NODE, POD, Json
+from rebalancer.embedded.apiserver.kinds import NODE, POD, Json, condition, is_ready, set_condition
 from rebalancer.embedded.apiserver.store import Change, Key
 from rebalancer.embedded.controllers.pods import is_terminating
 from rebalancer.embedded.engine import Controller

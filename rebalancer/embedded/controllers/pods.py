@@ -6,11 +6,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rebalancer.embedded.apiserver.conditions import condition, is_ready
-from rebalancer.embedded.apiserver.defaults import admit
+from rebalancer.embedded.apiserver.defaults import admit, charge
 from rebalancer.embedded.apiserver.deletion import FINISHED
-from rebalancer.embedded.apiserver.kinds import POD, Json, Kind
-from rebalancer.embedded.apiserver.quota import charge
+from rebalancer.embedded.apiserver.kinds import POD, Json, Kind, condition, is_ready
 from rebalancer.embedded.apiserver.store import Change, Key, Store, clone
 from rebalancer.embedded.engine import Controller
 from rebalancer.wire.pods import DELETION_COST

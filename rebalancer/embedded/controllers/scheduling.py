@@ -7,12 +7,13 @@ between. There is no preemption, no back-off and no volume provisioning.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 
-from rebalancer.embedded.apiserver.conditions import set_condition
+from rebalancer.embedded.apiserver import kinds
 from rebalancer.embedded.apiserver.kinds import (
     CLAIM,
     CSI_NODE,
@@ -23,21 +24,35 @@ from rebalancer.embedded.apiserver.kinds import (
     STORAGE_CLASS,
     VOLUME,
     Json,
+    Kind,
+    set_condition,
 )
 from rebalancer.embedded.apiserver.store import Change, Key, Store
-from rebalancer.embedded.controllers.picture import StoreSnapshots
 from rebalancer.embedded.controllers.pods import is_terminating
 from rebalancer.embedded.engine import Controller, Engine
 from rebalancer.scheduler.model import FILTERS, SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
+from rebalancer.wire import objects as o
+from rebalancer.wire.pods import Pod, PodRecord
 
 SCHEDULER_NAME = "default-scheduler"
 _CYCLE = "cycle"
 # Node labels that a pod gets when it is bound (plugin/pkg/admission/podtopologylabels).
 _COPIED = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 _MAY_MAKE_ROOM = (NODE, VOLUME, CLAIM, STORAGE_CLASS, CSI_NODE, NAMESPACE, SERVICE)
+
+
+T = TypeVar("T")
+_WORKLOADS = (
+    kinds.REPLICA_SET,
+    kinds.CONTROLLER,
+    kinds.STATEFUL_SET,
+    kinds.DEPLOYMENT,
+    kinds.JOB,
+)
 
 
 class Placer(Protocol):
@@ -212,3 +227,51 @@ def _pinned(pod: Mapping[str, Any], index: Mapping[str, int]) -> int | None:
             if field["key"] == "metadata.name" and field["operator"] == "In":
                 return index.get(field["values"][0], -1)
     return None
+
+
+class StoreSnapshots:
+    """Makes snapshots of a store; keeps decoded objects as long as they are unchanged."""
+
+    def __init__(self, store: Store, version: tuple[int, int]) -> None:
+        self._store, self.version = store, version
+        self._decoded: dict[str, tuple[str, Any]] = {}
+
+    def snapshot(self) -> Snapshot:
+        """Return the snapshot of the present state."""
+        fold = Fold()
+        fold.add_pods([self._record(pod) for pod in self._store.items(kinds.POD)])
+        fold.add_nodes(self._all(kinds.NODE, o.Node))
+        for kind in _WORKLOADS:
+            fold.add_workloads(kind.kind, self._all(kind, o.Workload))
+        fold.add_budgets(self._all(kinds.BUDGET, o.PodDisruptionBudget))
+        fold.add_namespaces(self._all(kinds.NAMESPACE, o.Namespace))
+        fold.add_services(self._all(kinds.SERVICE, o.Service))
+        fold.add_claims(self._all(kinds.CLAIM, o.PersistentVolumeClaim))
+        fold.add_volumes(self._all(kinds.VOLUME, o.PersistentVolume))
+        fold.add_storage_classes(self._all(kinds.STORAGE_CLASS, o.StorageClass))
+        fold.add_csi_nodes(self._all(kinds.CSI_NODE, o.CSINode))
+        self._forget(self._store.items(kinds.POD))
+        return fold.finish(captured_at=self._store.clock.now(), version=self.version)
+
+    def _record(self, pod: Json) -> PodRecord:
+        def decode() -> PodRecord:
+            return msgspec.json.decode(msgspec.json.encode(pod), type=Pod).record()
+
+        record: PodRecord = self._cached(pod, decode)
+        return record
+
+    def _all(self, kind: Kind, of: type[T]) -> Iterator[T]:
+        for obj in self._store.items(kind):
+            yield self._cached(obj, lambda obj=obj: msgspec.convert(obj, of, strict=False))
+
+    def _cached(self, obj: Json, decode: Any) -> Any:
+        metadata = obj["metadata"]
+        known = self._decoded.get(metadata["uid"])
+        if known is None or known[0] != metadata["resourceVersion"]:
+            known = self._decoded[metadata["uid"]] = (metadata["resourceVersion"], decode())
+        return known[1]
+
+    def _forget(self, pods: Sequence[Json]) -> None:
+        # Thousands of pods may be created and deleted; of other kinds there are few.
+        if len(self._decoded) > 2 * len(pods) + 1000:
+            self._decoded.clear()

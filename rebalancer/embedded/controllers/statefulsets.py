@@ -6,9 +6,8 @@ volumeClaimTemplates are named in the pods but not created: no volumes are provi
 
 from __future__ import annotations
 
-from rebalancer.embedded.apiserver.conditions import is_ready
 from rebalancer.embedded.apiserver.deletion import FINISHED, delete
-from rebalancer.embedded.apiserver.kinds import POD, STATEFUL_SET, Json
+from rebalancer.embedded.apiserver.kinds import POD, STATEFUL_SET, Json, is_ready
 from rebalancer.embedded.apiserver.status import ApiError
 from rebalancer.embedded.apiserver.store import Key
 from rebalancer.embedded.controllers.deployments import template_hash

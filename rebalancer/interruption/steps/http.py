@@ -15,7 +15,7 @@ from rebalancer.base.plain_text import printable
 from rebalancer.base.sending import SendingError, checked, send
 from rebalancer.interruption.model import DONE, StepContext, failed
 from rebalancer.policy.interruption import StepParams
-from rebalancer.policy.params import Section
+from rebalancer.policy.values import Section
 from rebalancer.signals.model import SignalError, StepOutcome
 from rebalancer.wire.times import rfc3339
 

@@ -15,7 +15,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.commands.node_agent import watch_machine
 from rebalancer.commands.options import Access
-from rebalancer.embedded.apiserver.faults import Fault
+from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.kube.client import connect
 from rebalancer.signals.notice import NOTICE, NodeNotice
 from rebalancer.testing.objects import EmbeddedCluster, node

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.embedded.apiserver.faults import Fault
+from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.testing.objects import node, pod
 from tests.unit.commands.embedded import MEMORY, NOW_POLICY, third_zone_joined
 

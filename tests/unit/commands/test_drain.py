@@ -15,7 +15,7 @@ from rebalancer.base.errors import PolicyError
 from rebalancer.cli import command as cli
 from rebalancer.commands import emptying
 from rebalancer.commands.drain import DrainOptions, command, drain
-from rebalancer.embedded.apiserver.faults import Fault
+from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.nodes import cordon, draining
 from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
 from rebalancer.testing.workloads import node, workload

@@ -8,7 +8,7 @@ import pytest
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.commands.serving import early
 from rebalancer.embedded import manifests
-from rebalancer.embedded.apiserver.faults import Fault
+from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.kube.client import connect
 from rebalancer.kube.read import read_cluster
 from rebalancer.kube.resources import AUTOSCALERS, LISTED

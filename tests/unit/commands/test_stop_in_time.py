@@ -10,7 +10,7 @@ import time
 import pytest
 
 from rebalancer.base.errors import ExitCode
-from rebalancer.embedded.apiserver.faults import Fault
+from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.kube import client
 from rebalancer.memory.document import decode
 from rebalancer.testing.objects import EmbeddedCluster

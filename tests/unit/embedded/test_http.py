@@ -12,7 +12,7 @@ import pytest
 import urllib3
 import yaml
 
-from rebalancer.embedded.apiserver.faults import Fault
+from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.embedded.cluster import TOKEN, EmbeddedCluster
 from rebalancer.embedded.manifests import pdb, pod
 from tests.controlplane import ApiClient, ApiError

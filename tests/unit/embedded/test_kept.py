@@ -13,7 +13,7 @@ from rebalancer.cli import command
 from rebalancer.commands.demo import drift
 from rebalancer.embedded import drifts
 from rebalancer.embedded.cluster import TOKEN, EmbeddedCluster
-from rebalancer.embedded.kept import KeptError, kept
+from rebalancer.embedded.demo import KeptError, kept
 from rebalancer.embedded.manifests import ZONE
 from rebalancer.kube.client import Client, connect
 from tests.controlplane import ApiClient, ApiError

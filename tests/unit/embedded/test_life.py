@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rebalancer.embedded.apiserver import kinds
-from rebalancer.embedded.apiserver.conditions import condition, is_ready
 from rebalancer.embedded.apiserver.eviction import evict
+from rebalancer.embedded.apiserver.kinds import condition, is_ready
 from rebalancer.embedded.apiserver.status import ApiError
 from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from rebalancer.embedded.apiserver import kinds
 from rebalancer.embedded.apiserver.kinds import Target, parse_path
-from rebalancer.embedded.apiserver.paging import Pager
+from rebalancer.embedded.apiserver.paging import Pager, label_selector
 from rebalancer.embedded.apiserver.patch import apply_patch
-from rebalancer.embedded.apiserver.selectors import label_selector
 from rebalancer.embedded.apiserver.status import ApiError
 from rebalancer.embedded.apiserver.store import Store
 from rebalancer.embedded.clock import EmbeddedClock

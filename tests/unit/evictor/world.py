@@ -13,8 +13,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.evictor.executor import Execution, Executor, WavePace
 from rebalancer.evictor.landing import Replacement
 from rebalancer.evictor.marks import Marks
-from rebalancer.kube.evict import AnswerKind, EvictionAnswer
-from rebalancer.kube.podview import PodView
+from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cost, Landing, Method, Move
 

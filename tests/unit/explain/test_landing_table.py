@@ -1,6 +1,6 @@
 """The explanation of a landing as a table."""
 
-from rebalancer.explain.landing_table import explained_as_table
+from rebalancer.explain.text import explained_as_table
 from rebalancer.scheduler.explain import explain_pod
 from tests.unit.scheduler.worlds import HOSTNAME, World, node, pod
 

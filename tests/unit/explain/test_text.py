@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.base.text_lines import columns, more
+from rebalancer.base.plain_text import columns, more
 from rebalancer.cost.term import Entry
 from rebalancer.explain.node import Amount
 from rebalancer.explain.text import amount, breach_words

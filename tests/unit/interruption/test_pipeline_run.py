@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.embedded.apiserver.faults import Fault
+from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.interruption.model import failed
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import Result, SignalError, StepStatus

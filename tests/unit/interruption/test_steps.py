@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.embedded.apiserver.faults import Fault
+from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.interruption.steps.exclude import LABEL
 from rebalancer.testing.objects import pod
 from tests.unit.interruption.scene import NOON, HandClock, built_in, process, soon, spot

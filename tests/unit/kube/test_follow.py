@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.embedded import manifests
-from rebalancer.embedded.apiserver.faults import Fault
+from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.kube import follow

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.kube.evict import AnswerKind, evict, read_pod
-from rebalancer.kube.podview import PodView
+from rebalancer.kube.evict import AnswerKind, PodView, evict, read_pod
 from tests.unit.kube.scripted import (
     Say,
     ScriptedServer,

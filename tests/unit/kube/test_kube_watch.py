@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.kube.changes import pod_changes
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.resources import PODS
-from rebalancer.kube.watch import CATCHING_UP, SILENCE, EventType, Watch, Where
+from rebalancer.kube.watch import CATCHING_UP, SILENCE, EventType, Watch, Where, pod_changes
 from rebalancer.wire.pods import PodRecord
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, pod, status_body
 

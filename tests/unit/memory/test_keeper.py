@@ -20,8 +20,7 @@ from rebalancer.memory.document import (
 from rebalancer.memory.keeper import Keeper
 from rebalancer.memory.remember import remember
 from rebalancer.memory.totals import with_moves, with_run
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.pace import Pace
+from rebalancer.plan.outcome import Pace, Status
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
 from tests.unit.memory.outcomes import NOW, TERM, WEB, badly, cluster, outcome, well
 

@@ -5,8 +5,7 @@ import pytest
 from rebalancer.memory.document import Document, PaceMemory, decode, encode
 from rebalancer.memory.keeper import Keeper
 from rebalancer.memory.pace import pace_of, with_pace, with_pace_of_cut
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.pace import Pace
+from rebalancer.plan.outcome import Outcome, Pace, Status
 from rebalancer.plan.plan import Cause, Cost, Move
 
 KNOWN = Document(pace=PaceMemory(5, 1, 3.0))

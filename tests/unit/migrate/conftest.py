@@ -2,7 +2,7 @@ import pytest
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.commands.migrate import migrated
-from rebalancer.migrate.write import as_file
+from rebalancer.migrate.merge import as_file
 from rebalancer.registry import Registry
 
 KNOWN = Registry.installed()

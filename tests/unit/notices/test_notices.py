@@ -6,8 +6,7 @@ import pytest
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.json_template import filled
-from rebalancer.notices.message import PLACEHOLDERS, of_error, of_report
-from rebalancer.notices.template import SHIPPED, load_template
+from rebalancer.notices.message import PLACEHOLDERS, SHIPPED, load_template, of_error, of_report
 from rebalancer.plan.outcome import Outcome, Status
 from tests.unit.metrics.test_collect import move, report
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.pace import Pace
+from rebalancer.plan.outcome import Outcome, Pace, Status
 from rebalancer.planner.planning import Planning
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_text

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rebalancer.plan.pace import Pace
+from rebalancer.plan.outcome import Pace
 from rebalancer.plan.plan import Backlog, Code
 from rebalancer.planner.run_time import RunTime
 from rebalancer.planner.settings import Settings

@@ -5,7 +5,7 @@ from pydantic import Field
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.policy.load import load_policy
-from rebalancer.policy.params import Params, Percent
+from rebalancer.policy.values import Params, Percent
 
 
 class Inner(Params):

@@ -6,9 +6,9 @@ import os
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.policy.changes import PolicyChanges
 from rebalancer.policy.forms import plain, policy_hash
 from rebalancer.policy.load import load_policy
+from rebalancer.policy.sources import PolicyChanges
 from rebalancer.registry import Registry
 
 KNOWN = Registry.installed()

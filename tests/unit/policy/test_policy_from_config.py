@@ -4,9 +4,9 @@ import pytest
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.planner.scheduler_profile import scheduler_profile
-from rebalancer.policy.changes import PolicyChanges
 from rebalancer.policy.forms import effective
 from rebalancer.policy.load import load_policy, load_text
+from rebalancer.policy.sources import PolicyChanges
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node
 

@@ -8,10 +8,9 @@ import pytest
 from rebalancer.base.errors import ExitCode, PluginError, PolicyError
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import Eagerness, Mode, Policy
-from rebalancer.policy.params import Params
 from rebalancer.policy.protect import Exempting
 from rebalancer.policy.select import Select
-from rebalancer.policy.values import Limit
+from rebalancer.policy.values import Limit, Params
 
 POLICY = "apiVersion: rebalancer/v1\nkind: Policy\n"
 STRATEGY = "apiVersion: rebalancer/v1\nkind: Strategy\n"

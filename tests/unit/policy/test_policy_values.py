@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalancer.policy.budgets import Budgets, StrategyBudgets
-from rebalancer.policy.params import format_percent, parse_percent
-from rebalancer.policy.values import Limit
+from rebalancer.policy.values import Limit, format_percent, parse_percent
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from rebalancer.base.errors import ProviderError
-from rebalancer.policy.params import ProviderParams
+from rebalancer.policy.values import ProviderParams
 from rebalancer.providers.contract import KnownNode, NodeGroup
 from rebalancer.providers.guarded import GroupSizeError, Guarded
 from rebalancer.providers.labelled import LabelledGroups

@@ -7,7 +7,7 @@ from rebalancer.plan.plan import Backlog, Cost, Explanation, Later, Plan, Score
 from rebalancer.planner.planning import ClusterNow
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import Mode
-from rebalancer.policy.params import Params
+from rebalancer.policy.values import Params
 from rebalancer.report.model import RunReport
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload

@@ -5,7 +5,7 @@ import pytest
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Cost, Score, UnmetRule
 from rebalancer.report.as_table import as_table
-from rebalancer.report.unmet import grouped, rules_left
+from rebalancer.report.model import grouped, rules_left
 from tests.unit.report.report_examples import move, outcome
 
 WEB = "Deployment/shop/web"

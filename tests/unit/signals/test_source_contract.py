@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rebalancer.policy.params import Params
+from rebalancer.policy.values import Params
 from rebalancer.signals.model import Interruption, SignalSource
 from rebalancer.testing.contract import ContractError
 from rebalancer.testing.signals import check_source

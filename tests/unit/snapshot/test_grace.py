@@ -5,7 +5,7 @@ import pytest
 from rebalancer.base.errors import PolicyError
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
-from rebalancer.snapshot.grace import grace_periods
+from rebalancer.snapshot.selected import grace_periods
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
 

@@ -6,9 +6,8 @@ import pytest
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.testing.workloads import HOSTNAME, ZONE, node, workload
-from rebalancer.whatif.budgets import renew_budgets
 from rebalancer.whatif.nodes import NodeToAdd, add_node, cordon_node, lose_zone, remove_node
-from rebalancer.whatif.objects import Objects
+from rebalancer.whatif.objects import Objects, renew_budgets
 from rebalancer.whatif.workloads import Scale, scale
 
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.kube.changes import BOOKMARK, ERROR, object_changes, pod_changes
 from rebalancer.kube.client import JSON
 from rebalancer.kube.failures import status_of
+from rebalancer.kube.watch import BOOKMARK, ERROR, object_changes, pod_changes
 from rebalancer.wire.protobuf import PROTOBUF, BrokenListError
 from rebalancer.wire.protobuf.changes import ChangeFrames, unwrapped
 from tests.unit.wire.protobuf_bytes import MAGIC, encoded, field, pod
