@@ -16,9 +16,18 @@ from rebalancer.interruption.model import DONE
 from rebalancer.interruption.pipeline_run import PipelineRun
 from rebalancer.interruption.pipeline_runs import PipelineRuns
 from rebalancer.policy.interruption import InterruptionPolicy
-from rebalancer.signals.model import Result, SignalError
+from rebalancer.signals.model import HEARTBEAT, Result, SignalError
 from rebalancer.signals.state import STATE, RecordedInterruption, State, written
-from tests.unit.interruption.scene import BUSY, NOON, built_in, process, scripted, soon, spot
+from tests.unit.interruption.scene import (
+    BUSY,
+    NOON,
+    HandClock,
+    built_in,
+    process,
+    scripted,
+    soon,
+    spot,
+)
 
 
 @pytest.fixture
@@ -132,13 +141,18 @@ def test_a_source_that_fails_is_asked_after_pauses_that_grow(cluster):
 class Deaf(Failing):
     """A source that announces three machines, and cannot send the heartbeats of the first two."""
 
-    def __init__(self, stop):
+    def __init__(self, stop, clock):
         super().__init__()
-        self.heard, self._stop = [], stop
+        self.heard, self._stop, self._clock = [], stop, clock
 
     def receive(self, stop):
         self.asked += 1
-        return [spot(f"n-{one}", id_=one) for one in "abc"] if self.asked == 1 else []
+        if self.asked == 1:
+            return [spot(f"n-{one}", id_=one) for one in "abc"]
+        # All three are known by now: only then it is time for heartbeats.
+        self._clock.seconds += HEARTBEAT
+        self._stop.wait(0.01)
+        return []
 
     def heartbeat(self, interruption):
         if interruption.id == "a":
@@ -149,15 +163,15 @@ class Deaf(Failing):
         self._stop.set()
 
 
-def test_no_machine_waits_for_the_heartbeat_of_another(cluster, monkeypatch):
-    monkeypatch.setattr(listening, "HEARTBEAT", 0.0)
+def test_no_machine_waits_for_the_heartbeat_of_another(cluster):
     ended = threading.Event()
     lines: list[str] = []
-    source = Deaf(ended)
-    stop = Stop(SystemClock(), signalled=ended)
+    clock = HandClock()
+    source = Deaf(ended, clock)
+    stop = Stop(clock, signalled=ended)
     # Nothing begins the pipeline runs: all three wait for heartbeats.
     with process(cluster, []) as here:
-        one = Listening("queue", source, here.pipeline_runs, SystemClock(), stop, lines.append)
+        one = Listening("queue", source, here.pipeline_runs, clock, stop, lines.append)
         one.start()
         assert source.closed.wait(BUSY)
     assert source.heard == ["c"]

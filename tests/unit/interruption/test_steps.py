@@ -24,10 +24,11 @@ def standing(cluster, *names):
 
 
 class Deletions:
-    """The requests by which a process deletes pods: hand clock's second, path, body."""
+    """The requests by which a process deletes pods: hand clock's second, path, body; and how many were answered."""
 
     def __init__(self, one):
         self.all: list[tuple[float, str, dict[str, Any]]] = []
+        self.answered = 0
         original = one.client.beside
 
         def beside(stop):
@@ -36,7 +37,9 @@ class Deletions:
 
             def noted(path, body, **more):
                 self.all.append((one.clock.seconds, path.rpartition("/")[2], json.loads(body)))
-                return delete(path, body, **more)
+                response = delete(path, body, **more)
+                self.answered += 1
+                return response
 
             client.delete = noted
             return client
@@ -116,7 +119,9 @@ def test_a_refusal_is_named_with_its_pod(cluster):
     standing(cluster, "one")
     cluster.faults.add(Fault("DELETE", status=403, reason="Forbidden", times=10**6))
     with process(cluster, [delete()], clock=HandClock()) as here:
-        outcome = outcome_of(here, spot(seconds=36))
+        deletions = Deletions(here)
+        # The time passes only once it was refused: on a busy machine the step would not have come to it.
+        outcome = outcome_of(here, spot(seconds=35), passes=lambda: bool(deletions.answered))
     assert outcome.status == "failed"
     assert "default/one" in outcome.why
 
