@@ -40,6 +40,8 @@ class Call:
     fault: CloudFault | None
     status: int = 0
     """What the cloud answered; 0 if it was not asked."""
+    by: str = ""
+    """Which process made it: each has a proxy of its own."""
 
     @property
     def done(self) -> bool:
@@ -67,8 +69,11 @@ class CloudScript:
 class CloudProxy:
     """Listens on loopback, and passes calls on to moto; :attr:`url` is where."""
 
-    def __init__(self, upstream: str, script: CloudScript, hook: Callable[[Call], None]) -> None:
+    def __init__(
+        self, upstream: str, script: CloudScript, hook: Callable[[Call], None], by: str
+    ) -> None:
         self.calls: list[Call] = []
+        self._by = by
         self._upstream = upstream.removeprefix("http://")
         self._script, self._hook = script, hook
         self._answers: dict[tuple[str, bytes], tuple[int, list[tuple[str, str]], bytes]] = {}
@@ -84,7 +89,7 @@ class CloudProxy:
         if name is None:
             return self._forward(method, path, headers, body)
         number, fault = self._script.next(name)
-        call = Call(time.time(), name, number, form, fault)
+        call = Call(time.time(), name, number, form, fault, by=self._by)
         self.calls.append(call)
         self._hook(call)
         return self._play(call, (method, path, headers, body))
@@ -137,10 +142,10 @@ def _without_signature(request: tuple[str, str, Mapping[str, str], bytes]) -> by
 
 @contextmanager
 def before(
-    upstream: str, script: CloudScript, hook: Callable[[Call], None]
+    upstream: str, script: CloudScript, hook: Callable[[Call], None], by: str = ""
 ) -> Iterator[CloudProxy]:
-    """Yield a proxy before the cloud at ``upstream``."""
-    proxy = CloudProxy(upstream, script, hook)
+    """Yield a proxy before the cloud at ``upstream``, for the process ``by``."""
+    proxy = CloudProxy(upstream, script, hook, by)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"

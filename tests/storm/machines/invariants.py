@@ -7,10 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tests.e2e.instance_metadata import NOTHING
 from tests.storm.invariants import nothing_raw_in
 from tests.storm.machines.cloud import Call
 from tests.storm.machines.record import Record
-from tests.storm.machines.world import OPT_OUT
+from tests.storm.machines.scenario import CLOCKS, OURS, SCALING
+from tests.storm.machines.world import NOTICE, OPT_OUT, OTHER
 from tests.storm.witnesses import Ran
 
 NEWS = 3.0
@@ -19,6 +21,8 @@ TERM_GRACE = 1.0
 """Seconds after SIGTERM within which the last call that ends something may arrive."""
 EXIT_GRACE = 12.0
 """Seconds after its time, or after SIGTERM, within which a process must have ended."""
+SKEW = 30.0
+"""Seconds by which our clock may be wrong: `safety.maxClockSkew` of each scenario's policy."""
 _TERMINATE = "autoscaling:TerminateInstanceInAutoScalingGroup"
 _RESIZE = "autoscaling:SetDesiredCapacity"
 _COMPLETE = "autoscaling:CompleteLifecycleAction"
@@ -82,6 +86,9 @@ def ours_only(record: Record) -> Iterator[str]:
             yield f"{call.name} of {call.form.get('AutoScalingGroupName')}"
         if call.name == _COMPLETE and instance not in record.ground.instances:
             yield f"{call.name} of {instance}, which was not announced"
+        reach = record.ground.reach.get(call.by)
+        if reach is not None and call.name == _TERMINATE and _group(record, call) not in reach:
+            yield f"{call.name} of {instance} by the release {call.by}, whose group it is not"
 
 
 def same_machine(record: Record) -> Iterator[str]:
@@ -118,17 +125,25 @@ def above_the_minimum(record: Record) -> Iterator[str]:
 def with_the_lease(record: Record) -> Iterator[str]:
     """(f) Nothing is ended without the Lease, nor after the signal."""
     for call in _ending(record):
-        runs = (*record.runs, *record.clean)
+        runs = _runs_of(record, call.by)
         for ran in runs:
             if ran.started <= call.at <= (ran.ended or call.at):
                 yield from _late(ran, call.at, call.name)
-        holder = record.holder(call.at)
+        holder = record.holder(call.at, call.by)
         if not any(holder.startswith(ran.identity) for ran in runs):
             yield f"{call.name} arrived while {holder or 'no process'} held the Lease"
     for hooked in record.hooked:
         for ran in record.runs:
             if ran.started <= hooked.at <= (ran.ended or hooked.at):
                 yield from _late(ran, hooked.at, "the hook")
+
+
+def _runs_of(record: Record, release: str) -> list[Ran]:
+    """Return the processes of one of two releases, or all if there is one."""
+    every = [*record.runs, *record.clean]
+    if not record.ground.reach:
+        return every
+    return [ran for ran in every if ran.identity.endswith(OTHER) == (release == OTHER)]
 
 
 def _late(ran: Ran, at: float, what: str) -> Iterator[str]:
@@ -159,7 +174,7 @@ def deletes_as_documented(record: Record) -> Iterator[str]:
         deadline = record.ground.deadline or 0.0
         if node not in record.ground.victims:
             yield f"{request.name} on {node} was deleted, which was not announced to go"
-        if at < deadline - 3.0:
+        if at < deadline - 3.0 - _behind(record):
             yield f"{request.name} was deleted {deadline - at:.1f} s before the machine goes"
         withdrawn = record.ground.withdrawn
         if withdrawn is not None and at > withdrawn + NEWS:
@@ -196,7 +211,7 @@ def not_named_untouched(record: Record) -> Iterator[str]:
 
 def capacity_given_back(record: Record) -> Iterator[str]:
     """(k) Afterwards no node stays closed by us without a record of why, and none while pods wait."""
-    if record.scenario.duty not in ("scale-in", "scale-out"):
+    if record.scenario.duty not in SCALING:
         return
     for node in record.nodes:
         name = node["metadata"]["name"]
@@ -226,7 +241,7 @@ def people_keep_theirs(record: Record) -> Iterator[str]:
 
 def says_what_was_done(record: Record) -> Iterator[str]:
     """(m) Each machine that was ended is named in a report, and each that a report names was ended."""
-    if record.scenario.duty != "scale-in" or any(ran.killed for ran in record.runs):
+    if record.scenario.duty not in SCALING or any(ran.killed for ran in record.runs):
         return
     acts = [
         act
@@ -274,6 +289,53 @@ def drained_means_empty(record: Record) -> Iterator[str]:
                 yield f"{ran.identity} exited with 0, and {name} is still there"
 
 
+def _behind(record: Record) -> float:
+    """Return by how many seconds our clock may be wrong and still count as right (safety.maxClockSkew)."""
+    wrong = max((act.amount for act in record.scenario.acts if act.name in CLOCKS), default=0.0)
+    return wrong if wrong <= SKEW else 0.0
+
+
+def agent_keeps_to_its_notice(record: Record) -> Iterator[str]:
+    """(p) A node agent writes the notice of its own node and nothing else, and what it says is what the metadata say."""
+    if record.scenario.duty != "agent":
+        return
+    for request in record.requests:
+        if request.verb in ("create", "update", "patch", "delete") and (
+            request.kind != ("patch", "", "nodes") or request.name != "n-a"
+        ):
+            yield f"it asked for {request.verb} of {request.resource} {request.name}"
+    notes = {
+        node["metadata"]["name"]: (node["metadata"].get("annotations") or {}).get(NOTICE)
+        for node in record.nodes
+    }
+    if notes.get("n-b"):
+        yield "n-b has a notice, whose machine nobody announced"
+    announced = record.ground.says != NOTHING
+    if announced and not notes.get("n-a"):
+        yield "the metadata announce that n-a goes, and it has no notice"
+    if not announced and notes.get("n-a"):
+        yield f"n-a has the notice {notes['n-a']}, and the metadata announce nothing"
+
+
+def gets_done(record: Record) -> Iterator[str]:
+    """(q) What nothing hinders gets done: machines are ended or added, nodes emptied, hooks answered."""
+    scenario = record.scenario
+    if scenario.faults or scenario.cloud or any(act.name in OURS for act in scenario.acts):
+        return
+    if scenario.duty == "scale-out" and {act.name for act in scenario.acts} <= {"no capacity"}:
+        if record.pending:
+            yield f"{record.pending} pods wait, and other groups may grow"
+        return
+    if scenario.acts:
+        return
+    if scenario.duty in ("scale-in", "two releases") and not _ending(record):
+        yield "no machine was ended"
+    if scenario.duty in ("drain", "replace") and record.runs[0].code != 0:
+        yield f"it exited with {record.runs[0].code}: {record.runs[0].err.strip()[-200:]}"
+    if scenario.duty == "interruption" and not any(c.name == _COMPLETE for c in record.calls):
+        yield "the hook was not answered"
+
+
 INVARIANTS: Mapping[str, Invariant] = {
     "a": empty_machines_only,
     "b": protected_stay,
@@ -290,6 +352,8 @@ INVARIANTS: Mapping[str, Invariant] = {
     "m": says_what_was_done,
     "n": exits,
     "o": drained_means_empty,
+    "p": agent_keeps_to_its_notice,
+    "q": gets_done,
 }
 
 

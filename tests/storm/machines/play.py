@@ -22,8 +22,15 @@ from tests.storm.faults import Script
 from tests.storm.machines import cloud as storm_cloud
 from tests.storm.machines.cloud import Call, CloudProxy, CloudScript
 from tests.storm.machines.record import Hooked, Record
-from tests.storm.machines.scenario import LAST_LOOK, LONG_STOP, OURS, Scenario
-from tests.storm.machines.world import STATUS, MachineWorld
+from tests.storm.machines.scenario import (
+    CLOCKS,
+    LAST_LOOK,
+    LONG_STOP,
+    OURS,
+    SCALING,
+    Scenario,
+)
+from tests.storm.machines.world import OTHER, STATUS, MachineWorld
 from tests.storm.product import Process, grant
 from tests.storm.proxy import Proxy, Seen, Upstream
 from tests.storm.schedule import Act
@@ -40,8 +47,20 @@ PERIOD = 2.0
 """Seconds between the runs of `serve` where machines are scaled."""
 CLEAN = 8.0
 """Seconds for which the product acts without faults afterwards."""
-SERVING = ("scale-in", "scale-out", "interruption", "escalate")
-"""Duties of `serve`; the others are commands of people."""
+SERVING = ("scale-in", "scale-out", "interruption", "escalate", "agent", "two releases")
+"""Duties of what stays until a signal; the others are commands of people."""
+AGAIN = (*SCALING, "agent")
+"""Duties that go on without faults afterwards."""
+_CLOCK = '''"""Shifts this process's time of day, as STORM_CLOCK says: after so many seconds, by so many."""
+import os
+import time
+
+_after, _amount = map(float, os.environ["STORM_CLOCK"].split(","))
+_real, _begun = time.time, time.monotonic()
+time.time = lambda: _real() + (_amount if time.monotonic() - _begun >= _after else 0.0)
+'''
+JUMPS = 7.0
+"""Seconds after its start at which a process's clock jumps."""
 LONGEST = 45.0
 """Seconds after its time after which a process is killed, which counts as a violation."""
 PAUSE = 0.5
@@ -66,7 +85,7 @@ class Stage:
 
     def __init__(self, plane: ControlPlane, cloud: Cloud, folder: Path) -> None:
         self.plane, self.cloud, self.folder = plane, cloud, folder
-        self.world = MachineWorld(plane, cloud)
+        self.world = MachineWorld(plane, cloud, folder)
         self.token = grant(plane, ACCOUNT, _RULES)
         self.recorder = Recorder(plane.client(plane.admin_token))
         self.log = audit.AuditLog(plane.audit_log)
@@ -92,7 +111,11 @@ def stage(folder: Path) -> Iterator[Stage]:
         ControlPlane(Options(audit_policy=audit.policy(users))) as plane,
         in_the_cloud(time.monotonic) as cloud,
     ):
-        yield Stage(plane, cloud, folder)
+        made = Stage(plane, cloud, folder)
+        try:
+            yield made
+        finally:
+            made.world.close()
 
 
 class Scene:
@@ -109,6 +132,7 @@ class Scene:
         self._runs: list[Ran] = []
         self._hooked: list[Hooked] = []
         self._threads: list[threading.Thread] = []
+        self._clouds: list[CloudProxy] = []
 
     def __enter__(self) -> Self:
         return self
@@ -125,7 +149,7 @@ class Scene:
         cloud = self._cloud(CloudScript(scenario.cloud))
         seconds = self._seconds()
         self._timers()
-        with self._joining():
+        with self._joining(), self._second_release(seconds):
             self._runs.append(self._run(proxy, cloud, seconds, "main"))
             if self._runs[-1].killed:
                 self._runs.append(self._run(proxy, cloud, seconds, "again"))
@@ -133,12 +157,11 @@ class Scene:
             thread.join(60)
         ended = time.time()
         self._world.calm()
-        clean, calls = [], list(cloud.calls)
-        if scenario.duty in ("scale-in", "scale-out"):
-            with self._joining():
-                calm = self._cloud(CloudScript())
+        clean = []
+        if scenario.duty in AGAIN:
+            calm = self._cloud(CloudScript())
+            with self._joining(), self._second_release(CLEAN, "clean-"):
                 clean.append(self._run(self._proxy(Script()), calm, CLEAN, "clean"))
-                calls += calm.calls
         if self._errors:
             raise self._errors[0]
         return Record(
@@ -148,7 +171,7 @@ class Scene:
             ground=self._world.ground,
             requests=list(self._stage.log.requests()),
             changes=self._stage.recorder.since(since),
-            calls=calls,
+            calls=[call for made in self._clouds for call in made.calls],
             hooked=self._hooked,
             acted=self._acted,
             ended=ended,
@@ -162,7 +185,7 @@ class Scene:
 
     def _seconds(self) -> float:
         each = SERVED if self._serves else DEADLINE
-        each = SCALED_IN if self._scenario.duty == "scale-in" else each
+        each = SCALED_IN if self._scenario.duty in ("scale-in", "two releases") else each
         return each + (LONG_STOP if self._scenario.hits_long else 0.0)
 
     @property
@@ -192,26 +215,42 @@ class Scene:
 
     # -- the product -----------------------------------------------------------------------------------
 
+    @contextlib.contextmanager
+    def _second_release(self, seconds: float, before: str = "") -> Iterator[None]:
+        """Let a second release do its duty meanwhile, with groups of its own, if there is one; nothing fails for it."""
+        if not self._world.ground.rival:
+            yield
+            return
+        ran: list[Ran] = []
+        proxy, cloud = self._proxy(Script(), noted=False), self._cloud(CloudScript(), OTHER)
+        thread = threading.Thread(
+            target=lambda: ran.append(self._run(proxy, cloud, seconds, f"{before}{OTHER}")),
+            daemon=True,
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            thread.join(seconds + 2 * LONGEST)
+            self._runs += ran
+
     def _run(self, proxy: Proxy, cloud: CloudProxy, seconds: float, name: str) -> Ran:
-        policy = self._folder / "policy.yaml"
-        policy.write_text(self._world.policy(cloud.url))
-        identity = f"{ACCOUNT}-{name}"
+        identity, is_rival = f"{ACCOUNT}-{name}", name.endswith(OTHER)
         serves = self._serves
         arguments = [
             str(Path(sys.executable).with_name("rebalancer")),
-            *self._verb(seconds),
+            *self._verb(seconds, f"{OTHER}-" if is_rival else ""),
             f"--kubeconfig={self._kubeconfig(proxy.port, identity)}",
-            f"--policy={policy}",
-            f"--lease={OPS}/{LEASE}",
-            "--output=json",
         ]
-        environ = {**os.environ, "POD_NAME": identity}
-        if self._source is not None:
-            environ["PYTHONPATH"] = str(self._source)
+        if self._scenario.duty != "agent":
+            policy = self._folder / f"{identity}.yaml"
+            policy.write_text(self._world.policy(cloud.url, rival=is_rival))
+            arguments += [f"--policy={policy}", "--output=json"]
         ran = Ran(ACCOUNT, identity, seconds + 5 if serves else seconds, time.time(), serves=serves)
-        process = Process(ran, arguments, environ, self._folder / identity, "")
-        with self._lock:
-            self._process = process
+        process = Process(ran, arguments, self._environ(name), self._folder / identity, "")
+        if not is_rival:
+            with self._lock:
+                self._process = process
         if serves:
             timer = threading.Timer(seconds, lambda: process.signal(signal.SIGTERM))
             timer.daemon = True
@@ -219,14 +258,29 @@ class Scene:
         process.wait(LONGEST)
         return ran
 
-    def _verb(self, seconds: float) -> list[str]:
-        memory = f"--memory={OPS}/{MEMORY}"
+    def _environ(self, name: str) -> dict[str, str]:
+        """Return the environment of a process: where its packages are, and which time of day it believes."""
+        environ = {**os.environ, "POD_NAME": f"{ACCOUNT}-{name}"}
+        paths = [] if self._source is None else [str(self._source)]
+        for act in self._scenario.acts:
+            if act.name in CLOCKS and name in ("main", "again"):
+                after = JUMPS if act.name == "our clock jumps" else 0.0
+                environ["STORM_CLOCK"] = f"{after:g},{act.amount:g}"
+                (self._folder / "sitecustomize.py").write_text(_CLOCK)
+                paths.append(str(self._folder))
+        if paths:
+            environ["PYTHONPATH"] = os.pathsep.join(paths)
+        return environ
+
+    def _verb(self, seconds: float, release: str) -> list[str]:
+        memory, lease = f"--memory={OPS}/{release}{MEMORY}", f"--lease={OPS}/{release}{LEASE}"
         match self._scenario.duty:
-            case "scale-in" | "scale-out":
-                status = f"--capacity-status={OPS}/{STATUS}"
-                return ["serve", "--yes", f"--every={PERIOD:g}s", "--deadline=10s", memory, status]
+            case "scale-in" | "scale-out" | "two releases":
+                status = f"--capacity-status={OPS}/{release}{STATUS}"
+                every = ["--yes", f"--every={PERIOD:g}s", "--deadline=10s"]
+                return ["serve", *every, memory, status, lease]
             case "drain":
-                return ["drain", "n-0", f"--timeout={seconds:g}s"]
+                return ["drain", "n-0", f"--timeout={seconds:g}s", lease]
             case "replace":
                 return [
                     "replace",
@@ -234,9 +288,12 @@ class Scene:
                     "--pause=0s",
                     f"--timeout={2 * seconds:g}s",
                     f"--then={self._provider()}",
+                    lease,
                 ]
+            case "agent":
+                return ["node-agent", "--node=n-a", "--every=1s", f"--imds={self._world.metadata}"]
             case _:
-                return ["serve", "--yes", "--every=1h", memory]
+                return ["serve", "--yes", "--every=1h", memory, lease]
 
     def _kubeconfig(self, port: int, identity: str) -> Path:
         cluster = {
@@ -274,12 +331,16 @@ class Scene:
 
     # -- acts ------------------------------------------------------------------------------------------
 
-    def _proxy(self, script: Script) -> Proxy:
-        return self._stack.enter_context(Proxy(self._stage.upstream, script, self._seen))
+    def _proxy(self, script: Script, *, noted: bool = True) -> Proxy:
+        """Return a proxy before the API server; ``noted``: its requests are moments of the scenario."""
+        seen = self._seen if noted else (lambda _: None)
+        return self._stack.enter_context(Proxy(self._stage.upstream, script, seen))
 
-    def _cloud(self, script: CloudScript) -> CloudProxy:
-        made = storm_cloud.before(self._stage.cloud.url, script, self._called)
-        return self._stack.enter_context(made)
+    def _cloud(self, script: CloudScript, release: str = "main") -> CloudProxy:
+        called = self._called if release == "main" else (lambda _: None)
+        made = storm_cloud.before(self._stage.cloud.url, script, called, release)
+        self._clouds.append(self._stack.enter_context(made))
+        return self._clouds[-1]
 
     def _seen(self, seen: Seen) -> None:
         self._moment(f"{seen.kind} {seen.number}")
@@ -313,7 +374,7 @@ class Scene:
         try:
             if act.name not in OURS:
                 self._world.do(act)
-            elif act.name != "wrong clock":
+            elif act.name not in ("wrong clock", *CLOCKS):
                 self._disturb(act)
         except Exception as error:  # noqa: BLE001 - raised at the end
             self._errors.append(error)

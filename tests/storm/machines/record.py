@@ -7,8 +7,8 @@ from typing import Any
 from tests.controlplane.audit import EVICTION, Request
 from tests.storm.machines.cloud import Call
 from tests.storm.machines.scenario import Scenario
-from tests.storm.machines.world import Ground
-from tests.storm.witnesses import Change, Ran
+from tests.storm.machines.world import OTHER, Ground
+from tests.storm.witnesses import LEASE, Change, Ran
 
 DELETION = ("delete", "", "pods")
 
@@ -94,9 +94,12 @@ class Record:
             and "deletionTimestamp" not in pod["metadata"]
         }
 
-    def holder(self, at: float) -> str:
-        """Return who held the Lease at a time; empty if nobody did."""
-        leases = self.objects("Lease", at).values()
-        return next(
-            (str((lease.get("spec") or {}).get("holderIdentity") or "") for lease in leases), ""
-        )
+    def holder(self, at: float, release: str = "") -> str:
+        """Return who held the Lease of a release at a time; empty if nobody did."""
+        name = f"{OTHER}-{LEASE}" if release == OTHER else LEASE
+        holders = [
+            str((lease.get("spec") or {}).get("holderIdentity") or "")
+            for lease in self.objects("Lease", at).values()
+            if lease["metadata"]["name"] == name
+        ]
+        return next(iter(holders), "")

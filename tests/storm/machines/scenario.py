@@ -11,9 +11,21 @@ from typing import Literal
 from tests.storm.faults import EFFECTS, Effect, Fault, Phase
 from tests.storm.schedule import Act
 
-Duty = Literal["scale-in", "scale-out", "drain", "replace", "interruption", "escalate"]
-DUTIES: tuple[Duty, ...] = ("scale-in", "interruption", "drain", "replace", "escalate", "scale-out")
-
+Duty = Literal[
+    "scale-in", "scale-out", "drain", "replace", "interruption", "escalate", "agent", "two releases"
+]
+DUTIES: tuple[Duty, ...] = (
+    "scale-in",
+    "interruption",
+    "drain",
+    "replace",
+    "escalate",
+    "scale-out",
+    "agent",
+    "two releases",
+)
+SCALING: tuple[Duty, ...] = ("scale-in", "scale-out", "two releases")
+"""Those of them about the sizes of groups."""
 ANSWERS: Mapping[str, Effect] = {
     **EFFECTS,
     "200 with {}": Effect(forward=False, status=200, json="{}"),
@@ -40,11 +52,13 @@ CLOUD_FAULTS = (
     "stale",
 )
 """What goes wrong with a call of the cloud; `cloud.Front` has the meaning of each."""
+_SCALE_IN_CALLS = (
+    "autoscaling:DescribeAutoScalingGroups",
+    "autoscaling:TerminateInstanceInAutoScalingGroup",
+)
 CALLS: Mapping[Duty, tuple[str, ...]] = {
-    "scale-in": (
-        "autoscaling:DescribeAutoScalingGroups",
-        "autoscaling:TerminateInstanceInAutoScalingGroup",
-    ),
+    "scale-in": _SCALE_IN_CALLS,
+    "two releases": _SCALE_IN_CALLS,
     "scale-out": (
         "autoscaling:DescribeAutoScalingGroups",
         "autoscaling:SetDesiredCapacity",
@@ -59,18 +73,22 @@ CALLS: Mapping[Duty, tuple[str, ...]] = {
     "drain": (),
     "replace": (),
     "escalate": (),
+    "agent": (),
 }
 """Calls of the cloud that a duty makes."""
+_SCALE_IN_KINDS = (
+    "list pods",
+    "list nodes",
+    "patch node",
+    "get node",
+    "lease",
+    "eviction",
+    "get pod",
+)
 KINDS: Mapping[Duty, tuple[str, ...]] = {
-    "scale-in": (
-        "list pods",
-        "list nodes",
-        "patch node",
-        "get node",
-        "lease",
-        "eviction",
-        "get pod",
-    ),
+    "scale-in": _SCALE_IN_KINDS,
+    "two releases": _SCALE_IN_KINDS,
+    "agent": ("get node", "patch node"),
     "scale-out": ("list pods", "list nodes", "lease", "memory"),
     "drain": ("list pods", "patch node", "get node", "eviction", "get pod", "lease", "watch pods"),
     "replace": (
@@ -97,7 +115,9 @@ WORLD: Mapping[Duty, tuple[str, ...]] = {
         "load comes back",
         "same tags elsewhere",
     ),
-    "scale-out": ("zone lost", "load goes", "same tags elsewhere"),
+    "two releases": ("protected", "budget closed", "person cordons", "load comes back"),
+    "scale-out": ("zone lost", "load goes", "same tags elsewhere", "no capacity"),
+    "agent": ("announced", "withdrawn", "metadata are silent", "person cordons"),
     "drain": ("opt-out", "budget closed", "replaced under its name", "person uncordons"),
     "replace": ("opt-out", "budget closed", "replaced under its name", "person uncordons"),
     "interruption": (
@@ -111,8 +131,10 @@ WORLD: Mapping[Duty, tuple[str, ...]] = {
     ),
     "escalate": ("withdrawn", "replaced under its name", "old notice", "forged record"),
 }
-OURS = ("SIGTERM", "SIGKILL", "SIGSTOP", "wrong clock")
-"""What happens to the process."""
+CLOCKS = ("our clock is wrong", "our clock jumps")
+"""What happens to the process's time of day."""
+OURS = ("SIGTERM", "SIGKILL", "SIGSTOP", "wrong clock", *CLOCKS)
+"""What happens to the process; the wrong clock is the API server's, as its answers date themselves."""
 LAST_LOOK = "one group is read"
 """The moment at which a group is read by its name: the last thing before its machine is ended."""
 LONG_STOP = 90.0
@@ -196,8 +218,18 @@ _WRITTEN: tuple[Scenario, ...] = (
         cloud=(CloudFault("autoscaling:SetDesiredCapacity", "lost reply", "first"),),
     ),
     Scenario(11, "interruption", acts=(Act("SIGKILL", "patch node 2"), Act("duplicate message"))),
+    Scenario(12, "two releases"),
+    Scenario(
+        13, "agent", acts=(Act("announced", "after 3"), Act("metadata are silent", "after 6"))
+    ),
+    Scenario(14, "agent", acts=(Act("announced", "before"), Act("withdrawn", "after 4"))),
+    Scenario(15, "scale-out", acts=(Act("no capacity", "before"),)),
+    Scenario(16, "scale-out", acts=(Act("same tags elsewhere", "before"),)),
+    Scenario(17, "scale-in", acts=(Act("our clock jumps", "before", amount=400.0),)),
+    Scenario(18, "escalate", acts=(Act("our clock is wrong", "before", amount=-20.0),)),
+    Scenario(19, "scale-in"),
 )
-"""Seeds 0 to 11, which CI plays."""
+"""Written seeds; CI plays those from 0 to 11."""
 
 
 def scenario(seed: int) -> Scenario:
@@ -238,20 +270,30 @@ def _draw_acts(draw: random.Random, duty: Duty) -> tuple[Act, ...]:
     names = draw.sample(WORLD[duty], draw.choice((0, 1, 1, 2)))
     acts = [Act(name, draw.choice(("before", *_moments(duty)))) for name in names]
     if draw.random() < 0.4:
-        name = draw.choice(OURS)
-        amount = {"SIGSTOP": draw.choice((5.0, 5.0, 5.0, LONG_STOP)), "wrong clock": 300.0}.get(
-            name, 0.0
-        )
-        moment = "before" if name == "wrong clock" else draw.choice(_moments(duty))
-        acts.append(Act(name, moment, amount=amount))
+        acts.append(_draw_ours(draw, duty))
     return tuple(acts)
 
 
+def _draw_ours(draw: random.Random, duty: Duty) -> Act:
+    name = draw.choice(OURS)
+    amounts = {
+        "SIGSTOP": (5.0, 5.0, 5.0, LONG_STOP),
+        "wrong clock": (300.0,),
+        "our clock is wrong": (-400.0, -20.0, 20.0, 400.0),
+        "our clock jumps": (-400.0, 20.0, 400.0, 4000.0),
+    }
+    amount = draw.choice(amounts.get(name, (0.0,)))
+    moment = draw.choice(_moments(duty))
+    return Act(name, "before" if "clock" in name else moment, amount=amount)
+
+
 def _moments(duty: Duty) -> tuple[str, ...]:
+    if duty == "agent":
+        return ("get node 1", "patch node 1", "patch node 2", "after 3", "after 6")
     moments = ["list nodes 1", "eviction 1", "eviction 2"]
     if duty != "scale-out":
         moments += [f"patch node {number}" for number in range(1, 6)]
-    if duty == "scale-in":
+    if duty in ("scale-in", "two releases"):
         moments.append(LAST_LOOK)
     if duty == "replace":
         moments += ["hook 1", "hook 2"]

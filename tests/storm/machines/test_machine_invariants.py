@@ -6,21 +6,29 @@ from typing import Any
 import pytest
 
 from tests.controlplane.audit import Request
+from tests.e2e.instance_metadata import NOTHING
 from tests.storm.machines.cloud import Call
 from tests.storm.machines.invariants import INVARIANTS, violations
 from tests.storm.machines.record import Hooked, Record
 from tests.storm.machines.scenario import DUTIES, Scenario, scenario
-from tests.storm.machines.world import Ground
-from tests.storm.witnesses import Change, Ran
+from tests.storm.machines.world import NOTICE, Ground
+from tests.storm.witnesses import LEASE, Change, Ran
 
 START = 1000.0
 ENDED = START + 10
 TERMINATE = "autoscaling:TerminateInstanceInAutoScalingGroup"
+COMPLETE = "autoscaling:CompleteLifecycleAction"
 
 
 def node(name, uid="", **spec):
     meta = {"name": name, "uid": uid or name, "labels": {"group": "pool-a"}, "annotations": {}}
     return {"metadata": meta, "spec": {"providerID": f"aws:///z/{name}", **spec}}
+
+
+def noted(name):
+    made = node(name)
+    made["metadata"]["annotations"][NOTICE] = "{}"
+    return made
 
 
 def pod(name, where):
@@ -32,7 +40,7 @@ def pod(name, where):
 
 
 def lease(holder):
-    return {"metadata": {"name": "l", "uid": "l"}, "spec": {"holderIdentity": holder}}
+    return {"metadata": {"name": LEASE, "uid": "l"}, "spec": {"holderIdentity": holder}}
 
 
 class Changes:
@@ -68,7 +76,8 @@ def ran(**more: Any) -> Ran:
 
 def record(duty="scale-in", **more: Any) -> Record:
     """Return a record in which one empty machine was ended, and all is well, but for what is changed."""
-    ground = Ground(victims={"i-1"}, bounds={"pool-a": (2, 1)})
+    ground = Ground(victims={"i-1"}, bounds={"pool-a": (2, 1)}, instances={"i-1"}, says=NOTHING)
+    calls = {"scale-in": [called()], "interruption": [called(name=COMPLETE)]}
     values: dict[str, Any] = {
         "scenario": Scenario(0, duty),
         "runs": [ran()],
@@ -76,7 +85,7 @@ def record(duty="scale-in", **more: Any) -> Record:
         "ground": ground,
         "requests": [request("web-1", START + 1)],
         "changes": Changes().all,
-        "calls": [called()] if duty == "scale-in" else [],
+        "calls": calls.get(duty, []),
         "hooked": [],
         "acted": {},
         "ended": START + 20,
@@ -111,7 +120,7 @@ BROKEN = [
     ("b", record(ground=ground(kept={"i-1"}))),
     ("c", record(ground=ground(victims={"i-9"}))),
     ("c", record(calls=[called(name="autoscaling:SetDesiredCapacity", AutoScalingGroupName="x")])),
-    ("c", record("interruption", calls=[called(name="autoscaling:CompleteLifecycleAction")])),
+    ("c", record("interruption", calls=[called(instance="i-9", name=COMPLETE)])),
     (
         "d",
         record(
@@ -163,6 +172,15 @@ BROKEN = [
     ("n", record(runs=[ran(code=None)])),
     ("o", record("drain", changes=Changes().add(START, "Pod", pod("web-3", "i-1")).all)),
     ("o", record("replace")),
+    ("c", record(ground=ground(reach={"": {"pool-b"}}))),
+    ("p", record("agent", requests=[request("i-1", START, "patch", "nodes", 200)])),
+    ("p", record("agent", requests=[], ground=ground(says=("spot",)))),
+    ("p", record("agent", requests=[], nodes=[noted("n-a")])),
+    ("p", record("agent", requests=[], nodes=[noted("n-b")])),
+    ("q", record(calls=[])),
+    ("q", record("drain", runs=[ran(code=4)])),
+    ("q", record("interruption", calls=[])),
+    ("q", record("scale-out", pending=1)),
 ]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -17,6 +18,7 @@ from tests.aws.fleet import ENABLED, Fleet
 from tests.aws.messages import hook, spot
 from tests.controlplane import ControlPlane, objects, operations, stages, wait_until
 from tests.controlplane.api import ApiError
+from tests.e2e.instance_metadata import NOTHING, InstanceMetadata
 from tests.e2e.machines import Machines
 from tests.storm.machines.scenario import Scenario
 from tests.storm.schedule import Act
@@ -24,6 +26,8 @@ from tests.storm.witnesses import APPS, LEASE, MEMORY, OPS
 
 STATUS = "machines"
 """Name of the ConfigMap with the state of groups."""
+OTHER = "other"
+"""The second release; its Lease and its ConfigMaps have this before their names."""
 KEEP = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 OPT_OUT = "rebalancer/evict"
 NOTICE = "rebalancer/notice"
@@ -35,8 +39,13 @@ LOW = 1
 """Fewest machines of each group."""
 _WEB = {"app": "web"}
 _NOW = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
+_RELEASE = "release"
+"""Tag of a group: of which release it is, where there are two."""
+_SCARCE = "pool-b"
+"""The group for which the cloud has no machine, where it has not: the one that would be increased first."""
 _PODS = f"/api/v1/namespaces/{APPS}/pods"
 _BUDGET = f"/apis/policy/v1/namespaces/{APPS}/poddisruptionbudgets/web"
+_SPOT = ("spot", "--action=terminate", "--time=2036-11-20T10:00:00Z")
 _BASE: dict[str, Any] = {
     "apiVersion": "rebalancer/v1",
     "kind": "Policy",
@@ -44,6 +53,9 @@ _BASE: dict[str, Any] = {
     "safety": {"maxClockSkew": "30s"},
     "budgets": {"inFlight": 4, "perNode": 30, "perRun": 100, "perHour": 1000, "perOwner": "100%"},
 }
+_SCALE_IN = {"scale-in": {"unneededFor": "3s", "coolDownAfterGrowth": "0s", "giveUpAfter": "20s"}}
+MOST_FAILURES = 20
+"""Activities of a group that fail: one each time that machines are looked for."""
 
 
 @dataclass
@@ -54,8 +66,6 @@ class Ground:
     """Names of nodes that may be closed, emptied or ended."""
     kept: set[str] = field(default_factory=set)
     """Names of nodes that must stay, whatever happens."""
-    machines: dict[str, str] = field(default_factory=dict)
-    """Group -> nothing else than its name: groups that the policy reaches."""
     bounds: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Group -> machines at the start, and the fewest."""
     instances: set[str] = field(default_factory=set)
@@ -64,6 +74,12 @@ class Ground:
     """Unix seconds at which a machine goes that was announced to go."""
     queue: str = ""
     policy: dict[str, Any] = field(default_factory=dict)
+    rival: dict[str, Any] = field(default_factory=dict)
+    """Policy of the second release; empty if there is one release only."""
+    reach: dict[str, set[str]] = field(default_factory=dict)
+    """Release -> its groups, where there are two."""
+    says: tuple[str, ...] = ()
+    """What the instance metadata of n-a say, as a command of the program that gives them."""
     protected: dict[str, float] = field(default_factory=dict)
     """Uids of nodes that a person has protected -> when."""
     opted_out: dict[str, float] = field(default_factory=dict)
@@ -81,8 +97,10 @@ class Ground:
 class MachineWorld:
     """Workloads in a namespace of their own, nodes by KWOK, machines by moto."""
 
-    def __init__(self, plane: ControlPlane, cloud: Cloud) -> None:
+    def __init__(self, plane: ControlPlane, cloud: Cloud, folder: Path) -> None:
+        """``folder``: for what the instance metadata log."""
         self._plane, self._api, self._cloud = plane, plane.api, cloud
+        self._metadata = InstanceMetadata(folder)
         self._fleet: Fleet | None = None
         self._aliens: Fleet | None = None
         self.ground = Ground()
@@ -91,7 +109,7 @@ class MachineWorld:
             ("Lease", "coordination.k8s.io/v1", (LEASE,)),
             ("ConfigMap", "v1", (MEMORY, STATUS)),
         ):
-            for name in names:
+            for name in (*names, *(f"{OTHER}-{one}" for one in names)):
                 meta = {"name": name, "namespace": OPS}
                 plane.apply([{"apiVersion": group, "kind": kind, "metadata": meta}])
         account = f"/api/v1/namespaces/{APPS}/serviceaccounts/default"
@@ -112,6 +130,8 @@ class MachineWorld:
             "replace": self._for_replace,
             "interruption": self._for_interruption,
             "escalate": self._for_escalate,
+            "agent": self._for_agent,
+            "two releases": self._for_two_releases,
         }
         duties[scenario.duty]()
 
@@ -119,6 +139,24 @@ class MachineWorld:
         """Let machines register their nodes, and the cloud controller remove the nodes of those that ended."""
         if self._fleet is not None:
             self._fleet.join()
+            self._fail_launches(self._fleet)
+
+    def _fail_launches(self, fleet: Fleet) -> None:
+        """Let the activity of a launch fail for which there is no machine: each as often as it is tried."""
+        for group in self._cloud.exhausted:
+            missing = fleet.sizes[group] - len(fleet.machines(group))
+            failed = self._cloud.activities.setdefault(group, [])
+            if missing > 0 and len(failed) < MOST_FAILURES:
+                failed.insert(0, _failed_launch(group))
+
+    @property
+    def metadata(self) -> str:
+        """Where the instance metadata of n-a are."""
+        return self._metadata.url
+
+    def close(self) -> None:
+        """End what was started for it."""
+        self._metadata.end()
 
     def sizes(self) -> dict[str, int]:
         """Group -> desired size, of the groups that the policy reaches."""
@@ -136,15 +174,38 @@ class MachineWorld:
         self._web(4)
         self.ground.kept = {fleet.machines("pool-b")[0]}
         self.ground.victims = {one for pool in ("pool-a", "pool-b") for one in fleet.machines(pool)}
-        self._provide(
-            {"scale-in": {"unneededFor": "3s", "coolDownAfterGrowth": "0s", "giveUpAfter": "20s"}}
-        )
+        self._provide(_SCALE_IN)
+
+    def _for_two_releases(self) -> None:
+        """Six machines of two groups, each of a release of its own; two are enough for both."""
+        fleet = self._groups({"pool-a": 3, "pool-b": 3})
+        self._web(12)
+        self._web(4)
+        ground = self.ground
+        ground.victims = {one for pool in ("pool-a", "pool-b") for one in fleet.machines(pool)}
+        ground.reach = {"main": {"pool-a"}, OTHER: {"pool-b"}}
+        for release, groups in ground.reach.items():
+            for group in groups:
+                tag = {"ResourceId": group, "ResourceType": "auto-scaling-group"}
+                tag |= {"Key": _RELEASE, "Value": release}
+                self._cloud.client("autoscaling").create_or_update_tags(
+                    Tags=[{**tag, "PropagateAtLaunch": False}]
+                )
+        self._provide(_SCALE_IN, f"{_RELEASE}={OTHER}")
+        ground.rival = ground.policy
+        self._provide(_SCALE_IN, f"{_RELEASE}=main")
+
+    def _for_agent(self) -> None:
+        """Two nodes; the agent is the first one's, whose instance metadata announce nothing yet."""
+        self._plane.apply(objects.node(name) for name in ("n-a", "n-b"))
+        operations.wait_nodes_ready(self._api, 2)
+        self._web(2)
+        self._tell(NOTHING)
 
     def _for_scale_out(self) -> None:
-        fleet = self._groups({"pool-a": 2, "pool-b": 1})
+        self._groups({"pool-a": 2, "pool-b": 1})
         self._web(6)
         self._plane.apply([self._deployment(12)])
-        del fleet
         self._provide({"scale-out": {"newPodDelay": "0s"}})
 
     def _for_drain(self) -> None:
@@ -229,6 +290,9 @@ class MachineWorld:
             "same tags elsewhere": self._add_aliens,
             "zone lost": self._lose_zone,
             "withdrawn": self._withdraw,
+            "announced": lambda: self._tell(_SPOT),
+            "metadata are silent": self._metadata.end,
+            "no capacity": lambda: self._cloud.exhausted.add(_SCARCE),
             "duplicate message": lambda: self._put(self._message),
             "old message": lambda: self._put(self._spot("n-c", days=10)),
             "message of another machine": lambda: self._put(spot("i-0123456789abcdef0")),
@@ -303,7 +367,15 @@ class MachineWorld:
             if node["metadata"]["labels"].get("group") == "pool-b":
                 self._annotate_node(node["metadata"]["name"], stages.NODE_NOT_READY, "true")
 
+    def _tell(self, command: tuple[str, ...]) -> None:
+        """Let the instance metadata of n-a say this, and nothing else."""
+        self.ground.says = command
+        self._metadata.say(*command)
+
     def _withdraw(self) -> None:
+        if self.ground.says:
+            self._tell(NOTHING)
+            return
         self._annotate_node("n-a", NOTICE, None)
         self.ground.withdrawn = time.time()
 
@@ -316,6 +388,8 @@ class MachineWorld:
         for node in self._api.list_all("/api/v1/nodes"):
             if stages.NODE_NOT_READY in node["metadata"].get("annotations", {}):
                 self._annotate_node(node["metadata"]["name"], stages.NODE_NOT_READY, None)
+        if self.ground.says:
+            self._metadata.say(*self.ground.says)
         self.join()
 
     def pending(self) -> int:
@@ -335,13 +409,13 @@ class MachineWorld:
             self.ground.bounds[name] = (size, LOW)
         return fleet
 
-    def _provide(self, strategies: Mapping[str, Any]) -> None:
-        provider = {"aws": {"tags": [ENABLED], "region": REGION}}
+    def _provide(self, strategies: Mapping[str, Any], *tags: str) -> None:
+        provider = {"aws": {"tags": [ENABLED, *tags], "region": REGION}}
         self.ground.policy = _BASE | {"provider": provider, "strategies": dict(strategies)}
 
-    def policy(self, url: str) -> str:
-        """Return the policy, for a cloud at ``url``."""
-        policy = json.loads(json.dumps(self.ground.policy))
+    def policy(self, url: str, *, rival: bool = False) -> str:
+        """Return the policy, for a cloud at ``url``; of the second release, if ``rival``."""
+        policy = json.loads(json.dumps(self.ground.rival if rival else self.ground.policy))
         if "provider" in policy:
             policy["provider"]["aws"]["endpoint"] = url
         if "sqs" in policy.get("signals", {}):
@@ -405,11 +479,14 @@ class MachineWorld:
         self._api.delete(f"/apis/policy/v1/namespaces/{APPS}/poddisruptionbudgets", _NOW)
         self._api.delete(f"/apis/events.k8s.io/v1/namespaces/{APPS}/events", _NOW)
         self._api.delete("/api/v1/nodes", _NOW)
-        self._api.patch(
-            f"/apis/coordination.k8s.io/v1/namespaces/{OPS}/leases/{LEASE}", {"spec": None}
-        )
-        for name in (MEMORY, STATUS):
-            self._api.patch(f"/api/v1/namespaces/{OPS}/configmaps/{name}", {"data": None})
+        self._cloud.exhausted.clear()
+        self._cloud.activities.clear()
+        for before in ("", f"{OTHER}-"):
+            lease = f"/apis/coordination.k8s.io/v1/namespaces/{OPS}/leases/{before}{LEASE}"
+            self._api.patch(lease, {"spec": None})
+            for name in (MEMORY, STATUS):
+                kept = f"/api/v1/namespaces/{OPS}/configmaps/{before}{name}"
+                self._api.patch(kept, {"data": None})
 
         def empty() -> bool:
             self._api.delete(_PODS, _NOW)
@@ -417,6 +494,20 @@ class MachineWorld:
             return not operations.pods(self._api, APPS) and not self.nodes()
 
         wait_until(empty, 60, "an empty cluster")
+
+
+def _failed_launch(group: str) -> dict[str, str]:
+    """Return an activity of a group, with the fields of the API reference."""
+    message = "We currently do not have sufficient t3.medium capacity in the Availability Zone"
+    return {
+        "ActivityId": str(uuid.uuid4()),
+        "AutoScalingGroupName": group,
+        "Description": f"Launching a new EC2 instance.  Status Reason: {message}",
+        "Cause": "At ... a user request explicitly set group desired capacity.",
+        "StartTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "StatusCode": "Failed",
+        "StatusMessage": message,
+    }
 
 
 class _Nowhere:
