@@ -33,7 +33,7 @@ def cluster(nodes: int) -> tuple[ClusterState, SchedulerModel]:
     items = [_pod(i, nodes) for i in range(3 * nodes)]
     records, _ = decode_page(json.dumps({"items": items}).encode())
     fold.add_pods(records)
-    fold.add_nodes(msgspec.convert(_node(i), o.Node) for i in range(nodes))
+    fold.add("Node", (msgspec.convert(_node(i), o.Node) for i in range(nodes)))
     snapshot = fold.finish(captured_at=0.0, version=(1, 36))
     model = SchedulerModel(snapshot, SchedulerProfile.for_version((1, 36)))
     return ClusterState(snapshot), model

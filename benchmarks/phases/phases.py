@@ -28,7 +28,6 @@ from rebalancer.registry import Registry
 from rebalancer.report.as_json import as_json as report_as_json
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.build import Fold
-from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.items import ItemScanner
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
@@ -107,7 +106,7 @@ class Course:
         fold = Fold()
         fold.add_pods(records)
         for kind, one in others:
-            feed(fold, kind, (one,))
+            fold.add(kind, (one,))
         return fold
 
     def classes(self, fold: Fold) -> Snapshot:

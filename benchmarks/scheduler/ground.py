@@ -146,16 +146,16 @@ class Ground:
         items = [*self.objects.pods.values(), *([pending] if pending else [])]
         records, _ = decode_page(json.dumps({"items": items}).encode())
         fold.add_pods(records)
-        fold.add_nodes(self.objects.nodes)
+        fold.add("Node", self.objects.nodes)
         others = self.objects.others
         for kind in _WORKLOADS:
-            fold.add_workloads(kind, others.get(kind, ()))
-        fold.add_services(others.get("Service", ()))
-        fold.add_namespaces(others.get("Namespace", ()))
-        fold.add_claims(others.get("PersistentVolumeClaim", ()))
-        fold.add_volumes(others.get("PersistentVolume", ()))
-        fold.add_storage_classes(others.get("StorageClass", ()))
-        fold.add_csi_nodes(others.get("CSINode", ()))
+            fold.add(kind, others.get(kind, ()))
+        fold.add("Service", others.get("Service", ()))
+        fold.add("Namespace", others.get("Namespace", ()))
+        fold.add("PersistentVolumeClaim", others.get("PersistentVolumeClaim", ()))
+        fold.add("PersistentVolume", others.get("PersistentVolume", ()))
+        fold.add("StorageClass", others.get("StorageClass", ()))
+        fold.add("CSINode", others.get("CSINode", ()))
         return fold.finish(captured_at=time.time(), version=self.version)
 
     def clear(self) -> None:

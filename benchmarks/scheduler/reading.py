@@ -26,11 +26,11 @@ def read(api: ApiClient, version: tuple[int, int]) -> Snapshot:
     fold = Fold()
     records, _ = decode_page(json.dumps({"items": api.list_all("/api/v1/pods")}).encode())
     fold.add_pods(records)
-    fold.add_nodes(_all(api, "/api/v1/nodes", o.Node))
+    fold.add("Node", _all(api, "/api/v1/nodes", o.Node))
     for kind, path in _WORKLOADS.items():
-        fold.add_workloads(kind, _all(api, path, o.Workload))
-    fold.add_services(_all(api, "/api/v1/services", o.Service))
-    fold.add_namespaces(_all(api, "/api/v1/namespaces", o.Namespace))
+        fold.add(kind, _all(api, path, o.Workload))
+    fold.add("Service", _all(api, "/api/v1/services", o.Service))
+    fold.add("Namespace", _all(api, "/api/v1/namespaces", o.Namespace))
     return fold.finish(captured_at=time.time(), version=version)
 
 

@@ -17,7 +17,7 @@ from rebalancer.commands.source import usage_source
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.policy.usage import UsageSettings
 from rebalancer.registry import Registry
-from rebalancer.snapshot.pod_table import FINISHED
+from rebalancer.wire.pods import FINISHED
 
 _TEXT = (".json", ".yaml", ".yml", ".gz")
 

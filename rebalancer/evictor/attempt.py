@@ -11,7 +11,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cause, Method, Move
-from rebalancer.snapshot.pod_table import FINISHED
+from rebalancer.wire.pods import FINISHED
 
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 5.0
 

@@ -9,8 +9,7 @@ from types import MappingProxyType
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.evictor.landing import Replacement
 from rebalancer.kube.watch import EventType
-from rebalancer.snapshot.pod_table import FINISHED
-from rebalancer.wire.pods import PodRecord
+from rebalancer.wire.pods import FINISHED, PodRecord
 
 _NONE: Mapping[str, tuple[str, str]] = MappingProxyType({})
 

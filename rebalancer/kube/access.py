@@ -17,7 +17,9 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import READ_DAEMON_SET
 from rebalancer.kube.nodes import CHANGE_NODE, READ_NODE
-from rebalancer.kube.resources import (
+from rebalancer.kube.resources import AccessRule
+from rebalancer.kube.restart import RESTART_RULES
+from rebalancer.wire.kinds import (
     ASKED_FOR,
     CONFIG_MAPS,
     EVENTS,
@@ -25,10 +27,8 @@ from rebalancer.kube.resources import (
     LISTED,
     METRICS,
     PODS,
-    AccessRule,
     Resource,
 )
-from rebalancer.kube.restart import RESTART_RULES
 
 READ_RULES = (
     AccessRule("get", "", "/version"),

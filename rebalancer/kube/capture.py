@@ -17,7 +17,10 @@ from rebalancer.kube.lists import phase_selector
 from rebalancer.kube.metrics import NotMeasuredError, UsageSource, usage_notes
 from rebalancer.kube.pages import Listing, read_pages, restarting
 from rebalancer.kube.read import read_version
-from rebalancer.kube.resources import (
+from rebalancer.kube.transport import Response
+from rebalancer.snapshot.file_format import Capture, StoredList
+from rebalancer.snapshot.store import SnapshotWriter, opened_for_writing
+from rebalancer.wire.kinds import (
     AFTER_PODS,
     ASKED_FOR,
     ESSENTIAL,
@@ -26,9 +29,6 @@ from rebalancer.kube.resources import (
     PODS,
     Resource,
 )
-from rebalancer.kube.transport import Response
-from rebalancer.snapshot.file_format import Capture, StoredList
-from rebalancer.snapshot.store import SnapshotWriter, opened_for_writing
 from rebalancer.wire.lists import decode_raw
 from rebalancer.wire.objects import ListMeta
 from rebalancer.wire.protobuf import PROTOBUF

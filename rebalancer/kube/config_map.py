@@ -10,7 +10,8 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
-from rebalancer.kube.resources import CONFIG_MAPS, AccessRule
+from rebalancer.kube.resources import AccessRule
+from rebalancer.wire.kinds import CONFIG_MAPS
 
 LARGEST = 1_000_000
 """Bytes of data; the API's limit is 1 MiB for the whole object."""

@@ -7,7 +7,8 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import status_of
-from rebalancer.kube.resources import PODS, AccessRule
+from rebalancer.kube.resources import AccessRule
+from rebalancer.wire.kinds import PODS
 
 DELETE = AccessRule("delete", "", PODS.plural)
 _SECONDS = 10.0

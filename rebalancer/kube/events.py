@@ -14,7 +14,8 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.resources import EVENTS, AccessRule
+from rebalancer.kube.resources import AccessRule
+from rebalancer.wire.kinds import EVENTS
 
 REASON = "Rebalanced"
 ACTION = "Evict"

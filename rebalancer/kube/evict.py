@@ -11,8 +11,9 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ApiStatus, TransportError, refusal, status_of
-from rebalancer.kube.resources import PODS, AccessRule
+from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
+from rebalancer.wire.kinds import PODS
 from rebalancer.wire.objects import Condition
 from rebalancer.wire.opt_outs import opt_outs
 from rebalancer.wire.pods import NO_ANNOTATIONS, PodAnnotations

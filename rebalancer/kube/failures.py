@@ -8,7 +8,8 @@ from contextlib import contextmanager
 import msgspec
 
 from rebalancer.base.errors import ClusterReadError, RebalancerError
-from rebalancer.kube.resources import AccessRule, Resource
+from rebalancer.kube.resources import AccessRule
+from rebalancer.wire.kinds import Resource
 
 _LONGEST = 500
 

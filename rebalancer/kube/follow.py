@@ -21,12 +21,11 @@ from rebalancer.kube.failures import ForbiddenError, understood
 from rebalancer.kube.lists import phase_selector, read_objects, read_pods
 from rebalancer.kube.pages import Listing
 from rebalancer.kube.read import Kept
-from rebalancer.kube.resources import AFTER_PODS, Resource
 from rebalancer.kube.watch import EventType, Watch, WatchEvent, Where, object_changes, pod_changes
 from rebalancer.snapshot.build import Fold, Settled
 from rebalancer.snapshot.carried import with_usage_of
-from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.kinds import AFTER_PODS, Resource
 from rebalancer.wire.objects import Node
 from rebalancer.wire.pods import PodRecord
 
@@ -373,7 +372,7 @@ class Follower:
         listing, objects = read_objects(self._client, resource, self._how, self._leaving, wanted)
         with self._lock:
             self._fold.forget(resource.kind)
-            feed(self._fold, resource.kind, objects)
+            self._fold.add(resource.kind, objects)
         if self._observer is not None:
             self._observer.object_changed(resource.kind, None, None)
         return listing

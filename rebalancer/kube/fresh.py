@@ -9,9 +9,9 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.follow import Follower
 from rebalancer.kube.metrics import UsageSource, read_metrics, usage_notes
 from rebalancer.kube.read import Readings, read_version
-from rebalancer.kube.resources import METRICS
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.kinds import METRICS
 
 
 def read_fresh(

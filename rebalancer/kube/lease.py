@@ -14,8 +14,9 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError, StatusError
-from rebalancer.kube.resources import LEASES, AccessRule
+from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
+from rebalancer.wire.kinds import LEASES
 from rebalancer.wire.times import unix_seconds
 
 _RETRY = 1.0

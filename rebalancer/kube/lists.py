@@ -31,12 +31,10 @@ from rebalancer.kube.failures import (
     understood,
 )
 from rebalancer.kube.pages import Listing, read_pages, restarting
-from rebalancer.kube.resources import ASKED_FOR, ESSENTIAL, INDEPENDENT, PODS, Resource
 from rebalancer.kube.transport import Stream
 from rebalancer.snapshot.build import Fold
-from rebalancer.snapshot.feed import feed
-from rebalancer.snapshot.pod_table import FINISHED
-from rebalancer.wire.pods import PodRecord
+from rebalancer.wire.kinds import ASKED_FOR, ESSENTIAL, INDEPENDENT, PODS, Resource
+from rebalancer.wire.pods import FINISHED, PodRecord
 from rebalancer.wire.protobuf import PROTOBUF, BrokenListError
 
 T = TypeVar("T")
@@ -123,7 +121,7 @@ def read_late(client: Client, resource: Resource, how: ListOptions, fold: Fold) 
     decoders = object_decoders(resource.kind, fold.controllers)
 
     def begin() -> tuple[Fold, _Take[Any]]:
-        return fold, lambda arrived: feed(fold, resource.kind, arrived)
+        return fold, lambda arrived: fold.add(resource.kind, arrived)
 
     return _read(client, resource, how, decoders, begin)[0]
 

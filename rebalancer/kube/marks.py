@@ -10,8 +10,9 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, TaintJson, change_node
-from rebalancer.kube.resources import NODES, AccessRule
+from rebalancer.kube.resources import AccessRule
 from rebalancer.wire import scale_in
+from rebalancer.wire.kinds import NODES
 from rebalancer.wire.marks import EFFECT, Mark, is_mark, parse_mark
 from rebalancer.wire.scale_in import ScaleIn, scale_in_of
 

@@ -18,11 +18,11 @@ from rebalancer.kube.access import USAGE_RULES
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.failures import TransportError, refusal, status_of
 from rebalancer.kube.pages import Listing
-from rebalancer.kube.resources import NODE_METRICS, AccessRule, Resource
+from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Stream
 from rebalancer.snapshot.build import Fold
-from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.items import ItemScanner
+from rebalancer.wire.kinds import NODE_METRICS, Resource
 from rebalancer.wire.lists import item_decoder
 from rebalancer.wire.metrics import NodeMetrics, PodMetrics
 
@@ -79,7 +79,7 @@ def read_metrics(source: UsageSource, resource: Resource, stop: threading.Event)
     # Closed even if its end is not read: a stream holds a place among the requests in flight.
     with closing(source.items(metrics.listing, stop.is_set)) as items:
         try:
-            feed(metrics.fold, resource.kind, _decoded(resource.kind, items))
+            metrics.fold.add(resource.kind, _decoded(resource.kind, items))
         except NotMeasuredError as error:
             metrics.trouble = str(error)
     return metrics

@@ -11,15 +11,14 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.pages import Listing, read_pages, restarting
-from rebalancer.kube.resources import PODS, AccessRule, Resource
+from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
 from rebalancer.snapshot.build import Fold
-from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.pod_table import FINISHED
 from rebalancer.wire import objects as o
+from rebalancer.wire.kinds import PODS, Resource
 from rebalancer.wire.objects import ListMeta
-from rebalancer.wire.pods import PodRecord, decode_page
+from rebalancer.wire.pods import FINISHED, PodRecord, decode_page
 from rebalancer.wire.times import unix_seconds
 
 DAEMON_SETS = Resource("DaemonSet", "apps", "v1", "daemonsets")
@@ -65,7 +64,7 @@ def read_node_pods(
         ClusterReadError: they could not be read, or what was answered is not the whole list of a node's pods.
     """
     fold = Fold(FINISHED)
-    feed(fold, "Node", [o.Node(metadata=o.ObjectMeta(name=name)) for name in names])
+    fold.add("Node", [o.Node(metadata=o.ObjectMeta(name=name)) for name in names])
     finished, ends = list[Finished](), dict[str, float]()
     now = clock()
     for name in names:

@@ -15,7 +15,8 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import StatusError, TransportError, status_of
-from rebalancer.kube.resources import NODES, AccessRule
+from rebalancer.kube.resources import AccessRule
+from rebalancer.wire.kinds import NODES
 
 Annotated = TypeVar("Annotated", bound=msgspec.Struct)
 TaintJson = Mapping[str, Any]

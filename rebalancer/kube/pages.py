@@ -11,8 +11,9 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.failures import StatusError, status_of
-from rebalancer.kube.resources import AccessRule, Resource
+from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
+from rebalancer.wire.kinds import Resource
 from rebalancer.wire.objects import ListMeta
 from rebalancer.wire.protobuf import BrokenListError
 

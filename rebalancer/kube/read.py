@@ -25,10 +25,10 @@ from rebalancer.kube.lists import (
 )
 from rebalancer.kube.metrics import MetricsList, UsageSource, read_metrics, usage_notes
 from rebalancer.kube.pages import Listing
-from rebalancer.kube.resources import AFTER_PODS, METRICS, PODS, AccessRule
+from rebalancer.kube.resources import AccessRule
 from rebalancer.snapshot.build import Fold
-from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.kinds import AFTER_PODS, METRICS, PODS
 from rebalancer.wire.pods import PodRecord
 
 
@@ -213,7 +213,7 @@ def _read_lists(
             pool.shutdown(cancel_futures=True)
             raise
     for listing, objects in early:
-        feed(fold, listing.resource.kind, objects)
+        fold.add(listing.resource.kind, objects)
     if all(each.trouble is None for each in metrics):
         for each in metrics:
             fold.take_metrics(each.fold)

@@ -12,9 +12,10 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, refused_answer
 from rebalancer.kube.failures import ForbiddenError, TransportError, status_of
-from rebalancer.kube.resources import DEPLOYMENTS, PODS, REPLICA_SETS, AccessRule, Resource
+from rebalancer.kube.resources import AccessRule
 from rebalancer.snapshot.surge import why_no_surge
 from rebalancer.wire import objects as o
+from rebalancer.wire.kinds import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
 from rebalancer.wire.opt_outs import evict_opt_out
 from rebalancer.wire.times import unix_seconds
 

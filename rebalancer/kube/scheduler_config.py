@@ -6,9 +6,10 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.kube.client import Client
-from rebalancer.kube.resources import CONFIG_MAPS, AccessRule
+from rebalancer.kube.resources import AccessRule
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration
+from rebalancer.wire.kinds import CONFIG_MAPS
 
 
 def scheduler_rules(of: ConfigMapKey) -> tuple[AccessRule, ...]:

@@ -18,8 +18,9 @@ from msgspec import Raw
 from rebalancer.base.errors import RebalancerError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ApiStatus, TransportError, refusal, status_of
-from rebalancer.kube.resources import AccessRule, Resource
+from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Stream
+from rebalancer.wire.kinds import Resource
 from rebalancer.wire.lists import item_decoder
 from rebalancer.wire.pods import Pod, PodRecord
 from rebalancer.wire.protobuf import PROTOBUF

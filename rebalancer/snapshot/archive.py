@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from rebalancer.snapshot.collected import AFTER_PODS, Collected
+from rebalancer.snapshot.collected import Collected
 from rebalancer.snapshot.file_format import (
     API_VERSIONS,
     MANIFEST,
@@ -23,6 +23,7 @@ from rebalancer.snapshot.file_format import (
     decode_manifest,
 )
 from rebalancer.snapshot.items import ItemScanner
+from rebalancer.wire.kinds import OWNING_KINDS
 
 MAGIC = b"PK"
 _PIECE = 1 << 20
@@ -30,7 +31,11 @@ _LARGEST_MANIFEST = 1 << 20
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
-_ORDER = ("Pod", *(kind for kind in API_VERSIONS if kind not in ("Pod", *AFTER_PODS)), *AFTER_PODS)
+_ORDER = (
+    "Pod",
+    *(kind for kind in API_VERSIONS if kind not in ("Pod", *OWNING_KINDS)),
+    *OWNING_KINDS,
+)
 
 
 class SnapshotArchive:
@@ -126,7 +131,7 @@ def _read_protobuf(stored: StoredList, pieces: Iterator[bytes], objects: Collect
     kind = stored.kind
     if kind != "Pod" and kind not in KINDS:
         raise ValueError("lists of this kind are not kept in protobuf")
-    wanted = objects.controllers if kind in AFTER_PODS else None
+    wanted = objects.controllers if kind in OWNING_KINDS else None
     frames = ListFrames(length=stored.bytes)
     before = objects.seen[kind]
     for piece in pieces:

@@ -32,14 +32,12 @@ from rebalancer.snapshot.owners import Ownership, pod_selector
 from rebalancer.snapshot.pod_table import PodTable, SettledPods
 from rebalancer.snapshot.usage import MEASURED
 from rebalancer.wire import objects as o
-from rebalancer.wire.metrics import NodeMetrics, PodMetrics
+from rebalancer.wire.kinds import OWNING_KINDS, POD_METRICS, WORKLOADS
+from rebalancer.wire.lists import DECODED
 from rebalancer.wire.opt_outs import evict_opt_out
 from rebalancer.wire.pods import PodRecord
 from rebalancer.wire.quantity import parse_resource
 
-WORKLOADS = ("ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "Job")
-_AFTER_PODS = frozenset({"ReplicaSet", "Job"})
-"""Kinds of which most objects own no pod any more."""
 _Objects = dict[tuple[str, str], Any]
 """Namespace and name -> object."""
 
@@ -78,61 +76,27 @@ class Fold:
         """The uids of the controllers of the pods seen so far: the ReplicaSets and Jobs worth keeping."""
         return _Either(self._pods, self._finished) if self._keeps else self._pods.controllers
 
-    def add_nodes(self, nodes: Iterable[o.Node]) -> None:
-        """Fold nodes."""
-        self._add("Node", nodes)
+    def add(self, kind: str, objects: Iterable[Any]) -> None:
+        """Fold decoded objects of any kind but Pod; ReplicaSets and Jobs only if they own a pod seen before.
 
-    def add_workloads(self, kind: str, workloads: Iterable[o.Workload]) -> None:
-        """Fold controllers of one kind; ReplicaSets and Jobs only if they own a pod seen before."""
+        No HorizontalPodAutoscaler at all is something else than never having been asked for them. What was measured
+        of pods is matched with them by namespace and name at the end.
+
+        Raises:
+            KeyError: a snapshot has no use for this kind.
+        """
+        if kind not in DECODED:
+            raise KeyError(kind)
+        if kind == POD_METRICS.kind:
+            self._use.add(objects)
+            return
         known = self._changed(kind)
-        for workload in workloads:
-            if kind in _AFTER_PODS and workload.metadata.uid not in self.controllers:
-                continue
-            known[_key(workload)] = msgspec.structs.replace(workload, kind=kind)
-
-    def add_budgets(self, budgets: Iterable[o.PodDisruptionBudget]) -> None:
-        """Fold PodDisruptionBudgets."""
-        self._add("PodDisruptionBudget", budgets)
-
-    def add_autoscalers(self, autoscalers: Iterable[o.HorizontalPodAutoscaler]) -> None:
-        """Fold HorizontalPodAutoscalers; none at all is something else than never asked for."""
-        self._add("HorizontalPodAutoscaler", autoscalers)
-
-    def add_namespaces(self, namespaces: Iterable[o.Namespace]) -> None:
-        """Fold namespaces, for their labels."""
-        self._add("Namespace", namespaces)
-
-    def add_services(self, services: Iterable[o.Service]) -> None:
-        """Fold Services, whose selectors the scheduler's default spread uses."""
-        self._add("Service", services)
-
-    def add_quotas(self, quotas: Iterable[o.ResourceQuota]) -> None:
-        """Fold ResourceQuotas."""
-        self._add("ResourceQuota", quotas)
-
-    def add_claims(self, claims: Iterable[o.PersistentVolumeClaim]) -> None:
-        """Fold PersistentVolumeClaims."""
-        self._add("PersistentVolumeClaim", claims)
-
-    def add_volumes(self, volumes: Iterable[o.PersistentVolume]) -> None:
-        """Fold PersistentVolumes."""
-        self._add("PersistentVolume", volumes)
-
-    def add_storage_classes(self, classes: Iterable[o.StorageClass]) -> None:
-        """Fold StorageClasses."""
-        self._add("StorageClass", classes)
-
-    def add_csi_nodes(self, csi_nodes: Iterable[o.CSINode]) -> None:
-        """Fold CSINodes, for their attach limits."""
-        self._add("CSINode", csi_nodes)
-
-    def add_node_metrics(self, metrics: Iterable[NodeMetrics]) -> None:
-        """Fold what was measured of nodes."""
-        self._add("NodeMetrics", metrics)
-
-    def add_pod_metrics(self, metrics: Iterable[PodMetrics]) -> None:
-        """Fold what was measured of pods; it is matched with the pods by namespace and name at the end."""
-        self._use.add(metrics)
+        if kind not in WORKLOADS:
+            known.update((_key(item), item) for item in objects)
+            return
+        for workload in objects:
+            if kind not in OWNING_KINDS or workload.metadata.uid in self.controllers:
+                known[_key(workload)] = msgspec.structs.replace(workload, kind=kind)
 
     def take_metrics(self, other: Fold) -> None:
         """Take what another fold has of nodes' measurements, or of pods', or of both."""
@@ -143,9 +107,6 @@ class Fold:
         """Forget what was measured: it is of the moment when it was read, and is not followed."""
         self.forget("NodeMetrics")
         self._use = PodUse()
-
-    def _add(self, kind: str, objects: Iterable[Any]) -> None:
-        self._changed(kind).update((_key(item), item) for item in objects)
 
     def _of(self, kind: str) -> _Objects:
         return self._objects.setdefault(kind, {})
@@ -203,7 +164,7 @@ class Fold:
         """
         self._pods.compact()
         self._finished.compact()
-        for kind in _AFTER_PODS:
+        for kind in OWNING_KINDS:
             known = self._changed(kind)
             idle = [key for key, item in known.items() if self._is_idle(item)]
             for key in idle:
@@ -275,10 +236,10 @@ class Settled:
 
     def without_object(self) -> set[tuple[str, str]]:
         """Return kind and uid of the ReplicaSets and Jobs that own pods, but are not among the objects."""
-        known = {item.metadata.uid for kind in _AFTER_PODS for item in self._all(kind)}
+        known = {item.metadata.uid for kind in OWNING_KINDS for item in self._all(kind)}
         classes = (*self.pods.classes, *self.finished.classes)
         named = {of_class.controller for of_class in classes}
-        return {(c.kind, c.uid) for c in named if c.kind in _AFTER_PODS and c.uid not in known}
+        return {(c.kind, c.uid) for c in named if c.kind in OWNING_KINDS and c.uid not in known}
 
     def snapshot(
         self,
@@ -363,7 +324,7 @@ class Settled:
         wanted = {of_class.controller.uid for of_class in self.pods.classes}
         workloads = [item for kind in WORKLOADS for item in self._all(kind)]
         for item in sorted(workloads, key=lambda workload: workload.metadata.uid):
-            if item.kind not in _AFTER_PODS or item.metadata.uid in wanted:
+            if item.kind not in OWNING_KINDS or item.metadata.uid in wanted:
                 yield item
 
     def _namespaces(self, classes: Iterable[PodClass]) -> dict[str, o.Labels]:

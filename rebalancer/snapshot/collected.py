@@ -16,23 +16,19 @@ import numpy as np
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.build import Fold, Settled
-from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.file_format import API_VERSIONS, ASKED_FOR, AUTOSCALERS, METRICS
 from rebalancer.snapshot.measured import PodUse
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.pod_table import PodRows, SettledPods
 from rebalancer.wire import objects as o
 from rebalancer.wire.decoder import JsonDecoder
+from rebalancer.wire.kinds import OWNING_KINDS
 from rebalancer.wire.lists import item_decoder
 from rebalancer.wire.pods import Pod, PodRecord
 from rebalancer.wire.times import unix_seconds
 
 NEWEST_VERSION = (1, 36)
 """Taken for the server's when neither the file nor its nodes say it."""
-
-AFTER_PODS = ("ReplicaSet", "Job")
-"""Kinds of which only the owners of pods matter: most own none any more."""
-
 
 UNUSABLE = (ArithmeticError, LookupError, TypeError, ValueError)
 """What such a value raises."""
@@ -93,10 +89,10 @@ class Collected:
         elif kind in METRICS:
             self._note_time(decoded.at)
         self._note_time(unix_seconds(decoded.metadata.creation_timestamp))
-        if kind in AFTER_PODS:
+        if kind in OWNING_KINDS:
             self._add_late(kind, decoded)
         else:
-            feed(self._fold, kind, (decoded,))
+            self._fold.add(kind, (decoded,))
 
     def add_pods(self, records: Iterable[PodRecord]) -> None:
         """Add pods that are decoded already; they are not counted."""
@@ -104,7 +100,7 @@ class Collected:
 
     def add_objects(self, kind: str, objects: Iterable[Any]) -> None:
         """Add decoded objects of another kind, ReplicaSets and Jobs after all pods; they are not counted."""
-        feed(self._fold, kind, objects)
+        self._fold.add(kind, objects)
 
     @property
     def controllers(self) -> Container[str]:
@@ -148,9 +144,9 @@ class Collected:
             PolicyError: an object has a value with which no snapshot can be made; names it.
         """
         for kind, workload in self._late:
-            feed(self._fold, kind, (workload,))
+            self._fold.add(kind, (workload,))
         if AUTOSCALERS in kinds:
-            self._fold.add_autoscalers(())
+            self._fold.add(AUTOSCALERS, ())
         missing = tuple(
             f"{kind}: none in the file"
             for kind in API_VERSIONS

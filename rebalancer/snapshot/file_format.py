@@ -15,33 +15,15 @@ from typing import Any
 import msgspec
 
 from rebalancer import API_VERSION
+from rebalancer.wire import kinds
 from rebalancer.wire.decoder import JsonDecoder
 from rebalancer.wire.times import rfc3339, unix_seconds
 
-API_VERSIONS = {
-    "Pod": "v1",
-    "Node": "v1",
-    "Namespace": "v1",
-    "Service": "v1",
-    "ResourceQuota": "v1",
-    "PersistentVolumeClaim": "v1",
-    "PersistentVolume": "v1",
-    "ReplicationController": "v1",
-    "ReplicaSet": "apps/v1",
-    "Deployment": "apps/v1",
-    "StatefulSet": "apps/v1",
-    "Job": "batch/v1",
-    "PodDisruptionBudget": "policy/v1",
-    "HorizontalPodAutoscaler": "autoscaling/v2",
-    "StorageClass": "storage.k8s.io/v1",
-    "CSINode": "storage.k8s.io/v1",
-    "NodeMetrics": "metrics.k8s.io/v1beta1",
-    "PodMetrics": "metrics.k8s.io/v1beta1",
-}
+API_VERSIONS = {one.kind: one.api_version for one in kinds.IN_SNAPSHOTS}
 """The kinds of a snapshot file."""
 
-METRICS = frozenset({"NodeMetrics", "PodMetrics"})
-AUTOSCALERS = "HorizontalPodAutoscaler"
+METRICS = frozenset(one.kind for one in kinds.METRICS)
+AUTOSCALERS = kinds.AUTOSCALERS.kind
 ASKED_FOR = METRICS | {AUTOSCALERS}
 """Kinds that are there only if they were asked for."""
 

@@ -21,10 +21,7 @@ from rebalancer.wire import objects as o
 from rebalancer.wire.gangs import gang_annotations, gang_of
 from rebalancer.wire.opt_outs import OptOut, opt_outs
 from rebalancer.wire.pod_state import PodState
-from rebalancer.wire.pods import NO_ANNOTATIONS, PodRecord
-
-FINISHED = frozenset({"Succeeded", "Failed"})
-"""The phases of pods that have ended: they hold nothing on their node."""
+from rebalancer.wire.pods import FINISHED, NO_ANNOTATIONS, PodRecord
 
 _MANY_NEWS = 1000
 """Changes that may wait for the next snapshot, however few pods there are."""

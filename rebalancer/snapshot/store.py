@@ -18,11 +18,9 @@ from msgspec import Raw
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.file_format import API_VERSIONS, MANIFEST, Capture, Manifest, StoredList
+from rebalancer.wire.kinds import WORKLOADS
 
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_WITH_TEMPLATE = frozenset(
-    {"ReplicaSet", "Deployment", "StatefulSet", "ReplicationController", "Job"}
-)
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 _LEVEL = 3  # pods compress twelvefold at once; more effort costs more time than it saves bytes
 _Fields = dict[str, Raw]
@@ -143,7 +141,7 @@ def slim(kind: str, item: bytes | Raw) -> bytes:
         fields["metadata"] = _changed(fields["metadata"], _slim_metadata)
     if kind == "Pod" and "spec" in fields:
         fields["spec"] = _changed(fields["spec"], _slim_pod_spec)
-    elif kind in _WITH_TEMPLATE and "spec" in fields:
+    elif kind in WORKLOADS and "spec" in fields:
         fields["spec"] = _changed(fields["spec"], _slim_workload_spec)
     body = msgspec.json.encode(fields)
     head = f'{{"kind":"{kind}","apiVersion":"{API_VERSIONS[kind]}"'.encode()

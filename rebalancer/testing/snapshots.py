@@ -12,30 +12,12 @@ import numpy as np
 
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.columns import frozen, summed_by_node
-from rebalancer.snapshot.feed import WORKLOADS, feed
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.usage import MEASURED, Usage
-from rebalancer.wire import objects as o
-from rebalancer.wire.metrics import NodeMetrics, PodMetrics
+from rebalancer.wire.lists import DECODED
 from rebalancer.wire.pods import decode_page
 
 Object = Mapping[str, Any]
-
-_KINDS: Mapping[str, type[Any]] = {
-    "CSINode": o.CSINode,
-    "HorizontalPodAutoscaler": o.HorizontalPodAutoscaler,
-    "Namespace": o.Namespace,
-    "Node": o.Node,
-    "NodeMetrics": NodeMetrics,
-    "PersistentVolume": o.PersistentVolume,
-    "PersistentVolumeClaim": o.PersistentVolumeClaim,
-    "PodMetrics": PodMetrics,
-    "PodDisruptionBudget": o.PodDisruptionBudget,
-    "ResourceQuota": o.ResourceQuota,
-    "Service": o.Service,
-    "StorageClass": o.StorageClass,
-    **dict.fromkeys(WORKLOADS, o.Workload),
-}
 
 
 def snapshot_of(
@@ -59,10 +41,10 @@ def snapshot_of(
     pods, _ = decode_page(json.dumps({"items": by_kind.pop("Pod", [])}).encode())
     fold.add_pods(pods)
     for kind, items in sorted(by_kind.items()):
-        if kind not in _KINDS:
+        if kind not in DECODED:
             raise ValueError(f"no snapshot holds objects of kind {kind!r}")
-        of_kind = _KINDS[kind]
-        feed(fold, kind, [msgspec.convert(item, of_kind) for item in items])
+        of_kind = DECODED[kind]
+        fold.add(kind, [msgspec.convert(item, of_kind) for item in items])
     return fold.finish(captured_at=now, version=version)
 
 

@@ -19,8 +19,8 @@ from rebalancer.snapshot.file_format import StoredList
 from rebalancer.snapshot.labels import object_selector
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.pod_table import FINISHED
 from rebalancer.snapshot.text import chunks, unpacked, yaml_documents
+from rebalancer.wire.pods import FINISHED
 from rebalancer.wire.quantity import share_of
 
 Json = dict[str, Any]

@@ -6,30 +6,26 @@ from typing import Any, Generic, TypeVar
 
 from msgspec import Raw, Struct
 
-from rebalancer.wire import metrics
+from rebalancer.wire import kinds, metrics
 from rebalancer.wire import objects as o
 from rebalancer.wire.decoder import JsonDecoder
 
 T = TypeVar("T")
 
 DECODED: dict[str, type[Any]] = {
-    "Node": o.Node,
-    "Namespace": o.Namespace,
-    "Service": o.Service,
-    "ResourceQuota": o.ResourceQuota,
-    "PersistentVolumeClaim": o.PersistentVolumeClaim,
-    "PersistentVolume": o.PersistentVolume,
-    "StorageClass": o.StorageClass,
-    "CSINode": o.CSINode,
-    "PodDisruptionBudget": o.PodDisruptionBudget,
-    "HorizontalPodAutoscaler": o.HorizontalPodAutoscaler,
-    "ReplicaSet": o.Workload,
-    "Deployment": o.Workload,
-    "StatefulSet": o.Workload,
-    "ReplicationController": o.Workload,
-    "Job": o.Workload,
-    "NodeMetrics": metrics.NodeMetrics,
-    "PodMetrics": metrics.PodMetrics,
+    kinds.NODES.kind: o.Node,
+    kinds.NAMESPACES.kind: o.Namespace,
+    kinds.SERVICES.kind: o.Service,
+    kinds.QUOTAS.kind: o.ResourceQuota,
+    kinds.CLAIMS.kind: o.PersistentVolumeClaim,
+    kinds.VOLUMES.kind: o.PersistentVolume,
+    kinds.STORAGE_CLASSES.kind: o.StorageClass,
+    kinds.CSI_NODES.kind: o.CSINode,
+    kinds.BUDGETS.kind: o.PodDisruptionBudget,
+    kinds.AUTOSCALERS.kind: o.HorizontalPodAutoscaler,
+    kinds.NODE_METRICS.kind: metrics.NodeMetrics,
+    kinds.POD_METRICS.kind: metrics.PodMetrics,
+    **dict.fromkeys(kinds.WORKLOADS, o.Workload),
 }
 """Kind -> struct, for all kinds but Pod, which goes its own way (``rebalancer.wire.pods``)."""
 

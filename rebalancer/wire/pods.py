@@ -31,6 +31,8 @@ from rebalancer.wire.times import unix_seconds
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+FINISHED = frozenset({"Succeeded", "Failed"})
+"""The phases of pods that have ended: they hold nothing on their node."""
 _NULL = Raw(b"null")
 T = TypeVar("T")
 

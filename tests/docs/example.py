@@ -16,7 +16,7 @@ from rebalancer.embedded.controllers.kubelets import NEVER_READY
 from rebalancer.embedded.manifests import ZONE, deployment, node
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.client import connect
-from rebalancer.snapshot.pod_table import FINISHED
+from rebalancer.wire.pods import FINISHED
 
 _START = 1_790_000_000.0
 _MINUTES = 600.0

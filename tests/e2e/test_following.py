@@ -11,7 +11,7 @@ from rebalancer.kube.access import ACT_RULES, FOLLOW_RULES, READ_RULES
 from rebalancer.kube.client import USER_AGENT, connect
 from rebalancer.kube.follow import Follower
 from rebalancer.kube.read import read_cluster
-from rebalancer.kube.resources import LISTED
+from rebalancer.wire.kinds import LISTED
 from tests.controlplane import audit, objects, operations
 from tests.e2e import crowd
 from tests.e2e.product import NO_WAIT, Product, grant

@@ -15,8 +15,9 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.kube.follow import Follower, Observer
 from rebalancer.kube.read import read_cluster
-from rebalancer.kube.resources import PODS, AccessRule
+from rebalancer.kube.resources import AccessRule
 from rebalancer.memory.keeper import missing
+from rebalancer.wire.kinds import PODS
 
 _COMPACT = 60.0
 """Seconds between two times at which what is kept is compacted."""

@@ -17,11 +17,11 @@ from typing import Any
 import msgspec
 
 from rebalancer.embedded.apiserver import kinds, status
-from rebalancer.embedded.apiserver.deletion import FINISHED
 from rebalancer.embedded.apiserver.kinds import POD, QUOTA, Json, Kind
 from rebalancer.embedded.apiserver.store import Store
 from rebalancer.snapshot.requests import pod_requests
 from rebalancer.wire.objects import SchedulingSpec
+from rebalancer.wire.pods import FINISHED
 from rebalancer.wire.quantity import parse_resource
 
 NOT_READY = "node.kubernetes.io/not-ready"

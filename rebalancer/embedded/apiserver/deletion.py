@@ -12,9 +12,8 @@ from typing import Any
 from rebalancer.embedded.apiserver import status
 from rebalancer.embedded.apiserver.kinds import NAMESPACE, POD, Json, Kind
 from rebalancer.embedded.apiserver.store import Store
+from rebalancer.wire.pods import FINISHED
 from rebalancer.wire.times import rfc3339, unix_seconds
-
-FINISHED = ("Succeeded", "Failed")
 
 
 def delete(store: Store, kind: Kind, obj: Json, options: Mapping[str, Any]) -> Json:

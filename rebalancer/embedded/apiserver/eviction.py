@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rebalancer.embedded.apiserver import status
-from rebalancer.embedded.apiserver.deletion import FINISHED, check_preconditions, delete
+from rebalancer.embedded.apiserver.deletion import check_preconditions, delete
 from rebalancer.embedded.apiserver.kinds import (
     BUDGET,
     POD,
@@ -23,6 +23,7 @@ from rebalancer.embedded.apiserver.kinds import (
 )
 from rebalancer.embedded.apiserver.store import Store
 from rebalancer.snapshot.labels import object_selector
+from rebalancer.wire.pods import FINISHED
 
 _TOO_MANY = "Cannot evict pod as it would violate the pod's disruption budget."
 _MOST_DISRUPTED = 2000

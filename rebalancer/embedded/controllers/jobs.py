@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rebalancer.embedded.apiserver.deletion import FINISHED, delete
+from rebalancer.embedded.apiserver.deletion import delete
 from rebalancer.embedded.apiserver.kinds import JOB, POD, Json, condition, is_ready, set_condition
 from rebalancer.embedded.apiserver.store import Change, Key
 from rebalancer.embedded.controllers.pods import (
@@ -21,6 +21,7 @@ from rebalancer.embedded.controllers.pods import (
     owner_key,
 )
 from rebalancer.embedded.engine import Engine
+from rebalancer.wire.pods import FINISHED
 
 # Ten minutes for a first pause of ten seconds.
 _LONGEST_BACKOFF = 60

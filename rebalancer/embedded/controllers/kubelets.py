@@ -8,11 +8,12 @@ from __future__ import annotations
 from functools import partial
 
 from rebalancer.base.durations import parse_go_duration
-from rebalancer.embedded.apiserver.deletion import FINISHED, delete
+from rebalancer.embedded.apiserver.deletion import delete
 from rebalancer.embedded.apiserver.kinds import NODE, POD, Json, is_ready, set_condition
 from rebalancer.embedded.apiserver.store import Change, Key
 from rebalancer.embedded.controllers.pods import controller_of, is_terminating
 from rebalancer.embedded.engine import Controller, Engine
+from rebalancer.wire.pods import FINISHED
 
 READY_AFTER = "rebalancer.test/ready-after"
 """On a pod: a Go duration ("5s") from its binding until it is Ready."""

@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rebalancer.embedded.apiserver.defaults import admit, charge
-from rebalancer.embedded.apiserver.deletion import FINISHED
 from rebalancer.embedded.apiserver.kinds import POD, Json, Kind, condition, is_ready
 from rebalancer.embedded.apiserver.store import Change, Key, Store, clone
 from rebalancer.embedded.engine import Controller
-from rebalancer.wire.pods import DELETION_COST
+from rebalancer.wire.pods import DELETION_COST, FINISHED
 from rebalancer.wire.times import unix_seconds
 
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}

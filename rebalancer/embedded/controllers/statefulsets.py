@@ -6,7 +6,7 @@ volumeClaimTemplates are named in the pods but not created: no volumes are provi
 
 from __future__ import annotations
 
-from rebalancer.embedded.apiserver.deletion import FINISHED, delete
+from rebalancer.embedded.apiserver.deletion import delete
 from rebalancer.embedded.apiserver.kinds import POD, STATEFUL_SET, Json, is_ready
 from rebalancer.embedded.apiserver.status import ApiError
 from rebalancer.embedded.apiserver.store import Key
@@ -17,6 +17,7 @@ from rebalancer.embedded.controllers.pods import (
     is_active,
     is_terminating,
 )
+from rebalancer.wire.pods import FINISHED
 
 _REVISION = "controller-revision-hash"
 _RETRY_SECONDS = 1.0

@@ -11,8 +11,8 @@ from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.kube.client import connect
 from rebalancer.kube.read import read_cluster
-from rebalancer.kube.resources import AUTOSCALERS, LISTED
 from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart
+from rebalancer.wire.kinds import AUTOSCALERS, LISTED
 from tests.same import contents
 from tests.unit.commands import test_failed_pods
 from tests.unit.commands.embedded import MEMORY, NOW_POLICY, Runner, third_zone_joined

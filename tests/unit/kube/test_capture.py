@@ -13,9 +13,9 @@ from rebalancer.cli import command
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.read import read_cluster
-from rebalancer.kube.resources import AUTOSCALERS
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.kinds import AUTOSCALERS
 from rebalancer.wire.protobuf import PROTOBUF
 from tests.unit.kube.scripted import (
     REPLICA_SET,

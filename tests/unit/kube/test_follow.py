@@ -22,10 +22,10 @@ from rebalancer.kube.client import Client, connect
 from rebalancer.kube.follow import Follower
 from rebalancer.kube.lists import read_pods
 from rebalancer.kube.read import read_cluster
-from rebalancer.kube.resources import AUTOSCALERS, LISTED, PODS
 from rebalancer.kube.watch import EventType
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.usage import Usage
+from rebalancer.wire.kinds import AUTOSCALERS, LISTED, PODS
 from rebalancer.wire.pods import PodRecord
 from rebalancer.wire.times import rfc3339
 from tests.same import contents

@@ -10,7 +10,7 @@ import pytest
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.read import read_cluster
-from rebalancer.kube.resources import LISTED
+from rebalancer.wire.kinds import LISTED
 from rebalancer.wire.protobuf import PROTOBUF
 from tests.unit.kube.scripted import (
     Asked,

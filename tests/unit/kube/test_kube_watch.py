@@ -10,8 +10,8 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import JSON, Client
-from rebalancer.kube.resources import PODS
 from rebalancer.kube.watch import CATCHING_UP, SILENCE, EventType, Watch, Where, pod_changes
+from rebalancer.wire.kinds import PODS
 from rebalancer.wire.pods import PodRecord
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, pod, status_body
 

@@ -14,10 +14,10 @@ from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.metrics import read_metrics
 from rebalancer.kube.prometheus import PrometheusSource
 from rebalancer.kube.read import ClusterReading, read_cluster
-from rebalancer.kube.resources import NODE_METRICS
 from rebalancer.policy.usage import Prometheus
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.usage import Usage
+from rebalancer.wire.kinds import NODE_METRICS
 from tests.controlplane import pki
 from tests.unit.kube.scripted import (
     Asked,

@@ -22,7 +22,6 @@ from rebalancer.kube.metrics import MetricsList
 from rebalancer.kube.pages import Listing
 from rebalancer.memory.document import Document, StreakMemory, decode
 from rebalancer.snapshot.build import Fold
-from rebalancer.snapshot.feed import feed
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from rebalancer.wire.metrics import NodeMetrics, PodMetrics
 from rebalancer.wire.times import rfc3339
@@ -54,7 +53,7 @@ class Measured:
     def read(self, source: object, resource: Any, stop: object) -> MetricsList:
         self.asked += 1
         fold = Fold()
-        feed(fold, resource.kind, self._told(resource.kind))
+        fold.add(resource.kind, self._told(resource.kind))
         return MetricsList(Listing(resource), fold)
 
     def pods(self) -> dict[str, int]:

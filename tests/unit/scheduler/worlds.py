@@ -95,15 +95,15 @@ def snapshot(
     fold = Fold()
     records, _ = decode_page(json.dumps({"items": list(pods)}).encode())
     fold.add_pods(records)
-    fold.add_nodes(_decoded(nodes, o.Node))
+    fold.add("Node", _decoded(nodes, o.Node))
     for kind, name in (("ReplicaSet", "replica_sets"), ("StatefulSet", "stateful_sets")):
-        fold.add_workloads(kind, _decoded(others.get(name, ()), o.Workload))
-    fold.add_services(_decoded(others.get("services", ()), o.Service))
-    fold.add_namespaces(_decoded(others.get("namespaces", ()), o.Namespace))
-    fold.add_claims(_decoded(others.get("claims", ()), o.PersistentVolumeClaim))
-    fold.add_volumes(_decoded(others.get("volumes", ()), o.PersistentVolume))
-    fold.add_storage_classes(_decoded(others.get("storage_classes", ()), o.StorageClass))
-    fold.add_csi_nodes(_decoded(others.get("csi_nodes", ()), o.CSINode))
+        fold.add(kind, _decoded(others.get(name, ()), o.Workload))
+    fold.add("Service", _decoded(others.get("services", ()), o.Service))
+    fold.add("Namespace", _decoded(others.get("namespaces", ()), o.Namespace))
+    fold.add("PersistentVolumeClaim", _decoded(others.get("claims", ()), o.PersistentVolumeClaim))
+    fold.add("PersistentVolume", _decoded(others.get("volumes", ()), o.PersistentVolume))
+    fold.add("StorageClass", _decoded(others.get("storage_classes", ()), o.StorageClass))
+    fold.add("CSINode", _decoded(others.get("csi_nodes", ()), o.CSINode))
     return fold.finish(captured_at=0.0, version=(1, 36), missing=missing)
 
 

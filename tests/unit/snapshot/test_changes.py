@@ -13,7 +13,6 @@ from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.columns import StringColumn
-from rebalancer.snapshot.feed import feed
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.wire.lists import decode_objects
@@ -104,7 +103,7 @@ class World:
         fold = Fold()
         fold.add_pods(records(list(self.pods.values())))
         for (kind, _), item in self.others.items():
-            feed(fold, kind, objects(kind, [item]))
+            fold.add(kind, objects(kind, [item]))
         return fold
 
 
@@ -241,7 +240,7 @@ def test_it_is_known_which_controllers_are_named_and_were_not_seen() -> None:
 def test_the_controllers_of_pods_that_have_ended_are_kept_with_them() -> None:
     fold = Fold(frozenset({"Failed"}))
     fold.add_pods(records([pod(0, "lone", phase="Failed")]))
-    feed(fold, "ReplicaSet", objects("ReplicaSet", [replica_set("lone", 0)]))
+    fold.add("ReplicaSet", objects("ReplicaSet", [replica_set("lone", 0)]))
     fold.settled()
     fold.compact()
     assert fold.settled().without_object() == set()

@@ -1,0 +1,123 @@
+"""The one table of kinds: where a resource is served, and what a snapshot does with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One resource of the API, at the version that is read."""
+
+    kind: str
+    group: str
+    """API group, empty for the core one."""
+    version: str
+    plural: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """``v1``, ``apps/v1`` ..."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Return the URL path of a collection (over all namespaces if none is given) or an object."""
+        parts = ["/apis" if self.group else "/api", self.api_version]
+        if namespace and self.namespaced:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts.append(self.plural)
+        parts += [quote(part, safe="") for part in (name, subresource) if part]
+        return "/".join(parts)
+
+
+PODS = Resource("Pod", "", "v1", "pods")
+NODES = Resource("Node", "", "v1", "nodes", namespaced=False)
+NAMESPACES = Resource("Namespace", "", "v1", "namespaces", namespaced=False)
+SERVICES = Resource("Service", "", "v1", "services")
+QUOTAS = Resource("ResourceQuota", "", "v1", "resourcequotas")
+CLAIMS = Resource("PersistentVolumeClaim", "", "v1", "persistentvolumeclaims")
+VOLUMES = Resource("PersistentVolume", "", "v1", "persistentvolumes", namespaced=False)
+REPLICATION_CONTROLLERS = Resource("ReplicationController", "", "v1", "replicationcontrollers")
+REPLICA_SETS = Resource("ReplicaSet", "apps", "v1", "replicasets")
+DEPLOYMENTS = Resource("Deployment", "apps", "v1", "deployments")
+STATEFUL_SETS = Resource("StatefulSet", "apps", "v1", "statefulsets")
+JOBS = Resource("Job", "batch", "v1", "jobs")
+BUDGETS = Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets")
+AUTOSCALERS = Resource(
+    "HorizontalPodAutoscaler",
+    "autoscaling",
+    "v2",
+    "horizontalpodautoscalers",
+)
+STORAGE_CLASSES = Resource(
+    "StorageClass", "storage.k8s.io", "v1", "storageclasses", namespaced=False
+)
+CSI_NODES = Resource("CSINode", "storage.k8s.io", "v1", "csinodes", namespaced=False)
+NODE_METRICS = Resource("NodeMetrics", "metrics.k8s.io", "v1beta1", "nodes", namespaced=False)
+POD_METRICS = Resource("PodMetrics", "metrics.k8s.io", "v1beta1", "pods")
+EVENTS = Resource("Event", "events.k8s.io", "v1", "events")
+LEASES = Resource("Lease", "coordination.k8s.io", "v1", "leases")
+CONFIG_MAPS = Resource("ConfigMap", "", "v1", "configmaps")
+
+INDEPENDENT = (
+    NODES,
+    BUDGETS,
+    NAMESPACES,
+    DEPLOYMENTS,
+    STATEFUL_SETS,
+    REPLICATION_CONTROLLERS,
+    SERVICES,
+    QUOTAS,
+    VOLUMES,
+    CLAIMS,
+    STORAGE_CLASSES,
+    CSI_NODES,
+)
+"""Read beside the pods, in any order."""
+
+AFTER_PODS = (REPLICA_SETS, JOBS)
+"""Read when the pods are known: most ReplicaSets and Jobs own none any more, and are dropped at once."""
+
+LISTED = (PODS, *INDEPENDENT, *AFTER_PODS)
+"""All that every snapshot is made of."""
+
+ASKED_FOR = (AUTOSCALERS,)
+"""Read beside the pods, and followed, only where the policy asks for it."""
+
+ESSENTIAL = (PODS, NODES)
+"""Without these there is no snapshot; a server that does not serve another of them has none of it."""
+
+METRICS = (NODE_METRICS, POD_METRICS)
+"""Read beside the others where usage is asked for; never watched."""
+
+IN_SNAPSHOTS = (
+    PODS,
+    NODES,
+    NAMESPACES,
+    SERVICES,
+    QUOTAS,
+    CLAIMS,
+    VOLUMES,
+    REPLICATION_CONTROLLERS,
+    REPLICA_SETS,
+    DEPLOYMENTS,
+    STATEFUL_SETS,
+    JOBS,
+    BUDGETS,
+    AUTOSCALERS,
+    STORAGE_CLASSES,
+    CSI_NODES,
+    NODE_METRICS,
+    POD_METRICS,
+)
+"""All that a snapshot may hold, in the order in which reports name what is missing."""
+
+WORKLOADS = tuple(
+    one.kind for one in (REPLICA_SETS, DEPLOYMENTS, STATEFUL_SETS, REPLICATION_CONTROLLERS, JOBS)
+)
+"""Kinds with a template of pods."""
+
+OWNING_KINDS = tuple(one.kind for one in AFTER_PODS)
+"""The kinds of ``AFTER_PODS``."""
