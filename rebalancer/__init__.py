@@ -2,8 +2,8 @@
 
 The way of a run, and of a reader: ``kube`` reads the cluster, ``snapshot`` folds it into arrays,
 ``strategies`` (a package beside this one) hand terms of one ``cost`` over, ``scheduler`` predicts where a
-replacement lands, ``planner`` chooses the moves, ``evictor`` carries them out, ``report`` shows the result. ``app``
-puts these together; ``cli`` is the command line; ``simulator`` is a cluster in a process.
+replacement lands, ``planner`` chooses the moves, ``run`` puts these together and carries the moves out, ``report`` shows
+the result. ``serve`` makes run after run; ``commands`` are the command line's; ``embedded`` is a cluster in a process.
 """
 
 from __future__ import annotations

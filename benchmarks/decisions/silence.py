@@ -16,7 +16,7 @@ from benchmarks.decisions.contenders import Contender, Ours
 from benchmarks.decisions.convergence import converge, observe, settle
 from benchmarks.decisions.reading import read
 from benchmarks.decisions.tables import table
-from rebalancer.memory.document import Document, decode, encode
+from rebalancer.run.memory.document import Document, decode, encode
 from tests.controlplane import ControlPlane
 
 MEMORY = "default/rebalancer-memory"

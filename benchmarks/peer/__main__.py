@@ -28,12 +28,12 @@ from benchmarks.peer.differences import UNNAMED, Comparison, compared
 from benchmarks.peer.policies import random_policy, scope_policy
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.commands.migrate import migrated
-from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import run_once
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.migrate.merge import as_file
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
+from rebalancer.run.options import RunOptions
 
 _LOOKS = 4
 """At what the peer could evict, before a pod is taken to be outside of it."""

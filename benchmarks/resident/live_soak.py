@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.resident.process import megabytes, serving
 from benchmarks.resident.soak import EVERY, LEASE, POLICY, resident_on, said, until_same
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.commands.serving.vitals import Vitals
+from rebalancer.serve.vitals import Vitals
 from tests.controlplane import objects, operations
 from tests.controlplane.api import ApiError
 from tests.controlplane.cluster import ControlPlane

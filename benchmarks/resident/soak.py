@@ -20,15 +20,15 @@ from pathlib import Path
 
 from benchmarks.resident.process import megabytes
 from rebalancer.base.environment import Environment, SystemClock
-from rebalancer.commands.options import RunOptions
-from rebalancer.commands.serving.resident import Resident
-from rebalancer.commands.serving.vitals import Vitals
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.kube.client import connect
 from rebalancer.kube.follow import Follower
 from rebalancer.kube.read import read_cluster
+from rebalancer.run.options import RunOptions
+from rebalancer.serve.resident import Resident
+from rebalancer.serve.vitals import Vitals
 from tests.same import contents
 
 _say = functools.partial(print, flush=True)

@@ -13,8 +13,9 @@ from rebalancer.aws.services import asking, did_nothing, refused
 from rebalancer.aws.steps import AwsParams
 from rebalancer.base.plain_text import count
 from rebalancer.interruption.model import DONE, StepContext, failed, skipped, timed_out
+from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
-from rebalancer.signals.model import SignalError, StepOutcome
+from rebalancer.signals.model import SignalError
 
 _LOOK = 2.0
 """Seconds between two looks at targets that are draining."""

@@ -9,8 +9,8 @@ from pydantic import Field
 from rebalancer.aws.steps import AwsParams, sent_once
 from rebalancer.base.plain_text import printable
 from rebalancer.interruption.model import StepContext
+from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
-from rebalancer.signals.model import StepOutcome
 from rebalancer.wire.times import rfc3339
 
 _FIFO = ".fifo"

@@ -11,8 +11,9 @@ from rebalancer.aws.services import asking, refused
 from rebalancer.aws.steps import AwsParams
 from rebalancer.base.plain_text import count
 from rebalancer.interruption.model import DONE, StepContext, skipped
+from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
-from rebalancer.signals.model import SignalError, StepOutcome
+from rebalancer.signals.model import SignalError
 
 Groups = dict[str, list[str]]
 """Network interface -> its security groups."""

@@ -27,13 +27,13 @@ from rebalancer.aws.services import (
 from rebalancer.base.plain_text import shown
 from rebalancer.base.stop import Stop
 from rebalancer.kube.calls import CutOffError, apart
+from rebalancer.plan.machines import PipelineOutcome
 from rebalancer.policy.interruption import IGNORED_KINDS, IgnoredKinds
 from rebalancer.policy.values import Params
 from rebalancer.signals.model import (
     HEARTBEAT,
     LONGEST_RECEIVE,
     Interruption,
-    PipelineOutcome,
     SignalError,
     SourceContext,
 )

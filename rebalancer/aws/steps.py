@@ -9,8 +9,8 @@ from pydantic import Field
 
 from rebalancer.aws.services import asking, region_of_environment, region_of_node, service
 from rebalancer.interruption.model import DONE, StepContext
+from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
-from rebalancer.signals.model import StepOutcome
 
 
 class AwsParams(StepParams):

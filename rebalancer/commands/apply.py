@@ -18,8 +18,8 @@ from rebalancer.commands.flags import (
     examples,
     with_flags,
 )
-from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import run_or_ask
+from rebalancer.run.options import RunOptions
 
 
 @click.command(

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import count
-from rebalancer.commands.options import RunOptions
 from rebalancer.plan.outcome import Status
 from rebalancer.policy.model import Mode
 from rebalancer.report.render import TABLES
+from rebalancer.run.options import RunOptions
 
 if TYPE_CHECKING:
     from rebalancer.report.model import RunReport

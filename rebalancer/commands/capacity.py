@@ -13,14 +13,14 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import printable_lines
+from rebalancer.capacity.of_run import judged
 from rebalancer.capacity.report import capacity_data, capacity_table
-from rebalancer.commands.context import RunContext, run_context
-from rebalancer.commands.decide import recall
 from rebalancer.commands.flag_values import named, reference
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_flag, with_flags
-from rebalancer.commands.machines import judged
-from rebalancer.commands.options import PolicyFlags, RunOptions
-from rebalancer.commands.source import Source, open_source
+from rebalancer.run.context import RunContext, run_context
+from rebalancer.run.decide import recall
+from rebalancer.run.options import PolicyFlags, RunOptions
+from rebalancer.run.source import Source, open_source
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import rfc3339
 

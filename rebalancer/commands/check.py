@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rebalancer.base.environment import Environment
 from rebalancer.base.output import say, write
-from rebalancer.commands.context import run_context
-from rebalancer.commands.options import RunOptions
-from rebalancer.commands.source import open_source
 from rebalancer.planner.findings import findings
 from rebalancer.registry import Registry
+from rebalancer.run.context import run_context
+from rebalancer.run.options import RunOptions
+from rebalancer.run.source import open_source
 
 
 def check_on(options: RunOptions, environment: Environment) -> None:

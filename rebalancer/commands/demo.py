@@ -16,11 +16,11 @@ from rebalancer.base.output import say
 from rebalancer.commands import run
 from rebalancer.commands.call import call
 from rebalancer.commands.flags import CLUSTER, examples, with_flags
-from rebalancer.commands.options import Access
 from rebalancer.embedded.apiserver.discovery import BUILD
 from rebalancer.embedded.demo import DRIFTS_PATH, KeptError, kept, run_demo
 from rebalancer.embedded.drifts import LIVE
 from rebalancer.kube.client import Client
+from rebalancer.run.options import Access
 
 _KUBECONFIG = Path("demo.kubeconfig")
 

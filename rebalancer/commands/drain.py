@@ -16,7 +16,6 @@ from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.base.output import say, write
 from rebalancer.base.plain_text import count
 from rebalancer.commands import names
-from rebalancer.commands.emptying import EmptyingOptions, EmptyingRounds, Preflight
 from rebalancer.commands.flag_values import duration, label_selector, named, reference
 from rebalancer.commands.flags import (
     CLUSTER,
@@ -28,11 +27,12 @@ from rebalancer.commands.flags import (
     output_flag,
     with_flags,
 )
-from rebalancer.commands.identity import own_pod
 from rebalancer.nodes.choice import NodeChoice
 from rebalancer.nodes.preflight import refuses
 from rebalancer.nodes.report import DrainReport
+from rebalancer.nodes.rounds import EmptyingOptions, EmptyingRounds, Preflight
 from rebalancer.nodes.triage import Orders
+from rebalancer.run.identity import own_pod
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client

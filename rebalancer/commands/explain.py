@@ -15,14 +15,9 @@ from rebalancer.base.errors import ExitCode, PolicyError, ProviderError
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import printable_lines, wrapped
 from rebalancer.commands import names
-from rebalancer.commands.context import run_context
-from rebalancer.commands.decide import make_plan, recall
-from rebalancer.commands.find import find_ended, find_node, find_pod, find_workload
 from rebalancer.commands.flag_values import named, reference
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_flag, with_flags
-from rebalancer.commands.options import PolicyFlags, RunOptions
-from rebalancer.commands.result import run_report
-from rebalancer.commands.source import open_source
+from rebalancer.explain.find import find_ended, find_node, find_pod, find_workload
 from rebalancer.explain.node import NodeRecorder, node_data, node_facts
 from rebalancer.explain.node_table import node_table
 from rebalancer.explain.pods import decision_data, ended_data, ended_table, facts_of
@@ -32,6 +27,11 @@ from rebalancer.explain.workload import WorkloadRecorder, workload_data, workloa
 from rebalancer.explain.workload_table import workload_table
 from rebalancer.planner.plan import PlanObserver
 from rebalancer.report.model import RunReport
+from rebalancer.run.context import run_context
+from rebalancer.run.decide import make_plan, recall
+from rebalancer.run.ending import run_report
+from rebalancer.run.options import PolicyFlags, RunOptions
+from rebalancer.run.source import open_source
 from rebalancer.scheduler.explain import explain_pod as explain_landing
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.model import Snapshot
@@ -162,12 +162,12 @@ class _Explaining:
 
     def machines(self, pod: int) -> tuple[list[str], dict[str, Any]]:
         """Return what ``rebalancer capacity`` says of a pending pod, as lines and as data; of a file no provider is asked."""
+        from rebalancer.capacity.of_run import judged  # noqa: PLC0415
         from rebalancer.capacity.report import (  # noqa: PLC0415  # seldom needed
             helper_of,
             pending_data,
             pending_words,
         )
-        from rebalancer.commands.machines import judged  # noqa: PLC0415
 
         asks = self._source.client is not None
         try:

@@ -11,9 +11,9 @@ import click
 from rebalancer.base.durations import format_duration, parse_seconds
 from rebalancer.commands import flag_values, names
 from rebalancer.commands.flag_values import named, parsed, reference
-from rebalancer.commands.options import FAIL_ON, RunOptions
-from rebalancer.commands.schedule import at_least_a_second
 from rebalancer.policy.load import parse_select
+from rebalancer.run.options import FAIL_ON, RunOptions
+from rebalancer.serve.schedule import at_least_a_second
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 

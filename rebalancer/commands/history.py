@@ -11,10 +11,10 @@ from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say, write
 from rebalancer.commands.flag_values import named, reference
 from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
-from rebalancer.commands.options import Access
 from rebalancer.kube.config_map import ConfigMapStore
-from rebalancer.memory.document import decode
-from rebalancer.memory.history import render_history
+from rebalancer.run.memory.document import decode
+from rebalancer.run.memory.history import render_history
+from rebalancer.run.options import Access
 
 
 def show_history(

@@ -14,9 +14,9 @@ from rebalancer.base.output import say, write
 from rebalancer.base.plain_text import printable
 from rebalancer.capacity.writing import clear_state
 from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
-from rebalancer.commands.options import Access
 from rebalancer.kube.client import Client
 from rebalancer.kube.marks import NodeMark, list_marks, remove_marks
+from rebalancer.run.options import Access
 from rebalancer.wire.times import rfc3339
 
 

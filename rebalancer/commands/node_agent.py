@@ -12,8 +12,8 @@ from rebalancer.base.output import say
 from rebalancer.base.sending import SendingError, checked
 from rebalancer.commands.flag_values import parsed
 from rebalancer.commands.flags import CLUSTER, examples, with_flags
-from rebalancer.commands.options import Access
-from rebalancer.commands.schedule import at_least_a_second
+from rebalancer.run.options import Access
+from rebalancer.serve.schedule import at_least_a_second
 
 _PATIENCE = 5.0
 """Seconds that a request under way has after a signal: longer than any of them takes then."""

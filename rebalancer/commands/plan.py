@@ -8,8 +8,8 @@ import click
 
 from rebalancer.base.environment import system_environment
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, examples, with_flags
-from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import run_once, watched
+from rebalancer.run.options import RunOptions
 
 
 @click.command(

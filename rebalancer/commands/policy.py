@@ -14,9 +14,9 @@ from rebalancer.base.output import say, write
 from rebalancer.commands.check import check_on
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, with_flags
 from rebalancer.commands.migrate import migrate
-from rebalancer.commands.options import PolicyFlags, RunOptions
 from rebalancer.policy.forms import MODELINE, effective, schema
 from rebalancer.registry import Registry
+from rebalancer.run.options import PolicyFlags, RunOptions
 
 
 @click.group("policy")

@@ -19,10 +19,8 @@ from rebalancer.commands.drain import (
     finished,
     orders_of,
 )
-from rebalancer.commands.emptying import EmptyingOptions, EmptyingRounds
 from rebalancer.commands.flag_values import duration, named
 from rebalancer.commands.flags import CLUSTER, POLICY, SET, Whole, examples, with_flags
-from rebalancer.commands.identity import instance
 from rebalancer.kube.nodes import NodeView, read_node
 from rebalancer.nodes.choice import NodeChoice, version_of
 from rebalancer.nodes.cordon import finish
@@ -31,8 +29,10 @@ from rebalancer.nodes.missing import Missing, missing_nodes
 from rebalancer.nodes.preflight import refuses
 from rebalancer.nodes.replacing import ReplacementPace
 from rebalancer.nodes.replacing import replace as replace_all
+from rebalancer.nodes.rounds import EmptyingOptions, EmptyingRounds
 from rebalancer.nodes.stages import ReplacePhase, Stage, enter, stage_of
 from rebalancer.policy.windows import is_open
+from rebalancer.run.identity import instance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

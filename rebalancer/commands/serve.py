@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from rebalancer.base.environment import system_environment
-from rebalancer.commands.endpoints import answering, parse_address
 from rebalancer.commands.flag_values import named, parsed, reference
 from rebalancer.commands.flags import (
     CLUSTER,
@@ -24,9 +23,10 @@ from rebalancer.commands.flags import (
     output_flag,
     with_flags,
 )
-from rebalancer.commands.options import RunOptions
-from rebalancer.commands.schedule import parse_schedule
-from rebalancer.commands.serving.vitals import Vitals
+from rebalancer.run.options import RunOptions
+from rebalancer.serve.endpoints import answering, parse_address
+from rebalancer.serve.schedule import parse_schedule
+from rebalancer.serve.vitals import Vitals
 
 PATIENCE = 5.0
 """Seconds for what is under way when a signal comes to end by itself; the chart's pod has 10."""
@@ -89,7 +89,7 @@ def command(
     Lease, memory and report; a run that has nothing to do prints one line. The policy is read again before each run.
     It asks nothing: in mode enforce it starts with --yes only. It ends cleanly at SIGTERM. Without --lease it leads alone: start no second one beside it.
     """
-    from rebalancer.commands.serving.resident import Resident  # noqa: PLC0415
+    from rebalancer.serve.resident import Resident  # noqa: PLC0415
 
     try:
         schedule = parse_schedule(every, time_zone)

@@ -16,12 +16,12 @@ from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import write
 from rebalancer.capacity.scaling import scaling_strategies
 from rebalancer.commands.flags import POLICY_FLAGS, Whole, examples, output_flag, with_flags
-from rebalancer.commands.options import PolicyFlags
-from rebalancer.evictor.executor import WavePace
 from rebalancer.planner.planning import Planning, finished_phases, with_methods
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
+from rebalancer.run.execution.executor import WavePace
+from rebalancer.run.options import PolicyFlags
 from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.columns import frozen
 from rebalancer.snapshot.load import load_judgeable

@@ -12,11 +12,11 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
 from rebalancer.commands.flags import CLUSTER, examples, with_flags
-from rebalancer.commands.options import Access, PolicyFlags
-from rebalancer.commands.source import usage_source
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.policy.usage import UsageSettings
 from rebalancer.registry import Registry
+from rebalancer.run.options import Access, PolicyFlags
+from rebalancer.run.source import usage_source
 from rebalancer.wire.pods import FINISHED
 
 _TEXT = (".json", ".yaml", ".yml", ".gz")

@@ -9,13 +9,13 @@ from rebalancer.base.environment import Environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError, StoppedError
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import printable_lines
-from rebalancer.commands.context import run_context
-from rebalancer.commands.decide import make_plan, recall
-from rebalancer.commands.options import RunOptions
-from rebalancer.commands.result import run_report
-from rebalancer.commands.source import open_source
-from rebalancer.commands.terminal import Look, terminal_look
 from rebalancer.report.render import TABLES, render
+from rebalancer.run.context import run_context
+from rebalancer.run.decide import make_plan, recall
+from rebalancer.run.ending import run_report
+from rebalancer.run.options import RunOptions
+from rebalancer.run.source import open_source
+from rebalancer.run.terminal import Look, terminal_look
 
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 _COLORS = re.compile(r"\x1b\[[\d;]*m")

@@ -15,7 +15,8 @@ from rebalancer.interruption.pipeline import PipelineContext, PlannedStep
 from rebalancer.interruption.record import Record, Wanted, patiently
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeView
-from rebalancer.signals.model import Interruption, SignalError, StepOutcome
+from rebalancer.plan.machines import StepOutcome
+from rebalancer.signals.model import Interruption, SignalError
 
 _GOODBYE = 1.0
 """Seconds for a step to say how far it came, once its part of the time is over."""

@@ -15,8 +15,9 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView
 from rebalancer.kube.resources import AccessRule
+from rebalancer.plan.machines import StepOutcome, StepStatus
 from rebalancer.policy.interruption import StepParams
-from rebalancer.signals.model import Interruption, StepOutcome, StepStatus
+from rebalancer.signals.model import Interruption
 
 DONE = StepOutcome(StepStatus.DONE)
 

@@ -16,7 +16,8 @@ from rebalancer.interruption.parts import seconds_of
 from rebalancer.interruption.pipeline import PipelineContext, PlannedStep
 from rebalancer.interruption.record import Record, patiently
 from rebalancer.kube.client import Client
-from rebalancer.signals.model import Interruption, PipelineOutcome, Result, StepOutcome, StepStatus
+from rebalancer.plan.machines import PipelineOutcome, Result, StepOutcome, StepStatus
+from rebalancer.signals.model import Interruption
 from rebalancer.signals.state import RecordedInterruption, State
 from rebalancer.wire.times import rfc3339
 

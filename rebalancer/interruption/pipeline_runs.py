@@ -12,15 +12,8 @@ from rebalancer.base.plain_text import printable
 from rebalancer.interruption.admission import Pace, Places, Pool, nodes_to_withdraw
 from rebalancer.interruption.pipeline import PipelineContext
 from rebalancer.interruption.pipeline_run import PipelineRun
-from rebalancer.signals.model import (
-    InterruptedMachine,
-    Interruption,
-    PipelineOutcome,
-    Receiver,
-    Result,
-    SignalError,
-    StepOutcome,
-)
+from rebalancer.plan.machines import InterruptedMachine, PipelineOutcome, Result, StepOutcome
+from rebalancer.signals.model import Interruption, Receiver, SignalError
 from rebalancer.signals.nodes import NodeNews, is_sole, machine_of
 from rebalancer.signals.state import STATE, RecordedInterruption, state_in
 from rebalancer.wire.objects import Node

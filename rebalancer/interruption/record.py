@@ -14,7 +14,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.nodes import NodeChange, NodeView, change_node
-from rebalancer.signals.model import StepOutcome, StepStatus
+from rebalancer.plan.machines import StepOutcome, StepStatus
 from rebalancer.signals.state import (
     STATE,
     RecordedInterruption,

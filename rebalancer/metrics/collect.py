@@ -12,13 +12,11 @@ from prometheus_client.core import Metric as PrometheusMetric
 from prometheus_client.registry import Collector
 
 from rebalancer import __version__
-from rebalancer.memory.cooling import resting
-from rebalancer.memory.document import Document, OwnerMemory, Totals
-from rebalancer.memory.totals import RESULTS
 from rebalancer.metrics import table
 from rebalancer.metrics.table import Metric
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Code
+from rebalancer.plan.totals import RESULTS, Remembered, Totals
 from rebalancer.report.model import RunReport
 
 Values = Mapping[tuple[str, ...], float]
@@ -34,8 +32,8 @@ def of_end(exit_code: int, now: float) -> dict[Metric, Values]:
     }
 
 
-def of_report(report: RunReport, memory: Document | None, now: float) -> dict[Metric, Values]:
-    """Return all values of a run. ``memory``: what was remembered before it, None without ``--memory``."""
+def of_report(report: RunReport, remembered: Remembered | None, now: float) -> dict[Metric, Values]:
+    """Return all values of a run. ``remembered``: before it, None without ``--memory``."""
     plan, snapshot = report.plan, report.snapshot
     evicted = [one for one in report.outcomes if one.status.is_carried_out]
     statuses = Counter(one.status for one in report.outcomes)
@@ -69,7 +67,7 @@ def of_report(report: RunReport, memory: Document | None, now: float) -> dict[Me
         table.STANDSTILL: {(): len(report.standstill)},
         table.CUT: {(): report.cut is not None},
         table.PHASES: {(phase,): seconds for phase, seconds in report.timings.items()},
-        **({} if memory is None else _of_memory(memory, evicted, now)),
+        **({} if remembered is None else _of_memory(remembered, evicted)),
     }
 
 
@@ -161,24 +159,10 @@ def _by_owner(evicted: Iterable[Outcome]) -> Values:
     return values | {(table.OTHERS,): sum(n for _, n in most[table.MOST_OWNERS :])}
 
 
-def _of_memory(memory: Document, evicted: Iterable[Outcome], now: float) -> Mapping[Metric, Values]:
-    states = Counter(_state(owner, now) for owner in memory.owners.values())
-    again = [one for one in evicted if one.move.node in _targets(memory, one.move.owner)]
+def _of_memory(remembered: Remembered, evicted: Iterable[Outcome]) -> Mapping[Metric, Values]:
+    states, targets = remembered.states, remembered.targets
+    again = [one for one in evicted if one.move.node in targets.get(one.move.owner, ())]
     return {
-        table.MEMORY: {(state,): states[state] for state in ("fine", "resting", "given-up")},
+        table.MEMORY: {(state,): states.get(state, 0) for state in ("fine", "resting", "given-up")},
         table.AGAIN: _by_owner(again),
     }
-
-
-def _state(owner: OwnerMemory, now: float) -> str:
-    terms = [term for term in owner.terms.values() if resting(term, now)]
-    if not terms:
-        return "fine"
-    return "given-up" if any(term.given_up for term in terms) else "resting"
-
-
-def _targets(memory: Document, ref: str) -> set[str]:
-    """Return the nodes to which earlier runs have moved pods of an owner, as far as that is remembered."""
-    owner = memory.owners.get(ref)
-    terms = () if owner is None else owner.terms.values()
-    return {target for term in terms for _, target in term.trail}

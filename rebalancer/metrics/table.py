@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rebalancer.memory.totals import MOST_SERIES
-from rebalancer.memory.totals import OTHERS as OTHER_NAMESPACES
+from rebalancer.plan.totals import MOST_SERIES
+from rebalancer.plan.totals import OTHERS as OTHER_NAMESPACES
 
 MOST_OWNERS = 20
 """Owners with a time series of their own in one metric; the evictions of all others are one more."""

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rebalancer.base.plain_text import count
-from rebalancer.plan.machines import MachineAct
+from rebalancer.plan.machines import InterruptedMachine, MachineAct, Result
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Method, Move, Score
 from rebalancer.report.model import RunReport
 from rebalancer.report.words import holds, is_sure, zones_of
-from rebalancer.signals.model import InterruptedMachine, Result
 from rebalancer.wire.times import rfc3339
 
 PAST = {

@@ -8,11 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rebalancer.base.plain_text import count
-from rebalancer.plan.machines import MachineAct
+from rebalancer.plan.machines import InterruptedMachine, MachineAct
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Code, Plan, Score, UnmetRule
 from rebalancer.policy.load import LoadedPolicy
-from rebalancer.signals.model import InterruptedMachine
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
 

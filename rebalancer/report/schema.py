@@ -8,10 +8,9 @@ import msgspec
 from msgspec import Meta
 
 from rebalancer import API_VERSION
-from rebalancer.plan.machines import ActStatus
+from rebalancer.plan.machines import ActStatus, StepStatus
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code, Method, NodeCode
-from rebalancer.signals.model import StepStatus
 
 _ID = "https://kube-rebalancer.invalid/schemas/report-v1.json"
 """A name, and no address: nothing is served there."""

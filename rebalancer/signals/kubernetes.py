@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from pydantic import Field
 
 from rebalancer.base.stop import Stop
+from rebalancer.plan.machines import PipelineOutcome
 from rebalancer.policy.interruption import IGNORED_KINDS, IgnoredKinds
 from rebalancer.policy.values import Params
-from rebalancer.signals.model import Interruption, PipelineOutcome, SourceContext
+from rebalancer.signals.model import Interruption, SourceContext
 from rebalancer.signals.notice import NOTICE, NodeNotice, read
 from rebalancer.signals.state import state_in
 from rebalancer.snapshot.leaving import LEAVING

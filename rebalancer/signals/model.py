@@ -6,12 +6,12 @@ loaded only when a policy names it. Test it with ``rebalancer.testing.signals.ch
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from rebalancer.base.stop import Stop
+from rebalancer.plan.machines import PipelineOutcome
 from rebalancer.policy.values import Params
 from rebalancer.signals.nodes import NodeNews
 
@@ -71,77 +71,6 @@ class Interruption:
 def latest_end(deadline: float | None, until: float | None) -> float | None:
     """Return the latest time at which a machine goes; None: not known."""
     return deadline if deadline is None or until is None else max(deadline, until)
-
-
-class StepStatus(enum.StrEnum):
-    """How a step of the pipeline ended."""
-
-    RUNNING = "running"
-    """It has not; a process that takes over runs it again."""
-    DONE = "done"
-    FAILED = "failed"
-    TIMED_OUT = "timed-out"
-    """Its part of the time was over."""
-    SKIPPED = "skipped"
-    """There was nothing to do for it."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepOutcome:
-    """The outcome of one step."""
-
-    status: StepStatus
-    why: str = ""
-    """One line; may be empty where the step is done."""
-
-    @property
-    def is_good(self) -> bool:
-        """Whether the step was done, or had nothing to do."""
-        return self.status in (StepStatus.DONE, StepStatus.SKIPPED)
-
-    def __str__(self) -> str:
-        """Return the outcome in words."""
-        return f"{self.status} ({self.why})" if self.why else self.status.value
-
-
-class Result(enum.StrEnum):
-    """What came of an interruption."""
-
-    DONE = "done"
-    """Each step was done, or had nothing to do."""
-    INCOMPLETE = "incomplete"
-    """A step failed or ran out of time. Nothing more is tried."""
-    CANCELLED = "cancelled"
-    """The machine stays, and what was done to its node was undone."""
-    EXPIRED = "expired"
-    """It was received after the machine was to have gone, and nothing was done."""
-    GONE = "gone"
-    """The Node went before the first step, or another one has come under its name."""
-    WITHDRAWN = "withdrawn"
-    """Nothing cancelled it, but the machine has not gone in time: what was done to its node was undone."""
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineOutcome:
-    """What a source is given at the end."""
-
-    result: Result
-    steps: Mapping[str, StepOutcome]
-    """Name of the step in the policy -> the outcome of it, in order."""
-
-
-@dataclass(frozen=True, slots=True)
-class InterruptedMachine:
-    """One machine as the report shows it."""
-
-    node: str
-    instance: str
-    kind: str
-    source: str
-    deadline: float | None
-    result: str
-    """A Result, or under-way, or waiting."""
-    steps: Mapping[str, StepOutcome]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,14 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from rebalancer.signals.model import (
-    Interruption,
-    PipelineOutcome,
-    Result,
-    StepOutcome,
-    StepStatus,
-    latest_end,
-)
+from rebalancer.plan.machines import PipelineOutcome, Result, StepOutcome, StepStatus
+from rebalancer.signals.model import Interruption, latest_end
 
 STATE = "rebalancer/interruption"
 """The annotation's name; its value is a :class:`State` in JSON."""

@@ -11,16 +11,13 @@ from typing import Any
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.interruption.model import Step, StepContext
+from rebalancer.plan.machines import PipelineOutcome, Result, StepOutcome, StepStatus
 from rebalancer.signals.model import (
     LONGEST_RECEIVE,
     Interruption,
-    PipelineOutcome,
     Receiver,
-    Result,
     SignalSource,
     SourceContext,
-    StepOutcome,
-    StepStatus,
 )
 from rebalancer.signals.nodes import FollowedNodes
 from rebalancer.testing.contract import ContractError

@@ -7,11 +7,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from rebalancer.base.stop import Stop
-from rebalancer.evictor.executor import Execution, Executor, Recheck, WavePace
-from rebalancer.evictor.landing import Replacement
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Move
+from rebalancer.run.execution.executor import Execution, Executor, Recheck, WavePace
+from rebalancer.run.execution.landing import Replacement
 from rebalancer.whatif.span import Span
 from rebalancer.whatif.world import Replaced, SimulatedCluster
 
@@ -53,7 +53,7 @@ class _Simulated:
         self._new: list[tuple[Replacement, float]] = []
         """The replacements of this wave, and when they are Ready."""
 
-    # -- the actor: see rebalancer.evictor.attempt.Actor -------------------------------------------
+    # -- the actor: see rebalancer.run.execution.attempt.Actor -------------------------------------------
 
     def read_pod(
         self,
@@ -98,13 +98,13 @@ class _Simulated:
     def announce(self, move: Move) -> None:
         pass
 
-    # -- marks: see rebalancer.evictor.marks.Marks -----------------------------------------------------
+    # -- marks: see rebalancer.run.execution.marks.Marks -----------------------------------------------------
 
     def stand_on(self, nodes: Collection[str]) -> str | None:
         self._world.mark(nodes)
         return None
 
-    # -- the feed: see rebalancer.evictor.landing.Feed ---------------------------------------------
+    # -- the feed: see rebalancer.run.execution.landing.Feed ---------------------------------------------
 
     def begin_wave(self) -> None:
         self._new.clear()

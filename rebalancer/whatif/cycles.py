@@ -7,16 +7,16 @@ from dataclasses import dataclass, field, replace
 
 from rebalancer.base.environment import Timings
 from rebalancer.cost.streaks import Streaks
-from rebalancer.evictor.executor import WavePace
-from rebalancer.memory.cooling import cooling
-from rebalancer.memory.document import Document
-from rebalancer.memory.expectations import after_run
-from rebalancer.memory.hour import moved_last_hour
-from rebalancer.memory.remember import refreshed
-from rebalancer.memory.streaks import remembered
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cost, Score
 from rebalancer.planner.planning import Planned, Planning
+from rebalancer.run.execution.executor import WavePace
+from rebalancer.run.memory.cooling import cooling
+from rebalancer.run.memory.document import Document
+from rebalancer.run.memory.expectations import after_run
+from rebalancer.run.memory.hour import moved_last_hour
+from rebalancer.run.memory.remember import refreshed
+from rebalancer.run.memory.streaks import remembered
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.whatif.carrying import READY_AFTER, carry_out
 from rebalancer.whatif.span import Span

@@ -14,7 +14,8 @@ from rebalancer.base.environment import SystemClock
 from rebalancer.interruption.listening import Listening
 from rebalancer.interruption.pipeline import PlannedStep
 from rebalancer.interruption.steps.exclude import LABEL
-from rebalancer.signals.model import Interruption, PipelineOutcome, SignalError
+from rebalancer.plan.machines import PipelineOutcome
+from rebalancer.signals.model import Interruption, SignalError
 from rebalancer.signals.nodes import FollowedNodes
 from rebalancer.signals.state import STATE
 from rebalancer.testing.objects import node

@@ -11,7 +11,8 @@ from rebalancer.aws import sqs
 from rebalancer.aws.sqs import SqsParams, SqsSource
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
-from rebalancer.signals.model import Interruption, PipelineOutcome, Result, SignalError
+from rebalancer.plan.machines import PipelineOutcome, Result
+from rebalancer.signals.model import Interruption, SignalError
 from rebalancer.signals.nodes import FollowedNodes
 from rebalancer.testing.signals import check_source, surroundings
 from rebalancer.wire.objects import Node, NodeSpec, ObjectMeta

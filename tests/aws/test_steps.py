@@ -16,7 +16,8 @@ from rebalancer.aws.services import region_of_node, region_of_queue
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.interruption.model import StepContext
-from rebalancer.signals.model import Interruption, SignalError, StepOutcome, StepStatus
+from rebalancer.plan.machines import StepOutcome, StepStatus
+from rebalancer.signals.model import Interruption, SignalError
 from rebalancer.testing.signals import check_step
 from tests.aws.cloud import ACCOUNT, REGION
 from tests.unit.commands.serving import soon

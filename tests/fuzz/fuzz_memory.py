@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rebalancer.kube.config_map import StoredMap
-from rebalancer.memory.document import KEY
-from rebalancer.memory.keeper import Keeper
+from rebalancer.run.memory.document import KEY
+from rebalancer.run.memory.keeper import Keeper
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
 from tests.fuzz.target import Target

@@ -8,12 +8,13 @@ import yaml
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
-from rebalancer.memory.document import Document, OwnerMemory, TermMemory
-from rebalancer.memory.totals import with_moves
 from rebalancer.metrics.collect import of_report, of_totals, registry
 from rebalancer.metrics.deliver import push
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Code, Skip
+from rebalancer.plan.totals import with_moves
+from rebalancer.run.memory.cooling import remembered
+from rebalancer.run.memory.document import Document, OwnerMemory, TermMemory
 from tests.chart.helm import one, render
 from tests.prometheus.programs import prometheus, promtool, pushgateway, query
 from tests.unit.commands.embedded import MEMORY, Runner, third_zone_joined
@@ -140,7 +141,11 @@ def test_a_run_pushes_prometheus_scrapes_and_every_query_of_the_dashboard_has_an
     busy = report([Outcome(move("one"), Status.EVICTED, "", "n-b", predicted=True)], skips=skips)
     with pushgateway() as gateway, prometheus(tmp_path, gateway) as server:
         totals = of_totals(with_moves(memory.totals, busy.outcomes))
-        push(gateway, registry(of_report(busy, memory, now) | totals), Stop(SystemClock()))
+        push(
+            gateway,
+            registry(of_report(busy, remembered(memory, now), now) | totals),
+            Stop(SystemClock()),
+        )
         wanted = list(expressions(manifests))
         assert len(wanted) == 13
         until = time.monotonic() + 60

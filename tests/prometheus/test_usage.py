@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from rebalancer.base.environment import Environment, SystemClock
-from rebalancer.commands.options import Access, RunOptions
 from rebalancer.commands.run import run_once
 from rebalancer.commands.snapshot import save_snapshot
 from rebalancer.embedded.engine import Durations
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
+from rebalancer.run.options import Access, RunOptions
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from tests.controlplane import pki
 from tests.prometheus.programs import recorded

@@ -12,9 +12,9 @@ from rebalancer.interruption.model import DONE, StepContext, failed, skipped, ti
 from rebalancer.interruption.steps.pods import PodToLeave, pods_to_leave, shown
 from rebalancer.kube.delete import DELETE, delete_pod
 from rebalancer.kube.resources import AccessRule
+from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
 from rebalancer.policy.values import GracePeriod, PositiveDuration
-from rebalancer.signals.model import StepOutcome
 
 _LOOK = 1.0
 

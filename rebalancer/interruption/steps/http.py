@@ -14,9 +14,10 @@ from rebalancer.base.json_template import filled, names_in
 from rebalancer.base.plain_text import printable
 from rebalancer.base.sending import SendingError, checked, send
 from rebalancer.interruption.model import DONE, StepContext, failed
+from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
 from rebalancer.policy.values import Section
-from rebalancer.signals.model import SignalError, StepOutcome
+from rebalancer.signals.model import SignalError
 from rebalancer.wire.times import rfc3339
 
 IDEMPOTENCY_KEY = "Idempotency-Key"

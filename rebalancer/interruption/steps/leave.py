@@ -10,8 +10,8 @@ from rebalancer.interruption.model import DONE, StepContext, skipped, timed_out
 from rebalancer.interruption.steps.pods import pods_to_leave, shown
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.nodes import NodeChange, NodeView
+from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
-from rebalancer.signals.model import StepOutcome
 from rebalancer.snapshot.leaving import LEAVE
 
 _NOW = "now"

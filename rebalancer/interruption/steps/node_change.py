@@ -7,8 +7,8 @@ from typing import ClassVar
 from rebalancer.interruption.model import DONE, StepContext, skipped
 from rebalancer.kube.nodes import NodeChange, NodeView
 from rebalancer.node_record.cordons import OURS
+from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
-from rebalancer.signals.model import StepOutcome
 
 
 class NodeChangeStep:

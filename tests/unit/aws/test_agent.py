@@ -14,9 +14,9 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.commands.node_agent import watch_machine
-from rebalancer.commands.options import Access
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.kube.client import connect
+from rebalancer.run.options import Access
 from rebalancer.signals.notice import NOTICE, NodeNotice
 from rebalancer.testing.objects import EmbeddedCluster, node
 from tests.aws.imds import INSTANCE, metadata_service

@@ -85,11 +85,11 @@ main()
     [
         "click",
         "numpy",
-        "rebalancer.commands.run.run_context",
-        "rebalancer.commands.run.make_plan",
+        "rebalancer.run.one_run.run_context",
+        "rebalancer.run.one_run.make_plan",
         "rebalancer.planner.search.search",
         "rebalancer.planner.plan.stopped",
-        "rebalancer.commands.result.render",
+        "rebalancer.run.ending.render",
         "rebalancer.cli.call",
     ],
 )

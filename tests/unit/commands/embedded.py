@@ -10,9 +10,9 @@ from typing import Any
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.commands.flag_values import reference
-from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import run_once
 from rebalancer.embedded.engine import Durations
+from rebalancer.run.options import RunOptions
 from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart
 
 MEMORY = "default/memory"

@@ -11,10 +11,10 @@ from typing import Any
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ExitCode
-from rebalancer.commands.schedule import Schedule
-from rebalancer.commands.serving.resident import Resident
-from rebalancer.commands.serving.vitals import Vitals
 from rebalancer.embedded.cluster import EmbeddedCluster
+from rebalancer.serve.resident import Resident
+from rebalancer.serve.schedule import Schedule
+from rebalancer.serve.vitals import Vitals
 from tests.unit.commands.embedded import NOW_POLICY, run_options
 
 BUSY = 240.0

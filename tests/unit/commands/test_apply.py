@@ -17,8 +17,8 @@ from rebalancer.cli import command
 from rebalancer.embedded import drifts
 from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.embedded.engine import Durations
-from rebalancer.evictor.act import Acting
-from rebalancer.memory.document import decode
+from rebalancer.run.execution.act import Acting
+from rebalancer.run.memory.document import decode
 from rebalancer.testing.objects import EmbeddedCluster
 from rebalancer.wire.times import rfc3339
 from tests.docs.pages import ROOT

@@ -11,8 +11,8 @@ import pytest
 
 from rebalancer.cli import command
 from rebalancer.commands.ask import asks
-from rebalancer.commands.options import RunOptions
 from rebalancer.embedded.engine import Durations
+from rebalancer.run.options import RunOptions
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from rebalancer.testing.objects import node as cluster_node
 from tests.unit.commands.embedded import NOW_POLICY, third_zone_joined

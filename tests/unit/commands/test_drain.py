@@ -13,10 +13,9 @@ import pytest
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import PolicyError
 from rebalancer.cli import command as cli
-from rebalancer.commands import emptying
 from rebalancer.commands.drain import DrainOptions, command, drain
 from rebalancer.embedded.apiserver.http import Fault
-from rebalancer.nodes import cordon, draining
+from rebalancer.nodes import cordon, draining, rounds
 from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
 from rebalancer.testing.workloads import node, workload
 from rebalancer.wire.times import rfc3339
@@ -292,7 +291,7 @@ def test_a_signal_ends_it_in_good_order():
 
 @pytest.mark.parametrize("minutes", [1, 60])
 def test_who_holds_the_lease_is_said_once_and_that_it_may_be_a_serve(minutes, monkeypatch):
-    monkeypatch.setattr(emptying, "_TURN", 0.1)
+    monkeypatch.setattr(rounds, "_TURN", 0.1)
     with nodes("n1", "n2") as cluster:
         now = cluster.clock.now()
         spec = {

@@ -1,7 +1,7 @@
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.commands.find import find_node, find_pod, find_workload
+from rebalancer.explain.find import find_node, find_pod, find_workload
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
 

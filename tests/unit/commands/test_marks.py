@@ -10,9 +10,9 @@ import pytest
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import StoppedError
 from rebalancer.commands.marks import show_marks
-from rebalancer.commands.options import Access
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.embedded.engine import Durations
+from rebalancer.run.options import Access
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pod, spread
 from tests.unit.commands.embedded import Runner, SignalAfterEviction
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from benchmarks.decisions.world import draw
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.commands.result import outcomes_of
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Cost
 from rebalancer.planner.planning import Planning
@@ -29,6 +28,7 @@ from rebalancer.registry import Registry
 from rebalancer.report.as_json import as_json
 from rebalancer.report.model import RunReport
 from rebalancer.report.plan_file import read_plan
+from rebalancer.run.ending import outcomes_of
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.workloads import ZONE, apart, disruption_budget, node, spread, workload

@@ -10,8 +10,8 @@ import yaml
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.cli import command as main
-from rebalancer.commands.options import RunOptions
 from rebalancer.commands.run import run_once
+from rebalancer.run.options import RunOptions
 from rebalancer.testing.workloads import apart, node, spread, workload
 from tests.unit.commands.called import called
 

@@ -8,8 +8,8 @@ import pytest
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ExitCode, ProviderError
-from rebalancer.commands import run as run_command
-from rebalancer.signals.model import StepStatus
+from rebalancer.plan.machines import StepStatus
+from rebalancer.run import one_run as run_command
 from rebalancer.signals.state import STATE, State, StepState, state_in, written
 from rebalancer.snapshot.leaving import EXCLUDE
 from rebalancer.testing.objects import deployment, pdb, require_apart

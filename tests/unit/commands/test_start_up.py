@@ -52,7 +52,7 @@ def test_a_run_imports_only_what_it_uses(snapshot):
     modules, _ = watched("run", f"--snapshot={snapshot}")
     assert {"numpy", "pydantic"} <= modules
     unused = {"croniter", "dateutil", "jinja2", "kubernetes", "urllib3", "ssl", "google.protobuf"}
-    ours = {"evictor.executor", "kube.client", "reviewing", "report.plan_file"}
+    ours = {"run.execution.executor", "kube.client", "reviewing", "report.plan_file"}
     assert not (unused | {f"rebalancer.{name}" for name in ours}) & modules
 
 
@@ -64,7 +64,7 @@ def test_a_report_as_data_imports_nothing_that_lays_out_text(snapshot):
 def test_an_explanation_on_a_file_imports_no_client(snapshot):
     modules, _ = watched("explain", "node", "n-a", f"--snapshot={snapshot}")
     unused = {"croniter", "html", "kubernetes", "urllib3", "ssl", "google.protobuf"}
-    assert not (unused | {"rebalancer.evictor.executor", "rebalancer.kube.client"}) & modules
+    assert not (unused | {"rebalancer.run.execution.executor", "rebalancer.kube.client"}) & modules
 
 
 def test_a_policy_with_windows_and_a_report_in_html_import_the_rest(snapshot, tmp_path):

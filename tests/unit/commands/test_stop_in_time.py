@@ -12,7 +12,7 @@ import pytest
 from rebalancer.base.errors import ExitCode
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.kube import client
-from rebalancer.memory.document import decode
+from rebalancer.run.memory.document import decode
 from rebalancer.testing.objects import EmbeddedCluster
 from tests.unit.commands.embedded import MEMORY, Runner, third_zone_joined
 

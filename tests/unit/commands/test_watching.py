@@ -9,8 +9,8 @@ import pytest
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ClusterReadError, PolicyError
-from rebalancer.commands.options import RunOptions
 from rebalancer.commands.watching import marked, watch
+from rebalancer.run.options import RunOptions
 from rebalancer.testing.workloads import apart, node, workload
 
 NODES = [node(f"n-{zone}", zone) for zone in "abc"]

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.commands.find import find_node, find_workload
-from rebalancer.commands.result import outcomes_of
+from rebalancer.explain.find import find_node, find_workload
 from rebalancer.explain.node import NodeRecorder, node_data, node_facts
 from rebalancer.explain.node_table import node_table
 from rebalancer.explain.workload import WorkloadRecorder, workload_data, workload_facts
@@ -16,6 +15,7 @@ from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
+from rebalancer.run.ending import outcomes_of
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of

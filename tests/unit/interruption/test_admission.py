@@ -11,9 +11,10 @@ import pytest
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.engine import Durations
 from rebalancer.interruption.model import DONE
+from rebalancer.plan.machines import Result, StepStatus
 from rebalancer.policy.interruption import InterruptionPolicy
 from rebalancer.policy.values import Limit
-from rebalancer.signals.model import OVER, Result, StepStatus
+from rebalancer.signals.model import OVER
 from rebalancer.signals.state import (
     STATE,
     RecordedInterruption,

@@ -11,8 +11,9 @@ import pytest
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.interruption.model import failed
+from rebalancer.plan.machines import Result, StepStatus
 from rebalancer.policy.interruption import StepParams
-from rebalancer.signals.model import Result, SignalError, StepStatus
+from rebalancer.signals.model import SignalError
 from rebalancer.signals.state import STATE, RecordedInterruption, State, StepState, written
 from tests.unit.interruption.scene import BUSY, NOON, HandClock, process, scripted, soon, spot
 

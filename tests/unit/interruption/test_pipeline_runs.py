@@ -15,8 +15,9 @@ from rebalancer.interruption.listening import Listening
 from rebalancer.interruption.model import DONE
 from rebalancer.interruption.pipeline_run import PipelineRun
 from rebalancer.interruption.pipeline_runs import PipelineRuns
+from rebalancer.plan.machines import Result
 from rebalancer.policy.interruption import InterruptionPolicy
-from rebalancer.signals.model import HEARTBEAT, Result, SignalError
+from rebalancer.signals.model import HEARTBEAT, SignalError
 from rebalancer.signals.state import STATE, RecordedInterruption, State, written
 from tests.unit.interruption.scene import (
     BUSY,

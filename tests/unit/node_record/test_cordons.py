@@ -11,7 +11,7 @@ from rebalancer.interruption.steps.cordon import Cordon
 from rebalancer.kube.nodes import NodeView
 from rebalancer.node_record.cordons import is_handed_over, open_or_hand_over
 from rebalancer.nodes.cordon import Order, order_of
-from rebalancer.signals.model import StepStatus
+from rebalancer.plan.machines import StepStatus
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE, State, StepState, state_in, written
 from rebalancer.snapshot.leaving import DRAIN, LEAVE

@@ -4,9 +4,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rebalancer.evictor.executor import WaveProgress
 from rebalancer.plan.outcome import Status
 from rebalancer.report.progress import Progress
+from rebalancer.run.execution.executor import WaveProgress
 from tests.unit.report.report_examples import move, outcome
 
 

@@ -3,11 +3,11 @@
 import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.evictor.executor import WavePace
 from rebalancer.plan.outcome import Status
 from rebalancer.planner.planning import Planning
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
+from rebalancer.run.execution.executor import WavePace
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import disruption_budget, node, spread, workload

@@ -1,0 +1,208 @@
+"""What all parts of one run share: its flags and policy, when it must end, its times and its notes."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from rebalancer.base.environment import Environment, Timings
+from rebalancer.base.errors import PolicyError
+from rebalancer.base.stop import Stop
+from rebalancer.plan.machines import InterruptedMachine, MachineAct
+from rebalancer.plan.plan import Method
+from rebalancer.planner.planning import Planning
+from rebalancer.policy.cluster import ConfigMapKey
+from rebalancer.policy.load import LoadedPolicy
+from rebalancer.policy.model import Mode, Steer
+from rebalancer.registry import Registry
+from rebalancer.report.progress import Progress
+from rebalancer.run.identity import name_in_lasting_marks, name_in_marks, own_pod
+from rebalancer.run.options import RunOptions
+from rebalancer.run.terminal import bars_on
+
+if TYPE_CHECKING:
+    from rebalancer.kube.resources import AccessRule
+    from rebalancer.report.plan_file import ReviewedPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """One run of ``run`` or ``apply``, or the dry run behind an explanation."""
+
+    acts: bool
+    """Whether the run may evict."""
+    environment: Environment
+    planning: Planning
+    reviewed: ReviewedPlan | None
+    """The plan to apply; None: make one."""
+    lease: tuple[str, str] | None
+    """(namespace, name) of the Lease that keeps two runs apart."""
+    memory: tuple[str, str] | None
+    """(namespace, name) of the ConfigMap that remembers earlier runs."""
+    measured: bool = False
+    """Whether metrics of the run are sent or written."""
+    capacity_status: tuple[str, str] | None = None
+    """(namespace, name) of the ConfigMap with the status of machines."""
+    interruption_state: tuple[str, str] | None = None
+    """(namespace, name) of the ConfigMap with what steps have to give back."""
+    stop: Stop
+    name_in_marks: str
+    """Name in the marks that do not outlast this run, see :func:`rebalancer.run.identity.name_in_marks`."""
+    rules: tuple[AccessRule, ...] = ()
+    """Rights that it needs beside those of a run."""
+    timings: Timings
+    progress: Progress
+    """Says on standard error what the run does."""
+    interruptions: tuple[InterruptedMachine, ...] = ()
+    """Machines that go, for the report."""
+    machines: tuple[MachineAct, ...] = ()
+    """What was done to machines, for the report."""
+    notes: list[str] = field(default_factory=list)
+    """What the reader of the report should know of the policy, the reading and the memory."""
+
+    @property
+    def loaded(self) -> LoadedPolicy:
+        """The policy, with what it names in the cluster once that is read."""
+        return self.planning.loaded
+
+    @property
+    def steers(self) -> bool:
+        """Whether the run may mark nodes."""
+        return self.loaded.policy.steer is Steer.MARKS
+
+    @property
+    def closes(self) -> bool:
+        """Whether the run may cordon nodes whose machines are to be removed."""
+        policy = self.loaded.policy
+        return any(
+            of.params.scales == "in" and policy.mode_of(name) is Mode.ENFORCE
+            for name, of in policy.strategies.items()
+        )
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the run may restart rollouts."""
+        return self.loaded.policy.method.single_replicas is Method.RESTART
+
+
+def run_context(
+    options: RunOptions,
+    environment: Environment,
+    *,
+    registry: Registry | None = None,
+    loaded: LoadedPolicy | None = None,
+) -> RunContext:
+    """Load the policy, and the reviewed plan if there is one.
+
+    ``registry`` and ``loaded``: what a process that lives long has loaded before.
+
+    Raises:
+        PolicyError: a flag, the policy or the plan is wrong.
+    """
+    if options.whole and not options.dry_run and options.snapshot_path is None:
+        raise PolicyError(["--whole needs --dry-run: a run carries out what its time allows"])
+    if options.policy_path == options.snapshot_path == "-":
+        raise PolicyError(["--policy and --snapshot cannot both be standard input"])
+    _refuse_cluster_flags(options)
+    registry = Registry.installed() if registry is None else registry
+    loaded = options.load(registry) if loaded is None else loaded
+    reviewed = _reviewed_plan(options, loaded)
+    offline = options.snapshot_path is not None
+    acts = not (options.dry_run or offline) and loaded.policy.mode is Mode.ENFORCE
+    if acts and not options.yes and options.confirmed_plan is None:
+        raise PolicyError([_UNASKED])
+    if acts and options.capacity_status is None:
+        _require_status(loaded)
+    # A dry run that is given no Lease is asked by people about a release whose Lease they may not know.
+    knows_its_marks = not offline and (acts or options.lease is not None)
+    passing = name_in_marks(options.lease, environment)
+    clock, bars = environment.clock, bars_on(environment, options)
+    return RunContext(
+        acts=acts,
+        environment=environment,
+        planning=Planning(
+            loaded,
+            registry,
+            options.scope(own_pod(environment)),
+            lifted=options.lift_budgets,
+            reviewed=None if reviewed is None else reviewed.moves,
+            empty=() if reviewed is None else reviewed.empty,
+            seconds=math.inf if options.whole else options.deadline,
+            runs={name_in_lasting_marks(options.lease), passing} if knows_its_marks else None,
+        ),
+        reviewed=reviewed,
+        lease=options.lease,
+        name_in_marks=passing,
+        memory=options.memory,
+        measured=options.metrics_push is not None or options.metrics_file is not None,
+        capacity_status=options.capacity_status,
+        interruption_state=options.interruption_state,
+        stop=Stop(clock, clock.now() + options.deadline, environment.stop),
+        timings=Timings(clock) if bars is None else Timings(clock, shown=bars.phase),
+        progress=Progress(
+            environment.err,
+            clock=clock.now,
+            form="quiet" if options.quiet else options.log_format,
+            bars=bars,
+        ),
+        notes=list(loaded.warnings),
+    )
+
+
+_UNASKED = (
+    "an eviction needs a yes, and there is no terminal to ask on: add --yes; to look only, --dry-run or"
+    " --mode observe"
+)
+
+
+def _require_status(loaded: LoadedPolicy) -> None:
+    """Raise PolicyError for a policy by which groups grow: their back-offs would be forgotten after each run."""
+    policy = loaded.policy
+    for name, strategy in policy.strategies.items():
+        if strategy.params.scales == "out" and policy.mode_of(name) is Mode.ENFORCE:
+            message = (
+                f"{name} needs --capacity-status NAMESPACE/NAME: a ConfigMap, made before, that keeps which groups"
+                f" failed to grow. Or set strategies.{name}.mode to observe."
+            )
+            raise PolicyError([message])
+
+
+def _reviewed_plan(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | None:
+    if options.plan_path is None and options.confirmed_plan is None:
+        return None
+    from rebalancer.report.plan_file import read_plan  # noqa: PLC0415
+
+    if options.confirmed_plan is not None:
+        plan = read_plan("-", BytesIO(options.confirmed_plan))
+        return replace(plan, name="shown above", max_age=options.max_age)
+    if options.plan_path == options.policy_path == "-":
+        raise PolicyError(["plan and --policy cannot both be standard input"])
+    if options.plan_path == options.snapshot_path == "-":
+        raise PolicyError(["plan and --snapshot cannot both be standard input"])
+    plan = read_plan(options.plan_path or "", sys.stdin.buffer)
+    if not isinstance(loaded.policy.scheduler.from_config, ConfigMapKey):
+        plan.check_policy(loaded)
+    return replace(plan, max_age=options.max_age)
+
+
+def _refuse_cluster_flags(options: RunOptions) -> None:
+    """Raise PolicyError for flags that ask something of a cluster where a snapshot file is read instead."""
+    if options.snapshot_path is None:
+        return
+    of_cluster = {
+        "--kubeconfig": options.kubeconfig,
+        "--context": options.context_name,
+        "--lease": options.lease,
+        "--memory": options.memory,
+        "--capacity-status": options.capacity_status,
+    }
+    given = [flag for flag, value in of_cluster.items() if value is not None]
+    if given:
+        are = "is" if len(given) == 1 else "are"
+        it = "it" if len(given) == 1 else "them"
+        raise PolicyError(
+            [f"{', '.join(given)} {are} of the cluster; leave {it} out with a snapshot file"]
+        )

@@ -1,0 +1,253 @@
+"""A plan carried out on the cluster: the only thing that a dry run does not do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from rebalancer.base.environment import SystemClock, Timings, collector_paused
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
+from rebalancer.kube.client import Client
+from rebalancer.kube.follow import Follower
+from rebalancer.kube.read import Kept
+from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.plan import Later, Move
+from rebalancer.planner.planning import ClusterNow, Planned, Planning
+from rebalancer.policy.cluster import Safety
+from rebalancer.run.execution.cluster import ClusterActor, no_grace, open_feed
+from rebalancer.run.execution.executor import Execution, Executor, Recheck, WavePace, WaveProgress
+from rebalancer.run.execution.feed import PodFeed
+from rebalancer.run.execution.marks import Marker
+from rebalancer.run.execution.recount import Recount
+from rebalancer.snapshot.model import Snapshot
+
+
+class Remember(Protocol):
+    """Keeps the outcome of the moves so far."""
+
+    def __call__(
+        self, outcomes: Iterable[Outcome], *, cut: bool = False, reserved: int = 0
+    ) -> str | None:
+        """Return why it could not, or None.
+
+        ``cut``: the last wave was not waited for to its end. ``reserved``: so many evictions follow at once, and count already.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acting:
+    """Carries out the plan of one run."""
+
+    client: Client
+    planning: Planning
+    clock: SystemClock
+    timings: Timings
+    safety: Safety
+    instance: str
+    """What acts, in the events that are written."""
+    progress: WaveProgress
+    stop: Stop
+    warn: Callable[[str], None]
+    remember: Remember
+    marker: Marker | None = None
+    """None where the policy does not steer."""
+    ordered: bool = False
+    """People have ordered that these pods go: see Attempt."""
+    grace: Callable[[str], int | None] = no_grace
+    """Uid of an evicted pod -> the seconds that it has to end; None leaves it its own."""
+    scores: bool = True
+    """Whether the cluster is scored again at the end."""
+
+    def execute(
+        self, planned: Planned, kept: Kept | Follower, clock_skew: float
+    ) -> Execution | None:
+        """Carry the plan out, from what was read on; None if there is nothing to do.
+
+        A Follower that follows the cluster already goes on after that.
+        """
+        moves = [move for move in planned.left if not move.observed]
+        if not moves:
+            self.remember(())
+            return None
+        feed = open_feed(planned.snapshot, moves)
+        if isinstance(kept, Follower):
+            follower = kept
+            followed: AbstractContextManager[object] = _followed(kept, feed)
+        else:
+            followed = follower = self._follower(kept, feed, moves)
+        feed.read_all = follower.list_pods
+        actor = self._actor(planned.snapshot, feed)
+        executor = Executor(
+            actor,
+            feed,
+            self.stop,
+            WavePace.of(self.safety),
+            self.progress,
+            domains=planned.snapshot.nodes.labels_of,
+            marks=self.marker,
+            ordered=self.ordered,
+        )
+        check = WaveCheck(
+            self.planning,
+            self.remember,
+            executor,
+            self._recount(executor, follower),
+            planned.plan.explanation,
+        )
+        with self.timings.phase("act"), followed:
+            try:
+                execution = carried_out(
+                    executor,
+                    planned.left,
+                    lambda left: check.rechecked(left, clock_skew),
+                    self.remember,
+                    self._clear_marks,
+                )
+                return replace(execution, now=self._now(executor, follower, check.explanation))
+            finally:
+                actor.close()
+                for note in follower.notes:
+                    self.warn(note)
+
+    def _now(self, executor: Executor, follower: Follower, explanation: Later) -> ClusterNow | None:
+        """Return the cluster as it is now; None after a signal, or where it cannot be read.
+
+        At the deadline nothing is asked for any more: it is taken as the watches know it.
+        """
+        ended = self.stop.reason() is not None
+        if not self.scores or (ended and self.stop.since != self.stop.deadline):
+            return None
+        # What the plan was made of need not be kept beside this picture.
+        with suppress(Exception):
+            explanation.made()
+        evicted = _evicted(executor.outcomes)
+        try:
+            snapshot = follower.known(evicted) if ended else follower.snapshot(evicted)
+        except ClusterReadError as error:
+            self.warn(f"the cluster could not be read again after the moves: {error}")
+            return None
+        if snapshot is None:
+            return None
+        with collector_paused():
+            return self.planning.scored(snapshot)
+
+    def _clear_marks(self) -> bool:
+        """Return whether marks are left on nodes; each is warned of."""
+        left = self.marker.clear() if self.marker is not None else []
+        for note in left:
+            self.warn(note)
+        return bool(left)
+
+    def _actor(self, snapshot: Snapshot, feed: PodFeed) -> ClusterActor:
+        return ClusterActor(
+            self.client,
+            snapshot,
+            clock=self.clock.unix,
+            instance=self.instance,
+            warn=self.warn,
+            grace=self.grace,
+            succeed=feed.succeed,
+        )
+
+    def _follower(self, kept: Kept, feed: PodFeed, moves: Sequence[Move]) -> Follower:
+        """Return what follows the cluster."""
+        everything, namespace = (True, "") if self.scores else watched(moves)
+        return Follower(
+            self.client,
+            kept,
+            feed,
+            seconds=max(1.0, self.stop.left()),
+            everything=everything,
+            namespace=namespace,
+        )
+
+    def _recount(self, executor: Executor, follower: Follower) -> Recount:
+        return Recount(
+            lambda: follower.snapshot(_evicted(executor.outcomes)),
+            lambda: follower.exhausted(_evicted(executor.outcomes)),
+            self.stop,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WaveCheck:
+    """Judges, before each further wave, what is left of the plan."""
+
+    planning: Planning
+    remember: Remember
+    executor: Executor
+    recount: Recount
+    explanation: Later
+    """Of the plan: it is made once the first wave is remembered, and what it was made of need not be kept beside the next picture."""
+
+    def rechecked(
+        self, moves: Sequence[Move], clock_skew: float
+    ) -> Sequence[tuple[Move, str | None]]:
+        """Remember what was done, then return each move with why it is dropped, None if it stays.
+
+        Raises:
+            ClusterReadError: what was done could not be remembered, and the hour's budget needs it.
+        """
+        # A run that is killed in a later wave has used up its part of the hour anyway.
+        why = self.remember(self.executor.outcomes, reserved=of_next_wave(moves))
+        if why is not None and self.planning.counts_the_hour:
+            raise ClusterReadError(why)
+        # What is wrong with it is said where the report asks for it: moves need it not.
+        with suppress(Exception):
+            self.explanation.made()
+        with collector_paused():
+            return self.planning.rechecked(self.recount.snapshot(moves), moves, clock_skew)
+
+
+def of_next_wave(moves: Sequence[Move]) -> int:
+    """Return how many evictions the next wave of ``moves`` may make."""
+    acting = [move.wave for move in moves if not move.observed]
+    return acting.count(acting[0]) if acting else 0
+
+
+def carried_out(
+    executor: Executor,
+    moves: Sequence[Move],
+    recheck: Recheck,
+    remember: Remember,
+    clear_marks: Callable[[], bool],
+) -> Execution:
+    """Carry ``moves`` out, clear marks on nodes and remember what was done.
+
+    The run has failed if marks are left, or if an eviction could not be remembered.
+    """
+    whole = False
+    try:
+        execution = executor.run(moves, recheck)
+        whole = execution.stopped is None
+    finally:
+        # Also after a signal, and when the cluster cannot be read any more: what was done was done.
+        marked = clear_marks()
+        why = remember(executor.outcomes, cut=not whole)
+    forgotten = why is not None and any(o.status.may_have_evicted for o in execution.outcomes)
+    return replace(execution, failed=execution.failed or forgotten or marked, marks_left=marked)
+
+
+def watched(moves: Sequence[Move]) -> tuple[bool, str]:
+    """Return whether all that was read is followed, and the namespace of the pods to follow ("": all).
+
+    Where nothing is scored at the end, a plan of one wave is not judged again: the pods that replace its victims are enough.
+    """
+    namespaces = {move.namespace for move in moves}
+    waves = {move.wave for move in moves}
+    return len(waves) > 1, namespaces.pop() if len(waves) == len(namespaces) == 1 else ""
+
+
+@contextmanager
+def _followed(follower: Follower, feed: PodFeed) -> Iterator[None]:
+    with follower.heard_by(feed) as whole:
+        if not whole:
+            feed.list_again()
+        yield
+
+
+def _evicted(outcomes: Iterable[Outcome]) -> set[str]:
+    return {done.move.uid for done in outcomes if done.status.is_carried_out}

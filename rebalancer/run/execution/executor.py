@@ -1,0 +1,493 @@
+"""Runs the waves of a plan: evict, wait for the replacements, note where they landed, check the remaining moves again.
+
+Small waves are evicted in the plan's order. In large ones evictions run in parallel across
+PodDisruptionBudgets and one by one within each, since concurrent evictions under one budget only conflict
+(kubernetes/kubernetes#102361).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Method, Move
+from rebalancer.planner.planning import ClusterNow
+from rebalancer.policy.cluster import Safety
+from rebalancer.run.execution.attempt import Actor, Attempt
+from rebalancer.run.execution.landing import Arrivals, Feed, Replacement
+from rebalancer.run.execution.marks import Marks
+
+
+class WaveProgress(Protocol):
+    """Receives what happens, as it happens."""
+
+    def wave_started(self, wave: int, waves: int, moves: int) -> None:
+        """A wave begins."""
+
+    def evicted(self, move: Move) -> None:
+        """The server took an eviction."""
+
+    def not_evicted(self, outcome: Outcome) -> None:
+        """A move of the wave ended without an eviction."""
+
+    def landed(self, move: Move, node: str, *, predicted: bool, seconds: float) -> None:
+        """A replacement has a node."""
+
+    def waiting(self, wave: int, pending: int, unready: int) -> None:
+        """Replacements are still without a node, or not ready."""
+
+
+Recheck = Callable[[Sequence[Move]], Sequence[tuple[Move, str | None]]]
+"""Given the moves that are left, returns each as expected now, and why it no longer pays or None."""
+
+_LOOK = 0.25
+"""Longest wait for news of pods: after that it is asked whether the run must end."""
+_MISSES = 0.05
+_LEAST_MISSES = 3
+_CHANCE = 0.01
+# Probabilities are written with six digits, for up to twenty nodes.
+_ROUNDED = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class WavePace:
+    """How long things may take, in seconds."""
+
+    ready: float = 120.0
+    """For all replacements of a wave to be ready."""
+    pending: float = 30.0
+    """For a replacement to be scheduled; after that the run stops."""
+    in_order: int = 50
+    """Waves of up to so many moves are evicted in the plan's order, which keeps landings predictable."""
+    placed: float = 1.0
+    """For one replacement to have a node, before the next eviction of such a wave."""
+    gone: float = 40.0
+    """For the pods that a chain evicted first to be gone; the default grace period is 30."""
+    parallel: int = 8
+    """Evictions at once in larger waves."""
+
+    @classmethod
+    def of(cls, safety: Safety) -> WavePace:
+        """Return the pace that a policy asks for."""
+        return cls(
+            pending=safety.max_pending_time.total_seconds(),
+            ready=safety.max_ready_time.total_seconds(),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """The outcome of a plan."""
+
+    outcomes: tuple[Outcome, ...]
+    """One per move, in the plan's order."""
+    stopped: str | None
+    """Why the run ended before the plan did, if so."""
+    failed: bool
+    """Something planned failed or was cut off for a reason of its own (exit code 4)."""
+    refused: str | None = None
+    """The API server refused the first eviction outright (exit code 3)."""
+    marks_left: bool = False
+    """Marks of this run could not be removed from nodes."""
+    now: ClusterNow | None = None
+    """The cluster as the run has left it; None where it could not be read again, or need not be."""
+
+
+class Executor:
+    """Executes one plan."""
+
+    def __init__(
+        self,
+        actor: Actor,
+        feed: Feed,
+        stop: Stop,
+        pace: WavePace,
+        progress: WaveProgress,
+        *,
+        domains: Callable[[str], Mapping[str, str]],
+        ordered: bool = False,
+        marks: Marks | None = None,
+    ) -> None:
+        """``domains`` returns the labels of a node, for comparing landings by their domains; ``ordered``: see Attempt.
+
+        ``marks``: None where no move needs any.
+        """
+        self._marks = marks
+        self._actor, self._stop, self._pace = actor, stop, pace
+        self._ordered = ordered
+        self._progress, self._domains = progress, domains
+        self._arrivals = Arrivals(feed)
+        self._outcomes: dict[str, Outcome] = {}
+        self._why: str | None = None
+        self._failed = False
+        self._refusal: str | None = None
+        """What the API server said when it forbade an eviction."""
+
+    def run(self, moves: Sequence[Move], recheck: Recheck) -> Execution:
+        """Carry out ``moves``; between waves ``recheck`` drops those that no longer pay."""
+        left = [move for move in moves if not move.observed]
+        for move in moves:
+            if move.observed:
+                self._note(Outcome(move, Status.OBSERVED, "its strategy only observes"))
+        waves = max((move.wave for move in left), default=0)
+        first = True
+        while left and self._why is None:
+            wave = left[0].wave
+            if not first:
+                self._until_gone(left)
+                left = self._rechecked(left, recheck)
+            if self._why is not None or self._cut_by_stop():
+                break
+            now = [move for move in left if move.wave == wave]
+            left = [move for move in left if move.wave != wave]
+            if now:
+                first = False
+                self._progress.wave_started(wave, waves, len(now))
+                self._wave(now, wave)
+        if left:
+            # Moves that the deadline or a signal leaves undone were cut, whatever ended the last wave.
+            self._cut_by_stop()
+        for move in left:
+            self._note(Outcome(move, Status.NOT_ATTEMPTED, self._why or "the run ended"))
+        outcomes = tuple(self._outcomes[move.uid] for move in moves)
+        evicted = any(outcome.status.may_have_evicted for outcome in outcomes)
+        return Execution(outcomes, self._why, self._failed, None if evicted else self._refusal)
+
+    @property
+    def outcomes(self) -> tuple[Outcome, ...]:
+        """The outcome of the moves so far, also where :meth:`run` was left by an exception."""
+        return tuple(self._outcomes.values())
+
+    def _until_gone(self, left: Sequence[Move]) -> None:
+        """Wait until the pods are gone that were evicted to make room for a move of ``left``.
+
+        The plan counts on their room. As long as they hold it, that move cannot land, and the evictions before
+        it would have been for nothing.
+        """
+        before = frees_room(self._outcomes.values(), left)
+        until = self._stop.now() + self._pace.gone
+        while before and self._arrivals.ending(before):
+            if self._stop.now() >= until or not self._wait(until):
+                return
+
+    def _wait(self, until: float) -> bool:
+        """Wait for news of pods, at most until a time of the clock; False if there is no point in going on.
+
+        Pods that cannot be seen any more are an error where the whole wave is awaited, or the cluster is read.
+        """
+        if self._stop.reason() is not None:
+            return False
+        try:
+            self._arrivals.wait(max(0.0, min(_LOOK, until - self._stop.now())))
+        except ClusterReadError:
+            return False
+        return True
+
+    def _rechecked(self, left: Sequence[Move], recheck: Recheck) -> list[Move]:
+        if self._cut_by_stop():
+            return list(left)
+        kept: list[Move] = []
+        try:
+            judged = recheck(left)
+        except ClusterReadError as error:
+            if not self._cut_by_stop():
+                self._cut(f"the run could not go on to its next wave: {error}")
+            return list(left)
+        for move, why in judged:
+            if why is None:
+                kept.append(move)
+            else:
+                self._note(Outcome(move, Status.DROPPED, why))
+        return kept
+
+    # -- one wave ----------------------------------------------------------------------------------
+
+    def _wave(self, moves: Sequence[Move], wave: int) -> None:
+        self._arrivals.begin_wave()
+        if len(moves) <= self._pace.in_order or any(move.marks for move in moves):
+            done = self._in_order(moves)
+        else:
+            done = self._in_parallel(moves)
+        self._judge_answers(done)
+        evicted = [outcome.move for outcome in done if outcome.status.is_carried_out]
+        if evicted := [move for move in evicted if move.landings]:
+            self._await(evicted, wave)
+            self._judge_landings()
+
+    def _in_order(self, moves: Sequence[Move]) -> list[Outcome]:
+        """Evict one after the other, each once the replacement before it has a node.
+
+        The plan predicts each landing with those before it in place. Replacements that reach the scheduler
+        in another order take each other's places. Each finds the marks that it was predicted with.
+        """
+        done: list[Outcome] = []
+        for move in moves:
+            outcome = self._not_marked(move)
+            if outcome is not None:
+                self._note(outcome)
+                self._progress.not_evicted(outcome)
+                done.append(outcome)
+                continue
+            done += self._lane([move])
+            if done[-1].status.is_carried_out and move.landings:
+                self._until_placed(move)
+        self._unmark()
+        return done
+
+    def _not_marked(self, move: Move) -> Outcome | None:
+        """Have the nodes marked that ``move`` needs, and no others; return how the move ends if that fails."""
+        if self._marks is None or self._stop.reason() is not None:
+            return None
+        try:
+            why = self._marks.stand_on(move.marks)
+        except ClusterReadError as error:
+            return (
+                None
+                if self._stop.reason() is not None
+                else Outcome(move, Status.FAILED, str(error))
+            )
+        return None if why is None else Outcome(move, Status.DROPPED, why)
+
+    def _unmark(self) -> None:
+        """Remove the marks of a wave whose replacements have their nodes."""
+        try:
+            if self._marks is not None:
+                self._marks.stand_on(())
+        except ClusterReadError as error:
+            self._cut(f"marks could not be removed: {error}")
+
+    def _until_placed(self, move: Move) -> None:
+        """Wait a moment for the replacement of ``move`` to have a node; some come only much later.
+
+        A replacement that is steered is waited for, with the marks standing.
+        """
+        until = self._stop.now() + (self._pace.gone if move.marks else self._pace.placed)
+        while _unplaced(self._arrivals.replacements([move]).get(move.uid)):
+            if self._stop.now() >= until or not self._wait(until):
+                return
+
+    def _in_parallel(self, moves: Sequence[Move]) -> list[Outcome]:
+        """Evict in parallel across PodDisruptionBudgets, one by one within each."""
+        lanes: dict[str, list[Move]] = {}
+        for move in moves:
+            lanes.setdefault(move.budgets[0] if move.budgets else move.uid, []).append(move)
+        with ThreadPoolExecutor(max_workers=self._pace.parallel) as pool:
+            return [outcome for lane in pool.map(self._lane, lanes.values()) for outcome in lane]
+
+    def _lane(self, moves: Sequence[Move]) -> list[Outcome]:
+        """Evict the moves of one PodDisruptionBudget one after the other; each outcome is kept at once."""
+        attempt = Attempt(
+            self._actor,
+            self._stop,
+            unready_sibling=lambda move: self._arrivals.unready_sibling(move.uid),
+            ordered=self._ordered,
+        )
+        outcomes: list[Outcome] = []
+        for move in moves:
+            if self._refusal is not None:
+                outcome = Outcome(move, Status.NOT_ATTEMPTED, self._refusal)
+            else:
+                outcome = attempt.carry_out(move)
+            if outcome.status is Status.REFUSED:
+                # No other eviction will be allowed either: none is asked for any more, in no lane.
+                self._refusal = outcome.message
+            self._note(outcome)
+            outcomes.append(outcome)
+            if outcome.status.is_carried_out:
+                self._progress.evicted(move)
+                self._actor.announce(move)
+            else:
+                self._progress.not_evicted(outcome)
+        return outcomes
+
+    def _judge_answers(self, done: Sequence[Outcome]) -> None:
+        if self._refusal is not None:
+            self._cut(self._refusal)
+        self._failed |= any(outcome.status.is_failure for outcome in done)
+        if any(outcome.status is Status.NOT_ATTEMPTED for outcome in done):
+            self._cut_by_stop()
+
+    def _judge_landings(self) -> None:
+        """Stop if replacements landed outside their predictions more often than those may be wrong."""
+        landed = [o.predicted for o in self._outcomes.values() if o.predicted is not None]
+        elsewhere = landed.count(False)
+        if contradicts(elsewhere, len(landed)):
+            self._cut(
+                f"{elsewhere} of {len(landed)} replacements landed where none was predicted: "
+                "does the scheduler run with the version, profile and weights that the policy names?"
+            )
+
+    def _cut(self, why: str) -> None:
+        self._why = self._why or why
+        self._failed = True
+
+    def _cut_by_stop(self) -> bool:
+        """Note it if the run must end with moves undone; return whether it must."""
+        why = self._stop.reason()
+        if why is not None:
+            self._cut(why)
+        return why is not None
+
+    # -- landings ----------------------------------------------------------------------------------
+
+    def _await(self, moves: Sequence[Move], wave: int) -> None:
+        """Wait until every replacement of the wave is ready, noting where each landed.
+
+        A rollout that was restarted is at its end once the old pod is gone, too. One whose new pod is not Ready has failed:
+        it stands still until a person looks at it.
+        """
+        started = self._stop.now()
+        self._await_until(moves, wave, started)
+        waited = self._stop.now() - started
+        replacements = self._arrivals.replacements(moves)
+        for move in moves:
+            if move.method is Method.RESTART and not self._arrivals.is_gone(move.uid):
+                outcome = self._outcomes[move.uid]
+                why = f"{outcome.message}; the rollout is not at its end after {waited:.0f} s"
+                self._note(replace(outcome, message=why))
+                self._failed |= not _is_ready(replacements.get(move.uid))
+
+    def _await_until(self, moves: Sequence[Move], wave: int, started: float) -> None:
+        announced: set[str] = set()
+        counted: tuple[int, int] | None = None
+        listed = False
+        while True:
+            replacements = self._arrivals.replacements(moves)
+            waited = self._stop.now() - started
+            self._record(moves, replacements, waited, announced)
+            # Whether its owner is still one to take pods from is judged before the next wave.
+            awaited = [m for m in moves if not self._arrivals.withdrawn(m.uid, replacements)]
+            pending = sum(1 for m in awaited if _unplaced(replacements.get(m.uid)))
+            unready = sum(1 for m in awaited if not self._is_settled(m, replacements.get(m.uid)))
+            if unready == 0 or self._stopped_waiting(waited, unready):
+                return
+            late = waited >= self._pace.ready or (pending and waited >= self._pace.pending)
+            if late and listed:
+                self._give_up(waited, pending, unready)
+                return
+            if (pending, unready) != counted:
+                counted = (pending, unready)
+                self._progress.waiting(wave, pending, unready)
+            try:
+                if late:
+                    # A watch may have gone silent: what it did not say, a list does.
+                    listed = True
+                    self._arrivals.list_again()
+                else:
+                    self._arrivals.wait(_LOOK)
+            except ClusterReadError as error:
+                self._cut(f"lost sight of the pods: {error}")
+                return
+
+    def _is_settled(self, move: Move, replacement: Replacement | None) -> bool:
+        if move.method is Method.RESTART and not self._arrivals.is_gone(move.uid):
+            return False
+        return _is_ready(replacement)
+
+    def _stopped_waiting(self, waited: float, unready: int) -> bool:
+        """Return whether the run must end while replacements are awaited, and note why."""
+        why = self._stop.reason()
+        if why is None:
+            return False
+        if self._stop.since == self._stop.deadline:
+            self._leave_in_flight(waited, unready)
+        else:
+            self._cut(why)
+        return True
+
+    def _give_up(self, waited: float, pending: int, unready: int) -> None:
+        if pending:
+            self._cut(f"{pending} replacement(s) still without a node after {waited:.0f} s")
+        else:
+            self._leave_in_flight(waited, unready)
+
+    def _leave_in_flight(self, waited: float, unready: int) -> None:
+        """Note that the run ends at the budget of what may be in flight; the next run continues."""
+        self._why = self._why or (
+            f"{unready} replacement(s) not ready yet after {waited:.0f} s; "
+            "what is in flight counts in the next run"
+        )
+
+    def _record(
+        self,
+        moves: Sequence[Move],
+        replacements: dict[str, Replacement],
+        seconds: float,
+        announced: set[str],
+    ) -> None:
+        for move in moves:
+            replacement = replacements.get(move.uid)
+            if replacement is None or not replacement.node or move.uid in announced:
+                continue
+            announced.add(move.uid)
+            predicted = as_predicted(move, self._domains(replacement.node), replacement.node)
+            self._note(
+                Outcome(
+                    move,
+                    self._outcomes[move.uid].status,
+                    f"replaced by {replacement.name}",
+                    landed=replacement.node,
+                    predicted=predicted,
+                    seconds=round(seconds, 3),
+                )
+            )
+            self._progress.landed(move, replacement.node, predicted=predicted, seconds=seconds)
+
+    def _note(self, outcome: Outcome) -> None:
+        self._outcomes[outcome.move.uid] = outcome
+
+
+def frees_room(outcomes: Iterable[Outcome], left: Sequence[Move]) -> list[Move]:
+    """Return the moves that were carried out to free room for one of ``left``."""
+    coming = {move.uid for move in left}
+    return [
+        outcome.move
+        for outcome in outcomes
+        if outcome.status.is_carried_out and outcome.move.makes_way_for in coming
+    ]
+
+
+def as_predicted(move: Move, domains: Mapping[str, str], node: str) -> bool:
+    """Return whether a replacement on ``node`` is where the move expected it.
+
+    ``domains`` are the node's topology labels. What counts is the domain that the move's terms look at;
+    where they look at nodes only, the node.
+    """
+    if any(landing.node == node for landing in move.landings):
+        return True
+    listed = sum(landing.probability for landing in move.landings)
+    if listed < 1.0 - _ROUNDED and not any(landing.domains for landing in move.landings):
+        return True  # one of the nodes that are too many to be listed
+    return any(
+        landing.domains and all(domains.get(k) == v for k, v in landing.domains.items())
+        for landing in move.landings
+    )
+
+
+def contradicts(elsewhere: int, landed: int) -> bool:
+    """Return whether so many landings outside their predictions are more than chance.
+
+    One landing in twenty may miss: ties, an order of arrival that is not ours. What then happens in less
+    than one run in a hundred, by the tail of the binomial distribution, is taken for a wrong model.
+    """
+    fewer = sum(
+        math.comb(landed, k) * _MISSES**k * (1 - _MISSES) ** (landed - k) for k in range(elsewhere)
+    )
+    return elsewhere >= _LEAST_MISSES and 1.0 - fewer < _CHANCE
+
+
+def _unplaced(replacement: Replacement | None) -> bool:
+    return replacement is None or not replacement.node
+
+
+def _is_ready(replacement: Replacement | None) -> bool:
+    return replacement is not None and bool(replacement.node) and replacement.ready
+
+
+__all__ = ["Execution", "Executor", "Recheck", "WavePace", "WaveProgress"]

@@ -1,0 +1,190 @@
+"""The document: what is remembered of each owner and term, bounded, versioned, as JSON.
+
+Times are Unix seconds. Documents are never changed: every function returns another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from rebalancer.plan.totals import Count, Totals
+from rebalancer.wire.times import LAST_SECOND
+
+VERSION = 1
+KEY = "memory.json"
+"""Key of the ConfigMap's data."""
+LARGEST = 600_000
+"""Bytes of JSON; a ConfigMap holds 1 MiB, and half of it is enough for thousands of owners."""
+MOST_OWNERS = 2000
+_T = TypeVar("_T")
+_Seconds = Annotated[int, msgspec.Meta(ge=0, le=LAST_SECOND)]
+_Moment = Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
+# Beyond these bounds nothing was written by this program, and sums and calendars would break.
+
+FORGOTTEN_AFTER = 7 * 86_400
+"""Seconds after which an owner that was not moved again is forgotten, given up or not."""
+
+
+class TermMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The outcome of the moves of one owner for one term (``strategy/entry``)."""
+
+    moves: Count = 0
+    """Evictions."""
+    as_predicted: Count = 0
+    came_back: Count = 0
+    """To the node it was taken from, or to one that an earlier move had taken a replica from."""
+    elsewhere: Count = 0
+    """Where no landing was predicted."""
+    blocked: Count = 0
+    """By a PodDisruptionBudget that the snapshot said would allow it, or by two of them."""
+    strikes: Count = 0
+    """Runs in a row that did not do what was predicted."""
+    until: _Seconds = 0
+    """End of the cool-down."""
+    why: str = ""
+    """What the last strike was for."""
+    given_up: str = ""
+    """Why it is not tried any more; empty while it is."""
+    last: _Seconds = 0
+    """When something last happened."""
+    trail: tuple[tuple[str, str], ...] = ()
+    """(from, to) of the last moves, newest last."""
+    hopes: tuple[str, ...] = ()
+    """Nodes that took pods because others were over-used, and must not be so themselves now."""
+    vain: Count = 0
+    """Moves in a row after which such a node was over-used."""
+
+
+class OwnerMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What is remembered of one owner while its spec and the zones stay as they are."""
+
+    fingerprint: str
+    zones: str
+    """Digest of the cluster's set of zones."""
+    seen: _Seconds
+    """When something was last remembered."""
+    terms: dict[str, TermMemory] = {}
+
+
+class StreakMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
+    """What one strategy has seen that must last, see :class:`rebalancer.cost.streaks.Streaks`."""
+
+    at: _Moment = 0.0
+    """Only what is measured later counts as another run."""
+    runs: dict[str, Count] = {}
+    """Node -> runs in a row."""
+
+
+class PaceMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
+    """How long the last run that evicted took for it."""
+
+    evictions: Count = 0
+    waves: Count = 0
+    """0: the run was cut off among the evictions of its first one."""
+    seconds: _Moment = 0.0
+    """From its first eviction to the end of its last wave."""
+
+
+class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
+    """All that is remembered."""
+
+    version: int = VERSION
+    owners: dict[str, OwnerMemory] = {}
+    """``Kind/namespace/name`` -> memory."""
+    evictions: tuple[tuple[_Seconds, Count], ...] = ()
+    """(minute since 1970, evictions) of the last hour, for budgets.perHour."""
+    streaks: dict[str, StreakMemory] = msgspec.field(name="signals", default_factory=dict)
+    """Strategy -> what it has seen."""
+    pace: PaceMemory | None = None
+    """None until a run has evicted."""
+    totals: Totals = Totals()
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """What is wrong with a document that was read."""
+
+    message: str
+    hour_unknown: bool
+    """The evictions of the last hour could not be read: such a document must not be replaced either."""
+
+
+class _Parts(msgspec.Struct):
+    version: int = 0
+    owners: msgspec.Raw = msgspec.Raw(b"{}")
+    evictions: msgspec.Raw = msgspec.Raw(b"[]")
+    streaks: msgspec.Raw = msgspec.field(name="signals", default=msgspec.Raw(b"{}"))
+    pace: msgspec.Raw = msgspec.Raw(b"null")
+    totals: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def decode(data: Mapping[str, str]) -> tuple[Document, Flaw | None]:
+    """Return what can be understood of the document in a ConfigMap's data, and what is wrong with the remainder.
+
+    Never raises, whatever stands there: people edit it, and newer programs write it.
+    """
+    text = data.get(KEY)
+    if not text:
+        return Document(), None
+    try:
+        parts = msgspec.json.decode(text, type=_Parts)
+    except (ValueError, TypeError, RecursionError) as error:
+        return Document(), Flaw(f"the memory could not be understood ({error})", hour_unknown=True)
+    if parts.version != VERSION:
+        return Document(), Flaw(
+            f"the memory is of version {parts.version}, this program knows {VERSION}",
+            hour_unknown=True,
+        )
+    lost: list[str] = []
+    evictions = _part(parts.evictions, tuple[tuple[_Seconds, Count], ...], "evictions", lost)
+    document = Document(
+        owners=_each(parts.owners, OwnerMemory, "owners", lost),
+        evictions=evictions or (),
+        streaks=_each(parts.streaks, StreakMemory, "signals", lost),
+        pace=_part(parts.pace, PaceMemory | None, "pace", lost),
+        totals=_part(parts.totals, Totals, "totals", lost) or Totals(),
+    )
+    if not lost:
+        return document, None
+    message = f"parts of the memory could not be understood: {', '.join(lost)}"
+    return document, Flaw(message, hour_unknown=evictions is None)
+
+
+def _part(raw: msgspec.Raw, of: Any, name: str, lost: list[str]) -> Any:
+    """Return one part as ``of`` (a type, or a union of types), None if it is something else."""
+    try:
+        return msgspec.json.decode(raw, type=of)
+    except (ValueError, TypeError, RecursionError):
+        lost.append(name)
+        return None
+
+
+def _each(raw: msgspec.Raw, of: type[_T], name: str, lost: list[str]) -> dict[str, _T]:
+    """Return the entries of one part, each by itself: one that is wrong costs no other."""
+    entries: dict[str, msgspec.Raw] = _part(raw, dict[str, msgspec.Raw], name, lost) or {}
+    read: dict[str, _T | None] = {
+        key: _part(entry, of, f"{name}[{key}]", lost) for key, entry in entries.items()
+    }
+    return {key: value for key, value in read.items() if value is not None}
+
+
+def encode(document: Document) -> dict[str, str]:
+    """Return the data of the ConfigMap. The same document gives the same bytes."""
+    return {KEY: msgspec.json.encode(document, order="sorted").decode()}
+
+
+def bounded(document: Document, now: float) -> Document:
+    """Return the document without what is too old or too much; the owners seen last stay."""
+    kept: dict[str, OwnerMemory] = {}
+    room = LARGEST - len(msgspec.json.encode(msgspec.structs.replace(document, owners={})))
+    newest = sorted(document.owners.items(), key=lambda item: (-item[1].seen, item[0]))
+    for ref, owner in newest[:MOST_OWNERS]:
+        room -= len(msgspec.json.encode(owner)) + len(msgspec.json.encode(ref)) + 2
+        if room < 0 or now - owner.seen > FORGOTTEN_AFTER:
+            break
+        kept[ref] = owner
+    return msgspec.structs.replace(document, owners=dict(sorted(kept.items())))

@@ -1,0 +1,220 @@
+"""From outcomes to memory: what counts as a strike, how long the cool-down is, what is forgotten."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Cause, Method, Move
+from rebalancer.run.memory.document import Document, OwnerMemory, TermMemory, bounded
+from rebalancer.run.memory.hour import counted
+from rebalancer.run.memory.streaks import without_old
+from rebalancer.snapshot.labels import ZONE_KEYS
+from rebalancer.snapshot.model import Snapshot
+
+FIRST_COOL_DOWN = 600
+"""Seconds; every further run in a row that did not do what was predicted doubles it."""
+STRIKES = 6
+"""Runs in a row after which an owner is given up: after 10, 20, 40, 80 and 160 minutes of patience."""
+
+_ENTRIES = ("hard", "soft", "imbalance")
+_TRAIL = 4
+_LONGEST_TEXT = 200
+# A prediction that names less than this share of its landings does not exclude the others.
+_COMPLETE = 0.95
+# A replacement fares no better than the pod before it if it, too, has to go for its state within this time.
+_FARES_WELL = 86_400
+
+
+class PredictionResult(enum.Enum):
+    """What one outcome says about the prediction."""
+
+    AS_PREDICTED = "as predicted"
+    CAME_BACK = "came back"
+    ELSEWHERE = "landed elsewhere"
+    BLOCKED = "blocked"
+    AGAIN = "no better than the pod before it"
+    OPEN = "evicted, landing not seen"
+
+
+_STRIKES = (
+    PredictionResult.AGAIN,
+    PredictionResult.CAME_BACK,
+    PredictionResult.ELSEWHERE,
+    PredictionResult.BLOCKED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    result: PredictionResult
+    why: str
+
+
+def term_of(move: Move) -> str:
+    """Return the term a move was made for: its strategy and the entry of the cost that decides."""
+    gains = move.gain.as_tuple()
+    deciding = next((name for name, gain in zip(_ENTRIES, gains, strict=True) if gain), _ENTRIES[0])
+    return f"{move.strategy}/{deciding}"
+
+
+def zones_of(snapshot: Snapshot) -> str:
+    """Return a digest of the set of zones that nodes are in."""
+    labels = snapshot.nodes.labels
+    present = {
+        labels.values(key)[value]
+        for key in ZONE_KEYS
+        for value in set(labels.column(key).tolist())
+        if value >= 0
+    }
+    return hashlib.sha256(json.dumps(sorted(present)).encode()).hexdigest()[:12]
+
+
+def fingerprints_of(snapshot: Snapshot) -> dict[str, str]:
+    """Return owner -> what changes with its spec, its uid where the spec was not read."""
+    return {owner.ref: owner.fingerprint or owner.uid for owner in snapshot.owners}
+
+
+def refreshed(document: Document, snapshot: Snapshot) -> Document:
+    """Return the document without owners that changed, or whose zones did: they start afresh.
+
+    Owners without pods are not in a snapshot; they are kept until they are forgotten by age.
+    """
+    zones, fingerprints = zones_of(snapshot), fingerprints_of(snapshot)
+    kept = {
+        ref: owner
+        for ref, owner in document.owners.items()
+        if owner.zones == zones and fingerprints.get(ref, owner.fingerprint) == owner.fingerprint
+    }
+    now = snapshot.captured_at
+    recent = without_old(msgspec.structs.replace(document, owners=kept), now)
+    return counted(bounded(recent, now), 0, now)
+
+
+def remember(
+    document: Document, snapshot: Snapshot, outcomes: Iterable[Outcome], now: float
+) -> Document:
+    """Return the document with the outcome of a run's moves. Outcomes that say nothing change nothing.
+
+    ``snapshot`` is the one that was planned on. All moves of one owner for one term count as one try: it is
+    a strike if any of them did not do what was predicted.
+    """
+    zones, fingerprints = zones_of(snapshot), fingerprints_of(snapshot)
+    tries: dict[tuple[str, str], list[Outcome]] = {}
+    outcomes, evicted = list(outcomes), 0
+    created = _created(snapshot, outcomes)
+    for outcome in outcomes:
+        evicted += outcome.status.may_have_evicted
+        if outcome.status.is_carried_out or outcome.status in (
+            Status.BLOCKED,
+            Status.MISCONFIGURED,
+        ):
+            tries.setdefault((outcome.move.owner, term_of(outcome.move)), []).append(outcome)
+    owners = dict(document.owners)
+    for (ref, term), of_term in tries.items():
+        fingerprint = fingerprints.get(ref, "")
+        known = owners.get(ref)
+        if known is None or (known.fingerprint, known.zones) != (fingerprint, zones):
+            known = OwnerMemory(fingerprint, zones, int(now))
+        before = known.terms.get(term, TermMemory())
+        terms = {**known.terms, term: _after(before, of_term, created, now)}
+        owners[ref] = OwnerMemory(fingerprint, zones, int(now), dict(sorted(terms.items())))
+    changed = msgspec.structs.replace(document, owners=owners)
+    return bounded(counted(changed, evicted, now), now)
+
+
+def _created(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> dict[str, float]:
+    """Return uid -> creation (Unix seconds) of the pods that went for their own state."""
+    uids = {outcome.move.uid for outcome in outcomes if outcome.move.cause is Cause.STATE}
+    pods = snapshot.pods
+    return {pods.uid[pod]: float(pods.created[pod]) for pod in pods.uid.rows_of(uids).tolist()}
+
+
+def _after(
+    known: TermMemory, outcomes: Sequence[Outcome], created: Mapping[str, float], now: float
+) -> TermMemory:
+    trail = known.trail
+    verdicts: list[_Verdict] = []
+    for outcome in outcomes:
+        replaced = created.get(outcome.move.uid, 0.0) > known.last - FIRST_COOL_DOWN
+        if known.moves and replaced and now - created[outcome.move.uid] < _FARES_WELL:
+            why = f"{outcome.move.pod}, which replaced another, fared no better: {outcome.move.reason}"
+            verdicts.append(_Verdict(PredictionResult.AGAIN, why))
+        else:
+            lately = known.trail if now - known.last < _FARES_WELL else ()
+            verdicts.append(_undone(outcome, lately) or _verdict(outcome, known.trail))
+        if outcome.status.is_carried_out and outcome.landed is not None:
+            trail = (*trail, (outcome.move.node, outcome.landed))[-_TRAIL:]
+    count = {result: sum(one.result is result for one in verdicts) for result in PredictionResult}
+    after = msgspec.structs.replace(
+        known,
+        moves=known.moves + sum(outcome.status.is_carried_out for outcome in outcomes),
+        as_predicted=known.as_predicted + count[PredictionResult.AS_PREDICTED],
+        came_back=known.came_back + count[PredictionResult.CAME_BACK],
+        elsewhere=known.elsewhere + count[PredictionResult.ELSEWHERE],
+        blocked=known.blocked + count[PredictionResult.BLOCKED],
+        last=int(now),
+        trail=trail,
+    )
+    strike = next((one for one in verdicts if one.result in _STRIKES), None)
+    if strike is not None:
+        return struck(after, strike.why[:_LONGEST_TEXT], now)
+    if count[PredictionResult.AS_PREDICTED] and after.vain:
+        # It landed where it should, as it did before, when that did not help.
+        return after
+    if count[PredictionResult.AS_PREDICTED]:
+        return msgspec.structs.replace(after, strikes=0, until=0, why="", given_up="")
+    return after
+
+
+def _undone(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict | None:
+    """Return a verdict on a restart that an earlier one of the ``trail`` equals; None if there was none.
+
+    There is one pod only: what took it back, a tool that resets the Deployment's template, say, may do so again.
+    """
+    move, landed = outcome.move, outcome.landed
+    for_place = move.method is Method.RESTART and move.cause is Cause.PLACE
+    if not for_place or landed is None or (move.node, landed) not in trail:
+        return None
+    why = f"{move.pod} went from {move.node} to {landed} once more: what undid the first restart may do so again"
+    return _Verdict(PredictionResult.CAME_BACK, why)
+
+
+def _verdict(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict:
+    move, landed = outcome.move, outcome.landed
+    if not outcome.status.is_carried_out:
+        return _Verdict(
+            PredictionResult.BLOCKED, f"{move.pod}: {outcome.message or outcome.status.value}"
+        )
+    if landed is None:
+        return _Verdict(PredictionResult.OPEN, "")
+    if move.cause is Cause.PLACE and landed == move.node:
+        return _Verdict(PredictionResult.CAME_BACK, f"{move.pod} came back to {landed}")
+    if move.cause is Cause.PLACE and (landed, move.node) in trail:
+        return _Verdict(
+            PredictionResult.CAME_BACK,
+            f"{move.pod} went to {landed}, where an earlier move came from",
+        )
+    complete = sum(landing.probability for landing in move.landings) >= _COMPLETE
+    if outcome.predicted is False and complete:
+        expected = move.landings[0].node
+        return _Verdict(
+            PredictionResult.ELSEWHERE, f"{move.pod} landed on {landed} instead of, say, {expected}"
+        )
+    return _Verdict(PredictionResult.AS_PREDICTED, "")
+
+
+def struck(known: TermMemory, why: str, now: float) -> TermMemory:
+    """Return the term with one strike more, and the cool-down that follows from them all."""
+    strikes = known.strikes + 1
+    if strikes >= STRIKES:
+        given_up = f"{strikes} runs in a row did not do what was predicted; the last: {why}"
+        return msgspec.structs.replace(known, strikes=strikes, until=0, why=why, given_up=given_up)
+    until = int(now) + FIRST_COOL_DOWN * 2 ** (strikes - 1)
+    return msgspec.structs.replace(known, strikes=strikes, until=until, why=why, given_up="")

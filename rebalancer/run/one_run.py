@@ -1,0 +1,327 @@
+"""One run: read the cluster, plan, act, report. A reviewed plan and a dry run differ in where the plan comes from and ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Protocol
+
+from rebalancer.base.environment import Environment
+from rebalancer.base.errors import (
+    ClusterReadError,
+    ExitCode,
+    MarksError,
+    ProviderError,
+    RebalancerError,
+)
+from rebalancer.base.output import say
+from rebalancer.plan.machines import MachineAct
+from rebalancer.plan.outcome import Outcome
+from rebalancer.planner.planning import Planned
+from rebalancer.policy.load import LoadedPolicy
+from rebalancer.run.context import RunContext, run_context
+from rebalancer.run.decide import make_plan, recall
+from rebalancer.run.ending import report, report_lease_taken
+from rebalancer.run.identity import instance, name_in_lasting_marks
+from rebalancer.run.options import Ending, Publishing, RunOptions
+from rebalancer.run.publish import publisher
+from rebalancer.run.source import Reading, Source, open_source
+from rebalancer.snapshot.marks import marks_on
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.selected import grace_periods
+
+if TYPE_CHECKING:
+    from rebalancer.base.stop import Stop
+    from rebalancer.kube.client import Client
+    from rebalancer.plan.totals import Totals
+    from rebalancer.report.model import RunReport
+    from rebalancer.run.execution.executor import Execution
+    from rebalancer.run.execution.marks import Marker
+    from rebalancer.run.memory.document import Document
+    from rebalancer.run.memory.keeper import Keeper
+
+
+class Scaling(Protocol):
+    """What a run does to machines, of a policy whose strategies add or remove some."""
+
+    acts: list[MachineAct]
+    """What was done so far."""
+
+    @property
+    def awaits_end(self) -> bool:
+        """Whether something is to be done once pods were moved."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether something could not be done."""
+
+    def before(self) -> None:
+        """Act before the plan."""
+
+    def seen(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot as it is after what was done before the plan."""
+
+    def after(self) -> None:
+        """Act once pods were moved, and keep what came of it all."""
+
+
+Scale = Callable[[RunContext, Source, Reading], Scaling | None]
+"""Returns what a run does to machines, None if nothing. Raises ProviderError or ClusterReadError where that cannot be judged."""
+
+
+_FOR_MACHINES = 15.0
+"""Seconds of a run that are kept for the nodes that scale-in empties, at most a fourth of what is left of it."""
+
+
+def run_once(
+    options: RunOptions,
+    environment: Environment,
+    loaded: LoadedPolicy | None = None,
+    *,
+    scale: Scale | None = None,
+) -> ExitCode:
+    """Read, plan, carry the plan out unless this is a dry run, report; return the exit code.
+
+    ``loaded``: the policy, if it was read before. ``scale``: acts on machines, of a policy that asks for it.
+
+    Raises:
+        RebalancerError: nothing was evicted; the exit code is the error's.
+    """
+    return published(
+        options.publishing(),
+        environment,
+        lambda: run_unpublished(options, environment, loaded, scale),
+    ).code
+
+
+def published(flags: Publishing, environment: Environment, run: Callable[[], EndedRun]) -> EndedRun:
+    """Run, and send its metrics and notice where ``flags`` say.
+
+    Raises:
+        RebalancerError: the run's, or a flag is wrong.
+    """
+    publish = publisher(flags, environment)
+    if publish is None:
+        return run()
+    try:
+        ended = run()
+    except RebalancerError as error:
+        if not environment.stop.is_set():
+            publish.failure(str(error), int(error.exit_code))
+        raise
+    except Exception as error:
+        publish.failure(f"{type(error).__name__}: an error of the program", int(ExitCode.BUG))
+        raise
+    if ended.report is not None:
+        written = replace(ended.report, exit_code=int(ended.code))
+        publish.report(written, ended.remembered, ended.totals)
+    return ended
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """A run that came to its end."""
+
+    code: ExitCode
+    report: RunReport | None = None
+    """None where another run has the Lease: metrics and notices are that run's matter."""
+    remembered: Document | None = None
+    """What earlier runs left; None without a memory."""
+    totals: Totals | None = None
+    """What runs have done, this one included; None where that is not known."""
+
+
+def run_unpublished(
+    options: RunOptions,
+    environment: Environment,
+    loaded: LoadedPolicy | None,
+    scale: Scale | None = None,
+) -> EndedRun:
+    """Run as ``run_once`` does, without metrics and notices.
+
+    Raises:
+        RebalancerError: nothing was evicted.
+    """
+    run = run_context(options, environment, loaded=loaded)
+    ending = options.ending()
+    with open_source(run, options.access()) as source:
+        if source.lease_taken is not None:
+            return EndedRun(report_lease_taken(run, ending, source, source.lease_taken))
+        return run_on(run, ending, source, scale)
+
+
+def run_on(run: RunContext, ending: Ending, source: Source, scale: Scale | None = None) -> EndedRun:
+    """Read, plan, carry the plan out if the run acts, report.
+
+    Raises:
+        RebalancerError: nothing was evicted.
+    """
+    reading = source.read()
+    memory = recall(run, source, reading)
+    remembered = None if memory is None else memory.document
+    scaling, blind = _scaling(run, source, reading, scale)
+    if scaling is not None:
+        if run.acts:
+            run.environment.committed.set()
+        scaling.before()
+        reading = replace(reading, snapshot=scaling.seen(reading.snapshot))
+    planned = make_plan(run, reading, memory)
+    execution, unmarked = None, False
+    stop = _stop_of_moves(run, scaling)
+    if run.acts:
+        try:
+            execution = act(run, source, reading, planned, memory, stop=stop)
+        except MarksError as error:
+            if run.stop.reason() is not None:
+                raise
+            # One node that cannot be written is not to end every run: what needs no marks goes on.
+            run.notes.append(f"this run marks no node, and empties none: {error}")
+            run.planning.give_up_marks()
+            planned = make_plan(run, reading, memory)
+            execution, unmarked = act(run, source, reading, planned, memory, stop=stop), True
+    partial = unmarked or blind
+    if scaling is not None:
+        scaling.after()
+        run, partial = replace(run, machines=tuple(scaling.acts)), partial or scaling.failed
+    code, written = report(run, ending, source, planned, execution, partial=partial)
+    totals = None if memory is None else _count(run, memory, written, code)
+    return EndedRun(code, written, remembered, totals)
+
+
+def _count(run: RunContext, memory: Keeper, written: RunReport, code: ExitCode) -> Totals | None:
+    """Return what runs have done, after counting this one where its metrics are sent: an idle run writes nothing else."""
+    if run.acts and run.measured:
+        environment = run.environment
+        why = memory.count_run(written.tried, int(code), environment.clock.unix())
+        if why is not None:
+            say(environment.err, f"rebalancer: this run is not counted: {why}")
+    return memory.totals()
+
+
+def _stop_of_moves(run: RunContext, scaling: Scaling | None) -> Stop:
+    """Return when no more pods are moved: some time before the run's end where nodes wait for that of their machines.
+
+    Else a drift that takes the time of every run, or evictions that are refused again and again, would keep them for ever.
+    """
+    if scaling is None or not scaling.awaits_end:
+        return run.stop
+    left = run.stop.left()
+    return run.stop.sooner(left - min(_FOR_MACHINES, left / 4), run.environment.stop)
+
+
+def _scaling(
+    run: RunContext, source: Source, reading: Reading, scale: Scale | None
+) -> tuple[Scaling | None, bool]:
+    """Return what the run does to machines, None if nothing; and whether that could not be judged: pods are moved anyway."""
+    strategies = run.loaded.policy.strategies.values()
+    if scale is None or (
+        run.capacity_status is None and not any(of.params.scales for of in strategies)
+    ):
+        return None, False
+    try:
+        return scale(run, source, reading), False
+    except (ClusterReadError, ProviderError) as error:
+        if run.stop.reason() is not None:
+            raise
+        run.notes.append(f"nothing is done to machines: {error}")
+        return None, True
+
+
+def act(
+    run: RunContext,
+    source: Source,
+    reading: Reading,
+    planned: Planned,
+    memory: Keeper | None,
+    *,
+    ordered: bool = False,
+    grace: Callable[[str], int | None] | None = None,
+    stop: Stop | None = None,
+) -> Execution | None:
+    """Carry the plan out, the only thing that a dry run does not do; None where nothing may be moved.
+
+    ``stop``: when that ends; None: with the run. ``ordered`` and ``grace``: see ``rebalancer.run.execution.act.Acting``; without the latter pods have the policy's grace periods.
+
+    Raises:
+        MarksError: marks on nodes could not be removed or set; nothing was moved.
+        ClusterReadError: what perHour allows could not be reserved; nothing was moved.
+    """
+    from rebalancer.run.execution.act import Acting, of_next_wave  # noqa: PLC0415
+
+    if source.client is None or reading.kept is None:
+        raise ValueError("a run that acts has a client, and keeps what it has read")
+    marker = _marker(run, source.client, reading, stands_still=bool(planned.standstill))
+    if planned.standstill:
+        return None
+    run.environment.committed.set()
+    if memory is not None and (first := of_next_wave(planned.left)):
+        # A memory that can be read and never written would let each run spend the whole hour's budget.
+        why = memory.record((), run.environment.clock.unix(), reserved=first)
+        if why is not None and run.planning.counts_the_hour:
+            raise ClusterReadError(f"nothing was moved: {why}")
+    if marker is not None and planned.plan.emptied is not None:
+        try:
+            marker.keep_empty(
+                planned.plan.emptied,
+                planned.plan.empty_for,
+                marks_on(reading.snapshot.nodes),
+                name_in_lasting_marks(run.lease),
+            )
+        except ClusterReadError as error:
+            raise MarksError(f"nodes could not be marked as to be empty: {error}") from None
+    clock = run.environment.clock
+    if grace is None:
+        uids = {move.uid for move in planned.plan.moves}
+        grace = grace_periods(reading.snapshot, run.loaded.policy.method, uids).get
+    started = clock.now()
+
+    def remember(
+        outcomes: Iterable[Outcome], *, cut: bool = False, reserved: int = 0
+    ) -> str | None:
+        if memory is None:
+            return None
+        seconds = clock.now() - started
+        return memory.record(outcomes, clock.unix(), seconds, cut=cut, reserved=reserved)
+
+    acting = Acting(
+        client=source.client,
+        planning=run.planning,
+        clock=clock,
+        timings=run.timings,
+        safety=run.loaded.policy.safety,
+        instance=instance(run.environment),
+        progress=run.progress,
+        stop=run.stop if stop is None else stop,
+        warn=run.notes.append,
+        remember=remember,
+        marker=marker,
+        ordered=ordered,
+        grace=grace,
+        scores=not ordered,
+    )
+    return acting.execute(planned, reading.kept, reading.clock_skew)
+
+
+def _marker(
+    run: RunContext, client: Client, reading: Reading, *, stands_still: bool
+) -> Marker | None:
+    """Return what marks nodes, after removing what earlier runs have left; None where the policy does not steer.
+
+    Raises:
+        MarksError: stale marks could not be removed, and pods would move by predictions without them.
+    """
+    from rebalancer.run.execution.marks import Marker  # noqa: PLC0415
+
+    if not run.planning.steers:
+        return None
+    clock = run.environment.clock
+    marker = Marker(
+        client,
+        run=run.name_in_marks,
+        clock=lambda: clock.unix() + reading.clock_skew,
+        stop=run.stop,
+    )
+    if (left := marker.clear_stale(marks_on(reading.snapshot.nodes))) and not stands_still:
+        raise MarksError("; ".join(left))
+    run.notes.extend(left)
+    return marker

@@ -1,0 +1,132 @@
+"""What a run says to other systems at its end: metrics and a notice. Neither changes the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rebalancer.base.environment import Environment
+from rebalancer.base.errors import PolicyError
+from rebalancer.base.output import say
+from rebalancer.base.stop import Stop
+from rebalancer.run.options import Publishing
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from rebalancer.notices.message import Notice
+    from rebalancer.plan.totals import Totals
+    from rebalancer.report.model import RunReport
+    from rebalancer.run.memory.document import Document
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """Sends what the flags ask for."""
+
+    environment: Environment
+    stop: Stop
+    """The run's: what is sent takes a second at most once it has come."""
+    push_url: str | None
+    """Of a Pushgateway."""
+    file: str | None
+    """For a textfile collector."""
+    notify_url: str | None
+    template: Any
+    """Of the notice; None without one."""
+
+    def report(
+        self, report: RunReport, memory: Document | None, totals: Totals | None = None
+    ) -> None:
+        """Publish a finished run. ``memory``: what was remembered before it; ``totals``: what runs have done, it included."""
+        if self._measures:
+            from rebalancer.metrics.collect import of_report, of_totals, registry  # noqa: PLC0415
+            from rebalancer.run.memory.cooling import remembered  # noqa: PLC0415
+
+            now = self.environment.clock.unix()
+            values = of_report(report, None if memory is None else remembered(memory, now), now)
+            self._metrics(registry(values if totals is None else {**values, **of_totals(totals)}))
+        if self.notify_url is not None:
+            from rebalancer.notices.message import of_report as notice_of  # noqa: PLC0415
+
+            if (notice := notice_of(report)) is not None:
+                self._notify(notice)
+
+    def failure(self, message: str, exit_code: int) -> None:
+        """Publish a run that has no report."""
+        if self._measures:
+            from rebalancer.metrics.collect import of_end, registry  # noqa: PLC0415
+
+            self._metrics(registry(of_end(exit_code, self.environment.clock.unix())))
+        if self.notify_url is not None:
+            from rebalancer.notices.message import of_error  # noqa: PLC0415
+
+            self._notify(of_error(message, exit_code))
+
+    @property
+    def _measures(self) -> bool:
+        return self.push_url is not None or self.file is not None
+
+    def _metrics(self, metrics: CollectorRegistry) -> None:
+        from rebalancer.metrics.deliver import push, write_file  # noqa: PLC0415
+
+        if (file := self.file) is not None:
+            self._try(f"--metrics-file {file}", lambda: write_file(Path(file), metrics))
+        if (url := self.push_url) is not None:
+            self._try("--metrics-push", lambda: push(url, metrics, self.stop))
+
+    def _notify(self, notice: Notice) -> None:
+        from rebalancer.base.json_template import filled  # noqa: PLC0415
+        from rebalancer.base.sending import send  # noqa: PLC0415
+
+        url, body = self.notify_url or "", filled(self.template, notice.values())
+        headers = {"Content-Type": "application/json"}
+        self._try("--notify", lambda: send("POST", url, body, headers, self.stop))
+
+    def _try(self, flag: str, deliver: Callable[[], None]) -> None:
+        from rebalancer.base.sending import SendingError  # noqa: PLC0415
+
+        try:
+            deliver()
+        except SendingError as error:
+            say(self.environment.err, f"rebalancer: {flag}: {error}; the run is not affected")
+        except OSError as error:
+            why = f"could not be written ({error.strerror})"
+            say(self.environment.err, f"rebalancer: {flag}: {why}; the run is not affected")
+
+
+def publisher(flags: Publishing, environment: Environment) -> Publisher | None:
+    """Return what publishes a run that begins now, None if no flag asks for it.
+
+    Raises:
+        PolicyError: an address or the template is wrong.
+    """
+    urls = {"--metrics-push": flags.metrics_push, "--notify": flags.notify}
+    if flags.metrics_file is None and not any(urls.values()):
+        return None
+    from rebalancer.base.sending import SendingError, checked  # noqa: PLC0415
+
+    for flag, url in urls.items():
+        if not url:
+            continue
+        try:
+            checked(url)
+        except SendingError as error:
+            raise PolicyError([f"{flag}: {error}"]) from None
+    template = None
+    if flags.notify is not None:
+        from rebalancer.notices.message import load_template  # noqa: PLC0415
+
+        template = load_template(flags.notify_template)
+    clock = environment.clock
+    stop = Stop(clock, clock.now() + flags.deadline, environment.stop)
+    return Publisher(
+        environment,
+        stop,
+        push_url=flags.metrics_push,
+        file=flags.metrics_file,
+        notify_url=flags.notify,
+        template=template,
+    )

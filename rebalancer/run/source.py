@@ -1,0 +1,257 @@
+"""Where a run reads the state of a cluster: the API server, or a snapshot file.
+
+Modules that only a cluster needs, the API client above all, are imported where they are used.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rebalancer.base.environment import Environment, collector_paused
+from rebalancer.base.errors import ClusterReadError, StoppedError
+from rebalancer.base.output import say
+from rebalancer.policy.cluster import ConfigMapKey
+from rebalancer.run.context import RunContext
+from rebalancer.run.identity import identity
+from rebalancer.run.options import Access
+from rebalancer.scheduler.configured import not_followed
+from rebalancer.snapshot.load import load_judgeable
+from rebalancer.snapshot.model import Snapshot
+
+if TYPE_CHECKING:
+    from rebalancer.base.stop import Stop
+    from rebalancer.kube.client import Client
+    from rebalancer.kube.follow import Follower
+    from rebalancer.kube.lease import AcquiredLease, LeaseTaken
+    from rebalancer.kube.metrics import UsageSource
+    from rebalancer.kube.read import Kept
+    from rebalancer.kube.resources import AccessRule
+    from rebalancer.policy.usage import UsageSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The state of a cluster as a run has read it."""
+
+    snapshot: Snapshot
+    clock_skew: float = 0.0
+    """Seconds by which the server's clock is ahead of ours."""
+    kept: Kept | Follower | None = None
+    """What it takes to follow the cluster from here on, or what follows it already; for a run that acts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A cluster that is followed for longer than one run."""
+
+    follower: Follower
+    evicted: Collection[str]
+    """uids of the pods that the run before has evicted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a run reads from, and acts on."""
+
+    run: RunContext
+    name: str
+    """URL of the API server, or path of the file."""
+    client: Client | None = None
+    """None for a snapshot file."""
+    lease_taken: LeaseTaken | None = None
+    """The run that holds the Lease, so that this one must not go on."""
+    usage: UsageSource | None = None
+    """What measures the use of nodes and pods; None where no strategy asks for it."""
+    followed: Followed | None = None
+    """None where this run is the first to read the cluster."""
+
+    def read(self) -> Reading:
+        """Read the state.
+
+        Raises:
+            ClusterReadError: the cluster could not be read.
+            PolicyError: the file is none, or the reviewed plan is too old, or of another policy.
+        """
+        with self.run.timings.phase("read"):
+            if self.client is None:
+                reading = self._of_file()
+            elif self.followed is not None:
+                reading = self._of_followed(self.client, self.followed)
+            else:
+                reading = self._of_cluster(self.client)
+        self._check_reviewed_plan(reading.snapshot)
+        return reading
+
+    def _check_reviewed_plan(self, snapshot: Snapshot) -> None:
+        run, reviewed = self.run, self.run.reviewed
+        if reviewed is None:
+            return
+        # Only now it is known what the policy names in the cluster.
+        reviewed.check_policy(run.loaded)
+        tolerance = run.loaded.policy.safety.max_clock_skew.total_seconds()
+        reviewed.check_age(snapshot.captured_at, tolerance)
+        if self.client is not None and reviewed.source != self.name:
+            run.notes.append(f"the plan was made on {reviewed.source or 'an unnamed cluster'}")
+
+    def _of_file(self) -> Reading:
+        with collector_paused(for_good=True):
+            return Reading(self._loaded())
+
+    def _loaded(self) -> Snapshot:
+        finished = self.run.planning.finished
+        return load_judgeable(self.name, stdin=sys.stdin.buffer, finished=finished)
+
+    def _of_cluster(self, client: Client) -> Reading:
+        from rebalancer.kube.read import read_cluster  # noqa: PLC0415
+
+        run = self.run
+        self._read_scheduler(client)
+        reading = read_cluster(
+            client,
+            clock=run.environment.clock.unix,
+            keep=run.acts,
+            usage=self.usage,
+            finished=run.planning.finished,
+            autoscalers=run.planning.autoscalers,
+        )
+        run.notes.extend(reading.readings.notes)
+        return Reading(reading.snapshot, reading.readings.clock_skew or 0.0, reading.kept)
+
+    def _of_followed(self, client: Client, followed: Followed) -> Reading:
+        from rebalancer.kube.fresh import read_fresh  # noqa: PLC0415
+
+        self._read_scheduler(client)
+        snapshot, readings = read_fresh(
+            client,
+            followed.follower,
+            followed.evicted,
+            clock=self.run.environment.clock.unix,
+            usage=self.usage,
+        )
+        self.run.notes.extend(readings.notes)
+        return Reading(snapshot, readings.clock_skew or 0.0, followed.follower)
+
+    def _read_scheduler(self, client: Client) -> None:
+        """Read the scheduler's configuration, if the policy names a ConfigMap with it."""
+        run, named = self.run, self.run.loaded.policy.scheduler.from_config
+        if not isinstance(named, ConfigMapKey):
+            return
+        from rebalancer.kube.scheduler_config import read_scheduler_config  # noqa: PLC0415
+
+        configuration = read_scheduler_config(client, named)
+        run.notes.extend(not_followed(configuration))
+        run.planning.schedule_by(configuration)
+
+
+@contextmanager
+def open_source(run: RunContext, access: Access) -> Iterator[Source]:
+    """Yield the snapshot file, or the cluster; with its Lease taken, if the run acts and has one.
+
+    Raises:
+        ClusterReadError: unreachable, or a right is missing.
+        StoppedError: a signal came before anything was evicted.
+    """
+    if (path := access.snapshot_path) is not None:
+        yield Source(run, path)
+        return
+    environment = run.environment
+    try:
+        client = access.client(environment, run.stop)
+        with ExitStack() as at_end:
+            usage = usage_of(run, client)
+            taken = _prepare_to_act(run, client, usage, at_end) if run.acts else None
+            yield Source(run, client.server, client, taken, usage)
+    except ClusterReadError:
+        if environment.stop.is_set() and not environment.committed.is_set():
+            raise StoppedError from None
+        raise
+
+
+def usage_of(run: RunContext, client: Client) -> UsageSource | None:
+    """Return what measures the use of nodes and pods; None where no strategy of the run's policy asks for it."""
+    if not run.planning.needs_usage:
+        return None
+    return usage_source(run.loaded.policy.usage, client, run.stop)
+
+
+def usage_source(settings: UsageSettings, client: Client, stop: Stop) -> UsageSource:
+    """Return what measures the use of nodes and pods."""
+    if settings.prometheus is None:
+        from rebalancer.kube.metrics import MetricsApi  # noqa: PLC0415
+
+        return MetricsApi(client)
+    from rebalancer.kube.prometheus import PrometheusSource  # noqa: PLC0415
+
+    return PrometheusSource(settings.prometheus, stop)
+
+
+def _prepare_to_act(
+    run: RunContext, client: Client, usage: UsageSource | None, at_end: ExitStack
+) -> LeaseTaken | None:
+    """Ask for the rights, then take the Lease; return its holder if that is another run."""
+    require_rights(run, client, usage)
+    return _take_lease(run, client, at_end)
+
+
+def require_rights(
+    run: RunContext, client: Client, usage: UsageSource | None, also: Iterable[AccessRule] = ()
+) -> None:
+    """Ask for all that a run that acts must be allowed to do, and for what is needed ``also``.
+
+    Raises:
+        ForbiddenError: something is missing; all of it is named.
+        ClusterReadError: no answer at all.
+    """
+    from rebalancer.kube.access import (  # noqa: PLC0415
+        MARK_RULES,
+        READ_RULES,
+        act_rules,
+        config_map_rules,
+        lease_rules,
+        require,
+    )
+
+    with run.timings.phase("access"):
+        lease = () if run.lease is None else lease_rules(*run.lease)
+        kept = [
+            one
+            for one in (run.memory, run.capacity_status, run.interruption_state)
+            if one is not None
+        ]
+        maps = [rule for one in kept for rule in config_map_rules(*one)]
+        marks = MARK_RULES if run.steers or run.closes else ()
+        moves = act_rules(run.planning.namespace, restarts=run.restarts)
+        acts = (*moves, *marks, *_scheduler_rules(run), *run.rules)
+        reads = (*READ_RULES, *(usage.rules if usage else ()), *also)
+        require(client, (*reads, *acts, *lease, *maps))
+
+
+def _scheduler_rules(run: RunContext) -> tuple[AccessRule, ...]:
+    from rebalancer.kube.scheduler_config import scheduler_rules  # noqa: PLC0415
+
+    named = run.loaded.policy.scheduler.from_config
+    return scheduler_rules(named) if isinstance(named, ConfigMapKey) else ()
+
+
+def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTaken | None:
+    from rebalancer.kube.lease import Lease, LeaseTaken  # noqa: PLC0415
+
+    if run.lease is None:
+        return None
+    clock = run.environment.clock.unix
+    taken = Lease(client, *run.lease, identity=identity(run.environment), clock=clock).acquire()
+    if isinstance(taken, LeaseTaken):
+        return taken
+    run.stop.add(taken.lost)
+    at_end.callback(release, run.environment, taken)
+    return None
+
+
+def release(environment: Environment, lease: AcquiredLease) -> None:
+    """Give the Lease back; say so if that failed."""
+    if (warning := lease.release()) is not None:
+        say(environment.err, f"rebalancer: {warning}")

@@ -1,0 +1,118 @@
+"""The cluster of a process that serves: what it may read, and what follows it."""
+
+from __future__ import annotations
+
+import math
+from contextlib import ExitStack
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.kube.access import AUTOSCALER_FOLLOW_RULES, FOLLOW_RULES, require
+from rebalancer.kube.client import Client
+from rebalancer.kube.config_map import ConfigMapStore
+from rebalancer.kube.follow import Follower, Observer
+from rebalancer.kube.read import read_cluster
+from rebalancer.kube.resources import AccessRule
+from rebalancer.run.context import RunContext
+from rebalancer.run.memory.keeper import missing
+from rebalancer.run.source import require_rights, usage_of
+from rebalancer.serve.interruptions import Interruptions
+from rebalancer.serve.vitals import Vitals
+from rebalancer.wire.kinds import PODS
+
+_COMPACT = 60.0
+"""Seconds between two times at which what is kept is compacted."""
+
+
+class Rights:
+    """The rights of this process: asked for once for each policy."""
+
+    def __init__(self, interruptions: Interruptions) -> None:
+        self._interruptions = interruptions
+        self._allowed = ""
+        """Hash of the policy for whose runs all rights are there."""
+
+    def require(self, run: RunContext, client: Client) -> None:
+        """Ask for all that runs under the policy of ``run`` must be allowed to do.
+
+        Raises:
+            ForbiddenError: something is missing; all of it is named.
+            ClusterReadError: no answer at all.
+        """
+        loaded = run.loaded
+        if self._allowed == loaded.policy_hash:
+            return
+        autoscalers = AUTOSCALER_FOLLOW_RULES if run.planning.autoscalers else ()
+        watch = AccessRule("watch", PODS.group, PODS.plural)
+        follows = (*FOLLOW_RULES, *autoscalers, watch)
+        if run.acts:
+            steps = self._interruptions.rules(loaded.policy)
+            require_rights(run, client, usage_of(run, client), (*follows, *steps))
+        else:
+            require(client, follows)
+        self._allowed = loaded.policy_hash
+
+
+class Following:
+    """Reads the cluster once and follows it; reads it again where the policy asks for more than is followed."""
+
+    def __init__(self, vitals: Vitals, rights: Rights, observer: Observer) -> None:
+        self._vitals, self._rights, self._observer = vitals, rights, observer
+        self._at_end = ExitStack()
+        self._finished: frozenset[str] = frozenset()
+        """The phases of the pods that have ended and are followed, too."""
+        self._autoscalers = False
+        """Whether HorizontalPodAutoscalers are followed, too."""
+        self._compacted = -math.inf
+
+    def follower(self, run: RunContext, client: Client) -> Follower:
+        """Return what follows all that the policy of ``run`` asks for.
+
+        Raises:
+            ClusterReadError: the cluster could not be read, or may not be; or there is no memory.
+        """
+        planning, vitals = run.planning, self._vitals
+        follows = planning.finished <= self._finished and planning.autoscalers <= self._autoscalers
+        if vitals.follower is None or not follows:
+            vitals.follower = None
+            self.close()
+            vitals.follower = self._at_end.enter_context(self._read(run, client))
+            self._finished, self._autoscalers = planning.finished, planning.autoscalers
+        return vitals.follower
+
+    def _read(self, run: RunContext, client: Client) -> Follower:
+        self._rights.require(run, client)
+        _require_memory(run, client)
+        kept = read_cluster(
+            client,
+            clock=run.environment.clock.unix,
+            keep=True,
+            finished=run.planning.finished,
+            autoscalers=run.planning.autoscalers,
+            progress=self._vitals.see,
+        ).kept
+        if kept is None:
+            raise ValueError("what was read to be followed is kept")
+        return Follower(client, kept, None, seconds=math.inf, observer=self._observer)
+
+    def compact(self, evicted: set[str]) -> None:
+        """Compact what is kept, once a minute; ``evicted``: uids of the pods that the last run has evicted."""
+        now = self._vitals.clock.now()
+        if self._vitals.follower is not None and now - self._compacted >= _COMPACT:
+            self._compacted = now
+            self._vitals.follower.compact(evicted)
+
+    def close(self) -> None:
+        """Follow no more."""
+        self._at_end.close()
+
+
+def _require_memory(run: RunContext, client: Client) -> None:
+    """Raise ClusterReadError if there is no such ConfigMap; of one that cannot be read now the runs say so, and evict nothing."""
+    if run.memory is None:
+        return
+    try:
+        known = ConfigMapStore(client, *run.memory).read()
+    except ClusterReadError:
+        return
+    if known is None:
+        raise missing("/".join(run.memory))

@@ -1,0 +1,142 @@
+"""What ``serve`` does about machines that will go, while it leads: sources, pipeline runs, and when to plan for them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from rebalancer.base.environment import Environment
+from rebalancer.plan.machines import InterruptedMachine
+from rebalancer.policy.model import Policy
+from rebalancer.registry import Registry
+from rebalancer.run.context import RunContext
+from rebalancer.serve.cluster_nodes import ClusterNodes
+
+if TYPE_CHECKING:
+    from rebalancer.kube.client import Client
+    from rebalancer.kube.follow import Follower
+    from rebalancer.kube.resources import AccessRule
+    from rebalancer.metrics.collect import SignalCounts
+    from rebalancer.serve.signal_pipeline import SignalPipeline
+    from rebalancer.wire.pods import PodRecord
+
+GAP = 10.0
+"""Seconds after a run until the next one, while pods have to leave a machine that goes."""
+
+
+class Interruptions:
+    """Listens while this process leads, as the policy in force says; an observer of ``rebalancer.kube.follow.Follower``."""
+
+    def __init__(self, environment: Environment, registry: Registry) -> None:
+        self._environment, self._registry = environment, registry
+        self._nodes = ClusterNodes()
+        self._pipeline: SignalPipeline | None = None
+        self._listens_as: tuple[object, ...] | None = None
+        """What the policy says of it, since the pipeline was started."""
+        self._calls = 0
+        """How often a step has called for the planner."""
+
+    # -- listening ---------------------------------------------------------------------------------
+
+    def listen_as(
+        self, run: RunContext, client: Client, follower: Follower, lost: Callable[[], str | None]
+    ) -> None:
+        """Listen as the policy of ``run`` says: begin, go on, or end.
+
+        Raises:
+            PolicyError: a source cannot be opened; nothing is listened to then.
+        """
+        policy = run.loaded.policy
+        asked = (policy.signals, policy.interruption, run.acts)
+        self._nodes.read_from(follower.nodes)
+        if self._pipeline is not None and self._listens_as == asked:
+            return
+        self.close()
+        if policy.signals and run.acts:
+            self._pipeline, self._listens_as = self._started(run, client, lost), asked
+        elif policy.signals:
+            run.notes.append("signals are not listened to: this run only observes")
+
+    def _started(
+        self, run: RunContext, client: Client, lost: Callable[[], str | None]
+    ) -> SignalPipeline:
+        from rebalancer.serve.signal_pipeline import SignalPipeline  # noqa: PLC0415
+
+        return SignalPipeline.started(
+            self._environment,
+            self._registry,
+            run.loaded.policy,
+            client,
+            self._nodes,
+            kept_in=run.interruption_state,
+            lost=lost,
+            call_planner=self._call_planner,
+        )
+
+    def close(self) -> None:
+        """Listen no more."""
+        pipeline, self._pipeline = self._pipeline, None
+        if pipeline is not None:
+            pipeline.close()
+
+    def rules(self, policy: Policy) -> tuple[AccessRule, ...]:
+        """Return the rights that the steps of a policy need."""
+        from rebalancer.interruption.model import Permitted  # noqa: PLC0415
+        from rebalancer.kube.access import MARK_RULES  # noqa: PLC0415
+
+        if not policy.signals:
+            return ()
+        steps = [
+            (self._registry.steps.named(one.step), one.params) for one in policy.interruption.steps
+        ]
+        own = [
+            rule
+            for step, params in steps
+            if isinstance(step, Permitted)
+            for rule in step.rules(params)
+        ]
+        return (*MARK_RULES, *own)
+
+    # -- planning ----------------------------------------------------------------------------------
+
+    def _call_planner(self) -> None:
+        self._calls += 1
+
+    def begin_run(self) -> Callable[[], str | None]:
+        """A run begins; return what ends it early: pods have to leave a machine of which it knows nothing."""
+        calls = self._calls
+
+        def called() -> str | None:
+            return "pods have to leave a machine that goes" if self._calls > calls else None
+
+        return called
+
+    def due(self, ended: float) -> float:
+        """Return when to plan again, infinite if nothing calls for it. ``ended``: when the last run had."""
+        needs_planner = self._pipeline is not None and self._pipeline.runs.needs_planner
+        return ended + GAP if needs_planner else math.inf
+
+    # -- what changes ------------------------------------------------------------------------------
+
+    def pod_changed(self, pod: PodRecord) -> None:
+        """See Observer."""
+
+    def object_changed(self, kind: str, before: Any | None, after: Any | None) -> None:
+        """See Observer."""
+        if kind == "Node":
+            self._nodes.changed(before, after)
+
+    # -- what is shown of it -----------------------------------------------------------------------
+
+    def report(self) -> tuple[InterruptedMachine, ...]:
+        """Return the machines whose pipeline runs have not ended, or ended since the last call."""
+        return () if self._pipeline is None else tuple(self._pipeline.runs.report())
+
+    def ailment(self) -> str | None:
+        """Return which source hangs, None if none does."""
+        return None if self._pipeline is None else self._pipeline.ailment()
+
+    def counts(self) -> SignalCounts | None:
+        """Return what the metrics show, None if nothing is listened to."""
+        return None if self._pipeline is None else self._pipeline.counts()

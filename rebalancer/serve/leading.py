@@ -1,0 +1,102 @@
+"""The Lease of a process that serves: which of several replicas leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rebalancer.base.environment import Environment
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.output import say
+from rebalancer.base.stop import Stop
+from rebalancer.kube.client import Client
+from rebalancer.kube.lease import AcquiredLease, Lease, LeaseTaken, is_final
+from rebalancer.run.identity import identity
+from rebalancer.run.source import release
+from rebalancer.serve.vitals import Vitals
+
+LEASE_SECONDS = 15
+"""Another replica takes the Lease when it was not renewed for so long. A single run's lasts longer, since no other
+process waits for it."""
+_TRY_AGAIN = 2.0
+"""Seconds after the Lease could not be read or written."""
+
+Lost = Callable[[], str | None]
+"""Returns why this process leads no longer, None while it does."""
+
+
+class Leading:
+    """Waits for the Lease, and gives it back."""
+
+    def __init__(
+        self,
+        lease: tuple[str, str] | None,
+        environment: Environment,
+        stop: Stop,
+        vitals: Vitals,
+    ) -> None:
+        """``lease``: (namespace, name); None: this process leads alone."""
+        self._lease, self._environment, self._stop = lease, environment, stop
+        self._vitals = vitals
+        self._identity = identity(environment)
+
+    @contextmanager
+    def term(self, client: Client, waiting: Callable[[], None]) -> Iterator[Lost | None]:
+        """Yield what says that the term is over; None if the Lease is to be tried again, or a signal came.
+
+        ``waiting`` is called while another replica leads.
+
+        Raises:
+            ClusterReadError: the Lease is refused, or not there, and nothing was led yet.
+        """
+        if self._lease is None:
+            yield _never
+            return
+        acquired = self._acquired(client, *self._lease, waiting)
+        if acquired is None:
+            yield None
+            return
+        try:
+            yield acquired.lost
+        finally:
+            self._vitals.leads = False
+            release(self._environment, acquired)
+
+    def _acquired(
+        self, client: Client, namespace: str, name: str, waiting: Callable[[], None]
+    ) -> AcquiredLease | None:
+        vitals, err = self._vitals, self._environment.err
+
+        def looked() -> None:
+            vitals.see()
+            if not vitals.stands_by:
+                vitals.stands_by = True
+                say(err, "rebalancer: another run has the Lease: standing by")
+            waiting()
+
+        lease = Lease(
+            client,
+            namespace,
+            name,
+            identity=self._identity,
+            duration=LEASE_SECONDS,
+            clock=self._environment.clock.unix,
+        )
+        # What asks for it again and again, since the server fails, does not hang either.
+        vitals.see()
+        try:
+            taken = lease.acquire(looked)
+        except ClusterReadError as error:
+            if is_final(error) and vitals.follower is None:
+                raise
+            say(err, f"rebalancer: {error}; it is tried again")
+            self._stop.wait(_TRY_AGAIN)
+            return None
+        finally:
+            vitals.stands_by = False
+        vitals.see()
+        return None if isinstance(taken, LeaseTaken) else taken
+
+
+def _never() -> None:
+    """No Lease is lost where there is none."""

@@ -1,0 +1,222 @@
+"""The process of ``serve``: it reads the cluster once, follows it, and makes run after run of what it knows.
+
+Each run is what ``rebalancer run`` does after its lists: the same plan, evictions, report and memory.
+"""
+
+from __future__ import annotations
+
+import gc
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from rebalancer.base.environment import Environment
+from rebalancer.base.errors import ClusterReadError, ExitCode, RebalancerError, StoppedError
+from rebalancer.base.output import say
+from rebalancer.base.stop import Stop
+from rebalancer.capacity import scaling_of
+from rebalancer.kube.client import Client
+from rebalancer.kube.follow import Observer
+from rebalancer.registry import Registry
+from rebalancer.report.model import RunReport
+from rebalancer.run.context import RunContext, run_context
+from rebalancer.run.one_run import EndedRun, published, run_on
+from rebalancer.run.options import RunOptions
+from rebalancer.run.source import Followed, Source, usage_of
+from rebalancer.serve.early import Early
+from rebalancer.serve.following import Following, Rights
+from rebalancer.serve.interruptions import Interruptions
+from rebalancer.serve.leading import Leading, Lost
+from rebalancer.serve.policy_in_force import PolicyInForce
+from rebalancer.serve.schedule import Schedule
+from rebalancer.serve.timetable import Timetable
+from rebalancer.serve.vitals import Vitals
+from rebalancer.wire.pods import PodRecord
+
+_THOROUGH = 20
+"""Runs between two looks of the garbage collector at what has outlasted runs."""
+
+
+class Resident:
+    """Leads, follows and runs, until a signal comes."""
+
+    def __init__(
+        self, options: RunOptions, environment: Environment, schedule: Schedule, vitals: Vitals
+    ) -> None:
+        """Read the policy.
+
+        Raises:
+            RebalancerError: the policy or a flag is wrong.
+        """
+        self.vitals = vitals
+        self._options, self._environment = options, environment
+        self._stop = Stop(environment.clock, signalled=environment.stop)
+        self._policy = PolicyInForce(options, Registry.installed())
+        self._leading = Leading(options.lease, environment, self._stop, vitals)
+        self._early = Early(environment.clock)
+        self._interruptions = Interruptions(environment, self._policy.registry)
+        vitals.interruptions = self._interruptions
+        self._timetable = Timetable(environment.clock, schedule, self._early, self._interruptions)
+        self._rights = Rights(self._interruptions)
+        self._following = Following(vitals, self._rights, _All(self._early, self._interruptions))
+        self._evicted: set[str] = set()
+        """uids of the pods that the last run has evicted."""
+        self._notes: tuple[str, ...] = ()
+        """What was said of the last run."""
+
+    def live(self) -> ExitCode:
+        """Run again and again until a signal comes.
+
+        Raises:
+            ClusterReadError: the cluster could not be read at first, or refuses us; later it is tried again.
+        """
+        try:
+            client = self._options.access().client(self._environment, self._stop)
+            with ExitStack() as at_end:
+                at_end.callback(client.close)
+                at_end.callback(self._following.close)
+                while self._stop.reason() is None:
+                    self._lead(client)
+        except (ClusterReadError, StoppedError, KeyboardInterrupt):
+            if not self._environment.stop.is_set():
+                raise
+        return ExitCode.DONE
+
+    def _lead(self, client: Client) -> None:
+        """Wait for the Lease, then run again and again while it is ours."""
+        with self._leading.term(client, self._compact) as lost, ExitStack() as at_end:
+            if lost is None:
+                return
+            at_end.callback(self._interruptions.close)
+            run = self._context()
+            follower = self._following.follower(run, client)
+            self._interruptions.listen_as(run, client, follower, lost)
+            self.vitals.leads = True
+            while self._goes_on(lost):
+                self._run(client, lost)
+                self._await_next(lost)
+
+    def _goes_on(self, lost: Lost) -> bool:
+        return self._stop.reason() is None and lost() is None
+
+    def _context(self) -> RunContext:
+        return run_context(
+            self._options,
+            self._environment,
+            registry=self._policy.registry,
+            loaded=self._policy.loaded,
+        )
+
+    # -- one run -----------------------------------------------------------------------------------
+
+    def _run(self, client: Client, lost: Lost) -> None:
+        """Make one run, and keep the outcome of it; what goes wrong is said, and the next run tries again."""
+        self.vitals.see()
+        self._timetable.begin_run()
+        # Until it evicts or reports, a run that is stopped may be cut off.
+        self._environment.committed.clear()
+        flaw = self._policy.refresh()
+        run = self._context()
+        run.notes.extend([] if flaw is None else [flaw])
+        run.stop.add(lost)
+        run.stop.add(self._interruptions.begin_run())
+        try:
+            ended = published(
+                self._options.publishing(),
+                self._environment,
+                lambda: self._ended(run, client, lost),
+            )
+        except RebalancerError as error:
+            if self._stop.reason() is not None:
+                raise
+            self._say_new((str(error),))
+            self.vitals.failed_run(error.exit_code, self._environment.clock.unix())
+        else:
+            if ended.report is not None:
+                self._keep(ended.report)
+                now = self._environment.clock.unix()
+                self.vitals.reported(ended.report, ended.remembered, now)
+        self._collect_garbage()
+        self._environment.committed.set()
+        self.vitals.runs += 1
+        self._timetable.end_run()
+        self.vitals.see()
+
+    def _ended(self, run: RunContext, client: Client, lost: Lost) -> EndedRun:
+        # The policy may be another one now: in a context of its own, whose times are not those of the run.
+        asked = self._context()
+        self._rights.require(asked, client)
+        follower = self._following.follower(asked, client)
+        self._interruptions.listen_as(run, client, follower, lost)
+        run = replace(run, interruptions=self._interruptions.report())
+        of_run = client.beside(run.stop)
+        self._early.begin()
+        try:
+            source = Source(
+                run,
+                client.server,
+                of_run,
+                usage=usage_of(run, of_run),
+                followed=Followed(follower, self._evicted),
+            )
+            ending = replace(self._options.ending(), prints_idle=False)
+            return run_on(run, ending, source, scaling_of)
+        except RebalancerError:
+            self._early.again()
+            raise
+        finally:
+            of_run.close()
+
+    def _keep(self, report: RunReport) -> None:
+        self._evicted = {one.move.uid for one in report.outcomes if one.status.is_carried_out}
+        self._say_new(report.warnings)
+
+    def _say_new(self, notes: tuple[str, ...]) -> None:
+        """Say what was not said of the run before: an idle run prints no report."""
+        for note in notes:
+            if note not in self._notes:
+                say(self._environment.err, f"rebalancer: {note}")
+        self._notes = notes
+
+    def _collect_garbage(self) -> None:
+        """Free what a run leaves: few objects with large arrays, in circles, for which the collector would wait long.
+
+        What outlasts a run is looked at once in so many runs: it is much, and nearly all of it stays.
+        """
+        if self.vitals.runs % _THOROUGH == 0:
+            gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+
+    # -- between two runs --------------------------------------------------------------------------
+
+    def _await_next(self, lost: Lost) -> None:
+        """Wait until a run is due, by the schedule or since something has changed; at once where the last took longer."""
+        while self._goes_on(lost):
+            self.vitals.see()
+            why = self._timetable.await_next(self._stop)
+            if why is not None:
+                if why:
+                    say(self._environment.err, f"rebalancer: {why}: planning now")
+                return
+            self._compact()
+
+    def _compact(self) -> None:
+        self._following.compact(self._evicted)
+
+
+class _All:
+    """Several observers as one."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def pod_changed(self, pod: PodRecord) -> None:
+        """See Observer."""
+        for one in self._observers:
+            one.pod_changed(pod)
+
+    def object_changed(self, kind: str, before: Any | None, after: Any | None) -> None:
+        """See Observer."""
+        for one in self._observers:
+            one.object_changed(kind, before, after)

@@ -1,0 +1,148 @@
+"""What is known of a process that serves from outside: whether it is well, what it last did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rebalancer.base.errors import ExitCode
+from rebalancer.base.stop import Clock
+from rebalancer.serve.endpoints import JSON, Answer, Paths
+
+if TYPE_CHECKING:
+    from rebalancer.kube.follow import Follower
+    from rebalancer.metrics.collect import Values
+    from rebalancer.metrics.table import Metric
+    from rebalancer.plan.totals import Totals
+    from rebalancer.report.model import RunReport
+    from rebalancer.run.memory.document import Document
+    from rebalancer.serve.interruptions import Interruptions
+
+LONGEST_SILENCE = 300.0
+"""Seconds without a word from the API server after which what is known is too old: it speaks once a minute."""
+_SPARE = 120.0
+"""Seconds beyond its deadline after which a run hangs."""
+
+
+@dataclass(slots=True)
+class Vitals:
+    """Written by the main thread, read by those that answer requests."""
+
+    clock: Clock
+    deadline: float
+    """Seconds that one run may take."""
+    keeps_report: bool = False
+    seen: float = field(init=False)
+    """Time of the clock at which the main thread was seen at work last."""
+    leads: bool = False
+    """Whether it has the Lease, or needs none, and has read the cluster."""
+    stands_by: bool = False
+    """Whether it waits for the Lease of another, which it has read."""
+    follower: Follower | None = None
+    runs: int = 0
+    """How many runs are over."""
+    failed: ExitCode | None = None
+    """Exit code of the last run, if it has no report."""
+    interruptions: Interruptions | None = None
+    _values: Mapping[Metric, Values] = field(default_factory=dict)
+    _counted: Totals | None = None
+    """What all runs have done; replaced as a whole, while other threads read it."""
+    _report: bytes | None = None
+
+    def __post_init__(self) -> None:
+        self.see()
+
+    def see(self) -> None:
+        """Note that the main thread is at work."""
+        self.seen = self.clock.now()
+
+    # -- what happens ------------------------------------------------------------------------------
+
+    def reported(self, report: RunReport, memory: Document | None, now: float) -> None:
+        """A run has ended with a report, at ``now`` in Unix seconds. ``memory``: what was remembered before it."""
+        from rebalancer.metrics.collect import of_report  # noqa: PLC0415
+        from rebalancer.run.memory.cooling import remembered  # noqa: PLC0415
+
+        seen = None if memory is None else remembered(memory, now)
+        self._values, self.failed = of_report(report, seen, now), None
+        from rebalancer.plan.totals import with_moves, with_run  # noqa: PLC0415
+
+        moved = with_moves(self._totals(), report.tried)
+        self._counted = with_run(moved, report.exit_code)
+        if self.keeps_report:
+            from rebalancer.report.as_json import as_json  # noqa: PLC0415
+
+            self._report = "".join(as_json(report)).encode()
+
+    def failed_run(self, code: ExitCode, now: float) -> None:
+        """A run has ended without a report."""
+        from rebalancer.metrics.collect import of_end  # noqa: PLC0415
+
+        self._values, self.failed = of_end(int(code), now), code
+        from rebalancer.plan.totals import with_run  # noqa: PLC0415
+
+        self._counted = with_run(self._totals(), int(code))
+
+    def _totals(self) -> Totals:
+        from rebalancer.plan.totals import Totals  # noqa: PLC0415
+
+        return self._counted or Totals()
+
+    # -- what is answered --------------------------------------------------------------------------
+
+    def paths(self) -> Paths:
+        """Return what is answered under which path."""
+        paths = {"/healthz": self._health, "/readyz": self._readiness, "/metrics": self._metrics}
+        return {**paths, "/report": self._last_report} if self.keeps_report else paths
+
+    def ailment(self) -> str | None:
+        """Return why the process should be restarted, None if it is well."""
+        still = self.clock.now() - self.seen
+        if still > self.deadline + _SPARE:
+            return f"nothing was done for {still:.0f} s"
+        silent = self._silence()
+        if silent > LONGEST_SILENCE:
+            return f"the API server has not reported changes for {silent:.0f} s"
+        return None if self.interruptions is None else self.interruptions.ailment()
+
+    def _silence(self) -> float:
+        follower = self.follower
+        return 0.0 if follower is None else follower.silent_for()
+
+    def _health(self) -> Answer:
+        ailment = self.ailment()
+        return Answer(200, b"ok\n") if ailment is None else Answer(503, f"{ailment}\n".encode())
+
+    def _readiness(self) -> Answer:
+        if self.leads:
+            return Answer(200, b"leads\n")
+        if self.stands_by:
+            return Answer(200, b"stands by\n")
+        return Answer(503, b"has neither read the cluster nor the Lease\n")
+
+    def _metrics(self) -> Answer:
+        from prometheus_client import generate_latest  # noqa: PLC0415
+        from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4  # noqa: PLC0415
+
+        from rebalancer.metrics.collect import (  # noqa: PLC0415
+            of_serving,
+            of_signals,
+            of_totals,
+            registry,
+        )
+
+        values = {
+            **self._values,
+            **of_serving(leads=self.leads, silence=self._silence()),
+            **of_totals(self._totals()),
+        }
+        counts = None if self.interruptions is None else self.interruptions.counts()
+        if counts is not None:
+            values |= of_signals(counts)
+        return Answer(200, generate_latest(registry(values)), CONTENT_TYPE_PLAIN_0_0_4)
+
+    def _last_report(self) -> Answer:
+        if self._report is None:
+            return Answer(404, b"no run has ended yet\n")
+        return Answer(200, self._report, JSON)

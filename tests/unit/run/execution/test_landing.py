@@ -1,0 +1,121 @@
+"""Which replacement came for which victim."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebalancer.run.execution.landing import Arrivals, Replacement
+from tests.unit.run.execution.world import move
+
+
+class Feed:
+    """Newcomers that are set by hand; the controller of a pod stands before the dash of its name."""
+
+    def __init__(self, *newcomers):
+        self.new = list(newcomers)
+        self.waves = 0
+        self.going = set()
+
+    def begin_wave(self):
+        self.waves += 1
+
+    def controller_of(self, uid):
+        return uid.removeprefix("uid-").split("-")[0]
+
+    def newcomers(self):
+        return self.new
+
+    def ending(self):
+        return self.going
+
+    def is_gone(self, uid):
+        return uid not in self.going
+
+    def unready_sibling(self, uid):
+        return f"sibling of {uid}"
+
+    def wait(self, seconds):
+        pass
+
+    def list_again(self):
+        self.new.append(new("web-9"))
+
+
+def new(name, *, node="n2", created=1.0):
+    return Replacement(name, name, "default", name.split("-")[0], node, True, created)
+
+
+def pairs(arrivals, *victims):
+    replacements = arrivals.replacements([move(name) for name in victims])
+    return {uid.removeprefix("uid-"): one.name for uid, one in replacements.items()}
+
+
+def test_replacements_go_to_the_victims_of_their_controller_in_order_of_creation():
+    feed = Feed(new("web-9", created=3), new("db-5", created=1), new("web-8", created=2))
+    assert pairs(Arrivals(feed), "web-1", "web-2", "db-1", "db-2") == {
+        "web-1": "web-8",
+        "web-2": "web-9",
+        "db-1": "db-5",
+    }
+
+
+def test_what_was_given_stays_given_when_an_older_one_shows_up():
+    feed = Feed(new("web-9", created=3))
+    arrivals = Arrivals(feed)
+    assert pairs(arrivals, "web-1", "web-2") == {"web-1": "web-9"}
+    feed.new.append(new("web-8", created=2))
+    assert pairs(arrivals, "web-1", "web-2") == {"web-1": "web-9", "web-2": "web-8"}
+
+
+def test_a_replacement_that_disappears_is_replaced_in_turn():
+    feed = Feed(new("web-8"))
+    arrivals = Arrivals(feed)
+    assert pairs(arrivals, "web-1") == {"web-1": "web-8"}
+    feed.new = [new("web-9")]
+    assert pairs(arrivals, "web-1") == {"web-1": "web-9"}
+
+
+@pytest.mark.parametrize(
+    ("node", "then", "withdrawn"),
+    [("n2", [], True), ("n2", [new("web-9")], False), ("", [], False)],
+)
+def test_only_what_had_a_node_is_withdrawn(node, then, withdrawn):
+    feed = Feed(new("web-8", node=node))
+    arrivals = Arrivals(feed)
+    arrivals.replacements([move("web-1")])
+    feed.new = then
+    replacements = arrivals.replacements([move("web-1")])
+    assert arrivals.withdrawn("uid-web-1", replacements) is withdrawn
+
+
+def test_victims_that_are_not_gone_are_counted():
+    feed = Feed()
+    feed.going = {"uid-web-1", "uid-other"}
+    assert Arrivals(feed).ending([move("web-1"), move("web-2")]) == 1
+
+
+def test_the_rest_is_the_feeds():
+    feed = Feed()
+    arrivals = Arrivals(feed)
+    arrivals.begin_wave()
+    arrivals.wait(0.0)
+    arrivals.list_again()
+    assert feed.waves == 1
+    assert arrivals.unready_sibling("uid-a") == "sibling of uid-a"
+    assert pairs(arrivals, "web-1") == {"web-1": "web-9"}
+
+
+@given(
+    st.lists(st.sampled_from(["web", "db", "api"]), max_size=6),
+    st.lists(st.tuples(st.sampled_from(["web", "db", "api"]), st.integers(0, 3)), max_size=6),
+)
+def test_no_replacement_is_given_twice_and_none_is_left_over_while_a_victim_waits(owners, come):
+    victims = [f"{owner}-{i}" for i, owner in enumerate(owners)]
+    feed = Feed(*(new(f"{owner}-n{i}", created=at) for i, (owner, at) in enumerate(come)))
+    given_to = pairs(Arrivals(feed), *victims)
+    assert len(set(given_to.values())) == len(given_to)
+    for owner in ("web", "db", "api"):
+        mine = [victim for victim in victims if victim.startswith(owner)]
+        got = [one for victim, one in given_to.items() if victim.startswith(owner)]
+        assert len(got) == min(len(mine), sum(of == owner for of, _ in come))
+        assert all(one.startswith(owner) for one in got)

@@ -1,0 +1,253 @@
+"""A cluster of scripted answers, a clock that waiting moves, and an executor on both."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
+from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView
+from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Cost, Landing, Method, Move
+from rebalancer.run.execution.executor import Execution, Executor, WavePace
+from rebalancer.run.execution.landing import Replacement
+from rebalancer.run.execution.marks import Marks
+
+
+def move(
+    name: str,
+    *,
+    wave: int = 1,
+    budget: str | None = None,
+    observed: bool = False,
+    method: Method = Method.EVICT,
+) -> Move:
+    return Move(
+        namespace="default",
+        pod=name,
+        uid=f"uid-{name}",
+        owner="Deployment/default/web",
+        node="n1",
+        landings=(Landing("n2", 1.0, {}),),
+        strategy="duplicates",
+        reason="two on one node",
+        gain=Cost(soft=1.0),
+        cost=1.0,
+        wave=wave,
+        budgets=(budget,) if budget else (),
+        observed=observed,
+        method=method,
+    )
+
+
+def pod(name: str, **more: object) -> PodView:
+    """The pod of a move as it was planned on."""
+    return PodView(**{"uid": f"uid-{name}", "node": "n1", "deleting": False, **more})  # type: ignore[arg-type]
+
+
+def opted_out(name: str) -> PodView:
+    return pod(name, opted_out='annotated rebalancer/evict: "false"')
+
+
+class Time:
+    """A clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+
+class Waiting(threading.Event):
+    """The signal of a Stop: waiting for it moves the clock; it comes at a time, if any."""
+
+    def __init__(self, clock: Time, comes: float = math.inf) -> None:
+        super().__init__()
+        self._clock, self._comes = clock, comes
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._clock.seconds >= self._comes
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self._clock.seconds += timeout
+        return self.is_set()
+
+
+@dataclass
+class World:
+    """What an actor and a feed see; ``answers`` are kinds or whole answers, in turn.
+
+    An evicted pod is replaced at once, on n2 unless ``lands`` says otherwise.
+    """
+
+    clock: Time = field(default_factory=Time)
+    answers: Mapping[str, list[Any]] = field(default_factory=dict)
+    pods: dict[str, PodView | None] = field(default_factory=dict)
+    lands: str = "n2"
+    ready: bool = True
+    silent: bool = False
+    """The watch says nothing: what happened shows only in a list."""
+    unreadable: float = math.inf
+    """From then on pods cannot be read."""
+    reading_takes: float = 0.0
+    holds: dict[str, float] = field(default_factory=dict)
+    """uid -> until when the evicted pod still terminates."""
+    unready: str | None = None
+    evictions: list[str] = field(default_factory=list)
+    """Names of the pods whose eviction was asked for."""
+    restarts: list[str] = field(default_factory=list)
+    """Names of the pods whose rollout was to be restarted."""
+    reads: list[tuple[float, bool]] = field(default_factory=list)
+    """Seconds that each read was given, and whether it was one after the stop."""
+    announced: list[str] = field(default_factory=list)
+    lists: int = 0
+    _new: list[Replacement] = field(default_factory=list)
+    _unseen: list[Replacement] = field(default_factory=list)
+
+    # -- the actor ---------------------------------------------------------------------------------
+
+    def read_pod(
+        self, namespace: str, name: str, *, seconds: float, after_stop: bool = False
+    ) -> PodView | None:
+        self.reads.append((seconds, after_stop))
+        if self.reading_takes > seconds:
+            self.clock.seconds += seconds
+            raise ClusterReadError("it answers too slowly")
+        self.clock.seconds += self.reading_takes
+        if self.clock.seconds >= self.unreadable:
+            raise ClusterReadError("no answer")
+        return self.pods.get(name, pod(name))
+
+    def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
+        self.evictions.append(name)
+        script = self.answers.get(name, [])
+        said = script.pop(0) if script else AnswerKind.EVICTED
+        answer = (
+            said
+            if isinstance(said, EvictionAnswer)
+            else EvictionAnswer(said, f"{said.value} by script", 1.0)
+        )
+        if answer.kind is AnswerKind.EVICTED:
+            self.carry_out(name)
+        return answer
+
+    def restart(self, planned: Move) -> EvictionAnswer:
+        self.restarts.append(planned.pod)
+        script = self.answers.get(planned.pod, [])
+        said = script.pop(0) if script else AnswerKind.RESTARTED
+        if said is AnswerKind.RESTARTED:
+            self.carry_out(planned.pod)
+        return EvictionAnswer(said, f"{said.value} by script", 1.0)
+
+    def carry_out(self, name: str) -> None:
+        """Let the pod go and its replacement come."""
+        self.pods[name] = None
+        new = Replacement(
+            f"new-{name}", f"new-{name}", "default", "rs", self.lands, self.ready, 1.0
+        )
+        (self._unseen if self.silent else self._new).append(new)
+
+    def announce(self, planned: Move) -> None:
+        self.announced.append(planned.pod)
+
+    # -- the feed ----------------------------------------------------------------------------------
+
+    def begin_wave(self) -> None:
+        self._new.clear()
+
+    def controller_of(self, uid: str) -> str | None:
+        return "rs"
+
+    def newcomers(self) -> list[Replacement]:
+        return list(self._new)
+
+    def ending(self) -> set[str]:
+        return {uid for uid, until in self.holds.items() if self.clock.now() < until}
+
+    def is_gone(self, uid: str) -> bool:
+        return uid not in self.ending()
+
+    def unready_sibling(self, uid: str) -> str | None:
+        return self.unready
+
+    def wait(self, seconds: float) -> None:
+        self.clock.seconds += seconds
+
+    def list_again(self) -> None:
+        self.lists += 1
+        self._new += self._unseen
+        self._unseen.clear()
+
+
+class RecordedProgress:
+    """Progress that keeps what it is called with."""
+
+    def __init__(self) -> None:
+        self.lines: list[tuple[object, ...]] = []
+
+    def wave_started(self, wave: int, waves: int, moves: int) -> None:
+        self.lines.append(("wave", wave, waves, moves))
+
+    def evicted(self, planned: Move) -> None:
+        self.lines.append(("evicted", planned.pod))
+
+    def not_evicted(self, outcome: Outcome) -> None:
+        self.lines.append((outcome.status.value, outcome.move.pod))
+
+    def landed(self, planned: Move, node: str, *, predicted: bool, seconds: float) -> None:
+        self.lines.append(("landed", planned.pod, node))
+
+    def waiting(self, wave: int, pending: int, unready: int) -> None:
+        self.lines.append(("waiting", wave, pending, unready))
+
+
+def stop_of(clock: Time, *, deadline: float = 600.0, signal_at: float = math.inf) -> Stop:
+    return Stop(clock, deadline, Waiting(clock, signal_at))
+
+
+def executor_of(
+    world: World,
+    stop: Stop,
+    *,
+    in_order: int = 50,
+    progress: RecordedProgress | None = None,
+    marks: Marks | None = None,
+) -> Executor:
+    return Executor(
+        world,
+        world,
+        stop,
+        WavePace(parallel=1, in_order=in_order),
+        progress or RecordedProgress(),
+        domains=lambda node: {"zone": "z" + node[-1]},
+        marks=marks,
+    )
+
+
+Recheck = Callable[[Sequence[Move]], Sequence[tuple[Move, str | None]]]
+
+
+def execute(
+    world: World,
+    moves: Sequence[Move],
+    *,
+    recheck: Recheck | None = None,
+    deadline: float = 600.0,
+    signal_at: float = math.inf,
+    in_order: int = 50,
+    stop: Stop | None = None,
+    marks: Marks | None = None,
+) -> Execution:
+    stop = stop or stop_of(world.clock, deadline=deadline, signal_at=signal_at)
+    executor = executor_of(world, stop, in_order=in_order, marks=marks)
+    return executor.run(moves, recheck or (lambda left: [(m, None) for m in left]))
+
+
+def statuses(execution: Execution) -> list[Status]:
+    return [outcome.status for outcome in execution.outcomes]

@@ -1,0 +1,65 @@
+"""What ``history`` prints."""
+
+import json
+
+import yaml
+
+from rebalancer.run.memory.document import Document, StreakMemory
+from rebalancer.run.memory.history import render_history
+from rebalancer.run.memory.remember import remember
+from tests.unit.run.memory.outcomes import NOW, TERM, WEB, badly, cluster, well
+
+API = "Deployment/default/api"
+DOCUMENT = remember(Document(), cluster(), [badly(), well(owner=API, pod="api-0")], NOW)
+
+
+def test_the_table_names_owner_term_counts_trail_and_what_happens_next():
+    text = render_history(DOCUMENT, NOW, "table")
+    assert text.splitlines() == [
+        "2 evictions in the last hour.",
+        "",
+        API,
+        f"  {TERM}: 1 move (1 as predicted), last 2027-01-15T08:00:00Z",
+        "    n0 -> n1",
+        "    fine",
+        "",
+        WEB,
+        f"  {TERM}: 1 move (1 came back), last 2027-01-15T08:00:00Z",
+        "    n0 -> n0",
+        "    cools down until 2027-01-15T08:10:00Z: web-0 came back to n0",
+    ]
+
+
+def test_an_empty_memory_says_so():
+    assert "Nothing is remembered" in render_history(Document(), NOW, "table")
+
+
+def test_json_and_yaml_hold_the_same_with_all_fields():
+    data = json.loads(render_history(DOCUMENT, NOW, "json"))
+    assert data == yaml.safe_load(render_history(DOCUMENT, NOW, "yaml"))
+    assert (data["kind"], data["evictionsLastHour"]) == ("History", 2)
+    fine, resting = data["owners"]
+    assert (fine["owner"], fine["resting"], fine["until"]) == (API, False, None)
+    assert fine.keys() == resting.keys()
+    assert resting["until"] == "2027-01-15T08:10:00Z"
+    assert resting["trail"] == [{"from": "n0", "to": "n0"}]
+    assert (resting["cameBack"], resting["strikes"], resting["blocked"]) == (1, 1, 0)
+
+
+def test_what_was_seen_on_nodes_is_reported_with_its_runs():
+    seen = {"low-utilisation": StreakMemory(NOW, {"n1": 2, "n0": 3}), "none": StreakMemory(NOW)}
+    document = Document(streaks=seen)
+    assert render_history(document, NOW, "table").splitlines() == [
+        "0 evictions in the last hour. Nothing is remembered of any workload.",
+        "",
+        "low-utilisation: nodes, and in how many runs in a row it applied; last 2027-01-15T08:00:00Z",
+        "  n0: 3",
+        "  n1: 2",
+    ]
+    data = json.loads(render_history(document, NOW, "json"))
+    assert data == yaml.safe_load(render_history(document, NOW, "yaml"))
+    at = "2027-01-15T08:00:00Z"
+    assert data["signals"] == [
+        {"strategy": "low-utilisation", "node": "n0", "runs": 3, "at": at},
+        {"strategy": "low-utilisation", "node": "n1", "runs": 2, "at": at},
+    ]

@@ -1,0 +1,53 @@
+"""The nodes that a process follows, each listener by itself."""
+
+import pytest
+
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.stop import Stop
+from rebalancer.serve.cluster_nodes import ClusterNodes
+from rebalancer.wire.objects import Node, NodeSpec, ObjectMeta
+
+STOP = Stop(SystemClock())
+
+
+def node(name, provider_id=""):
+    return Node(metadata=ObjectMeta(name=name), spec=NodeSpec(provider_id=provider_id))
+
+
+@pytest.fixture
+def nodes():
+    made = ClusterNodes()
+    made.read_from(lambda: [node("n-a", "aws:///a/i-1"), node("n-b")])
+    return made
+
+
+def test_each_listener_has_all_nodes_first_and_each_change_once(nodes):
+    first, second = nodes.followed(), nodes.followed()
+    assert {*first.news(STOP)} == {"n-a", "n-b"}
+    nodes.changed(node("n-b"), None)
+    nodes.changed(None, node("n-c"))
+    assert first.news(STOP) == {"n-b": None, "n-c": node("n-c")}
+    # What one has had, the other has still to have: all, since it has not asked before.
+    assert {name for name, one in second.news(STOP).items() if one is not None} == {"n-a", "n-b"}
+
+
+def test_a_listener_that_ended_is_given_no_more_changes(nodes):
+    ended = nodes.followed()
+    ended.news(STOP)
+    nodes.end_following()
+    nodes.changed(None, node("n-c"))
+    later = nodes.followed()
+    later.news(STOP)
+    nodes.changed(None, node("n-d"))
+    assert {*later.news(STOP)} == {"n-d"}
+    over = Stop(SystemClock())
+    over.add(lambda: "over")
+    assert ended.news(over) == {}
+
+
+def test_nodes_are_those_of_the_follower_that_was_named_last(nodes):
+    assert nodes.named("n-a") == node("n-a", "aws:///a/i-1")
+    assert nodes.followed().node_of("", "", "i-1") == node("n-a", "aws:///a/i-1")
+    nodes.read_from(lambda: [node("n-c")])
+    assert nodes.named("n-a") is None
+    assert [*nodes()] == [node("n-c")]

@@ -1,0 +1,191 @@
+"""What a process that serves answers, and what it does not."""
+
+import json
+import socket
+from contextlib import ExitStack
+from http.client import HTTPConnection
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from rebalancer.base.errors import ExitCode, PolicyError
+from rebalancer.serve.endpoints import Answer, answering, parse_address
+from rebalancer.serve.vitals import LONGEST_SILENCE, Vitals
+from tests.unit.commands.embedded import third_zone_joined
+from tests.unit.commands.serving import BUSY, serving
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        (":8080", ("", 8080)),
+        ("127.0.0.1:0", ("127.0.0.1", 0)),
+        ("[::1]:8080", ("::1", 8080)),
+        ("localhost:8080", ("localhost", 8080)),
+    ],
+)
+def test_addresses(text, address):
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["", "8080", "host", ":http", ":70000", "a@b:1", "http://a:1", ":1/x", "ä..b:1"]
+)
+def test_what_is_no_address(text):
+    with pytest.raises(ValueError, match="HOST:PORT"):
+        parse_address(text)
+
+
+def asked(port, path, method="GET", host="127.0.0.1"):
+    connection = HTTPConnection(host, port, timeout=BUSY)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_only_what_is_there_is_answered():
+    with answering(("127.0.0.1", 0), {"/healthz": lambda: Answer(200, b"ok\n")}) as port:
+        assert asked(port, "/healthz") == (200, "ok\n")
+        assert asked(port, "/healthz?verbose") == (200, "ok\n")
+        for path in ("/", "//[", "/healthz/", "/metrics", "/../etc/passwd"):
+            assert asked(port, path)[0] == 404
+        assert asked(port, "/healthz", "HEAD") == (200, "")
+        assert asked(port, "/metrics", "HEAD") == (404, "")
+        for method in ("POST", "PUT", "DELETE"):
+            assert asked(port, "/healthz", method)[0] == 501
+        with pytest.raises(PolicyError, match=f"--listen 127.0.0.1:{port}: "), ExitStack() as held:
+            held.enter_context(answering(("127.0.0.1", port), {}))
+
+
+def test_clients_that_say_nothing_keep_no_others_away():
+    with answering(("127.0.0.1", 0), {"/healthz": lambda: Answer(200, b"ok\n")}) as port:
+        silent = [socket.create_connection(("127.0.0.1", port), BUSY) for _ in range(40)]
+        assert asked(port, "/healthz") == (200, "ok\n")
+        # The one that came first was sent away.
+        assert silent[0].recv(1) == b""
+        for each in silent:
+            each.close()
+
+
+def test_without_a_host_it_answers_on_addresses_of_both_kinds():
+    with answering(("", 0), {"/healthz": lambda: Answer(200, b"ok\n")}) as port:
+        hosts = ["127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() else [])]
+        assert [asked(port, "/healthz", host=host) for host in hosts] == [(200, "ok\n")] * len(
+            hosts
+        )
+
+
+def test_dns_is_not_asked_for_its_name(monkeypatch):
+    def hangs(*_):
+        raise AssertionError("DNS is asked")
+
+    monkeypatch.setattr(socket, "getfqdn", hangs)
+    monkeypatch.setattr(socket, "gethostbyaddr", hangs)
+    with answering(("", 0), {"/healthz": lambda: Answer(200, b"ok\n")}) as port:
+        assert asked(port, "/healthz") == (200, "ok\n")
+
+
+class HandClock:
+    def __init__(self):
+        self.time = 1000.0
+
+    def now(self):
+        return self.time
+
+
+def silent_for(seconds: float) -> Any:
+    """What follows the cluster, and has heard nothing for so long."""
+    return SimpleNamespace(silent_for=lambda: seconds)
+
+
+def test_it_is_well_while_it_works_and_hears_from_the_server():
+    clock = HandClock()
+    vitals = Vitals(clock, deadline=120)
+    health = vitals.paths()["/healthz"]
+    assert health().status == 200
+    clock.time += 239
+    assert health().status == 200
+    clock.time += 2
+    assert (health().status, health().body) == (503, b"nothing was done for 241 s\n")
+    vitals.seen = clock.time
+    vitals.follower = silent_for(LONGEST_SILENCE - 1)
+    assert health().status == 200
+    vitals.follower = silent_for(LONGEST_SILENCE + 1)
+    assert b"the API server has not reported changes for 301 s" in health().body
+
+
+def test_of_several_ailments_the_one_that_says_most_is_named():
+    clock = HandClock()
+    vitals = Vitals(clock, deadline=120)
+    vitals.interruptions = interrupted("signal source queue has not answered for 141 s")
+    assert vitals.ailment() == "signal source queue has not answered for 141 s"
+    vitals.follower = silent_for(LONGEST_SILENCE + 1)
+    assert "the API server" in str(vitals.ailment())
+    clock.time += 241
+    assert vitals.ailment() == "nothing was done for 241 s"
+
+
+def interrupted(ailment: str) -> Any:
+    """What listens to signals, one source of which hangs."""
+    return SimpleNamespace(ailment=lambda: ailment)
+
+
+def test_it_is_ready_when_it_leads_or_stands_by():
+    vitals = Vitals(HandClock(), deadline=120)
+    ready = vitals.paths()["/readyz"]
+    assert ready().status == 503
+    vitals.stands_by = True
+    assert ready() == Answer(200, b"stands by\n")
+    vitals.stands_by, vitals.leads = False, True
+    assert ready() == Answer(200, b"leads\n")
+
+
+def test_the_report_is_shown_only_where_that_is_switched_on():
+    assert "/report" not in Vitals(HandClock(), deadline=120).paths()
+
+
+def values_of(text):
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def test_metrics_and_report_are_those_of_the_last_run(tmp_path):
+    with (
+        third_zone_joined("web") as cluster,
+        serving(cluster, tmp_path) as served,
+        answering(("127.0.0.1", 0), served.vitals.paths()) as port,
+    ):
+        served.await_runs(1)
+        assert asked(port, "/healthz") == (200, "ok\n")
+        assert asked(port, "/readyz") == (200, "leads\n")
+        status, text = asked(port, "/report")
+        assert (status, json.loads(text)) == (200, json.loads(served.out.getvalue()))
+        values = values_of(asked(port, "/metrics")[1])
+        assert values["rebalancer_moves", "evicted"] == 1
+        assert values["rebalancer_last_run_exit_code",] == ExitCode.DONE
+        assert values["rebalancer_leads",] == 1
+        assert 0 <= values["rebalancer_watch_silence_seconds",] < LONGEST_SILENCE
+
+
+def test_before_the_first_run_there_are_metrics_and_no_report():
+    paths = Vitals(HandClock(), deadline=120, keeps_report=True).paths()
+    assert paths["/report"]().status == 404
+    values = values_of(paths["/metrics"]().body.decode())
+    assert values["rebalancer_leads",] == 0
+    assert ("rebalancer_last_run_exit_code",) not in values
+
+
+def test_a_run_without_a_report_leaves_its_exit_code():
+    vitals = Vitals(HandClock(), deadline=120)
+    vitals.failed_run(ExitCode.UNREADABLE, 5.0)
+    values = values_of(vitals.paths()["/metrics"]().body.decode())
+    assert values["rebalancer_last_run_exit_code",] == 3
+    assert values["rebalancer_last_run_timestamp_seconds",] == 5

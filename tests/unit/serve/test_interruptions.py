@@ -1,0 +1,136 @@
+"""What a process that leads does about signals: which rights, when it listens, and when it plans for machines that go."""
+
+import io
+import math
+
+import pytest
+
+from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.kube.access import MARK_RULES
+from rebalancer.kube.delete import DELETE
+from rebalancer.registry import Registry
+from rebalancer.serve import signal_pipeline
+from rebalancer.serve.interruptions import GAP, Interruptions
+from tests.unit.commands.embedded import run_options
+from tests.unit.commands.serving import like
+
+SIGNALS = "signals: {kubernetes: {}}\nstrategies: {leaving: {}}\n"
+
+
+def with_step(step):
+    """A policy that has one more step than cordon."""
+    return f"{SIGNALS}interruption: {{steps: [cordon, {step}]}}\n"
+
+
+def policy(folder, text):
+    path = folder / "policy.yaml"
+    path.write_text(f"apiVersion: rebalancer/v1\nkind: Policy\n{text}")
+    return run_options(policy_path=str(path)).load(Registry.installed()).policy
+
+
+class Pipeline:
+    """Notes that it was started, called and closed."""
+
+    def __init__(self, number, call_planner):
+        self.number, self.call_planner = number, call_planner
+        self.closed = False
+        self.runs = like(needs_planner=False, report=lambda: [number])
+
+    def close(self):
+        self.closed = True
+
+    def ailment(self):
+        return f"source {self.number} hangs"
+
+    def counts(self):
+        return self.number
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The pipelines that were started."""
+    made: list[Pipeline] = []
+
+    def start(*_, call_planner, **__):
+        made.append(Pipeline(len(made) + 1, call_planner))
+        return made[-1]
+
+    monkeypatch.setattr(signal_pipeline.SignalPipeline, "started", start)
+    return made
+
+
+@pytest.fixture
+def interruptions():
+    environment = Environment(SystemClock(), {}, io.StringIO(), io.StringIO())
+    return Interruptions(environment, Registry.installed())
+
+
+def listen(interruptions, policy, *, acts=True):
+    """Let it listen as a run says; return the notes of that."""
+    run = like(loaded=like(policy=policy), acts=acts, notes=[], interruption_state=None)
+    follower = like(nodes=list)
+    interruptions.listen_as(run, like(), follower, lambda: None)
+    return run.notes
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("strategies: {leaving: {}}\n", ()),
+        (SIGNALS, MARK_RULES),
+        (with_step("leave"), MARK_RULES),
+        (with_step("escalate"), MARK_RULES),
+        (with_step("{step: escalate, means: delete}"), (*MARK_RULES, DELETE)),
+    ],
+)
+def test_rights_are_asked_for_as_the_steps_need_them(interruptions, tmp_path, text, rules):
+    assert interruptions.rules(policy(tmp_path, text)) == rules
+
+
+def test_the_sources_are_opened_again_only_where_the_policy_changes_them(
+    interruptions, started, tmp_path
+):
+    plain, other = policy(tmp_path, SIGNALS), policy(tmp_path, with_step("leave"))
+    for text, acts, closed, notes in (
+        (plain, True, [False], 0),
+        (plain, True, [False], 0),
+        (other, True, [True, False], 0),
+        (other, False, [True, True], 1),
+        (other, True, [True, True, False], 0),
+        (policy(tmp_path, "strategies: {leaving: {}}\n"), True, [True, True, True], 0),
+    ):
+        assert len(listen(interruptions, text, acts=acts)) == notes
+        assert [one.closed for one in started] == closed
+
+
+def test_what_is_shown_is_that_of_the_pipeline_that_listens(interruptions, started, tmp_path):
+    def shown():
+        return interruptions.report(), interruptions.ailment(), interruptions.counts()
+
+    assert shown() == ((), None, None)
+    listen(interruptions, policy(tmp_path, SIGNALS))
+    assert shown() == ((1,), "source 1 hangs", 1)
+    interruptions.close()
+    assert shown() == ((), None, None)
+
+
+def test_a_run_ends_early_only_by_a_call_that_came_after_its_beginning(
+    interruptions, started, tmp_path
+):
+    listen(interruptions, policy(tmp_path, SIGNALS))
+    started[0].call_planner()
+    called = interruptions.begin_run()
+    assert called() is None
+    started[0].call_planner()
+    assert called() == "pods have to leave a machine that goes"
+    assert interruptions.begin_run()() is None
+
+
+def test_it_plans_again_while_pods_have_to_leave(interruptions, started, tmp_path):
+    assert interruptions.due(100.0) == math.inf
+    listen(interruptions, policy(tmp_path, SIGNALS))
+    assert interruptions.due(100.0) == math.inf
+    started[0].runs.needs_planner = True
+    assert interruptions.due(100.0) == 100.0 + GAP
+    interruptions.close()
+    assert interruptions.due(100.0) == math.inf

@@ -1,0 +1,291 @@
+"""A process that serves: it lists once, plans when it should, leads alone, and ends cleanly."""
+
+import json
+import re
+
+import pytest
+
+from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
+from rebalancer.embedded import manifests
+from rebalancer.embedded.apiserver.http import Fault
+from rebalancer.kube.client import connect
+from rebalancer.kube.read import read_cluster
+from rebalancer.serve import early
+from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart
+from rebalancer.wire.kinds import AUTOSCALERS, LISTED
+from tests.same import contents
+from tests.unit.commands.embedded import MEMORY, NOW_POLICY, Runner, third_zone_joined
+from tests.unit.commands.serving import LEASE, Served, serving, soon
+from tests.unit.run import test_failed_pods
+
+LEASE_OBJECT = {
+    "apiVersion": "coordination.k8s.io/v1",
+    "kind": "Lease",
+    "metadata": {"name": "lease"},
+}
+
+
+@pytest.fixture
+def cluster():
+    with third_zone_joined("web", "api") as made:
+        made.apply(LEASE_OBJECT)
+        yield made
+
+
+def on(cluster: EmbeddedCluster, node: str) -> int:
+    pods = cluster.objects("Pod", "default")
+    return sum(pod["spec"].get("nodeName") == node for pod in pods)
+
+
+def holder(cluster: EmbeddedCluster) -> str:
+    return str(cluster.get("Lease", "lease").get("spec", {}).get("holderIdentity") or "")
+
+
+def test_it_acts_at_once_and_lists_nothing_again(cluster, tmp_path):
+    with serving(cluster, tmp_path, every=0.2, lease=LEASE, memory=MEMORY) as served:
+        served.await_runs(1)
+        assert on(cluster, "n-c") == 2
+        report = json.loads(served.out.getvalue())
+        assert [move["outcome"] for move in report["moves"]] == ["evicted"] * 2
+        soon(lambda: len(cluster.objects("Pod", "default")) == 6)
+        served.await_runs(served.vitals.runs + 3)
+        lists = [f"GET {resource.path()}" for resource in LISTED]
+        # Lists and watches have one path: one of each, and no list of a later run.
+        asked = [line for line in cluster.faults.requests if line in lists]
+        assert {line: asked.count(line) for line in lists} == dict.fromkeys(lists, 2)
+        assert served.end() is ExitCode.DONE
+    # The runs that had nothing to do printed one line each.
+    assert json.loads(served.out.getvalue()) == report
+    assert served.err.getvalue().count("nothing to do on 3 nodes") >= 3
+    assert holder(cluster) == ""
+
+
+def test_what_each_run_sees_is_what_would_be_read(cluster, tmp_path):
+    client = connect(kubeconfig=cluster.kubeconfig, environ={})
+    with serving(cluster, tmp_path, every=0.1, policy=NOW_POLICY + "mode: observe\n") as served:
+        served.await_runs(1)
+        for change in (
+            lambda: cluster.remove_node("n-b"),
+            lambda: cluster.apply(deployment("more", 5, labels={"app": "more"})),
+            lambda: cluster.apply(manifests.pdb("more", {"app": "more"}, minAvailable=1)),
+            cluster.forget_history,
+            lambda: cluster.add_node("n-d", "d"),
+        ):
+            change()
+            cluster.settle()
+
+            def same():
+                assert served.error is None
+                assert served.vitals.follower is not None
+                seen = served.vitals.follower.snapshot(())
+                fresh = read_cluster(client, clock=cluster.clock.now).snapshot
+                return contents(seen) == contents(fresh)
+
+            soon(same)
+
+
+def test_a_node_that_comes_or_speaks_calls_for_a_run(cluster, tmp_path):
+    with serving(cluster, tmp_path) as served:
+        served.await_runs(1)
+        cluster.apply(
+            deployment("db", 4, labels={"app": "db"}, affinity=prefer_apart({"app": "db"}))
+        )
+        cluster.settle()
+        cluster.add_node("n-d", "d")
+        served.await_runs(2)
+        assert "node n-d was added: planning now" in served.err.getvalue()
+        cluster.cordon(["n-d"])
+        served.await_runs(3)
+        assert "node n-d says something else: planning now" in served.err.getvalue()
+
+
+def test_a_notice_is_not_lost_with_a_run_that_fails(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(early, "GAP", 0.1)
+    with serving(cluster, tmp_path) as served:
+        served.await_runs(1)
+        cluster.faults.add(Fault(path="^/version$", status=403))
+        cluster.cordon(["n-b"])
+        served.await_runs(3)
+        assert served.err.getvalue().count("node n-b says something else: planning now") == 2
+        assert served.vitals.failed is None
+
+
+def test_what_cannot_read_the_lease_is_at_work_all_the_same(cluster, tmp_path):
+    cluster.faults.add(Fault(path="/leases/", status=400, times=10**6))
+    with serving(cluster, tmp_path, lease=LEASE) as served:
+        soon(lambda: "it is tried again" in served.err.getvalue())
+        served.vitals.seen = -1e9
+        soon(lambda: served.vitals.ailment() is None)
+        assert not served.vitals.leads
+
+
+def test_a_policy_that_becomes_wrong_is_named_and_the_old_one_stays(cluster, tmp_path):
+    with serving(cluster, tmp_path, every=0.2, policy=NOW_POLICY + "mode: observe\n") as served:
+        served.await_runs(1)
+        path = tmp_path / "policy.yaml"
+        # As a mounted ConfigMap changes: at once, so that no reader sees a part of it.
+        wrong = tmp_path / "wrong.yaml"
+        wrong.write_text(NOW_POLICY + "moed: enforce\n")
+        wrong.replace(path)
+        soon(lambda: "the one that was read before stays in force" in served.err.getvalue())
+        assert "moed" in served.err.getvalue()
+        assert on(cluster, "n-c") == 0
+        wrong.write_text(NOW_POLICY)
+        wrong.replace(path)
+        soon(lambda: on(cluster, "n-c") == 2)
+        assert served.end() is ExitCode.DONE
+
+
+def test_a_policy_that_asks_for_more_than_is_followed_is_given_it(tmp_path):
+    without = test_failed_pods.POLICY.replace("  failed-pods: {minPodLifetime: 0s}\n", "")
+    with (
+        test_failed_pods.failed() as cluster,
+        serving(cluster, tmp_path, every=0.2, policy=without) as served,
+    ):
+        served.await_runs(1)
+        assert len(test_failed_pods.names(cluster, "Failed")) == 1
+        (tmp_path / "policy.yaml").write_text(test_failed_pods.POLICY)
+        soon(lambda: not test_failed_pods.names(cluster, "Failed"))
+        assert served.end() is ExitCode.DONE
+
+
+SCHEDULER = """apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: default-scheduler
+  plugins: {score: {enabled: [{name: %s}]}}
+"""
+
+
+@pytest.mark.parametrize("where", ["file", "ConfigMap"])
+def test_the_next_run_has_the_schedulers_configuration_as_it_is_now(cluster, tmp_path, where):
+    def configure(plugin):
+        text = SCHEDULER % plugin
+        if where == "file":
+            (tmp_path / "scheduler.yaml").write_text(text)
+            return
+        meta = {"metadata": {"name": "of-scheduler"}, "data": {"config.yaml": text}}
+        cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", **meta})
+
+    configure("ByMoonPhase")
+    named = "scheduler.yaml" if where == "file" else "{configMap: default/of-scheduler}"
+    policy = f"{NOW_POLICY}mode: observe\nscheduler: {{fromConfig: {named}}}\n"
+    with serving(cluster, tmp_path, every=0.2, policy=policy) as served:
+        soon(lambda: "ByMoonPhase" in served.err.getvalue(), served.err.getvalue)
+        configure("ByTides")
+        soon(lambda: "ByTides" in served.err.getvalue(), served.err.getvalue)
+        assert served.end() is ExitCode.DONE
+
+
+def test_a_run_is_due_from_the_beginning_of_the_last_one(cluster, tmp_path):
+    asked = []
+
+    def schedule(begun):
+        asked.append(len(cluster.faults.requests))
+        return 0.1
+
+    cluster.faults.add(Fault(path="^/version$", skip=1, delay=0.5))
+    with serving(cluster, tmp_path, schedule, policy=NOW_POLICY + "mode: observe\n") as served:
+        served.await_runs(3)
+    # Asked once for a run, before it sends its first request.
+    assert len(asked) in (served.vitals.runs, served.vitals.runs + 1)
+    assert asked[1] > asked[0]
+
+
+def test_a_policy_that_asks_for_autoscalers_has_them_followed(cluster, tmp_path):
+    lists = f"GET {AUTOSCALERS.path()}"
+    with serving(cluster, tmp_path, every=0.2, policy=NOW_POLICY) as served:
+        served.await_runs(1)
+        assert lists not in cluster.faults.requests
+        (tmp_path / "policy.yaml").write_text(
+            NOW_POLICY.replace("protect: {", "protect: {afterScaling: 10m, ")
+        )
+        soon(lambda: cluster.faults.requests.count(lists) == 2)  # a list and a watch
+        served.await_runs(served.vitals.runs + 3)
+        assert cluster.faults.requests.count(lists) == 2
+        assert served.vitals.failed is None
+
+
+def test_a_policy_that_is_wrong_from_the_beginning_ends_it(cluster, tmp_path):
+    (tmp_path / "policy.yaml").write_text("moed: enforce\n")
+    with pytest.raises(PolicyError, match="moed"):
+        Served(cluster, tmp_path / "policy.yaml", 1.0)
+
+
+def test_without_its_lease_it_does_not_begin(cluster, tmp_path):
+    with serving(cluster, tmp_path, lease="default/none") as served:
+        soon(lambda: served.error is not None)
+        assert isinstance(served.error, ClusterReadError)
+        assert "there is no Lease default/none" in str(served.error)
+
+
+def test_without_its_memory_it_does_not_begin(cluster, tmp_path):
+    """As a run: with readiness it would pass for one that works, and evict nothing for ever."""
+    with serving(cluster, tmp_path, lease=LEASE, memory="default/none") as served:
+        soon(lambda: served.error is not None)
+        assert isinstance(served.error, ClusterReadError)
+        assert "there is no ConfigMap default/none: create it" in str(served.error)
+    assert not served.vitals.leads
+    assert holder(cluster) == ""
+
+
+def test_a_memory_that_is_gone_later_ends_nothing(cluster, tmp_path):
+    with serving(cluster, tmp_path, every=0.2, memory=MEMORY) as served:
+        served.await_runs(1)
+        cluster.faults.add(Fault("GET", "/configmaps/", status=404, times=10**6))
+        soon(lambda: served.vitals.failed is ExitCode.UNREADABLE)
+        cluster.faults.clear()
+        soon(lambda: served.vitals.failed is None)
+        assert served.err.getvalue().count("there is no ConfigMap") == 1
+
+
+def test_a_memory_that_cannot_be_read_at_the_start_is_tried_again(cluster, tmp_path):
+    cluster.faults.add(Fault("GET", "/configmaps/", status=500, times=10**6))
+    with serving(cluster, tmp_path, every=0.2, memory=MEMORY) as served:
+        served.await_runs(1)
+        assert on(cluster, "n-c") == 0
+        cluster.faults.clear()
+        soon(lambda: on(cluster, "n-c") == 2)
+
+
+def test_a_second_one_stands_by_reads_nothing_and_takes_over(cluster, tmp_path):
+    with serving(cluster, tmp_path, every=0.2, lease=LEASE) as first:
+        first.await_runs(1)
+        led = holder(cluster)
+        with serving(cluster, tmp_path, every=0.2, lease=LEASE) as second:
+            soon(lambda: second.vitals.stands_by)
+            assert second.vitals.follower is None
+            code, report = Runner(cluster, tmp_path)(lease=LEASE)
+            assert (code, report["heldBy"]["holder"]) == (ExitCode.DONE, led)
+            assert first.end() is ExitCode.DONE
+            second.await_runs(1)
+            assert holder(cluster) not in ("", led)
+
+
+def test_a_server_that_fails_for_a_while_ends_nothing(cluster, tmp_path):
+    with serving(cluster, tmp_path, every=0.2, lease=LEASE) as served:
+        served.await_runs(1)
+        cluster.faults.add(Fault(status=500, times=10**6))
+        soon(lambda: served.vitals.failed is not None or not served.vitals.leads)
+        cluster.faults.clear()
+        cluster.apply(
+            deployment("db", 3, labels={"app": "db"}, affinity=prefer_apart({"app": "db"}))
+        )
+        cluster.settle()
+        runs = served.vitals.runs
+        served.await_runs(runs + 2)
+        assert served.vitals.failed is None
+        assert served.end() is ExitCode.DONE
+        assert holder(cluster) == ""
+
+
+def test_a_signal_during_a_run_ends_it_in_good_order(cluster, tmp_path):
+    with serving(cluster, tmp_path, lease=LEASE, memory=MEMORY) as served:
+        soon(lambda: cluster.faults.seen("POST", "/eviction$") > 0)
+        assert served.end() is ExitCode.DONE
+        report = json.loads(served.out.getvalue())
+        reported = sum(move["outcome"] in ("evicted", "lost") for move in report["moves"])
+        assert reported == cluster.faults.seen("POST", "/eviction$")
+        assert holder(cluster) == ""
+        evicted = re.findall(r"evicted  default/", served.err.getvalue())
+        assert len(evicted) == reported
