@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from rebalancer.scheduler.placement import Placement
 from rebalancer.scheduler.ports import ports
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.resources import Resources
-from rebalancer.scheduler.spread import Spread
+from rebalancer.scheduler.spread import Pair, Spread
 from rebalancer.scheduler.topology import ArrayCache
 from rebalancer.scheduler.volumes import VolumeRulebook
 from rebalancer.snapshot.columns import Bools
@@ -115,6 +115,20 @@ class Filters:
                 mask = mask & good
         return mask
 
+    def passing_but_spread(self, state: ClusterState, cls: int) -> Bools:
+        """Return the nodes (N,) that pass every filter but PodTopologySpread."""
+        mask = self.static(cls)
+        for index, good in self._among_others(state, cls, spread=False):
+            if index not in self._off:
+                mask = mask & good
+        return mask
+
+    def spread_after(self, state: ClusterState, cls: int, leaving: Sequence[Pair]) -> Bools | None:
+        """Return the nodes (K, N) that pass PodTopologySpread once each of ``leaving`` (K,) alone has left; None: all."""
+        if FILTERS.index("PodTopologySpread") in self._off:
+            return None
+        return self._spread.fits_after(state, cls, leaving)
+
     def with_room(self, state: ClusterState, cls: int) -> Bools:
         """Return the nodes (N,) that only what other pods say and mount may keep from a class."""
         return self.static(cls) & self._columns.of(state, cls).fits
@@ -186,7 +200,9 @@ class Filters:
     def _declaring(self, cls: int) -> Bools | None:
         return declaring(self._snapshot, cls) if self._declared_features else None
 
-    def _among_others(self, state: ClusterState, cls: int) -> Iterator[tuple[int, Bools]]:
+    def _among_others(
+        self, state: ClusterState, cls: int, *, spread: bool = True
+    ) -> Iterator[tuple[int, Bools]]:
         """Yield the filters that look at what other pods hold, or at what is only supposed of nodes."""
         remaining = self._placement.remaining_mask(cls)
         if remaining is not None:
@@ -205,9 +221,9 @@ class Filters:
         limits = self._limits.within(state, cls)
         if limits is not None:
             yield FILTERS.index("NodeVolumeLimits"), limits
-        spread = self._spread.fits(state, cls)
-        if spread is not None:
-            yield FILTERS.index("PodTopologySpread"), spread
+        within = self._spread.fits(state, cls) if spread else None
+        if within is not None:
+            yield FILTERS.index("PodTopologySpread"), within
         refused = self._interpod.refusals(state, cls).any()
         if refused is not None:
             yield FILTERS.index("InterPodAffinity"), ~refused

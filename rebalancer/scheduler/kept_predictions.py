@@ -7,7 +7,7 @@ the score of a node that did not win; then the prediction stands, and need not b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,22 @@ if TYPE_CHECKING:
 
 # How many numbers all kept margins may hold.
 _KEPT_NUMBERS = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a prediction rests on."""
+
+    key: Hashable
+    """The replacement, and the kind of its source."""
+    counted: Int32s
+    """The classes that the replacement's rules count."""
+    columns: Columns
+    """What resources say now of the replacement."""
+    static: Bools
+    """(N,) the nodes that it could ever go to."""
+    keeps: bool
+    """Whether it rests on nothing else, so that it may be kept."""
 
 
 @dataclass(slots=True)
@@ -45,39 +61,35 @@ class KeptPredictions:
         self._kept: dict[Hashable, _Kept] = {}
         self._state: ClusterState | None = None
 
-    def of(
-        self,
-        state: ClusterState,
-        key: Hashable,
-        counted: Int32s,
-        columns: Columns,
-        static: Bools,
-        make: Callable[[], tuple[Prediction, Margins]],
-    ) -> Prediction:
-        """Return the prediction kept under ``key``, made again if something that it depends on has changed.
-
-        ``counted`` are the classes that its rules count, ``columns`` what resources say now of its replacement,
-        ``static`` (N,) the nodes that it could ever go to.
-        """
+    def known(self, state: ClusterState, question: Question) -> Prediction | None:
+        """Return the prediction kept for a question; None if something that it depends on has changed."""
         if state is not self._state:
             self._state = state
             self._kept.clear()
-        stamp = state.newest_stamp(counted)
-        kept = self._kept.get(key)
-        if kept is not None and kept.stamp == stamp and _stands(kept, columns, static):
-            return kept.prediction
-        prediction, margins = make()
-        if kept is None and len(self._kept) >= self._most:
+        if not question.keeps:
+            return None
+        kept = self._kept.get(question.key)
+        if kept is None or kept.stamp != state.newest_stamp(question.counted):
+            return None
+        return kept.prediction if _stands(kept, question) else None
+
+    def keep(
+        self, state: ClusterState, question: Question, prediction: Prediction, margins: Margins
+    ) -> None:
+        """Keep a prediction made now, with the margins (N,) of the scores, for the state of the newest :meth:`known`."""
+        if not question.keeps:
+            return
+        if question.key not in self._kept and len(self._kept) >= self._most:
             self._kept.pop(next(iter(self._kept)))
-        self._kept[key] = _Kept(prediction, stamp, columns, len(columns.journal), margins)
-        return prediction
+        stamp, seen = state.newest_stamp(question.counted), len(question.columns.journal)
+        self._kept[question.key] = _Kept(prediction, stamp, question.columns, seen, margins)
 
 
-def _stands(kept: _Kept, columns: Columns, static: Bools) -> bool:
+def _stands(kept: _Kept, question: Question) -> bool:
     """Return whether no change of the columns since then moves a landing; take the changes in."""
-    if columns is not kept.columns:
+    if question.columns is not kept.columns:
         return False
-    journal = columns.journal
+    journal, static = kept.columns.journal, question.static
     if kept.seen == len(journal):
         return True
     margins = kept.margins

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -10,13 +10,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from rebalancer.scheduler.batch import Ask, Batch
 from rebalancer.scheduler.filters import FILTERS, Filters
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
-from rebalancer.scheduler.kept_predictions import KeptPredictions, unlimited
+from rebalancer.scheduler.kept_predictions import KeptPredictions, Question, unlimited
 from rebalancer.scheduler.pending import Pending
 from rebalancer.scheduler.placement import Placement, Supposed, tolerates
-from rebalancer.scheduler.prediction import Prediction
+from rebalancer.scheduler.prediction import Prediction, likely, uniform
 from rebalancer.scheduler.profile import NODE_AFFINITY, SchedulerProfile
 from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.sampling import Margins, Windows, distribution, search_order
@@ -25,7 +26,7 @@ from rebalancer.scheduler.spread import Spread
 from rebalancer.scheduler.steering import Steering
 from rebalancer.scheduler.unoffered_resources import UnofferedResources
 from rebalancer.scheduler.validity import unmodelled
-from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, united
+from rebalancer.snapshot.columns import Bools, Int32s, Ints, united
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire import objects as o
@@ -35,7 +36,6 @@ __all__ = ["FILTERS", "Evaluation", "SchedulerModel"]
 
 # The windows of so many sets of feasible nodes are kept, those of the latest questions.
 _KEPT_WINDOWS = 8
-_NO_CHANCES = np.zeros(0, np.float64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class SchedulerModel:
         self.filters = Filters(snapshot, self.placement, self.resources, *parts, profile)
         self._allocated = UnofferedResources(snapshot, self.resources)
         self._scorer = Scorer(snapshot, profile, self.placement, *parts, self.filters.volumes)
-        self._order: Int32s | None = None
+        self._batch = Batch(self.filters, self._scorer)
         self._known_windows: dict[bytes, Windows] = {}
         self._unmodelled: dict[int, tuple[str, ...]] = {}
         self._counted: dict[int, tuple[Int32s, frozenset[int]]] = {}
@@ -90,6 +90,11 @@ class SchedulerModel:
     def pending(self) -> Pending:
         """The pods of the snapshot that wait for a node."""
         return Pending(self.snapshot, self)
+
+    @cached_property
+    def _order(self) -> Int32s:
+        """The order of the search."""
+        return search_order(self.snapshot.nodes)
 
     def of(self, cls: int) -> SchedulerModel:
         """Return the model of the profile that pods of a class name; this one, if there is no such profile."""
@@ -161,29 +166,91 @@ class SchedulerModel:
         What was predicted before is returned again as long as it holds; the state is as it was afterwards.
         """
         cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
-        gone = self.snapshot.waits(cls)
         replacement = self.snapshot.classes[cls].replacement
         if (model := self.of(replacement)) is not self:
             return model.predict_replacement(state, pod)
         if self.snapshot.classes[cls].restarts:
             return self.predict(state, replacement)
+        if self.snapshot.waits(cls):
+            with state.evicted(pod, gone=True):
+                return self._predicted(state, replacement)[0]
+        question = self._questions(state, cls)(node)
+        if (known := self._predictions.known(state, question)) is not None:
+            return known
+        with state.evicted(pod, gone=False):
+            prediction, margins = self._predicted(state, replacement)
+        self._predictions.keep(state, question, prediction, margins)
+        return prediction
 
-        def make() -> tuple[Prediction, Margins]:
-            with state.evicted(pod, gone=gone):
-                return self._predicted(state, replacement)
+    def predict_replacements(self, state: ClusterState, pods: Int32s) -> list[Prediction]:
+        """Return :meth:`predict_replacement` of each of ``pods``, in much less time than one by one.
 
-        if gone or self.placement.supposed.is_any or self.filters.unusual(replacement):
-            return make()[0]
+        Pods alike have one and the same prediction.
+        """
+        made: dict[Hashable, Prediction] = {}
+        missing: dict[Hashable, tuple[SchedulerModel, Question, Ask]] = {}
+        keys: list[Hashable] = []
+        alone: list[int] = []
+        questions: dict[int, Callable[[int], Question] | None] = {}
+        for pod in pods.tolist():
+            cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
+            replacement = self.snapshot.classes[cls].replacement
+            model = self.of(replacement)
+            if cls not in questions:
+                batched = model._is_batched(cls)  # noqa: SLF001
+                questions[cls] = model._questions(state, cls) if batched else None  # noqa: SLF001
+            if (ask := questions[cls]) is None:
+                keys.append(pod)
+                alone.append(pod)
+                continue
+            question = ask(node)
+            keys.append(question.key)
+            if question.key in made or question.key in missing:
+                continue
+            if (known := model._predictions.known(state, question)) is not None:  # noqa: SLF001
+                made[question.key] = known
+            else:
+                missing[question.key] = model, question, Ask(pod, cls, node, replacement)
+        for model in {id(model): model for model, *_ in missing.values()}.values():
+            mine = [(question, ask) for of, question, ask in missing.values() if of is model]
+            made.update(model._predict_many(state, mine))  # noqa: SLF001
+        # Last, since these touch nodes for a moment, about which all columns are then asked again.
+        made |= {pod: self.predict_replacement(state, pod) for pod in alone}
+        return [made[key] for key in keys]
+
+    def _predict_many(
+        self, state: ClusterState, asked: Sequence[tuple[Question, Ask]]
+    ) -> Iterator[tuple[Hashable, Prediction]]:
+        """Yield the key and the prediction of each question; what may be kept is kept."""
+        size = self.profile.nodes_to_find(len(self.snapshot.nodes))
+        answers = self._batch.predict(state, [ask for _, ask in asked], self._order, size)
+        for (question, ask), answer in zip(asked, answers, strict=True):
+            if answer is None:
+                yield question.key, self.predict_replacement(state, ask.pod)
+                continue
+            self._predictions.keep(state, question, *answer)
+            yield question.key, answer[0]
+
+    def _is_batched(self, cls: int) -> bool:
+        """Return whether replacements of pods of a class can be predicted many at once."""
+        of_class = self.snapshot.classes[cls]
+        other = of_class.restarts or self.snapshot.waits(cls)
+        replacement = of_class.replacement
+        return not (other or self.unmodelled(replacement) or self._fails_to_score(replacement))
+
+    def _questions(self, state: ClusterState, cls: int) -> Callable[[int], Question]:
+        """Return what is asked of a pod of a class by the node that it leaves."""
+        replacement = self.snapshot.classes[cls].replacement
         counted, spread = self._counted_by(replacement)
-        source = self._source(cls, node, replacement) if cls in spread else ()
-        return self._predictions.of(
-            state,
-            (replacement, cls if source else -1, source),
-            counted,
-            self.columns.of(state, replacement),
-            self.static_mask(replacement),
-            make,
-        )
+        columns, static = self.columns.of(state, replacement), self.static_mask(replacement)
+        keeps = not (self.placement.supposed.is_any or self.filters.unusual(replacement))
+
+        def question(node: int) -> Question:
+            source = self._source(cls, node, replacement) if cls in spread else ()
+            key = (replacement, cls if source else -1, source)
+            return Question(key, counted, columns, static, keeps)
+
+        return question
 
     def marking(self, nodes: Int32s) -> AbstractContextManager[None]:
         """Take ``nodes`` as marked: predictions inside are for pods that are scheduled while the marks stand."""
@@ -275,9 +342,9 @@ class SchedulerModel:
         nodes = feasible.nonzero()[0].astype(np.int32)
         margins = unlimited(len(feasible))
         if reasons or len(nodes) <= 1:
-            return Prediction(nodes, _uniform(len(nodes)), reasons), margins
+            return uniform(nodes, reasons), margins
         if (why := self._fails_to_score(cls)) is not None:
-            return Prediction(nodes[:0], _NO_CHANCES, (why,)), margins
+            return uniform(nodes[:0], (why,)), margins
         size = self.profile.nodes_to_find(len(self.snapshot.nodes))
         raw = self._scorer.raw(state, cls)
         if len(nodes) <= size:
@@ -285,10 +352,10 @@ class SchedulerModel:
             most = total.max()
             best = nodes[total == most]
             margins[nodes] = most - total
-            return Prediction(best, _uniform(len(best))), margins
+            return uniform(best), margins
         windows = self._windows(feasible, size)
         chance, short = distribution(raw, self._scorer.weights, windows)
-        prediction = _sorted(windows.nodes, chance)
+        prediction = likely(windows.nodes, chance)
         margins[windows.nodes] = np.where(short > 0, short, -1)
         margins[prediction.nodes] = 0
         return prediction, margins
@@ -309,8 +376,6 @@ class SchedulerModel:
         name = feasible.tobytes()
         windows = self._known_windows.pop(name, None)
         if windows is None:
-            if self._order is None:
-                self._order = search_order(self.snapshot.nodes)
             windows = Windows(self._order, feasible, size)
             if len(self._known_windows) >= _KEPT_WINDOWS:
                 self._known_windows.pop(next(iter(self._known_windows)))
@@ -348,14 +413,3 @@ class SchedulerModel:
                 ]
             known = self._unmodelled[cls] = tuple(dict.fromkeys(reasons))
         return known
-
-
-def _uniform(count: int) -> Floats:
-    return np.full(count, 1 / count) if count else _NO_CHANCES
-
-
-def _sorted(nodes: Int32s, chance: Floats) -> Prediction:
-    kept = chance > 1e-12
-    nodes, chance = nodes[kept], chance[kept]
-    order = np.lexsort((nodes, -np.round(chance, 12)))
-    return Prediction(nodes[order], chance[order] / chance.sum())

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from rebalancer.snapshot.columns import Floats, Int32s
 from rebalancer.snapshot.model import Snapshot
+
+_NO_CHANCE = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,19 @@ class Prediction:
     """Why the pod cannot be predicted; then every feasible node is equally probable."""
     takers: tuple[Taker, ...] = ()
     """Pending pods that the eviction of its predecessor feeds, in the order in which they get their nodes."""
+
+
+def uniform(nodes: Int32s, unmodelled: tuple[str, ...] = ()) -> Prediction:
+    """Return a prediction of landings on ``nodes`` (K,), all equally probable."""
+    return Prediction(nodes, np.full(len(nodes), 1 / max(1, len(nodes))), unmodelled)
+
+
+def likely(nodes: Int32s, chance: Floats) -> Prediction:
+    """Return a prediction of landings on those of ``nodes`` (F,) whose ``chance`` (F,) is above rounding."""
+    kept = chance > _NO_CHANCE
+    nodes, chance = nodes[kept], chance[kept]
+    order = np.lexsort((nodes, -np.round(chance, 12)))
+    return Prediction(nodes[order], chance[order] / chance.sum())
 
 
 def takers_text(snapshot: Snapshot, prediction: Prediction) -> str:

@@ -32,7 +32,7 @@ from rebalancer.snapshot.labels import MISSING
 from rebalancer.snapshot.model import Nodes
 
 # More kinds of windows than this are stood for by so many windows, evenly spread.
-_MAX_KINDS = 48
+MAX_KINDS = 48
 # Keys up to so large are numbered by a table, larger ones by sorting.
 _TABLE = 1 << 16
 _DENSE = 1 << 12
@@ -190,12 +190,12 @@ def distribution(
 def _representatives(kinds: Ints, windows: Windows) -> tuple[Ints, Floats]:
     """Return which windows to evaluate, and how much each of them counts."""
     # Kinds are numbered without gaps.
-    if int(kinds.max()) < _MAX_KINDS:
+    if int(kinds.max()) < MAX_KINDS:
         return windows.begin, windows.weight[windows.begin]
     weight = windows.weight
-    middles = (np.arange(_MAX_KINDS) + 0.5) / _MAX_KINDS
+    middles = (np.arange(MAX_KINDS) + 0.5) / MAX_KINDS
     chosen = np.searchsorted(np.cumsum(weight), middles).clip(0, len(weight) - 1)
-    return chosen, np.full(_MAX_KINDS, 1 / _MAX_KINDS)
+    return chosen, np.full(MAX_KINDS, 1 / MAX_KINDS)
 
 
 def _share_out(chance: Floats, windows: Windows, total: Ints, begin: Ints, weight: Floats) -> int:

@@ -7,6 +7,7 @@ as in ``countPodsMatchSelector``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,8 @@ SYSTEM_DEFAULTS = (
 )
 """``podtopologyspread/plugin.go: systemDefaultConstraints``."""
 _NONE = np.zeros(0, np.int32)
+Pair = tuple[int, int]
+"""A class and a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,31 @@ class Constraint:
         """Return the matching pods on eligible nodes per domain (D + 1,)."""
         return self.topology.of_pods(state, self.classes, self.eligible)
 
-    def minimum(self, counts: Ints) -> int:
-        """Return the global minimum: 0 if there are fewer eligible domains than ``minDomains``."""
+    def within(self, counts: Ints) -> Bools:
+        """Return the domains (..., D + 1) that can take one more pod, where they hold ``counts`` (..., D + 1).
+
+        The global minimum is 0 if there are fewer eligible domains than ``minDomains``.
+        """
+        limit = self.max_skew - self.matches_itself
         if len(self.domains) < max(1, self.min_domains):
-            return 0
-        return int(counts[self.domains].min())
+            return np.asarray(counts <= limit)
+        least = counts[..., self.domains].min(axis=-1, keepdims=True)
+        return np.asarray(counts <= limit + least)
+
+    def leave(self, counts: Ints, leaving: Sequence[Pair], *, per_node: bool = False) -> None:
+        """Take from each row of ``counts`` (K, D + 1), or (K, N) where ``per_node``, the pod that leaves, if it counts.
+
+        ``leaving`` (K,): class and node of each pod.
+        """
+        mine = {cls: bool((self.classes == cls).any()) for cls in {cls for cls, _ in leaving}}
+        left = [
+            (row, node)
+            for row, (cls, node) in enumerate(leaving)
+            if mine[cls] and (per_node or self.eligible[node])
+        ]
+        if left:
+            rows, nodes = np.array(left).T
+            counts[rows, nodes if per_node else self.topology.domain[nodes]] -= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,27 +165,31 @@ class Spread:
         """Return the nodes (N,) on which no hard constraint breaks; None if the class has none."""
         mask: Bools | None = None
         for constraint in self.hard(cls):
-            within = self._within(state, constraint)
+            within = constraint.within(constraint.domain_counts(state))
             good = constraint.topology.present
             if not within.all():
                 good = good & within[constraint.topology.domain]
             mask = good if mask is None else mask & good
         return mask
 
-    @staticmethod
-    def _within(state: ClusterState, constraint: Constraint) -> Bools:
-        """Return the domains (D + 1,) that can take one more pod."""
-        counts = constraint.domain_counts(state)
-        limit = constraint.max_skew - constraint.matches_itself + constraint.minimum(counts)
-        within: Bools = counts <= limit
-        return within
+    def fits_after(self, state: ClusterState, cls: int, leaving: Sequence[Pair]) -> Bools | None:
+        """Return the same (K, N) for as many moments, in each of which another pod has left."""
+        mask: Bools | None = None
+        for constraint in self.hard(cls):
+            counts = np.tile(constraint.domain_counts(state), (len(leaving), 1))
+            constraint.leave(counts, leaving)
+            within = constraint.within(counts)[:, constraint.topology.domain]
+            good = within & constraint.topology.present
+            mask = good if mask is None else mask & good
+        return mask
 
     def lacks_key_first(self, state: ClusterState, cls: int, node: int) -> bool:
         """Return whether the first constraint that ``node`` fails is one whose key it lacks."""
         for constraint in self.hard(cls):
             if not constraint.topology.present[node]:
                 return True
-            if not self._within(state, constraint)[constraint.topology.domain[node]]:
+            within = constraint.within(constraint.domain_counts(state))
+            if not within[constraint.topology.domain[node]]:
                 return False
         return False
 

@@ -1,0 +1,119 @@
+"""The windows of :mod:`rebalancer.scheduler.sampling` for many sets of feasible nodes at once.
+
+A set is a *ring*: its nodes in the order of the search, beginning anew at the end. Rings are rows of one array, as wide
+as the longest; what lies behind a shorter one is never looked at.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
+
+_NARROW = 1 << 22
+
+
+class Rings:
+    """Feasible nodes in the order of the search, and all stretches of ``size`` of them."""
+
+    def __init__(self, order: Int32s, feasible: Bools, size: int) -> None:
+        """``order`` (N,) as from ``search_order``; of ``feasible`` (M, N) each row has more than ``size`` nodes."""
+        self.size, self._feasible = size, feasible
+        self.number = len(order)
+        """N"""
+        in_order = feasible[:, order]
+        self.count = in_order.sum(axis=1)
+        """(M,) F, the nodes of each ring."""
+        ring, rank = in_order.nonzero()
+        place = np.arange(len(rank)) - (np.cumsum(self.count) - self.count)[ring]
+        self.width = int(self.count.max(initial=0))
+        ranks = np.zeros((len(feasible), self.width), np.int64)
+        ranks[ring, place] = rank
+        self.nodes: Int32s = order[ranks]
+        """(M, W) the nodes of each ring."""
+        self._places = np.zeros(feasible.shape, np.int32)
+        self._places[ring, order[rank]] = place
+        self._search_rank = np.empty(len(order), np.int64)
+        self._search_rank[order] = np.arange(len(order))
+        self.begins: Bools = np.arange(self.width) < self.count[:, None]
+        """(M, W) where a window begins: at each node."""
+        before = np.roll(ranks, 1, axis=1)
+        before[:, 0] = np.take_along_axis(ranks, self.count[:, None] - 1, axis=1)[:, 0] - len(order)
+        self.weight: Floats = (ranks - before) / len(order)
+        """(M, W) how likely each window is."""
+        again = np.arange(self.width + size) % self.count[:, None]
+        self.around: Int32s = np.take_along_axis(self.nodes, again, axis=1)
+        """(M, W + size) the nodes, continued around the end, so that every window is a slice."""
+
+    def largest(self, values: Ints) -> Ints:
+        """Return the largest value in each window (V, W), of values (V, W + size)."""
+        block, level = values, 1
+        while 2 * level <= self.size:
+            block = np.maximum(block[:, :-level], block[:, level:])
+            level *= 2
+        shift = self.size - level
+        largest: Ints = np.maximum(block[:, : self.width], block[:, shift : shift + self.width])
+        return largest
+
+    def smallest(self, values: Ints) -> Ints:
+        """Return the smallest value in each window (V, W), of values (V, W + size)."""
+        return -self.largest(-values)
+
+    def total(self, marked: Bools) -> Ints:
+        """Return how many marked nodes (V, W + size) each window holds (V, W)."""
+        until = sums(marked)
+        total: Ints = until[:, self.size :][:, : self.width] - until[:, : self.width]
+        return total
+
+    def scored(self, domains: NDArray[np.intp] | None, ignored: Bools) -> Ints:
+        """Return how many domains (nodes, for None) each window holds, (M, W), or (M, 1) where all hold as many.
+
+        ``domains`` (N,) of nodes; those ``ignored`` (N,) are left out.
+        """
+        if domains is not None:
+            return self._distinct(domains, ~ignored)
+        if not ignored.any():
+            return np.full((len(self.count), 1), self.size)
+        return self.total(~ignored[self.around])
+
+    def _distinct(self, values: NDArray[np.intp], kept: Bools) -> Ints:
+        """Return how many different values (N,) of the kept nodes (N,) each window holds, (M, W) or (M, 1)."""
+        by_value = np.lexsort((self._search_rank, values))
+        by_value = by_value[kept[by_value]]
+        ring, column = self._feasible[:, by_value].nonzero()
+        nodes = by_value[column]
+        place, value = self._places[ring, nodes], values[nodes]
+        first = np.ones(len(ring) + 1, bool)
+        first[1:-1] = (ring[1:] != ring[:-1]) | (value[1:] != value[:-1])
+        # Where a value's next node is further away than a window reaches, windows in between lack it.
+        following = np.append(place[1:], 0)
+        last = first[1:].nonzero()[0]
+        following[last] = place[first[:-1]] + self.count[ring[last]]
+        counts = np.bincount(ring[first[:-1]], minlength=len(self.count))[:, None]
+        far = (following - place > self.size).nonzero()[0]
+        if not len(far):
+            return counts
+        lacking = np.zeros((len(self.count), 2 * self.width + 1), np.int64)
+        np.add.at(lacking, (ring[far], place[far] + 1), 1)
+        np.add.at(lacking, (ring[far], following[far] - self.size + 1), -1)
+        lacking = np.cumsum(lacking, axis=1)
+        around = np.arange(self.width) + self.count[:, None]
+        lacks = lacking[:, : self.width] + np.take_along_axis(
+            lacking, np.minimum(around, 2 * self.width), axis=1
+        )
+        return counts - lacks
+
+
+def sums(marked: Bools) -> Int32s:
+    """Return how many are marked (V, L) before each place (V, L + 1)."""
+    until = np.zeros((marked.shape[0], marked.shape[1] + 1), np.int32)
+    np.cumsum(marked, axis=1, out=until[:, 1:])
+    return until
+
+
+def narrowed(values: Ints) -> Ints:
+    """Return values half as wide where they fit: what follows is twice as fast."""
+    if values.size and int(values.min()) > -_NARROW and int(values.max()) < _NARROW:
+        return values.astype(np.int32)
+    return values
