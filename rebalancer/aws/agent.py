@@ -12,8 +12,8 @@ from rebalancer.aws.instance_notices import OURS, InstanceNotices
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
-from rebalancer.kube.nodes import NodeChange, NodeView, change_node
-from rebalancer.signals.notice import NOTICE, NodeNotice, read, written
+from rebalancer.node_record.notices import write_notice
+from rebalancer.signals.notice import NodeNotice
 
 _LONGEST_WAIT = 30.0
 """Seconds between two attempts, however often they failed: a notice may leave two minutes in all."""
@@ -65,7 +65,7 @@ class Agent:
     def _write(self, wanted: NodeNotice | None) -> None:
         if wanted == self._written and not self._is_due(wanted):
             return
-        write_notice(self._client, self._node, wanted)
+        write_notice(self._client, self._node, wanted, OURS)
         if wanted != self._written:
             self._say(f"node {self._node}: {_words(wanted)}")
         self._written, self._looked = wanted, self._stop.now()
@@ -81,26 +81,6 @@ class Agent:
         if self._looked is None:
             return True
         return wanted is not None and self._stop.now() - self._looked >= _LOOK_AGAIN
-
-
-def write_notice(client: Client, name: str, notice: NodeNotice | None) -> None:
-    """Let the node of this name carry ``notice``; with None, take away what an agent has written.
-
-    Raises:
-        ClusterReadError: it could not be read or written, or there is none of this name.
-    """
-
-    def wanted(node: NodeView) -> NodeChange | None:
-        standing = read(node.annotations.get(NOTICE, ""))
-        if notice is None:
-            ours = standing is not None and standing.id.startswith(OURS)
-            return NodeChange(annotations={NOTICE: None}) if ours else None
-        return None if standing == notice else NodeChange(annotations={NOTICE: written(notice)})
-
-    if change_node(client, name, wanted) is None:
-        raise ClusterReadError(
-            f"there is no node {name}; NODE_NAME must be the name of the agent's own node"
-        )
 
 
 def _words(notice: NodeNotice | None) -> str:

@@ -11,14 +11,16 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more
 from rebalancer.kube.client import Client
 from rebalancer.kube.node_pods import read_node_pods
-from rebalancer.kube.nodes import NodeChange, NodeView, change_node, read_node
-from rebalancer.node_record.cordons import open_or_hand_over
+from rebalancer.kube.nodes import NodeChange, NodeView, TaintJson, read_node
+from rebalancer.node_record.cordons import is_nobodys, let_go
+from rebalancer.node_record.protocol import EXCLUDE, Claims, Write, change_record
+from rebalancer.node_record.records import SCALE_INS
 from rebalancer.nodes.draining import left_of
 from rebalancer.nodes.triage import Orders
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE, state_in
-from rebalancer.snapshot.leaving import DRAIN, EXCLUDE, KEEPS, LEAVE, LEAVING, is_draining
-from rebalancer.wire.scale_in import GOING, KEY, TAINT, Phase, ScaleIn, is_written, scale_in_of
+from rebalancer.snapshot.leaving import DRAIN, KEEPS, LEAVE, LEAVING, is_draining
+from rebalancer.wire.scale_in import GOING, KEY, TAINT, Phase, ScaleIn, is_written
 
 _ALL = Orders(
     force=True,
@@ -44,44 +46,28 @@ def write_state(
     Raises:
         ClusterReadError: it could not be read or written, or what stands there is of another version.
     """
-    written: ScaleIn | None = None
+    before: ScaleIn | None = None
+    written = False
 
-    def wanted(node: NodeView) -> NodeChange | None:
-        nonlocal written
-        before = scale_in_of(node.annotations)
-        if before is None and KEY in node.annotations:
-            raise ClusterReadError(
-                f"node {name}: what stands in its annotation {KEY} cannot be read, and is left as it is; if no newer version of"
-                f" this wrote it: rebalancer marks --clear"
-            )
+    def decide(node: NodeView, _: ScaleIn | None) -> Write[ScaleIn] | None:
+        nonlocal before, written
+        before, written = _standing(node), False
         phase = None if before is None else before.phase
         if phase is not None and state is not None and phase is state.phase is not after:
             # A reply to us was lost.
-            written = before
+            written = True
             return None
-        if phase is not after:
-            written = None
+        if phase is not after or _is_refused(node, before, state):
             return None
-        fresh = before is None or before.phase not in GOING
-        if fresh and state is not None and state.phase is Phase.LEAVING and _veto(node) is not None:
-            written = None
-            return None
-        if not fresh and state is not None and state.phase in GOING and not node.unschedulable:
-            written = None
-            return None
-        written = (_with_node(state, node) if fresh else state) if state is not None else before
-        value = None if state is None or written is None else written.value
-        annotations = {KEY: value}
+        written = True
         if state is not None and state.phase in GOING:
-            labels = {EXCLUDE: "true"} if fresh and EXCLUDE not in node.labels else {}
-            return NodeChange(
-                unschedulable=True, annotations=annotations, taints=_closed(node), labels=labels
-            )
-        if before is None or before.phase not in GOING:
-            return NodeChange(annotations=annotations)
-        return _opened(node, before, value)
+            return _closed(node, before, state)
+        return Write(state, NodeChange() if before is None else _opened(node, before))
 
-    return None if change_node(client, name, wanted) is None else written
+    node = change_record(client, name, SCALE_INS, decide)
+    if node is None or not written:
+        return None
+    return before if state is None else _standing(node)
 
 
 def enter_ending(client: Client, name: str, state: ScaleIn) -> str | None:
@@ -94,9 +80,9 @@ def enter_ending(client: Client, name: str, state: ScaleIn) -> str | None:
     """
     why: str | None = None
 
-    def wanted(node: NodeView) -> NodeChange | None:
+    def decide(node: NodeView, _: ScaleIn | None) -> Write[ScaleIn] | None:
         nonlocal why
-        before = scale_in_of(node.annotations)
+        before = SCALE_INS.standing(node)
         why = _not_ours(node, before)
         if why is None and before is not None and before.phase is Phase.ENDING:
             # A reply to us was lost, or another process was faster.
@@ -105,10 +91,9 @@ def enter_ending(client: Client, name: str, state: ScaleIn) -> str | None:
             return None
         if why is not None or before is None:
             return None
-        ending = msgspec.structs.replace(before, phase=Phase.ENDING, at=state.at, by=state.by)
-        return NodeChange(annotations={KEY: ending.value})
+        return Write(msgspec.structs.replace(before, phase=Phase.ENDING, at=state.at, by=state.by))
 
-    return why if change_node(client, name, wanted) is not None else "the node is gone"
+    return why if change_record(client, name, SCALE_INS, decide) is not None else "the node is gone"
 
 
 def clear_state(client: Client, name: str) -> str | None:
@@ -122,9 +107,9 @@ def clear_state(client: Client, name: str) -> str | None:
     """
     why: str | None = None
 
-    def wanted(node: NodeView) -> NodeChange | None:
+    def decide(node: NodeView, _: ScaleIn | None) -> Write[ScaleIn] | None:
         nonlocal why
-        state, why = scale_in_of(node.annotations), None
+        state, why = SCALE_INS.standing(node), None
         if state is not None and state.phase is Phase.ENDING and node.unschedulable:
             why = (
                 f"node {name}: the termination of its machine was requested at {state.at}; if it stays,"
@@ -134,9 +119,9 @@ def clear_state(client: Client, name: str) -> str | None:
         keys = (taint.get("key") for taint in node.taints)
         if state is None and node.unschedulable and is_written(node.annotations, keys):
             why = f"node {name}: it stays cordoned, since it cannot be read whether scale-in did that: kubectl uncordon {name}"
-        return _opened(node, state)
+        return Write(None, _opened(node, state))
 
-    change_node(client, name, wanted)
+    change_record(client, name, SCALE_INS, decide)
     return why
 
 
@@ -217,37 +202,47 @@ def _veto(node: NodeView) -> str | None:
     return next((f"it is tainted {key}" for key in taints if key in LEAVING.taints), None)
 
 
-def _with_node(state: ScaleIn, node: NodeView) -> ScaleIn:
-    if state.phase is not Phase.LEAVING:
-        return state
-    excluded = EXCLUDE not in node.labels
-    return msgspec.structs.replace(
-        state, uid=node.uid, cordoned=not node.unschedulable, excluded=excluded
-    )
+def _standing(node: NodeView) -> ScaleIn | None:
+    """Return what stands on a node.
 
-
-def _opened(node: NodeView, state: ScaleIn | None, value: str | None = None) -> NodeChange:
-    """Return what ends the scale-in of a node at ``state``: no taint, and no cordon if it was ours and no other one wants it.
-
-    ``value``: what stands in the annotation from then on.
+    Raises:
+        ClusterReadError: it cannot be read.
     """
-    going = state is not None and state.phase in GOING
-    shows = going and state is not None and state.excluded and EXCLUDE in node.labels
-    cordon = NodeChange()
-    if going and state is not None and state.cordoned:
-        cordon = open_or_hand_over(node, KEY)
-    stays = node.unschedulable and cordon.unschedulable is None
-    return NodeChange(
-        unschedulable=cordon.unschedulable,
-        annotations={**cordon.annotations, KEY: value},
-        taints=_open(node),
-        labels={EXCLUDE: None} if shows and not stays else {},
-    )
+    state = SCALE_INS.standing(node)
+    if state is None and KEY in node.annotations:
+        raise ClusterReadError(
+            f"node {node.name}: what stands in its annotation {KEY} cannot be read, and is left as it is; if no newer version of"
+            f" this wrote it: rebalancer marks --clear"
+        )
+    return state
 
 
-def _closed(node: NodeView) -> tuple[dict[str, object], ...]:
-    return (*_open(node), dict(_TAINT))
+def _is_refused(node: NodeView, before: ScaleIn | None, state: ScaleIn | None) -> bool:
+    """Return whether a node stays as it is: it must not be closed, or its cordon would be nobody's."""
+    was_going = before is not None and before.phase in GOING
+    if state is not None and state.phase in GOING:
+        # One that was uncordoned meanwhile is not closed again.
+        return not node.unschedulable if was_going else _veto(node) is not None
+    # Where people or an announcement want it closed, it is opened once they do not: who cordoned it stays known until then.
+    return before is not None and was_going and before.cordoned and is_nobodys(node, KEY)
 
 
-def _open(node: NodeView) -> tuple[dict[str, object], ...]:
-    return tuple(dict(taint) for taint in node.taints if taint.get("key") != KEY)
+def _closed(node: NodeView, before: ScaleIn | None, state: ScaleIn) -> Write[ScaleIn]:
+    fresh = before is None or before.phase not in GOING
+    labels = {EXCLUDE: "true"} if fresh and EXCLUDE not in node.labels else {}
+    taints = (*_without_taint(node), _TAINT)
+    if fresh:
+        state = msgspec.structs.replace(state, uid=node.uid, cordoned=False, excluded=False)
+    return Write(state, NodeChange(unschedulable=True, taints=taints, labels=labels))
+
+
+def _opened(node: NodeView, state: ScaleIn | None) -> NodeChange:
+    """Return what ends the scale-in of a node at ``state``: no taint, and no cordon if it was ours and no other one wants it."""
+    if state is not None and state.phase not in GOING:
+        return NodeChange()
+    owns = Claims() if state is None else SCALE_INS.entry(state).owns
+    return replace(let_go(node, KEY, owns), taints=_without_taint(node))
+
+
+def _without_taint(node: NodeView) -> tuple[TaintJson, ...]:
+    return tuple(taint for taint in node.taints if taint.get("key") != KEY)

@@ -15,7 +15,7 @@ from rebalancer.base.plain_text import printable
 from rebalancer.capacity.writing import clear_state
 from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
 from rebalancer.kube.client import Client
-from rebalancer.kube.marks import NodeMark, list_marks, remove_marks
+from rebalancer.node_record.marks import NodeMark, list_marks, remove_marks
 from rebalancer.run.options import Access
 from rebalancer.wire.times import rfc3339
 

@@ -22,6 +22,7 @@ from rebalancer.commands.drain import (
 from rebalancer.commands.flag_values import duration, named
 from rebalancer.commands.flags import CLUSTER, POLICY, SET, Whole, examples, with_flags
 from rebalancer.kube.nodes import NodeView, read_node
+from rebalancer.node_record.records import ReplacePhase, Stage
 from rebalancer.nodes.choice import NodeChoice, version_of
 from rebalancer.nodes.cordon import finish
 from rebalancer.nodes.hook import ReplaceHook
@@ -30,7 +31,7 @@ from rebalancer.nodes.preflight import refuses
 from rebalancer.nodes.replacing import ReplacementPace
 from rebalancer.nodes.replacing import replace as replace_all
 from rebalancer.nodes.rounds import EmptyingOptions, EmptyingRounds
-from rebalancer.nodes.stages import ReplacePhase, Stage, enter, stage_of
+from rebalancer.nodes.stages import enter, stage_of
 from rebalancer.policy.windows import is_open
 from rebalancer.run.identity import instance
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -13,16 +12,11 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.nodes import NodeChange, NodeView, change_node
+from rebalancer.kube.nodes import NodeChange, NodeView
+from rebalancer.node_record.protocol import Write, change_record
+from rebalancer.node_record.records import INTERRUPTIONS
 from rebalancer.plan.machines import StepOutcome, StepStatus
-from rebalancer.signals.state import (
-    STATE,
-    RecordedInterruption,
-    State,
-    StepState,
-    state_in,
-    written,
-)
+from rebalancer.signals.state import RecordedInterruption, State, StepState
 
 _PAUSE = 0.5
 """Seconds between two attempts."""
@@ -124,26 +118,18 @@ class Record:
             return None
         changed = False
 
-        def changes(node: NodeView) -> NodeChange | None:
+        def decide(node: NodeView, there: State | None) -> Write[State] | None:
             nonlocal changed
-            changed = False
-            if node.uid != self.uid:
-                return None
-            self._adopt(node)
+            self._adopt(there)
             change = wanted(node)
             changed = change is not None
-            if change is None:
-                return None
-            text = written(self._with(kept))
-            if change == NodeChange() and node.annotations.get(STATE) == text:
-                return None
-            return replace(change, annotations={**change.annotations, STATE: text})
+            return None if change is None else Write(self._with(kept), change)
 
-        node = change_node(client, self.node, changes)
-        self.gone, self.known = node is None or node.uid != self.uid, True
+        node = change_record(client, self.node, INTERRUPTIONS, decide, uid=self.uid)
+        self.gone, self.known = node is None, True
         if kept is not None and changed:
             self.keep(*kept)
-        return None if self.gone else node
+        return node
 
     def clear(self, client: Client) -> None:
         """Take the state from the node.
@@ -152,7 +138,13 @@ class Record:
             ClusterReadError: it could not be written.
         """
         if self.node:
-            change_node(client, self.node, self._without_state)
+            change_record(
+                client,
+                self.node,
+                INTERRUPTIONS,
+                lambda _, there: None if there is None else Write(None),
+                uid=self.uid,
+            )
 
     def withdraw(self, client: Client, now: float) -> None:
         """Leave of the state what announced the machine, so that it is known once it is received again.
@@ -185,9 +177,8 @@ class Record:
         steps = {**self.state.steps, kept[0]: msgspec.structs.replace(step, left=kept[1])}
         return msgspec.structs.replace(self.state, steps=steps, uid=self.uid)
 
-    def _adopt(self, node: NodeView) -> None:
+    def _adopt(self, there: State | None) -> None:
         """Take over what stands on the node: another process has written it, or a reply to us was lost."""
-        there = state_in(node.annotations, self.uid)
         if there is None:
             self.known = True
             return
@@ -214,10 +205,6 @@ class Record:
                 steps[name] = step
         begun = there.begun or self.state.begun
         return State(there.causes, begun, steps, there.ended, self.uid)
-
-    def _without_state(self, node: NodeView) -> NodeChange | None:
-        ours = node.uid == self.uid and STATE in node.annotations
-        return NodeChange(annotations={STATE: None}) if ours else None
 
 
 def patiently(act: Callable[[], T], stop: Stop) -> T:

@@ -1,82 +1,101 @@
 """One node, several who want it closed: a drain, scale-in, an interruption, and people with kubectl.
 
-A node has one cordon, and it is not written on it whose that is. Each of ours notes in its own annotation whether it was the
-one that cordoned. Who lets go of a node that another one of ours wants closed hands the cordon over to that one, in the same
-write; so the last of ours opens the node. What people want (``rebalancer/leave``, taints, notices) keeps it closed, and
-whatever was cordoned by people stays so.
+A node has one cordon, and it is not written on it whose that is; nor is it with the label that takes it out of load balancers.
+The record of each of ours says whether it was the one that made them. Who lets go of a node that another one of ours wants
+closed hands them over to that one, in the same write; so the last of ours opens the node. What people want
+(``rebalancer/leave``, taints, notices) keeps it closed, and whatever was cordoned or labelled by people stays so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
-import msgspec
+from dataclasses import replace
 
 from rebalancer.kube.nodes import NodeChange, NodeView
+from rebalancer.node_record.protocol import EXCLUDE, Claims
+from rebalancer.node_record.records import CLOSING, INTERRUPTIONS
 from rebalancer.signals.notice import NOTICE
-from rebalancer.signals.state import STATE, state_in, written
+from rebalancer.signals.state import STATE
 from rebalancer.snapshot.leaving import DRAIN, LEAVE, LEAVING
-from rebalancer.wire.scale_in import GOING, scale_in_of
-from rebalancer.wire.scale_in import KEY as SCALE_IN
 
-CORDON = "cordon"
-"""The step of an interruption that cordons, by its name in the policy."""
-OURS = "ours"
-"""What this step keeps if it was the one that cordoned."""
+_WISHES = frozenset({DRAIN, LEAVE, NOTICE, STATE})
+"""Annotations that want a node closed, whatever they say."""
+
+
+def let_go(node: NodeView, holder: str, claims: Claims) -> NodeChange:
+    """Return what lets go of what ``holder`` has made of a node: each is undone, handed over, or left for what people want.
+
+    ``holder``: the annotation of the one that lets go; what becomes of this annotation is its own matter.
+    ``claims``: what of it is let go.
+    """
+    cordon, label = NodeChange(), NodeChange()
+    if claims.cordon and node.unschedulable:
+        cordon = _handed_over(node, holder, Claims(cordon=True))
+        opens = cordon == NodeChange() and not is_wanted_closed(node, holder)
+        cordon = NodeChange(unschedulable=False) if opens else cordon
+    if claims.exclude and EXCLUDE in node.labels:
+        label = _handed_over(_with(node, cordon), holder, Claims(exclude=True))
+        label = label if label != NodeChange() else NodeChange(labels={EXCLUDE: None})
+    return NodeChange(
+        unschedulable=cordon.unschedulable,
+        annotations={**cordon.annotations, **label.annotations},
+        labels=label.labels,
+    )
 
 
 def open_or_hand_over(node: NodeView, holder: str) -> NodeChange:
-    """Return what lets go of the cordon that ``holder`` has made: it is opened, handed over, or left for what people want.
-
-    ``holder``: the annotation of the one that lets go; what becomes of this annotation is its own matter.
-    """
-    if not node.unschedulable:
-        return NodeChange()
-    for key, value in _heirs(node):
-        if key != holder:
-            return NodeChange(annotations={key: value})
-    return NodeChange() if _is_wanted_closed(node, holder) else NodeChange(unschedulable=False)
+    """Return what lets go of the cordon alone, see :func:`let_go`."""
+    return let_go(node, holder, Claims(cordon=True))
 
 
-def is_handed_over(node: NodeView) -> bool:
-    """Return whether another one of ours has handed its cordon over to the interruption of a node."""
-    state = state_in(node.annotations, node.uid)
-    step = None if state is None else state.steps.get(CORDON)
-    return step is not None and step.left == OURS
+def is_nobodys(node: NodeView, holder: str) -> bool:
+    """Return whether the cordon would be nobody's if ``holder`` let go of it now: wanted, by none that can open the node later."""
+    handed = _handed_over(node, holder, Claims(cordon=True))
+    return node.unschedulable and handed == NodeChange() and is_wanted_closed(node, holder)
 
 
-def _heirs(node: NodeView) -> Iterator[tuple[str, str]]:
-    """Yield the annotation of each that wants the node closed and can open it later, with the value that says the cordon is its own."""
-    drain = _drain(node)
-    if drain is not None:
-        yield DRAIN, msgspec.json.encode({**drain, "cordoned": True}).decode()
-    state = state_in(node.annotations, node.uid)
-    if state is not None and CORDON in state.steps:
-        step = msgspec.structs.replace(state.steps[CORDON], left=OURS)
-        steps = {**state.steps, CORDON: step}
-        yield STATE, written(msgspec.structs.replace(state, steps=steps))
-    scale_in = scale_in_of(node.annotations)
-    if scale_in is not None and scale_in.phase in GOING and scale_in.uid == node.uid:
-        yield SCALE_IN, msgspec.structs.replace(scale_in, cordoned=True).value
+def is_handed_over(node: NodeView, claims: Claims) -> bool:
+    """Return whether the record of the interruption of a node says that all of these are its own."""
+    state = INTERRUPTIONS.read(node)
+    if state is None:
+        return False
+    owns = INTERRUPTIONS.entry(state).owns
+    return owns.cordon >= claims.cordon and owns.exclude >= claims.exclude
 
 
-def _drain(node: NodeView) -> dict[str, Any] | None:
-    """Return what a drain has written on this very node; one that gave up keeps its cordon, too."""
-    try:
-        said = msgspec.json.decode(node.annotations.get(DRAIN, ""), type=dict[str, Any])
-    except (ValueError, RecursionError):
-        return None
-    return said if said.get("uid") == node.uid else None
-
-
-def _is_wanted_closed(node: NodeView, holder: str) -> bool:
+def is_wanted_closed(node: NodeView, holder: str) -> bool:
     """Return whether something that cannot open the node later wants it closed: it may have come when it was closed already."""
-    keys = {DRAIN, LEAVE, NOTICE, STATE} - {holder}
-    if holder == STATE:
-        # What announced the machine was withdrawn; the step leave takes its own annotation away by itself.
-        keys -= {NOTICE}
+    # What announced the machine was withdrawn; the step leave takes its own annotation away by itself.
+    keys = _WISHES - {holder} - ({NOTICE} if holder == STATE else set())
     taints = (taint.get("key") for taint in node.taints)
     return any(key in node.annotations for key in keys) or any(
         key in LEAVING.taints for key in taints
     )
+
+
+def _handed_over(node: NodeView, holder: str, claims: Claims) -> NodeChange:
+    """Return what makes these the own of another one of ours that wants them, and can undo them later; nothing if none does."""
+    return next(
+        (NodeChange(annotations=heir) for heir in _heirs(node, holder, claims)), NodeChange()
+    )
+
+
+def _heirs(node: NodeView, holder: str, claims: Claims) -> Iterator[dict[str, str]]:
+    for form in CLOSING:
+        record = form.read(node)
+        if record is None or form.key == holder:
+            continue
+        entry = form.entry(record)
+        if entry.uid == node.uid and _covers(entry.wants, claims):
+            yield {form.key: form.encode(form.owning(record, claims))}
+
+
+def _covers(wants: Claims, claims: Claims) -> bool:
+    return wants.cordon >= claims.cordon and wants.exclude >= claims.exclude
+
+
+def _with(node: NodeView, change: NodeChange) -> NodeView:
+    """Return the node with the annotations of a change, so that a second change of one record loses nothing of the first."""
+    annotations = {**node.annotations}
+    annotations.update({key: text for key, text in change.annotations.items() if text is not None})
+    return replace(node, annotations=annotations)

@@ -9,38 +9,19 @@ import msgspec
 import numpy as np
 
 from rebalancer.kube.client import Client
-from rebalancer.kube.nodes import NodeChange, NodeView, change_node
+from rebalancer.kube.nodes import NodeChange, NodeView
 from rebalancer.node_record.cordons import open_or_hand_over
-from rebalancer.nodes.stages import STAGE
+from rebalancer.node_record.protocol import Write, change_record
+from rebalancer.node_record.records import DRAINS, STAGE, Order
 from rebalancer.snapshot.columns import Bools, frozen
-from rebalancer.snapshot.leaving import DRAIN
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.nodes import UNSCHEDULABLE
 from rebalancer.wire import objects as o
 
 
-class Order(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the annotation ``rebalancer/drain`` says: a drain that was killed is gone on with by the next."""
-
-    by: str
-    """The process that drains: its pod, or host and number."""
-    why: str
-    at: str
-    """RFC 3339 time since when."""
-    uid: str = ""
-    """Of the Node: written on another one of its name, nothing of this holds."""
-    until: str = ""
-    """RFC 3339 time of the deadline; empty: none."""
-    cordoned: bool = False
-    """Whether a drain has cordoned the node, and not another client before it."""
-    ended: bool = False
-    """The drain gave up, cleanly: the next one starts from the beginning."""
-
-
 def order_of(node: NodeView) -> Order | None:
     """Return what a drain has left on the node; None if nothing that can be read, or it is about another Node of its name."""
-    order = node.annotated(DRAIN, Order)
-    return None if order is None or order.uid not in ("", node.uid) else order
+    return DRAINS.read(node)
 
 
 def cordon(client: Client, name: str, order: Order) -> NodeView | None:
@@ -53,23 +34,17 @@ def cordon(client: Client, name: str, order: Order) -> NodeView | None:
         ClusterReadError: it could not be read or written.
     """
 
-    def wanted(node: NodeView) -> NodeChange | None:
-        if node.uid != order.uid:
-            return None
-        before = order_of(node) if node.unschedulable else None
-        ours = not node.unschedulable or (before is not None and before.cordoned)
-        goes_on = before is not None and not before.ended
-        at = before.at if before is not None and goes_on else order.at
-        mine = msgspec.structs.replace(order, at=at, cordoned=ours)
-        if node.unschedulable and before == mine:
-            return None
-        text = msgspec.json.encode(mine).decode()
+    def decide(node: NodeView, standing: Order | None) -> Write[Order]:
+        before = standing if node.unschedulable else None
+        at = before.at if before is not None and not before.ended else order.at
+        mine = msgspec.structs.replace(
+            order, at=at, cordoned=before is not None and before.cordoned
+        )
         if node.unschedulable:
-            return NodeChange(annotations={DRAIN: text})
-        return NodeChange(unschedulable=True, annotations={DRAIN: text, **_without_stage(node)})
+            return Write(mine)
+        return Write(mine, NodeChange(unschedulable=True, annotations=_without_stage(node)))
 
-    node = change_node(client, name, wanted)
-    return node if node is not None and node.uid == order.uid else None
+    return change_record(client, name, DRAINS, decide, uid=order.uid)
 
 
 def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> bool:
@@ -83,23 +58,18 @@ def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> boo
     """
     ours = False
 
-    def wanted(node: NodeView) -> NodeChange | None:
+    def decide(node: NodeView, order: Order | None) -> Write[Order] | None:
         nonlocal ours
-        order = order_of(node)
         if order is None or order.by != by:
             return None
         ours = True
-        lifts = uncordon and order.cordoned and node.unschedulable
-        if not lifts:
-            return NodeChange(annotations={DRAIN: None})
-        change = open_or_hand_over(node, DRAIN)
+        if not (uncordon and order.cordoned and node.unschedulable):
+            return Write(None)
+        change = open_or_hand_over(node, DRAINS.key)
         stage = {} if change.unschedulable is None else _without_stage(node)
-        return NodeChange(
-            unschedulable=change.unschedulable,
-            annotations={**change.annotations, DRAIN: None, **stage},
-        )
+        return Write(None, replace(change, annotations={**change.annotations, **stage}))
 
-    change_node(client, name, wanted)
+    change_record(client, name, DRAINS, decide)
     return ours
 
 
@@ -115,16 +85,12 @@ def give_up(client: Client, name: str, by: str) -> None:
         ClusterReadError: it could not be read or written.
     """
 
-    def wanted(node: NodeView) -> NodeChange | None:
-        order = order_of(node)
+    def decide(node: NodeView, order: Order | None) -> Write[Order] | None:
         if order is None or order.by != by or order.ended:
             return None
-        if not node.unschedulable:
-            return NodeChange(annotations={DRAIN: None})
-        text = msgspec.json.encode(msgspec.structs.replace(order, ended=True)).decode()
-        return NodeChange(annotations={DRAIN: text})
+        return Write(msgspec.structs.replace(order, ended=True) if node.unschedulable else None)
 
-    change_node(client, name, wanted)
+    change_record(client, name, DRAINS, decide)
 
 
 def as_cordoned(snapshot: Snapshot, nodes: Bools) -> Snapshot:

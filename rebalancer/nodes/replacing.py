@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rebalancer.base.stop import Stop
+from rebalancer.node_record.records import BUSY, ReplacePhase, Stage
 from rebalancer.nodes.hook import SECONDS
-from rebalancer.nodes.stages import BUSY, ReplacePhase, Stage
 
 _PAUSE = 5.0
 """Seconds between two looks at nodes that wait for their turn."""

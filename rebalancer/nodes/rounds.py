@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from rebalancer.base.environment import Environment, Timings
 from rebalancer.base.errors import ClusterReadError, PolicyError, StoppedError
 from rebalancer.base.stop import Stop
+from rebalancer.node_record.records import Order
 from rebalancer.nodes.choice import NodeChoice
-from rebalancer.nodes.cordon import Order, as_cordoned, mask_of
+from rebalancer.nodes.cordon import as_cordoned, mask_of
 from rebalancer.nodes.orders import OrderedProtections, ordered_policy, unforeseen
 from rebalancer.nodes.preflight import NodeCheck, check, without_budgets
 from rebalancer.nodes.refusals import with_refusals

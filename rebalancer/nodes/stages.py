@@ -2,50 +2,17 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 
-import msgspec
-
 from rebalancer.kube.client import Client
-from rebalancer.kube.nodes import NodeChange, NodeView, change_node
-
-STAGE = "rebalancer/replace"
-"""Annotation of a node that is being replaced."""
-
-
-class ReplacePhase(enum.StrEnum):
-    """How far a node is."""
-
-    WAITING = "waiting"
-    """Cordoned, and its turn has not come."""
-    EMPTYING = "emptying"
-    EMPTY = "empty"
-    REMOVING = "removing"
-    """What removes the machine was called, and has not said that it did."""
-    DONE = "done"
-
-
-BUSY = frozenset({ReplacePhase.EMPTYING, ReplacePhase.EMPTY, ReplacePhase.REMOVING})
-"""Phases of nodes that count as unavailable."""
-
-
-class Stage(msgspec.Struct, frozen=True):
-    """What the annotation says."""
-
-    phase: ReplacePhase
-    by: str
-    """The process that has brought it there."""
-    at: float
-    """Unix seconds."""
-    uid: str = ""
-    """Of the Node: written on another one of its name, it counts for nothing."""
+from rebalancer.kube.nodes import NodeView
+from rebalancer.node_record.protocol import Write, change_record
+from rebalancer.node_record.records import STAGES, Stage
 
 
 def stage_of(node: NodeView) -> Stage | None:
     """Return how far a node is; None where no replacement has begun, or what is written cannot be read, or is about another."""
-    stage = node.annotated(STAGE, Stage)
-    return None if stage is None or stage.uid not in ("", node.uid) else stage
+    return STAGES.read(node)
 
 
 def enter(
@@ -60,13 +27,10 @@ def enter(
     """
     entered = False
 
-    def wanted(node: NodeView) -> NodeChange | None:
+    def decide(node: NodeView, before: Stage | None) -> Write[Stage] | None:
         nonlocal entered
-        before = stage_of(node)
-        entered = node.uid == stage.uid and (before == stage or may(node, before))
-        if before == stage or not entered:
-            return None
-        return NodeChange(annotations={STAGE: msgspec.json.encode(stage).decode()})
+        entered = before == stage or may(node, before)
+        return Write(stage) if entered else None
 
-    node = change_node(client, name, wanted)
+    node = change_record(client, name, STAGES, decide, uid=stage.uid)
     return entered and node is not None

@@ -89,13 +89,18 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
 _decoder = msgspec.json.Decoder(State)
 
 
-def state_in(annotations: Mapping[str, str] | None, uid: str) -> State | None:
-    """Return what the annotations of the Node ``uid`` say of it; None if that is nothing, cannot be read, or is about another."""
-    text = (annotations or {}).get(STATE)
+def read(text: str) -> State | None:
+    """Return what the annotation's value says; None if it cannot be read, or names no Node."""
     try:
-        state = None if text is None or len(text) > _LONGEST else _decoder.decode(text)
+        state = None if len(text) > _LONGEST else _decoder.decode(text)
     except (ValueError, RecursionError):
         return None
+    return state if state is not None and state.uid else None
+
+
+def state_in(annotations: Mapping[str, str] | None, uid: str) -> State | None:
+    """Return what the annotations of the Node ``uid`` say of it; None if that is nothing, cannot be read, or is about another."""
+    state = read((annotations or {}).get(STATE, ""))
     return None if state is None or state.uid != uid else state
 
 

@@ -15,8 +15,6 @@ from rebalancer.wire.times import unix_seconds
 
 LEAVE = "rebalancer/leave"
 """Annotation of a node that is to be empty by its value: a RFC 3339 time, or ``now``."""
-EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
-"""Well-known label: the service controller and load balancer controllers take such nodes out of their targets."""
 DRAIN = "rebalancer/drain"
 """Annotation by which ``rebalancer drain`` says which nodes it empties; it holds while the node is cordoned, until it gives up."""
 

@@ -13,7 +13,7 @@ from rebalancer.aws.sqs import SqsParams, SqsSource
 from rebalancer.base.environment import SystemClock
 from rebalancer.interruption.listening import Listening
 from rebalancer.interruption.pipeline import PlannedStep
-from rebalancer.interruption.steps.exclude import LABEL
+from rebalancer.node_record.protocol import EXCLUDE as LABEL
 from rebalancer.plan.machines import PipelineOutcome
 from rebalancer.signals.model import Interruption, SignalError
 from rebalancer.signals.nodes import FollowedNodes

@@ -19,7 +19,7 @@ from rebalancer.kube.access import (
     READ_RULES,
     lease_rules,
 )
-from rebalancer.nodes.stages import BUSY, STAGE
+from rebalancer.node_record.records import BUSY, STAGE
 from tests.controlplane import audit, objects, operations, wait_until
 from tests.controlplane.build import binary
 from tests.controlplane.stages import COMPLETE_AFTER

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import yaml
 
-from rebalancer.interruption.steps.exclude import LABEL
 from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, MARK_RULES, READ_RULES
 from rebalancer.kube.client import USER_AGENT
+from rebalancer.node_record.protocol import EXCLUDE as LABEL
 from rebalancer.signals.notice import NOTICE, NodeNotice, written
 from rebalancer.signals.state import STATE
 from rebalancer.snapshot.leaving import LEAVE

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from rebalancer.interruption.steps.node_change import NodeChangeStep
 from rebalancer.kube.nodes import NodeChange, NodeView
-from rebalancer.node_record.cordons import is_handed_over, open_or_hand_over
+from rebalancer.node_record.cordons import let_go
+from rebalancer.node_record.protocol import Claims
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.state import STATE
 
@@ -17,6 +18,7 @@ class Cordon(NodeChangeStep):
     """Cordons the node; if the machine stays after all, it is uncordoned, unless others had cordoned it before."""
 
     Params = CordonParams
+    claims = Claims(cordon=True)
 
     @staticmethod
     def change(node: NodeView) -> NodeChange | None:
@@ -26,9 +28,4 @@ class Cordon(NodeChangeStep):
     @staticmethod
     def reverse(node: NodeView) -> NodeChange | None:
         """See NodeChangeStep."""
-        return open_or_hand_over(node, STATE) if node.unschedulable else None
-
-    @staticmethod
-    def is_handed_over(node: NodeView) -> bool:
-        """See NodeChangeStep."""
-        return is_handed_over(node)
+        return let_go(node, STATE, Cordon.claims) if node.unschedulable else None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rebalancer.interruption.steps.node_change import NodeChangeStep
 from rebalancer.kube.nodes import NodeChange, NodeView
+from rebalancer.node_record.cordons import let_go
+from rebalancer.node_record.protocol import EXCLUDE, Claims
 from rebalancer.policy.interruption import StepParams
-from rebalancer.snapshot.leaving import EXCLUDE
-
-LABEL = EXCLUDE
+from rebalancer.signals.state import STATE
 
 
 class ExcludeParams(StepParams):
@@ -18,13 +18,14 @@ class Exclude(NodeChangeStep):
     """Labels the node so that external load balancers leave it out; if the machine stays, our label is removed."""
 
     Params = ExcludeParams
+    claims = Claims(exclude=True)
 
     @staticmethod
     def change(node: NodeView) -> NodeChange | None:
         """See NodeChangeStep."""
-        return None if LABEL in node.labels else NodeChange(labels={LABEL: "true"})
+        return None if EXCLUDE in node.labels else NodeChange(labels={EXCLUDE: "true"})
 
     @staticmethod
     def reverse(node: NodeView) -> NodeChange | None:
         """See NodeChangeStep."""
-        return NodeChange(labels={LABEL: None}) if LABEL in node.labels else None
+        return let_go(node, STATE, Exclude.claims) if EXCLUDE in node.labels else None

@@ -6,7 +6,9 @@ from typing import ClassVar
 
 from rebalancer.interruption.model import DONE, StepContext, skipped
 from rebalancer.kube.nodes import NodeChange, NodeView
-from rebalancer.node_record.cordons import OURS
+from rebalancer.node_record.cordons import is_handed_over
+from rebalancer.node_record.protocol import Claims
+from rebalancer.node_record.records import OURS
 from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
 
@@ -15,6 +17,8 @@ class NodeChangeStep:
     """A step that changes the node once, and changes it back if the machine stays."""
 
     Params: ClassVar[type[StepParams]]
+    claims: ClassVar[Claims]
+    """What the change makes: another one of ours may have made it, and left it to this step."""
 
     @staticmethod
     def change(node: NodeView) -> NodeChange | None:
@@ -26,11 +30,6 @@ class NodeChangeStep:
         """Return what to change back; None where that has been done."""
         raise NotImplementedError
 
-    @staticmethod
-    def is_handed_over(_node: NodeView) -> bool:
-        """Return whether another one of ours has made the change, and left it to this step."""
-        return False
-
     def act(self, context: StepContext, params: StepParams) -> StepOutcome:  # noqa: ARG002  # the contract's
         """See Step."""
         return (
@@ -41,5 +40,6 @@ class NodeChangeStep:
         """See Undoing."""
         ours = context.left == OURS
         context.change(
-            lambda node: self.reverse(node) if ours or self.is_handed_over(node) else None, ""
+            lambda node: self.reverse(node) if ours or is_handed_over(node, self.claims) else None,
+            "",
         )

@@ -12,7 +12,7 @@ from typing import Protocol
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import LAST_WORDS, Client
-from rebalancer.kube.marks import remove_marks, set_mark
+from rebalancer.node_record.marks import remove_marks, set_mark
 from rebalancer.wire.marks import EMPTY, STEER, Mark, parse_mark
 
 LASTS = 60.0

@@ -8,10 +8,10 @@ import pytest
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ExitCode, ProviderError
+from rebalancer.node_record.protocol import EXCLUDE
 from rebalancer.plan.machines import StepStatus
 from rebalancer.run import one_run as run_command
 from rebalancer.signals.state import STATE, State, StepState, state_in, written
-from rebalancer.snapshot.leaving import EXCLUDE
 from rebalancer.testing.objects import deployment, pdb, require_apart
 from rebalancer.wire.scale_in import KEY
 from tests.unit.commands.scaling import TICK, OurClock, grounded

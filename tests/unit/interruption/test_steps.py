@@ -11,7 +11,7 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.embedded.apiserver.http import Fault
-from rebalancer.interruption.steps.exclude import LABEL
+from rebalancer.node_record.protocol import EXCLUDE as LABEL
 from rebalancer.testing.objects import pod
 from tests.unit.interruption.scene import NOON, HandClock, built_in, process, soon, spot
 

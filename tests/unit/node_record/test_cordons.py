@@ -10,7 +10,9 @@ import pytest
 from rebalancer.interruption.steps.cordon import Cordon
 from rebalancer.kube.nodes import NodeView
 from rebalancer.node_record.cordons import is_handed_over, open_or_hand_over
-from rebalancer.nodes.cordon import Order, order_of
+from rebalancer.node_record.protocol import Claims
+from rebalancer.node_record.records import Order
+from rebalancer.nodes.cordon import order_of
 from rebalancer.plan.machines import StepStatus
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE, State, StepState, state_in, written
@@ -148,10 +150,9 @@ def test_an_interruption_that_has_not_cordoned_yet_keeps_it_closed_and_is_no_hei
 
 def test_an_interruption_undoes_the_cordon_that_was_handed_over_to_it():
     both = node(scale_in(cordoned=True), interruption())
-    assert not is_handed_over(both)
+    assert not is_handed_over(both, Claims(cordon=True))
     there = let_go(both, SCALE_IN)
-    assert is_handed_over(there)
-    assert Cordon.is_handed_over(there)
+    assert is_handed_over(there, Claims(cordon=True))
     change = Cordon.reverse(there)
     assert change is not None
     assert change.unschedulable is False

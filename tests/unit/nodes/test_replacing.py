@@ -6,9 +6,9 @@ import pytest
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
+from rebalancer.node_record.records import ReplacePhase, Stage
 from rebalancer.nodes import replacing
 from rebalancer.nodes.replacing import ReplacementPace, replace
-from rebalancer.nodes.stages import ReplacePhase, Stage
 
 NODES = ("n1", "n2", "n3")
 
