@@ -114,7 +114,7 @@ class ScaleInNodes:
             except ClusterReadError as error:
                 return self.act(node, ScaleInCode.FAILED, ActStatus.FAILED, str(error))
             if written is None and (state is not None or before is not None):
-                gone = "the node is gone, or another client has changed what stands on it, or protects it"
+                gone = "the node is gone, or another client has changed what stands on it, or wants it closed or kept"
                 return self.act(node, code, ActStatus.WAITS, gone)
             state = written if state is not None else None
         if status is ActStatus.DONE or context.dry:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView
-from rebalancer.node_record.cordons import open_or_hand_over
+from rebalancer.node_record.cordons import is_nobodys, open_or_hand_over
 from rebalancer.node_record.protocol import Write, change_record
 from rebalancer.node_record.records import DRAINS, STAGE, Order
 from rebalancer.snapshot.columns import Bools, frozen
@@ -42,7 +42,7 @@ def cordon(client: Client, name: str, order: Order) -> NodeView | None:
         )
         if node.unschedulable:
             return Write(mine)
-        return Write(mine, NodeChange(unschedulable=True, annotations=_without_stage(node)))
+        return Write(mine, replace(_without_stage(node), unschedulable=True))
 
     return change_record(client, name, DRAINS, decide, uid=order.uid)
 
@@ -51,7 +51,8 @@ def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> boo
     """Take our annotation away; with ``uncordon`` also our cordon. Return whether the node was ours.
 
     Of a node that another drain has taken over nothing is changed, nor of a cordon that was there before us. A node that
-    another one of ours wants closed stays so (``rebalancer.node_record.cordons``).
+    another one of ours wants closed stays so (``rebalancer.node_record.cordons``). Where only people or an announcement want
+    that, our annotation stays, too, and says that the drain has ended: so it is known who closed it.
 
     Raises:
         ClusterReadError: it could not be read or written.
@@ -63,19 +64,21 @@ def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> boo
         if order is None or order.by != by:
             return None
         ours = True
-        if not (uncordon and order.cordoned and node.unschedulable):
+        if not uncordon:
             return Write(None)
-        change = open_or_hand_over(node, DRAINS.key)
-        stage = {} if change.unschedulable is None else _without_stage(node)
-        return Write(None, replace(change, annotations={**change.annotations, **stage}))
+        if order.cordoned and is_nobodys(node, DRAINS.key):
+            return Write(msgspec.structs.replace(order, ended=True), _without_stage(node))
+        change = open_or_hand_over(node, DRAINS.key) if order.cordoned else NodeChange()
+        annotations = {**change.annotations, **_without_stage(node).annotations}
+        return Write(None, replace(change, annotations=annotations))
 
     change_record(client, name, DRAINS, decide)
     return ours
 
 
-def _without_stage(node: NodeView) -> dict[str, str | None]:
-    """Return what takes away how far a replacement came: that does not count on a node that is opened."""
-    return {STAGE: None} if STAGE in node.annotations else {}
+def _without_stage(node: NodeView) -> NodeChange:
+    """Return what takes away how far a replacement came: that does not count on a node that is given back."""
+    return NodeChange(annotations={STAGE: None} if STAGE in node.annotations else {})
 
 
 def give_up(client: Client, name: str, by: str) -> None:
