@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from rebalancer.cost.term import Entry, Judging, Term, View
 from rebalancer.plan.plan import Code
 from rebalancer.planner.effects import Effect, Effects, signs
@@ -12,7 +14,7 @@ from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.settings import Threshold
 from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.scheduler.prediction import Prediction, takers_text
-from rebalancer.snapshot.columns import Bools
+from rebalancer.snapshot.columns import Bools, Floats, Int32s
 
 # More than this share of the landings on nodes about to go, or that the policy leaves out, and the move is refused.
 _UNWANTED_SHARE = 0.05
@@ -42,6 +44,28 @@ class Judge:
         return self._kept.verdict(
             pod, cls, node, cost, self.judge_landing, unless_gamble=unless_gamble
         )
+
+    def judge_many(
+        self, pods: Int32s, costs: Floats, *, unless_gamble: bool = False
+    ) -> list[Verdict]:
+        """Return :meth:`judge` of moving each of ``pods`` (K,), at its cost (K,), off the node where it stands now."""
+        state = self._view.state
+        moves = [
+            (pod, int(state.cls_of[pod]), int(state.node_of[pod]), cost)
+            for pod, cost in zip(pods.tolist(), costs.tolist(), strict=True)
+        ]
+        asked = [pod for pod, *of_pod in moves if not self._kept.is_known(pod, *of_pod)]
+        foreseen = self._view.scheduler.pending.foresee_many(state, np.array(asked, np.int32))
+        predictions = dict(zip(asked, foreseen, strict=True))
+        return [
+            self._kept.verdict(
+                *move,
+                self.judge_landing,
+                unless_gamble=unless_gamble,
+                prediction=predictions.get(move[0]),
+            )
+            for move in moves
+        ]
 
     def judge_landing(self, pod: int, node: int, cost: float, prediction: Prediction) -> Verdict:
         """Return the verdict on moving ``pod`` off ``node`` if its replacement lands as ``prediction`` says."""

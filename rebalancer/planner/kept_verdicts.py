@@ -71,17 +71,20 @@ class KeptVerdicts:
         make: Callable[[int, int, float, Prediction], Verdict],
         *,
         unless_gamble: bool,
+        prediction: Prediction | None = None,
     ) -> Verdict:
         """Return the verdict on moving ``pod``, of class ``cls``, off ``node``; ``make`` is asked only where none holds.
 
-        ``unless_gamble``: the gain in balance need not be exact if the move is a gamble.
+        ``unless_gamble``: the gain in balance need not be exact if the move is a gamble. ``prediction``: where its
+        replacement lands, if that is known.
         """
         judged = self._judged(pod)
         key, version = (cls, node, cost, judged), self._view.state.version
         kept = self._of_move.get(key)
         if kept is not None and kept.version == version:
             return kept.verdict
-        prediction = self._view.scheduler.pending.foresee(self._view.state, pod)
+        if prediction is None:
+            prediction = self._view.scheduler.pending.foresee(self._view.state, pod)
         rules = self._rules.of(cls, node, prediction)
         if kept is not None and (kept.prediction is not prediction or kept.rules != rules):
             kept = None
@@ -102,6 +105,11 @@ class KeptVerdicts:
         if alike is not None:
             self._alike[alike] = made
         return verdict
+
+    def is_known(self, pod: int, cls: int, node: int, cost: float) -> bool:
+        """Return whether the verdict on a move was made in this very state."""
+        kept = self._of_move.get((cls, node, cost, self._judged(pod)))
+        return kept is not None and kept.version == self._view.state.version
 
     def _make_room(self, landings: int) -> None:
         """Forget all where this many landings more are too many."""

@@ -51,6 +51,9 @@ class Scheduling(Protocol):
     def predict_replacement(self, state: ClusterState, pod: int) -> Prediction:
         """Return the distribution of landings of the replacement of ``pod``, were it evicted now."""
 
+    def predict_replacements(self, state: ClusterState, pods: Int32s) -> list[Prediction]:
+        """Return the same of each of ``pods``."""
+
 
 class Pending:
     """The pods of a snapshot that wait for a node, by class.
@@ -90,6 +93,17 @@ class Pending:
         if len(prediction.nodes) and not prediction.unmodelled:
             then = self._after_landing(state, pod, concerned, first, int(prediction.nodes[0]))
         return replace(prediction, takers=first + then)
+
+    def foresee_many(self, state: ClusterState, pods: Int32s) -> list[Prediction]:
+        """Return :meth:`foresee` of each of ``pods``, those that feed no pending pod predicted at once."""
+        feeds = np.zeros(len(pods), bool)
+        if self._queues:
+            feeds[:] = [bool(self._concerned(state, pod)) for pod in pods.tolist()]
+        alone = iter(self._model.predict_replacements(state, pods[~feeds]))
+        return [
+            self.foresee(state, pod) if fed else next(alone)
+            for pod, fed in zip(pods.tolist(), feeds.tolist(), strict=True)
+        ]
 
     @contextmanager
     def before_landing(self, state: ClusterState, pod: int) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 
 from rebalancer.cost.guards import guard_term
@@ -93,3 +94,31 @@ def test_what_a_node_holds_counts_for_balance_alone():
     view.state.place(other, int(view.state.cls_of[other]), (node + 1) % 6)
     again = judge.judge(pod, cls, node, 1.0)
     assert again is not first
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_many_moves_are_judged_as_each_by_itself(seed, sampled):
+    """Also in states between moves, with what was judged before kept."""
+    profile = (Sampling if sampled else SchedulerProfile).for_version((1, 36))
+    draft, rng = draft_of(drifted(seed), profile=profile), random.Random(seed)
+    view = draft.view
+    threshold = draft.settings.threshold
+    guard = guard_term(view)
+    together = Judge(view, draft.terms, guard, threshold)
+    for unless_gamble in (False, True, False):
+        pods = view.state.unmoved()
+        costs = np.array([rng.choice((1.0, 2.5)) for _ in pods])
+        many = together.judge_many(pods, costs, unless_gamble=unless_gamble)
+        alone = Judge(view, draft.terms, guard, threshold)
+        for pod, cost, verdict in zip(pods.tolist(), costs.tolist(), many, strict=True):
+            cls, node = int(view.state.cls_of[pod]), int(view.state.node_of[pod])
+            expected = alone.judge(pod, cls, node, cost, unless_gamble=unless_gamble)
+            assert verdict.prediction.nodes.tolist() == expected.prediction.nodes.tolist()
+            assert (verdict.refused, verdict.vain) == (expected.refused, expected.vain)
+            assert (verdict.gain[:2], verdict.best[:2]) == (expected.gain[:2], expected.best[:2])
+            if verdict.refused is None and not (unless_gamble and is_gamble(verdict)):
+                assert (verdict.gain, verdict.by_strategy) == (expected.gain, expected.by_strategy)
+        moved = rng.choice(pods.tolist())
+        view.state.evict(moved)
+        view.state.place(moved, int(view.state.cls_of[moved]), rng.randrange(6))
