@@ -9,8 +9,7 @@ import numpy as np
 
 from rebalancer.cost.term import Candidates, CountingRuns, Entry, Judging, Term
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.problem import WeightedTerm
-from rebalancer.planner.promises import Pair
+from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.rendering import Chosen
 from rebalancer.snapshot.columns import Bools, Int32s
 

@@ -77,6 +77,10 @@ class _Tally:
             return f"perOwner {most}"
         return self.places.waits(node)
 
+    def is_owner_full(self, owner: int) -> bool:
+        """Return whether as many pods of an owner are in flight as may be."""
+        return self._owners[owner] >= self._most_of_owner(self._snapshot.owners[owner].replicas)
+
     def fly(self, owner: int, node: int) -> None:
         """Count a pod that is in flight."""
         self._in_flight += 1
@@ -289,6 +293,10 @@ class Allowance:
             if self._disrupted[index] >= budget.allowed:
                 return f"PodDisruptionBudget {budget.ref} allows {budget.allowed} at once"
         return None
+
+    def holds_owner(self, cls: int) -> bool:
+        """Return whether no pod of the owner of ``cls`` may go in this wave, wherever it stands."""
+        return not self._starting and self._all.is_owner_full(self._snapshot.classes[cls].owner)
 
     def full(self) -> bool:
         """Return whether nothing more fits into this wave."""

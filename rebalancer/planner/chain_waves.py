@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from rebalancer.plan.plan import Code
-from rebalancer.planner.candidates import CandidateList
+from rebalancer.planner.book import Book
 from rebalancer.planner.chains import Chains
 from rebalancer.planner.commit import Commit
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.examination import Examination
-from rebalancer.planner.postponed import Postponed
-from rebalancer.planner.promises import Pair
+from rebalancer.planner.looks import Looks
+from rebalancer.planner.problem import Pair
 from rebalancer.planner.rendering import Chosen
 
 # What another pod that goes first can change; the other refusals are about the pod itself.
@@ -25,13 +25,13 @@ class ChainWaves:
         self,
         draft: Draft,
         chains: Chains,
-        candidates: CandidateList,
+        book: Book,
         examination: Examination,
         commit: Commit,
-        postponed: Postponed,
+        looks: Looks,
     ) -> None:
-        self._allowance, self._chains, self._candidates = draft.allowance, chains, candidates
-        self._examination, self._commit, self._postponed = examination, commit, postponed
+        self._allowance, self._chains, self._book = draft.allowance, chains, book
+        self._examination, self._commit, self._looks = examination, commit, looks
         self._helped: set[int] = set()
         """Pods for which another has gone first: none is helped twice."""
 
@@ -51,12 +51,12 @@ class ChainWaves:
             if isinstance(move, Chosen):
                 chosen.append(move)
                 freed.append(pair)
-                self._candidates.refresh((move.cls, move.node))
-                helped.update(self._candidates.related(pair[0]).tolist())
+                self._book.moved([move.cls])
+                helped.update(self._book.related(pair[0]).tolist())
                 in_vain.clear()
             elif move:
                 in_vain.add(pair[0])
-        self._postponed.free(freed)
+        self._looks.free(freed)
         return chosen
 
     def _move_before(self, pair: Pair, wave: int, made: int) -> Chosen | bool:
@@ -64,26 +64,21 @@ class ChainWaves:
 
         ``made``: so many moves are in the wave already.
         """
-        promise = self._candidates.promise(pair)
-        pods = self._candidates.pods(pair)
-        if promise is None or not pods or pods[0] in self._helped:
+        promise = self._book.promise(pair)
+        if promise is None or promise.pod in self._helped:
             return False
         # A chain needs the budget of two moves.
         if self._allowance.left(promise.strategy) < made + 2:
             return False
         strategy = promise.strategy
         may_go = partial(self._examination.may_go_first, strategy)
-        step = self._chains.first(pods[0], *pair, may_go)
+        step = self._chains.first(promise.pod, *pair, may_go)
         if step is None:
             return True
-        self._helped.add(pods[0])
-        return self._commit.first(step, pods[0], pair, strategy, wave)
+        self._helped.add(promise.pod)
+        return self._commit.first(step, promise.pod, pair, strategy, wave)
 
     def _stuck(self) -> list[Pair]:
         """Return the pairs, most gain first, that break a rule and gain nothing by going alone."""
-        entries = [
-            entry
-            for pair, refusal in self._examination.refusals.items()
-            if refusal.code in _ALONE and (entry := self._candidates.entry(pair)) is not None
-        ]
-        return [pair for key, pair in sorted(entries) if key[0] or key[1]]
+        refusals = self._examination.refusals.items()
+        return self._book.ranked([pair for pair, why in refusals if why.code in _ALONE])

@@ -16,16 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.cost.term import View
+from rebalancer.planner.effort import Effort
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.labels import ZONE_KEYS
 
-# Judgements for one pod that cannot go alone, and for all pods of one plan.
-_TRIES = 48
-_TRIES_IN_ALL = 600
-# Nodes from which some pod may move first.
-_GIVING = 8
 # Least probability with which the pod that moves first lands where it is meant to.
 _CERTAIN = 0.75
 _LOADS = ("cpu", "memory")
@@ -46,9 +42,9 @@ class FirstMove:
 class Chains:
     """Looks for pods to move first; leaves the state as it was."""
 
-    def __init__(self, view: View, judge: Judge, cost: Floats) -> None:
-        self._view, self._judge, self._cost = view, judge, cost
-        self._left = _TRIES_IN_ALL
+    def __init__(self, view: View, judge: Judge, cost: Floats, effort: Effort) -> None:
+        self._view, self._judge, self._cost, self._effort = view, judge, cost, effort
+        self._left = effort.chains
 
     @property
     def exhausted(self) -> bool:
@@ -64,7 +60,7 @@ class Chains:
         alone = self._judge.judge(pod, cls, node, float(self._cost[pod]))
         if alone.refused is None:
             return None
-        tries = min(_TRIES, self._left)
+        tries = min(self._effort.chain, self._left)
         for draws in alone.vain:
             for other in self._landing_on(draws, pod, may_go):
                 if tries <= 0:
@@ -137,7 +133,7 @@ class Chains:
         load = self._load()
         load[draws] = -1.0
         order = np.lexsort((-load, ~self._same_zone(draws)))
-        return [node for node in order[:_GIVING].tolist() if node != draws]
+        return [node for node in order[: self._effort.chain_nodes].tolist() if node != draws]
 
     def _load(self) -> Floats:
         """Return the larger of the requested shares of cpu and memory of each node (N,)."""

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rebalancer.cost.term import Term
-from rebalancer.planner.candidates import CandidateList
+from rebalancer.planner.book import Promise
 from rebalancer.planner.chains import FirstMove
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.problem import WeightedTerm
-from rebalancer.planner.promises import Pair
+from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.verdict import TOLERANCE, Verdict
@@ -25,24 +24,26 @@ class Commit:
 
     draft: Draft
     terms: Sequence[WeightedTerm]
-    candidates: CandidateList
     quota: QuotaLedger
     observed: bool
     """The moves are shown only."""
     most_landings: int | None
     """So many landings are kept of each move; None: all."""
 
-    def move(self, pod: int, pair: Pair, verdict: Verdict, wave: int) -> Chosen:
-        """Move a pod that pays by itself."""
+    def move(
+        self, pair: Pair, promise: Promise, verdict: Verdict, wave: int, lands: int = 0
+    ) -> Chosen:
+        """Move a pod that pays by itself; in the state it lands on the node at the place ``lands`` of its landings."""
+        pod = promise.pod
         shares = verdict.by_strategy
         strategy = max(shares, key=lambda name: (shares[name], name), default="")
         if shares.get(strategy, 0.0) <= TOLERANCE:
-            promise = self.candidates.promise(pair)
-            strategy = promise.strategy if promise is not None else strategy
+            strategy = promise.strategy
         judging = self.draft.judging(pod, strategy)
         reason = self._reason(strategy, pair) if judging is None else judging.reason(pod)
         cause = self.draft.cause(pod, shares, verdict.prediction, self.terms)
-        return replace(self._carried_out(pod, pair, verdict, strategy, reason, wave), cause=cause)
+        made = self._carried_out(pod, pair, verdict, strategy, reason, wave, lands=lands)
+        return replace(made, cause=cause)
 
     def first(self, step: FirstMove, other: int, pair: Pair, strategy: str, wave: int) -> Chosen:
         """Move a pod so that the pod ``other`` of ``pair`` can go in a later wave."""
@@ -60,12 +61,12 @@ class Commit:
         reason: str,
         wave: int,
         other: int = -1,
+        lands: int = 0,
     ) -> Chosen:
         cls, node = pair
         if not self.draft.snapshot.waits(cls):
             self.quota.take(cls)
-        self.candidates.take(pod, pair)
-        self.draft.move(pod, cls, verdict.prediction)
+        self.draft.move(pod, cls, verdict.prediction, lands)
         ready = self.draft.snapshot.pods.is_ready(pod)
         self.draft.allowance.spend(cls, node, strategy, ready=ready)
         landings = self._kept(verdict.prediction)

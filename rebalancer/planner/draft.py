@@ -150,16 +150,16 @@ class Draft:
         """The terms of the strategies whose moves are carried out."""
         return [weighted for weighted in self.terms if not weighted.observed]
 
-    def move(self, pod: int, cls: int, prediction: Prediction) -> None:
+    def move(self, pod: int, cls: int, prediction: Prediction, lands: int = 0) -> None:
         """Move ``pod`` in the state: it terminates (or is gone, if its owner waits), then its replacement lands.
 
-        Pending pods that the move feeds get their nodes.
+        It lands on the node at the place ``lands`` of the prediction. Pending pods that the move feeds get their nodes.
         """
         state = self.state
         state.evict(pod)
         if self.snapshot.waits(cls):
             state.reap(state.terminating_pods[-1])
-        state.place(pod, self.snapshot.classes[cls].replacement, int(prediction.nodes[0]))
+        state.place(pod, self.snapshot.classes[cls].replacement, int(prediction.nodes[lands]))
         for taker in prediction.takers:
             state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from rebalancer.cost.term import Term
 from rebalancer.plan.plan import Cause, Code
-from rebalancer.planner.candidates import CandidateList
+from rebalancer.planner.book import Book, Promise
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.effort import Effort
 from rebalancer.planner.judge import Judge
-from rebalancer.planner.postponed import Postponed, falls_short
-from rebalancer.planner.problem import WeightedTerm
-from rebalancer.planner.promises import Pair, Promise
+from rebalancer.planner.looks import Looks, falls_short
+from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.reasons import Refusal
 from rebalancer.planner.steer import LandingSteer
-from rebalancer.planner.verdict import TOLERANCE, Verdict, is_gamble
+from rebalancer.planner.verdict import Verdict, is_gamble
 from rebalancer.scheduler.prediction import Prediction
 
-# So many that promise too little anyway are judged anyway, to show people where they would land.
-_CLOSELY = 300
 # What another landing could change.
 _BY_LANDING = (
     Code.NO_GAIN,
@@ -41,60 +39,74 @@ class Examination:
         draft: Draft,
         terms: Sequence[WeightedTerm],
         guard: Term,
-        candidates: CandidateList,
-        postponed: Postponed,
+        book: Book,
+        looks: Looks,
+        effort: Effort,
     ) -> None:
-        self._draft, self._candidates, self._postponed = draft, candidates, postponed
+        self._draft, self._book, self._looks = draft, book, looks
         self._terms = terms
         self._allowance = draft.allowance
-        self._least = draft.settings.threshold.imbalance
-        self._closely = _CLOSELY
+        self._closely = effort.closely
         self.judge = Judge(draft.view, terms, guard, draft.settings.threshold)
         self.quota = QuotaLedger(draft.snapshot)
-        self.steer = LandingSteer(draft, self.judge)
+        self.steer = LandingSteer(draft, self.judge, effort)
         self._unsteered: set[Pair] = set()
         """Pairs that marks could not help when they were last asked about."""
         self.refusals: dict[Pair, Refusal] = {}
         self._refused_alike: dict[int, tuple[Code, str]] = {}
         """Class -> why the newest pair of it that was looked at stays."""
-        self.waiting: set[Pair] = set()
-        """Pairs that a limit of the whole run has kept back, and nothing else so far."""
+        self.waiting: set[int] = set()
+        """Classes of which a limit of the whole run has kept pairs back, and nothing else so far."""
         self.in_flight: str | None = None
         """The budget that moves of earlier runs use up, if that is where the plan ends."""
         self._waits: dict[Pair, str] = {}
         """Pairs that wait for what is in flight in this wave, and for which limit."""
+        self._held: dict[int, str] = {}
+        """Classes that do so, all that is left of them."""
+        self._ended = False
+        """Whether a limit keeps all back that is left."""
 
     def begin(self) -> None:
         """Begin a wave."""
         self._waits.clear()
+        self._held.clear()
 
-    def close(self) -> None:
-        """End the search: what waits in its last wave, which is empty, waits for moves of earlier runs."""
-        if not self._allowance.begins_in_flight:
-            return
-        for pair, limit in self._waits.items():
-            if (promise := self._candidates.promise(pair)) is not None:
-                self._note_waiting(pair, promise)
-                self.in_flight = self.in_flight or limit
+    # -- while a rung goes on -----------------------------------------------------------------------
 
-    def verdict(self, pair: Pair, *, only_certain: bool, steered: bool = False) -> Verdict | None:
-        """Return the verdict on a pair if it may go now; else note why not.
+    def leaves_out(self, row: int, promise: Promise, *, only_certain: bool, steered: bool) -> bool:
+        """Return whether a row, the best of its class, need not be looked at now; it is passed over then."""
+        book, looks = self._book, self._looks
+        pair = book.pair_of(row)
+        hard = promise.gains[0] > 0
+        if not hard and looks.spares_class(pair[0]):
+            book.pass_over_class(pair[0])
+        elif looks.is_spared(pair, only_certain=only_certain, steered=steered, hard=hard):
+            book.pass_over(row)
+        elif book.is_little(row) and self._closely == 0:
+            book.pass_over_little(pair[0])
+        elif self.is_limited(pair, promise):
+            book.pass_over(row, refused=True)
+            if pair in self._waits and self._allowance.holds_owner(pair[0]):
+                book.pass_over_class(pair[0])
+                self._held[pair[0]] = self._waits[pair]
+        else:
+            return False
+        return True
+
+    def verdict(
+        self, pair: Pair, promise: Promise, *, only_certain: bool, steered: bool = False
+    ) -> Verdict | None:
+        """Return the verdict on a pair if its move pays; else note why not.
 
         ``steered``: where the scheduler's choice is not good enough, marks may choose another landing.
         """
-        promise = self._candidates.promise(pair)
-        if promise is None or self._is_limited(pair, promise):
-            return None
-        pod = self._candidates.pods(pair)[0]
+        pod = promise.pod
         cost = float(self._draft.problem.costs[pod])
-        if (too_little := self._too_little(promise, cost)) is not None:
-            if self._closely == 0:
-                self._refuse(pair, promise, Code.LOW_GAIN, too_little, None, steered=steered)
-                return None
+        if self._closely and self._book.is_little(promise.row):
             self._closely -= 1
         verdict = self.judge.judge(pod, *pair, cost, unless_gamble=only_certain)
         if steered:
-            verdict = self._steered(pair, promise, verdict, pod, cost)
+            verdict = self._steered(pair, promise, verdict, cost)
         if verdict.refused is None and not self._stays_unready(pod, verdict):
             return verdict
         code, message = verdict.refused or (Code.PROTECTED, _UNREADY)
@@ -106,19 +118,6 @@ class Examination:
         self._refuse(pair, promise, code, message, verdict.prediction, steered=steered)
         return None
 
-    def is_spared(self, pair: Pair, *, only_certain: bool, steered: bool) -> bool:
-        """Return whether a pair need not be looked at now; where it never was, others of its class say why it stays."""
-        promise = self._candidates.promise(pair)
-        if promise is None:
-            return True
-        spared = self._postponed.is_spared(
-            pair, only_certain=only_certain, steered=steered, hard=promise.gains[0] > 0
-        )
-        if spared and pair not in self.refusals and pair[0] in self._refused_alike:
-            code, message = self._refused_alike[pair[0]]
-            self.refusals[pair] = Refusal(promise.strategy, code, message)
-        return spared
-
     def _stays_unready(self, pod: int, verdict: Verdict) -> bool:
         """Return whether a pod that may go for its own state only would go for its place."""
         if not self._draft.lifted[pod]:
@@ -126,9 +125,7 @@ class Examination:
         prediction, shares = verdict.prediction, verdict.by_strategy
         return self._draft.cause(pod, shares, prediction, self._terms) is not Cause.STATE
 
-    def _steered(
-        self, pair: Pair, promise: Promise, verdict: Verdict, pod: int, cost: float
-    ) -> Verdict:
+    def _steered(self, pair: Pair, promise: Promise, verdict: Verdict, cost: float) -> Verdict:
         """Return the verdict on a landing chosen by marks, where ``verdict`` is not good enough and there is one."""
         if verdict.refused is None:
             by_landing = is_gamble(verdict) or falls_short(promise, verdict)
@@ -137,17 +134,17 @@ class Examination:
         # Only rules are worth marks.
         if not (by_landing and any(promise.promised[:2])):
             return verdict
-        better = self.steer.landing(pod, *pair, cost)
+        better = self.steer.landing(promise.pod, *pair, cost)
         if better is None:
             self._unsteered.add(pair)
             return verdict
         self._unsteered.discard(pair)
         return better
 
-    def _is_limited(self, pair: Pair, promise: Promise) -> bool:
+    def is_limited(self, pair: Pair, promise: Promise) -> bool:
         """Return whether a budget or a quota keeps a pair from going now, and note which."""
-        strategy, pods = promise.strategy, self._candidates.pods(pair)
-        ready = not pods or self._draft.snapshot.pods.is_ready(pods[0])
+        strategy = promise.strategy
+        ready = self._draft.snapshot.pods.is_ready(promise.pod)
         if (limit := self._allowance.over(strategy, pair[0])) is not None:
             self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
             self._note_waiting(pair, promise)
@@ -172,50 +169,67 @@ class Examination:
     ) -> None:
         self.refusals[pair] = Refusal(promise.strategy, code, message)
         self._refused_alike[pair[0]] = code, message
-        self._postponed.refuse(pair, prediction, steered=steered)
+        self._looks.refuse(pair, prediction, steered=steered)
 
     def _lack(self, cls: int) -> str | None:
         """Return which quota has no room for a replacement beside its victim; None where it comes after it."""
         return None if self._draft.snapshot.waits(cls) else self.quota.lacks(cls)
 
-    def _too_little(self, promise: Promise, cost: float) -> str | None:
-        """Return why a pair gains too little wherever its pod lands, by what the terms promise at most, if so.
-
-        It would be refused, if with other words: only imbalance is at stake, and landings are worse than
-        promised, never better.
-        """
-        hard, soft, imbalance = promise.promised
-        if hard or soft or imbalance / cost + 2 * TOLERANCE >= self._least:
-            return None
-        return (
-            f"gain at most {imbalance:.3g} at cost {cost:.3g} wherever it lands, "
-            f"the policy asks for {self._least:g}"
-        )
-
-    def end(self, pairs: Iterable[Pair], limit: str) -> None:
-        """Note that a limit of the whole run keeps all these pairs back."""
-        if limit == self._allowance.filled_before():
-            self.in_flight = limit
-        for pair in pairs:
-            promise = self._candidates.promise(pair)
-            if promise is not None:
-                self.refusals[pair] = Refusal(promise.strategy, Code.BUDGET, limit)
-                self._note_waiting(pair, promise)
-
-    def _note_waiting(self, pair: Pair, promise: Promise) -> None:
-        pods = self._candidates.pods(pair)
-        if not pods:
-            return
-        cost = float(self._draft.problem.costs[pods[0]])
-        if not self._postponed.was_refused(pair) and self._too_little(promise, cost) is None:
-            self.waiting.add(pair)
-
     def may_go_first(self, strategy: str, cls: int, node: int) -> bool:
         """Return whether ``select``, budgets and quotas let a pod move now so that another can go after it."""
         return (
-            not self._candidates.is_cooling(cls)
+            not self._book.is_cooling(cls)
             and self._draft.problem.may_move(strategy, cls, node)
             and self._allowance.has_room_for_two(strategy, cls)
             and self._allowance.waits(cls, node, strategy) is None
             and self._lack(cls) is None
         )
+
+    # -- at the end ---------------------------------------------------------------------------------
+
+    def end(self, limit: str) -> None:
+        """Note that a limit of the whole run keeps all back that is left."""
+        self._ended = True
+        if limit == self._allowance.filled_before():
+            self.in_flight = limit
+        for pair, promise in self._book.promises():
+            self.refusals[pair] = Refusal(promise.strategy, Code.BUDGET, limit)
+            self._note_waiting(pair, promise)
+
+    def close(self) -> None:
+        """End the search: say of all that is left why it stays.
+
+        What waits in its last wave, which is empty, waits for moves of earlier runs.
+        """
+        in_flight = self._allowance.begins_in_flight
+        for pair, promise in self._book.promises():
+            limit = self._waits.get(pair) or self._held.get(pair[0])
+            if limit is not None and in_flight:
+                self._note_waiting(pair, promise)
+                self.in_flight = self.in_flight or limit
+            known = self.refusals.get(pair)
+            # What a budget held back in an earlier wave promises too little by now.
+            outdated = limit is None and self._book.is_little(promise.row) and not self._ended
+            if known is not None and not (outdated and known.code is Code.BUDGET):
+                continue
+            if (why := self._why_left(pair[0], promise, limit)) is not None:
+                self.refusals[pair] = Refusal(promise.strategy, *why)
+
+    def _why_left(self, cls: int, promise: Promise, limit: str | None) -> tuple[Code, str] | None:
+        """Return why a pair stays that was never looked at; others of its class may say so."""
+        if limit is not None:
+            return Code.BUDGET, limit
+        if not self._book.is_little(promise.row):
+            return self._refused_alike.get(cls)
+        cost, least = (
+            float(self._draft.problem.costs[promise.pod]),
+            self._draft.settings.threshold.imbalance,
+        )
+        return Code.LOW_GAIN, (
+            f"gain at most {promise.promised[2]:.3g} at cost {cost:.3g} wherever it lands, "
+            f"the policy asks for {least:g}"
+        )
+
+    def _note_waiting(self, pair: Pair, promise: Promise) -> None:
+        if not self._looks.was_refused(pair) and not self._book.is_little(promise.row):
+            self.waiting.add(pair[0])

@@ -16,6 +16,7 @@ from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Backlog, Code, Explanation, Later, Move, Plan, Score, Skip
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.effort import Effort
 from rebalancer.planner.ended import Removals
 from rebalancer.planner.notices import notices
 from rebalancer.planner.problem import Problem
@@ -82,7 +83,8 @@ def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver |
         observer.before(draft)
     before, bounds = draft.scores(), draft.bounds()
     most = SHOWN_LANDINGS if observer is None else None
-    result = search(draft, stop, most)
+    effort = Effort.of(len(draft.snapshot.nodes))
+    result = search(draft, effort, stop, most)
     if observer is not None:
         observer.after(draft, result.chosen)
     render = Rendering(draft.problem)

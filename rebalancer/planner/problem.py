@@ -18,6 +18,9 @@ from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.protect import COOL_DOWN, UNSETTLED
 from rebalancer.snapshot.selected import Selected, union
 
+Pair = tuple[int, int]
+"""A class and a node."""
+
 
 @dataclass(frozen=True, slots=True)
 class WeightedTerm:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rebalancer.cost.term import CountingRuns, Judging
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.promises import Pair
+from rebalancer.planner.problem import Pair
 from rebalancer.snapshot.protect import (
     CANNOT_SURGE,
     GANG,

@@ -10,6 +10,7 @@ from rebalancer.plan.plan import Cause, Method, Move
 from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.chains import Chains, FirstMove
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.effort import Effort
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.rendering import Rendering, cost_of_entries
@@ -107,7 +108,8 @@ class _Check:
         self._draft, self._problem, self._snapshot = draft, draft.problem, draft.snapshot
         view = draft.view
         self._judge = Judge(view, draft.enforced, guard_term(view), draft.settings.threshold)
-        self._steer = LandingSteer(draft, self._judge)
+        self._effort = Effort.of(len(draft.snapshot.nodes))
+        self._steer = LandingSteer(draft, self._judge, self._effort)
         self._rendering = Rendering(draft.problem)
         uids = [uid for move in moves for uid in (move.uid, move.makes_way_for) if uid]
         self._rows = draft.problem.rows_by_uid(uids)
@@ -192,7 +194,7 @@ class _Check:
             return why
         cls, node = self._place(pod)
         verdict = self._judge.harmless(pod, node)
-        chains = Chains(self._draft.view, self._judge, self._problem.costs)
+        chains = Chains(self._draft.view, self._judge, self._problem.costs, self._effort)
         step = FirstMove(pod, cls, node, verdict)
         if verdict.refused is None and not chains.helps(step, other, *self._place(other)):
             return "the pod that it frees room for could not go even then"

@@ -13,23 +13,19 @@ import numpy as np
 
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effects import signs
+from rebalancer.planner.effort import Effort
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.scheduler.steering import Steering
 from rebalancer.snapshot.columns import Int32s
 
-# So many landings of one pod are tried, the best first.
-_TRIES = 3
-# Pods of one plan for which a landing is looked for.
-_PODS = 3000
-
 
 class LandingSteer:
     """Looks for landings to choose; leaves the state as it was."""
 
-    def __init__(self, draft: Draft, judge: Judge) -> None:
-        self._view, self._judge = draft.view, judge
-        self._left = _PODS
+    def __init__(self, draft: Draft, judge: Judge, effort: Effort) -> None:
+        self._view, self._judge, self._effort = draft.view, judge, effort
+        self._left = effort.steered_pods
         self._most = draft.settings.budgets.marks_of(len(draft.snapshot.nodes))
         self.standing: tuple[int, ...] = ()
         """The marks of the move before, which stand anyway: they are taken again where they do as well."""
@@ -70,7 +66,7 @@ class LandingSteer:
         changes = np.round(self._judge.effects.on_nodes(pod, node, nodes[places]), 9)
         order = np.lexsort((nodes[places], changes[2], marks[places], changes[1], changes[0]))
         fixes = signs(changes[:2])[order] < 0
-        return [int(place) for place in places[order[fixes]][:_TRIES]]
+        return [int(place) for place in places[order[fixes]][: self._effort.landings]]
 
     def _sets(self, steering: Steering, place: int) -> list[Int32s]:
         """Return the sets of marks to try: those that stand, if they hold all that are needed; then the fewest."""

@@ -10,8 +10,7 @@ import numpy as np
 from rebalancer.cost.term import CountingRuns, Judging, Naming, Unmet
 from rebalancer.plan.plan import Code, Skip, UnmetRule
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.problem import WeightedTerm
-from rebalancer.planner.promises import Pair
+from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.snapshot.columns import united
 
 _Reasons = Mapping[Pair, Sequence[tuple[Code, str]]]

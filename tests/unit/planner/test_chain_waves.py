@@ -7,12 +7,13 @@ import pytest
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Code
-from rebalancer.planner.candidates import CandidateList
+from rebalancer.planner.book import Book
 from rebalancer.planner.chain_waves import ChainWaves
 from rebalancer.planner.chains import Chains, FirstMove
 from rebalancer.planner.commit import Commit
+from rebalancer.planner.effort import Effort
 from rebalancer.planner.examination import Examination
-from rebalancer.planner.postponed import Postponed
+from rebalancer.planner.looks import Looks
 from rebalancer.planner.reasons import Refusal
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.verdict import Verdict
@@ -51,15 +52,16 @@ class Scene:
     def __init__(self, *, per_run="100%"):
         settings = Settings(budgets=Budgets(per_run=Limit.parse(per_run)))
         self.draft = draft = draft_of(OBJECTS, strategies=["duplicates"], settings=settings)
-        self.candidates = CandidateList(draft, draft.terms)
-        guard = guard_term(draft.view)
-        self.postponed = Postponed(draft.state)
-        self.examination = Examination(draft, draft.terms, guard, self.candidates, self.postponed)
-        commit = Commit(draft, draft.terms, self.candidates, self.examination.quota, False, None)
-        self.chains = Scripted({})
-        self.waves = ChainWaves(
-            draft, self.chains, self.candidates, self.examination, commit, self.postponed
+        effort = Effort()
+        self.book, self.looks = (
+            Book(draft, draft.terms, effort),
+            Looks(draft.state, effort),
         )
+        guard = guard_term(draft.view)
+        self.examination = Examination(draft, draft.terms, guard, self.book, self.looks, effort)
+        commit = Commit(draft, draft.terms, self.examination.quota, False, None)
+        self.chains = Scripted({})
+        self.waves = ChainWaves(draft, self.chains, self.book, self.examination, commit, self.looks)
 
     def row(self, name):
         return list(self.draft.snapshot.pods.name).index(name)
@@ -89,7 +91,7 @@ def test_a_pod_goes_first_for_one_that_gains_nothing_alone():
     scene.helps("web-0", "fill-0")
     assert scene.moved(4) == [("fill-0", scene.row("web-0"), 4)]
     assert scene.draft.state.node_of[scene.row("fill-0")] == N2
-    assert scene.postponed.is_freed(scene.pair("web-0"))
+    assert scene.looks.is_freed(scene.pair("web-0"))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Code
 from rebalancer.planner.chains import Chains
+from rebalancer.planner.effort import Effort
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
@@ -123,7 +124,7 @@ def test_looking_for_a_chain_leaves_the_state_as_it_was():
     classes = np.arange(len(view.snapshot.classes), dtype=np.int32)
     before = {name: getattr(state, name).copy() for name in arrays}
     counts = [state.counts(classes, terminating=t).copy() for t in (False, True)]
-    chains = Chains(view, judge, np.ones(len(view.snapshot.pods)))
+    chains = Chains(view, judge, np.ones(len(view.snapshot.pods)), Effort())
     assert chains.first(pod, int(state.cls_of[pod]), 0, lambda *_: True) is not None
     for name, value in before.items():
         np.testing.assert_array_equal(getattr(state, name), value)

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from rebalancer.planner.candidates import CandidateList
+from rebalancer.planner.book import Book
 from rebalancer.planner.chains import FirstMove
 from rebalancer.planner.commit import Commit
+from rebalancer.planner.effort import Effort
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.verdict import Verdict
 from rebalancer.scheduler.prediction import Prediction
@@ -31,24 +32,37 @@ class Scene:
         self.draft = draft_of(
             [*NODES, *workload("web", ["n0", "n0"], **more)], strategies=["duplicates"]
         )
-        self.candidates = CandidateList(self.draft, self.draft.terms)
         self.quota = QuotaLedger(self.draft.snapshot)
-        self.commit = Commit(
-            self.draft, self.draft.terms, self.candidates, self.quota, observed, most
-        )
+        self.commit = Commit(self.draft, self.draft.terms, self.quota, observed, most)
         self.pair = int(self.draft.snapshot.pods.cls[0]), N0
+        self.book = Book(self.draft, self.draft.terms, Effort())
+        promise = self.book.promise(self.pair)
+        assert promise is not None
+        self.promise = promise
+
+    def move(self, verdict, wave=1, lands=0):
+        return self.commit.move(self.pair, self.promise, verdict, wave, lands)
 
 
 def test_a_move_changes_the_state_and_uses_the_budgets_up():
     scene = Scene()
     draft = scene.draft
     before = draft.allowance.left("duplicates")
-    chosen = scene.commit.move(0, scene.pair, verdict(landing(N1), {"duplicates": 1.0}), 3)
+    chosen = scene.move(verdict(landing(N1), {"duplicates": 1.0}), 3)
     assert (chosen.pod, chosen.cls, chosen.node, chosen.wave) == (0, *scene.pair, 3)
     assert draft.state.node_of.tolist() == [N1, N0]
     assert [victim.node for victim in draft.state.terminating_pods] == [N0]
     assert draft.allowance.left("duplicates") == before - 1
-    assert scene.candidates.pods(scene.pair) == [1]
+    scene.book.moved([scene.pair[0]])
+    left = scene.book.promise(scene.pair)
+    assert left is None or left.pod == 1
+
+
+def test_the_state_goes_on_with_another_landing_where_others_took_the_first():
+    scene = Scene()
+    chosen = scene.move(verdict(landing(N1, N2), {"duplicates": 1.0}), 1, lands=1)
+    assert scene.draft.state.node_of.tolist() == [N2, N0]
+    assert chosen.landings.nodes.tolist() == [N1, N2]
 
 
 def test_the_strategy_with_the_largest_share_is_named_with_its_reason():
@@ -56,29 +70,28 @@ def test_the_strategy_with_the_largest_share_is_named_with_its_reason():
     (term,) = [w.term for w in scene.draft.terms if w.strategy == "duplicates"]
     before = term.describe(*scene.pair)
     shares = {"duplicates": 0.75, "low-utilisation": 0.25}
-    chosen = scene.commit.move(0, scene.pair, verdict(landing(N1), shares), 1)
+    chosen = scene.move(verdict(landing(N1), shares), 1)
     assert (chosen.strategy, chosen.reason) == ("duplicates", before)
     assert term.describe(*scene.pair) != before, "it was asked before the pod moved"
 
 
 def test_where_no_share_is_a_gain_the_strategy_that_promised_it_is_named():
     scene = Scene()
-    promise = scene.candidates.promise(scene.pair)
-    assert promise is not None
-    chosen = scene.commit.move(0, scene.pair, verdict(landing(N1), {"other": 0.0}), 1)
+    promise = scene.promise
+    chosen = scene.move(verdict(landing(N1), {"other": 0.0}), 1)
     assert chosen.strategy == promise.strategy == "duplicates"
 
 
 def test_of_a_strategy_without_a_term_that_names_the_pair_its_name_is_the_reason():
     scene = Scene()
-    chosen = scene.commit.move(0, scene.pair, verdict(landing(N1), {"unknown": 1.0}), 1)
+    chosen = scene.move(verdict(landing(N1), {"unknown": 1.0}), 1)
     assert (chosen.strategy, chosen.reason) == ("unknown", "unknown")
 
 
 @pytest.mark.parametrize(("most", "kept"), [(None, 3), (3, 3), (1, 1)])
 def test_no_more_landings_are_kept_than_asked_for(most, kept):
     scene = Scene(most=most)
-    chosen = scene.commit.move(0, scene.pair, verdict(landing(N1, N2, N0), {"duplicates": 1.0}), 1)
+    chosen = scene.move(verdict(landing(N1, N2, N0), {"duplicates": 1.0}), 1)
     assert chosen.landings.nodes.tolist() == [N1, N2, N0][:kept]
     assert len(chosen.landings.probability) == kept
 
@@ -86,7 +99,7 @@ def test_no_more_landings_are_kept_than_asked_for(most, kept):
 def test_what_only_observes_and_marks_are_written_down():
     scene = Scene(observed=True)
     steered = verdict(landing(N1), {"duplicates": 1.0}, marks=(N2,))
-    chosen = scene.commit.move(0, scene.pair, steered, 1)
+    chosen = scene.move(steered, 1)
     assert (chosen.observed, chosen.marks) == (True, (N2,))
 
 
@@ -107,5 +120,5 @@ def test_quota_is_used_only_by_replacements_that_come_beside_their_victims(
     scene = Scene(kind=kind)
     used: list[int] = []
     monkeypatch.setattr(scene.quota, "take", used.append)
-    scene.commit.move(0, scene.pair, verdict(landing(N1), {"duplicates": 1.0}), 1)
+    scene.move(verdict(landing(N1), {"duplicates": 1.0}), 1)
     assert len(used) == taken

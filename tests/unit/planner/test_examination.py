@@ -5,8 +5,7 @@ import random
 import pytest
 
 from rebalancer.plan.plan import Backlog, Code
-from rebalancer.planner import examination
-from rebalancer.planner.examination import Examination
+from rebalancer.planner.effort import Effort
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
@@ -79,11 +78,11 @@ def test_what_cannot_gain_enough_is_not_looked_at_and_changes_nothing(plan, monk
 
     judge = Judge.judge
     monkeypatch.setattr(Judge, "judge", watched)
-    monkeypatch.setattr(examination, "_CLOSELY", 0)
+    monkeypatch.setattr(Effort, "of", staticmethod(lambda _: Effort(closely=0)))
     plans.append(plan(overloaded(seed), settings=limited(per_run=100)))
     fewer = len(judged)
     judged.clear()
-    monkeypatch.setattr(Examination, "_too_little", lambda *_: None)
+    monkeypatch.setattr(Effort, "of", staticmethod(lambda _: Effort(closely=10**6)))
     plans.append(plan(overloaded(seed), settings=limited(per_run=100)))
     assert (plans[0].moves, plans[0].after) == (plans[1].moves, plans[1].after)
     assert fewer < len(judged)
@@ -91,7 +90,7 @@ def test_what_cannot_gain_enough_is_not_looked_at_and_changes_nothing(plan, monk
 
 def test_only_so_many_that_cannot_gain_enough_are_looked_at_closely(plan, monkeypatch):
     close = plan(overloaded(0), settings=limited(per_run=100))
-    monkeypatch.setattr(examination, "_CLOSELY", 2)
+    monkeypatch.setattr(Effort, "of", staticmethod(lambda _: Effort(closely=2)))
     cut = plan(overloaded(0), settings=limited(per_run=100))
     assert (cut.moves, cut.after) == (close.moves, close.after)
     assert [skip.pod for skip in cut.skips] == [skip.pod for skip in close.skips]

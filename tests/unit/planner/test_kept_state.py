@@ -6,9 +6,10 @@ import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rebalancer.planner.book import Book
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.effort import Effort
 from rebalancer.planner.plan import Callbacks, plan
-from rebalancer.planner.promises import Promises
 from rebalancer.planner.search import _Pass
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
@@ -95,18 +96,16 @@ def named(rows):
     )
 
 
-def check_promises(candidates, terms):
+def check_book(book, draft):
     """What rules promise; balance is asked about when it is a pair's turn."""
-    fresh = Promises(terms)
-    kept = candidates._promises
-    for pair in {*kept.pairs(), *fresh.pairs()}:
-        promises = [source.get(pair) for source in (kept, fresh)]
-        of_rules = [p.promised[:2] if p is not None else [0.0, 0.0] for p in promises]
-        if pair[0] not in candidates._stale:
-            np.testing.assert_allclose(of_rules[0], of_rules[1], atol=1e-9)
-        assert kept.has_rules(pair[0]) == any(
-            p.promised[0] or p.promised[1] for p in kept._of_class.get(pair[0], {}).values()
-        )
+    kept, fresh = (dict(of.promises()) for of in (book, Book(draft, draft.enforced, Effort())))
+    for pair in {*kept, *fresh}:
+        if book._stale[pair[0]]:
+            continue
+        of_rules = [of[pair].promised[:2] if pair in of else (0.0, 0.0) for of in (kept, fresh)]
+        np.testing.assert_allclose(of_rules[0], of_rules[1], atol=1e-9)
+        if any(of_rules[0]):
+            assert kept[pair].pod == fresh[pair].pod
 
 
 @settings(
@@ -119,9 +118,9 @@ def test_after_every_move_what_is_kept_is_what_would_be_made_afresh(
     moves: list[Any] = []
     move, next_wave = Draft.move, _Pass._next_wave
 
-    def moved(self, pod, cls, prediction):
-        move(self, pod, cls, prediction)
-        moves.append((pod, cls, prediction))
+    def moved(self, pod, cls, prediction, lands=0):
+        move(self, pod, cls, prediction, lands)
+        moves.append((pod, cls, prediction, lands))
         check_state(self.state)
         check_scheduler(self)
 
@@ -135,7 +134,7 @@ def test_after_every_move_what_is_kept_is_what_would_be_made_afresh(
             with monkeypatch.context() as plain:
                 plain.setattr(Draft, "move", move)
                 check_terms(draft, replayed)
-            check_promises(self.candidates, draft.enforced)
+            check_book(self.book, draft)
         return of_wave
 
     profile = (Sampling if sampled else SchedulerProfile).for_version((1, 36))

@@ -6,6 +6,7 @@ import pytest
 
 from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.effort import Effort
 from rebalancer.planner.search import search
 from rebalancer.planner.settings import THRESHOLDS, Settings
 from rebalancer.policy.budgets import Budgets
@@ -27,7 +28,7 @@ def searched(objects, *, observed=(), stop=lambda: None, most=None, **budgets):
     contributions = [replace(of, observed=of.strategy in observed) for of in problem.contributions]
     settings = Settings(budgets=Budgets.model_validate(WIDE | budgets))
     draft = Draft(replace(problem, contributions=contributions), settings)
-    result = search(draft, stop, most)
+    result = search(draft, Effort(), stop, most)
     result.complete()
     return result, draft
 
@@ -73,7 +74,7 @@ def test_what_waits_is_noted_once_it_is_asked_for():
     problem = problem_of([*NODES, *crowded(3)], strategies=["duplicates"])
     draft = Draft(problem, Settings(budgets=Budgets.model_validate(WIDE | {"perRun": 1})))
     late: list[str | None] = [None]
-    result = search(draft, lambda: late[0], None)
+    result = search(draft, Effort(), lambda: late[0], None)
     assert len(result.chosen) == 1
     assert not result.waiting_classes
     changes = len(draft.state.changed)

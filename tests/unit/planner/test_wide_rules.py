@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.planner import candidates
+from rebalancer.planner.effort import Effort
 from rebalancer.planner.settings import Settings
 from rebalancer.testing.workloads import ZONE, node, workload
 
@@ -27,7 +27,7 @@ def all_apart(owners):
 
 @pytest.mark.parametrize("many", [0, 10_000])
 def test_what_is_asked_later_is_fixed_as_well(plan, monkeypatch, many):
-    monkeypatch.setattr(candidates, "_MANY", many)
+    monkeypatch.setattr(Effort, "of", staticmethod(lambda _: Effort(related=many)))
     result = plan(all_apart(12), strategies=["anti-affinity"], settings=Settings(lifted=True))
     # 48 pods over three zones: 16 have to go to the third, and every move fixes one.
     assert len(result.moves) == result.lower_bound == 16

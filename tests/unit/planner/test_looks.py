@@ -1,13 +1,14 @@
 """Which candidates a wave leaves out, and what lets them in again."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rebalancer.planner import postponed
-from rebalancer.planner.postponed import Postponed
-from rebalancer.planner.promises import Promise
+from rebalancer.planner.book import Promise
+from rebalancer.planner.effort import Effort
+from rebalancer.planner.looks import Looks
 from rebalancer.planner.verdict import Verdict
 from rebalancer.scheduler.prediction import Prediction
 
@@ -22,6 +23,7 @@ class Nodes:
 
     def __init__(self):
         self.stamps = np.zeros(8, np.int64)
+        self.snapshot = SimpleNamespace(classes=range(2))
 
     @property
     def newest_node_change(self):
@@ -37,15 +39,17 @@ class Nodes:
         self.stamps[node] = self.newest_node_change + 1
 
 
-def begun(*, again=False):
+def begun(*, again=False, effort=None):
     nodes: Any = Nodes()
-    waiting = Postponed(nodes)
+    waiting = Looks(nodes, effort or Effort())
     waiting.begin_rung(again=again)
     return nodes, waiting
 
 
 def spared(waiting, pairs, *, only_certain=True, steered=False):
-    return [waiting.is_spared(p, only_certain=only_certain, steered=steered) for p in pairs]
+    return [
+        waiting.is_spared(p, only_certain=only_certain, steered=steered, hard=False) for p in pairs
+    ]
 
 
 def verdict(gain, best=None):
@@ -53,7 +57,7 @@ def verdict(gain, best=None):
 
 
 def promise(*gains):
-    return Promise(list(gains), "a", 0, 1.0, list(gains))
+    return Promise(0, 0, "a", gains, gains)
 
 
 SHORT = (promise(0, 1, 0), verdict((0, 0.5, 0)))
@@ -93,33 +97,34 @@ def test_what_had_no_landing_is_looked_at_again_after_any_change(prediction):
 
 def test_what_a_move_concerns_is_looked_at_again():
     _, waiting = begun()
-    for pair in PAIRS[:2]:
+    pairs = [(0, 3), (1, 3)]
+    for pair in pairs:
         waiting.refuse(pair, SOMEWHERE)
-    waiting.retry(PAIRS[:1])
-    assert spared(waiting, PAIRS[:2]) == [False, True]
-    assert waiting.is_retried(PAIRS[0])
-    assert not waiting.was_refused(PAIRS[0])
+    waiting.retry([0])
+    assert spared(waiting, pairs) == [False, True]
+    assert waiting.retried.tolist() == [True, False]
+    assert not waiting.was_refused(pairs[0])
     waiting.begin()
-    assert not waiting.is_retried(PAIRS[0])
+    assert not waiting.retried.any()
 
 
 def test_after_some_refusals_in_a_row_the_rest_of_the_class_waits_for_a_move_or_the_next_rung():
     _, waiting = begun()
-    for pair in PAIRS[: postponed._IN_A_ROW]:
+    for pair in PAIRS[: Effort().in_a_row]:
         waiting.refuse(pair, SOMEWHERE)
     assert spared(waiting, [PAIRS[5], (1, 5)]) == [True, False]
-    assert not waiting.is_spared(PAIRS[5], only_certain=True, hard=True)
-    waiting.retry([PAIRS[0]])
+    assert [waiting.spares_class(cls) for cls in (0, 1)] == [True, False]
+    assert not waiting.is_spared(PAIRS[5], only_certain=True, steered=False, hard=True)
+    waiting.retry([0])
     assert spared(waiting, [PAIRS[5]]) == [False]
-    for pair in PAIRS[: postponed._IN_A_ROW]:
+    for pair in PAIRS[: Effort().in_a_row]:
         waiting.refuse(pair, SOMEWHERE)
     waiting.begin_rung(again=False)
     assert spared(waiting, [PAIRS[5]]) == [False]
 
 
-def test_once_nothing_else_is_left_the_most_promising_are_looked_at_all_the_same(monkeypatch):
-    monkeypatch.setattr(postponed, "_AGAIN", 2)
-    _, waiting = begun()
+def test_once_nothing_else_is_left_the_most_promising_are_looked_at_all_the_same():
+    _, waiting = begun(effort=Effort(again=2))
     for pair in PAIRS:
         waiting.refuse(pair, SOMEWHERE)
     waiting.begin_rung(again=True)

@@ -1,0 +1,49 @@
+"""How much work one plan may take: all limits in one place. They are counts, so that equal input gives equal plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# One move of a round for so many nodes: what so few moves change is little of where the next pods land.
+_NODES_PER_MOVE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Limits of the search."""
+
+    together: int = 1
+    """So many moves, which do not touch each other, are judged and made at once: one round."""
+    walked: int = 8
+    """A round looks at so many times as many classes for moves that do not touch each other."""
+    in_a_row: int = 4
+    """Pairs of a class come in the order of what they promise, and their landings are much alike: after so many refusals
+    in a row the others wait until a move concerns the class."""
+    again: int = 300
+    """So many refused pairs, the most promising, are looked at again though nothing has changed, once nothing else is left."""
+    closely: int = 300
+    """So many that promise too little anyway are judged anyway, to show people where they would land."""
+    few: float = 0.05
+    """A wave with fewer moves than this share of the largest one goes on with gambles."""
+    related: int = 64
+    """Up to so many classes are asked about again at once after a move. Of a rule over a whole namespace the others are
+    asked about when it is their turn."""
+    looks: int = 30
+    """Up to so many pairs of a class, what a closer look has shown of them is forgotten once a pod of it has moved."""
+    steered: int = 20
+    """So many moves at most in a wave with marks: they go one after the other, each waiting for its marks to be seen."""
+    landings: int = 3
+    """So many landings of one pod are tried with marks, the best first."""
+    steered_pods: int = 3000
+    """Pods of one plan for which a landing is looked for."""
+    chain: int = 48
+    """Judgements for one pod that cannot go alone."""
+    chains: int = 600
+    """The same for all pods of one plan."""
+    chain_nodes: int = 8
+    """Nodes from which some pod may move first."""
+
+    @staticmethod
+    def of(nodes: int) -> Effort:
+        """Return what a cluster of so many nodes takes."""
+        return Effort(together=max(1, nodes // _NODES_PER_MOVE))

@@ -1,0 +1,248 @@
+"""One way to moves of a wave, round by round: choose, judge, make; then ask about all that the moves touch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.cost.term import Term
+from rebalancer.planner.book import Book, Key, Promise
+from rebalancer.planner.commit import Commit
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.effort import Effort
+from rebalancer.planner.examination import Examination
+from rebalancer.planner.looks import Looks, is_doubtful
+from rebalancer.planner.problem import Pair
+from rebalancer.planner.rendering import Chosen
+from rebalancer.planner.verdict import TOLERANCE, Verdict
+
+# A promise is looked at before what is known only if it is larger by more than this share of it.
+_CLEARLY = 0.05
+# Where others of a round land on the most probable node of a move, it lands on one that is at least so probable, compared with that.
+_AS_PROBABLE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One way to the moves of a wave. The next one is tried where it leads to none, or to few that the next may join."""
+
+    only_certain: bool = True
+    only_rules: bool = False
+    """Nothing moves for balance alone."""
+    steered: bool = False
+    """Marks may choose landings."""
+    again: bool = False
+    """The most promising are looked at, even if nothing has changed since they were refused."""
+    joins: bool = False
+    """It may add to the moves of the rung before."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pick:
+    """A candidate of a round."""
+
+    pair: Pair
+    key: Key
+    promise: Promise
+    behind: Key | None
+    """The key of what comes after it in its class."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Paying:
+    """One whose move pays."""
+
+    exact: Key
+    pick: _Pick
+    verdict: Verdict
+    since: int
+    """The newest change of any node when it was judged."""
+
+
+class Rounds:
+    """Makes moves in the draft, the best first."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        guard: Term,
+        book: Book,
+        looks: Looks,
+        examination: Examination,
+        commit: Commit,
+        effort: Effort,
+        goes_on: Callable[[], bool],
+    ) -> None:
+        """``goes_on`` returns whether another move may be made in this wave."""
+        self._state, self._guard = draft.state, guard
+        self._book, self._looks, self._examination = book, looks, examination
+        self._commit, self._effort, self._goes_on = commit, effort, goes_on
+
+    def climb(self, rung: Rung, wave: int) -> list[Chosen]:
+        """Return the moves of one rung of a wave.
+
+        Moves that might land badly, or break one rule as they fix another, wait until few others are left:
+        each replacement that lands makes nodes differ more, and later landings more certain.
+        """
+        chosen: list[Chosen] = []
+        self._examination.steer.standing = ()
+        self._looks.begin_rung(again=rung.again)
+        self._book.open()
+        most = self._effort.steered if rung.steered else math.inf
+        # Marks stand while one pod lands.
+        size = 1 if rung.steered else self._effort.together
+        while len(chosen) < most and len(self._book.heads()) and self._goes_on():
+            picks, after = self._chosen(rung, size)
+            if not picks:
+                break
+            chosen += self._made(self._paying(picks, rung), after, wave)
+        return chosen
+
+    # -- choose -------------------------------------------------------------------------------------
+
+    def _chosen(self, rung: Rung, size: int) -> tuple[list[_Pick], Key | None]:
+        """Return the best candidates that do not touch each other, at most ``size``, and the key of what comes next."""
+        fit: dict[int, Promise] = {}
+        while True:
+            heads = self._book.heads()
+            outdated = self._book.outdated(heads[: 2 * size])
+            if len(outdated):
+                self._book.renew(outdated)
+                fit.clear()
+                continue
+            heads = heads[: self._effort.walked * size]
+            picks, after = self._walked(heads.tolist(), rung, size, fit)
+            if picks is not None:
+                return picks, after
+
+    def _walked(
+        self, heads: Sequence[int], rung: Rung, size: int, fit: dict[int, Promise]
+    ) -> tuple[list[_Pick] | None, Key | None]:
+        """Return the picks among ``heads``; none if some were left out, so that others are to be compared.
+
+        ``fit`` holds those that need not be asked about again.
+        """
+        book = self._book
+        picks: list[_Pick] = []
+        after: Key | None = None
+        touched: set[int] = set()
+        nodes: set[int] = set()
+        left_out = False
+        for row in heads:
+            key, pair = book.key_of(row), book.pair_of(row)
+            if rung.only_rules and not any(key[:2]):
+                break
+            if len(picks) == size:
+                after = key
+                break
+            promise = fit.get(row)
+            if promise is None:
+                promise = book.promise_of(row)
+                if self._leaves_out(row, promise, rung):
+                    left_out = True
+                    continue
+                fit[row] = promise
+            if size > 1:
+                related = self._touching(pair[0])
+                if pair[1] in nodes or not touched.isdisjoint(related):
+                    continue
+                touched |= related
+                nodes.add(pair[1])
+            picks.append(_Pick(pair, key, promise, book.behind(row)))
+        return (None if left_out else picks), after
+
+    def _leaves_out(self, row: int, promise: Promise, rung: Rung) -> bool:
+        """Return whether a row need not be looked at; others of its class are left out as well, as far as they need not."""
+        cls, leaves_out = self._book.pair_of(row)[0], self._examination.leaves_out
+        only_certain, steered = rung.only_certain, rung.steered
+        if not leaves_out(row, promise, only_certain=only_certain, steered=steered):
+            return False
+        while (after := self._book.left_of(cls)) >= 0:
+            promise = self._book.promise_of(after)
+            if self._book.is_outdated(cls) and not any(promise.gains[:2]):
+                break
+            if not leaves_out(after, promise, only_certain=only_certain, steered=steered):
+                break
+        return True
+
+    def _touching(self, cls: int) -> set[int]:
+        """Return the classes whose rules a move of ``cls`` may change."""
+        return {*self._book.related(cls).tolist(), *self._guard.related(cls).tolist()}
+
+    # -- judge --------------------------------------------------------------------------------------
+
+    def _paying(self, picks: Sequence[_Pick], rung: Rung) -> list[_Paying]:
+        """Return those that pay, what gains most first; the others are left out."""
+        paying: list[_Paying] = []
+        for pick in picks:
+            pair, promise = pick.pair, pick.promise
+            certain = rung.only_certain and not self._looks.is_freed(pair)
+            verdict = self._examination.verdict(
+                pair, promise, only_certain=certain, steered=rung.steered
+            )
+            if verdict is None:
+                self._book.pass_over(promise.row, refused=True)
+            elif rung.only_certain and self._looks.passes_over(pair, promise, verdict):
+                self._book.pass_over(promise.row)
+            else:
+                exact = self._book.key(verdict.gain, promise.pod)
+                since = self._state.newest_node_change
+                paying.append(_Paying(exact, pick, verdict, since))
+        return sorted(paying, key=lambda one: (one.exact, one.pick.pair))
+
+    # -- make ---------------------------------------------------------------------------------------
+
+    def _made(self, paying: Sequence[_Paying], after: Key | None, wave: int) -> list[Chosen]:
+        """Make the moves that gain no less than what comes ``after`` them promises; return them."""
+        chosen: list[Chosen] = []
+        for one in paying:
+            pair, promise, verdict = one.pick.pair, one.pick.promise, one.verdict
+            others = [key for key in (after, one.pick.behind) if key is not None]
+            if one.exact != one.pick.key and any(_is_behind(one.exact, key) for key in others):
+                self._book.lower(promise.row, verdict.gain)
+                continue
+            lands = self._lands(one)
+            if chosen and not self._goes_on():
+                break
+            if lands is None:
+                continue  # others of the round have changed where it would land: it is looked at again
+            if chosen and self._examination.is_limited(pair, promise):
+                self._book.pass_over(promise.row, refused=True)
+                continue
+            chosen.append(self._commit.move(pair, promise, verdict, wave, lands))
+            self._examination.steer.standing = verdict.marks
+            self._examination.refusals.pop(pair, None)
+        if chosen:
+            concerned = self._book.moved([move.cls for move in chosen], self._looks.retried)
+            self._looks.retry(concerned.tolist())
+        return chosen
+
+    def _lands(self, one: _Paying) -> int | None:
+        """Return the place of the landing on which the state goes on; None if landings must be predicted again.
+
+        Others may have taken the most probable node since.
+        """
+        prediction = one.verdict.prediction
+        changed = self._state.changed_since(prediction.nodes, one.since)
+        if not changed.any():
+            return 0
+        if prediction.takers or is_doubtful(self._state, prediction, one.since):
+            return None
+        free = int(np.argmin(changed))
+        probable = prediction.probability[free] >= _AS_PROBABLE * prediction.probability[0]
+        return free if probable else None
+
+
+def _is_behind(key: Key, other: Key) -> bool:
+    """Return whether ``other`` promises more than ``key``.
+
+    Imbalance is compared only where nothing else is at stake: its promises are optimistic by nature, and
+    judging every candidate again for a thousandth of a squared share would cost most of a plan's time.
+    """
+    for mine, theirs in zip(key[:2], other[:2], strict=True):
+        if abs(mine - theirs) > TOLERANCE:
+            return mine - theirs > _CLEARLY * abs(mine)
+    return not any(key[:2]) and key[2] * (1 + _CLEARLY) > other[2]
