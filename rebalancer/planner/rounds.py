@@ -77,7 +77,7 @@ class Rounds:
         goes_on: Callable[[], bool],
     ) -> None:
         """``goes_on`` returns whether another move may be made in this wave."""
-        self._state, self._guard = draft.state, guard
+        self._state, self._scheduler, self._guard = draft.state, draft.scheduler, guard
         self._book, self._looks, self._examination = book, looks, examination
         self._commit, self._effort, self._goes_on = commit, effort, goes_on
 
@@ -177,6 +177,10 @@ class Rounds:
     def _paying(self, picks: Sequence[_Pick], rung: Rung) -> list[_Paying]:
         """Return those that pay, what gains most first; the others are left out."""
         paying: list[_Paying] = []
+        if len(picks) > 1:
+            # In one pass; each is known when it is judged.
+            pods = np.array([pick.promise.pod for pick in picks], np.int32)
+            self._scheduler.predict_replacements(self._state, pods)
         for pick in picks:
             pair, promise = pick.pair, pick.promise
             certain = rung.only_certain and not self._looks.is_freed(pair)
