@@ -81,7 +81,7 @@ class _Rule:
         self._preferred = _matching(view, params.prefer, np.ones(size, bool))
         self._price: NDArray[np.float64] = self._avoided.astype(float) + ~self._preferred
         self._keys = {
-            key for each in (params.avoid, params.prefer) if each for key in each.named_keys()
+            key for each in (params.avoid, params.prefer) if each for key in each.list_keys()
         }
 
     def broken(self) -> Iterator[Group]:

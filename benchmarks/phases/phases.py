@@ -140,7 +140,7 @@ class Course:
     def plan(self, problem: Problem) -> Plan:
         """The terms, at most 50 moves, and a reason for each pod that stays."""
         planned = plan(problem, self._planning.settings()).plan
-        planned.explanation.made()
+        planned.explanation.make()
         return planned
 
     def report(self, plan: Plan) -> str:

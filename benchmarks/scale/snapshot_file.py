@@ -17,7 +17,7 @@ from benchmarks.scale.varied import varied
 from rebalancer.snapshot.file_format import Capture
 from rebalancer.snapshot.store import SnapshotWriter
 from rebalancer.wire.protobuf.changes import ProtobufChange
-from rebalancer.wire.protobuf.stored import stored_run
+from rebalancer.wire.protobuf.stored import strip_run
 from tests.controlplane.cluster import ControlPlane
 
 _PODS = "/registry/pods/"
@@ -67,7 +67,7 @@ def write_ours(target: Path, shape: Shape) -> int:
 def _runs(shape: Shape, originals: Originals, part: str, kind: str) -> Iterator[tuple[bytes, int]]:
     for key, value in entries(shape, originals):
         if key.split("/")[2] == part:
-            yield stored_run(kind, ProtobufChange("ADDED", value).run)
+            yield strip_run(kind, ProtobufChange("ADDED", value).run)
 
 
 def _texts(shape: Shape, originals: Originals, *, pods: bool) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from rebalancer.aws.imds import ImdsError
-from rebalancer.base.plain_text import shown
+from rebalancer.base.plain_text import quote_value
 from rebalancer.signals.notice import NodeNotice
 from rebalancer.wire.times import rfc3339, unix_seconds
 
@@ -105,7 +105,7 @@ def _parsed(
         return parse(text, instance)
     except (ValueError, RecursionError) as error:
         raise ImdsError(
-            f"the instance metadata {path} cannot be understood: {shown(str(error))}"
+            f"the instance metadata {path} cannot be understood: {quote_value(str(error))}"
         ) from None
 
 

@@ -24,7 +24,7 @@ from rebalancer.aws.services import (
     region_of_queue,
     service,
 )
-from rebalancer.base.plain_text import shown
+from rebalancer.base.plain_text import quote_value
 from rebalancer.base.stop import Stop
 from rebalancer.kube.calls import CutOffError, apart
 from rebalancer.plan.machines import PipelineOutcome
@@ -252,7 +252,7 @@ class SqsReceiver:
         self._named[name] = None
         _shorten(self._named)
         self._complaints.append(
-            f"queue {self._params.queue}: message {name} cannot be understood and is left there: {shown(why)}"
+            f"queue {self._params.queue}: message {name} cannot be understood and is left there: {quote_value(why)}"
         )
 
     def _attempt(self, act: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ import re
 from datetime import timedelta
 from typing import Any
 
-from rebalancer.base.plain_text import shown
+from rebalancer.base.plain_text import quote_value
 
 _OURS = re.compile(
     r"(?:(\d{1,6})d)?(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6}(?:\.\d{1,3})?)s)?\Z", re.ASCII
@@ -28,7 +28,9 @@ def parse_duration(value: Any) -> timedelta:
         return value
     match = _OURS.match(value) if isinstance(value, str) and value else None
     if match is None:
-        raise ValueError(f"{shown(value)} is no duration; write for example 90s, 5m, 1h30m or 2d")
+        raise ValueError(
+            f"{quote_value(value)} is no duration; write for example 90s, 5m, 1h30m or 2d"
+        )
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
 
@@ -48,10 +50,10 @@ def parse_go_duration(text: str) -> timedelta:
     body = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
     parts = list(_GO_PART.finditer(body))
     if body != "0" and (not parts or "".join(part[0] for part in parts) != body):
-        raise ValueError(f"{shown(text)} is no duration; write for example 90s, 5m or 1h30m")
+        raise ValueError(f"{quote_value(text)} is no duration; write for example 90s, 5m or 1h30m")
     seconds = sum(float(part[1]) * _UNITS[part[2]] for part in parts)
     if seconds > _GO_LONGEST:
-        raise ValueError(f"{shown(text)} is longer than a duration can be")
+        raise ValueError(f"{quote_value(text)} is longer than a duration can be")
     return timedelta(seconds=-seconds if text.startswith("-") else seconds)
 
 

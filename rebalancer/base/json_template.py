@@ -11,19 +11,19 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 
-def filled(template: Any, values: Mapping[str, str]) -> bytes:
+def fill(template: Any, values: Mapping[str, str]) -> bytes:
     """Return the body: the template as JSON with the values in its texts."""
-    return json.dumps(_filled(template, values), ensure_ascii=False).encode()
+    return json.dumps(_fill(template, values), ensure_ascii=False).encode()
 
 
-def _filled(value: Any, values: Mapping[str, str]) -> Any:
+def _fill(value: Any, values: Mapping[str, str]) -> Any:
     if isinstance(value, str):
         return string.Template(value).safe_substitute(values)
     if isinstance(value, list):
-        return [_filled(item, values) for item in value]
+        return [_fill(item, values) for item in value]
     if isinstance(value, dict):
         # Keys stay as they are: "$schema" is one.
-        return {key: _filled(item, values) for key, item in value.items()}
+        return {key: _fill(item, values) for key, item in value.items()}
     return value
 
 

@@ -64,7 +64,7 @@ def _escape(character: str) -> str:
     return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
 
 
-def shown(value: Any) -> str:
+def quote_value(value: Any) -> str:
     """Return ``value`` as a file in JSON or YAML has it, at most 60 characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else f"{text[:57]}..."
@@ -83,9 +83,7 @@ class Paint:
         return f"\x1b[{_SGR[style]}m{text}\x1b[0m"
 
 
-def wrapped(
-    text: str, indent: str = "", hanging: str | None = None, width: int = WIDTH
-) -> list[str]:
+def wrap(text: str, indent: str = "", hanging: str | None = None, width: int = WIDTH) -> list[str]:
     """Return ``text`` in lines of ``width``, indented; a word that is too long stands out rather than break.
 
     ``hanging`` indents the lines after the first, as ``indent`` if None.
@@ -102,7 +100,7 @@ def wrapped(
 
 def lines_of(text: str, indent: str = "", hanging: str | None = None) -> list[str]:
     """Return ``text`` in lines of ``WIDE``."""
-    return wrapped(text, indent, hanging, WIDE)
+    return wrap(text, indent, hanging, WIDE)
 
 
 def more(number: int, indent: str = "  ") -> Iterator[str]:

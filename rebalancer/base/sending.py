@@ -32,7 +32,7 @@ class SendingError(Exception):
     """It was not sent, or refused; the message holds no secret."""
 
 
-def checked(url: str) -> str:
+def check_url(url: str) -> str:
     """Return ``url``.
 
     Raises:

@@ -25,7 +25,7 @@ from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Eagerness
 from rebalancer.snapshot.columns import Bools
-from rebalancer.snapshot.marks import marked_by_others
+from rebalancer.snapshot.marks import find_marked_by_others
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class _Removal:
             counted=nodes.ready & ~nodes.leaving,
             needed=0,
         )
-        others = marked_by_others(self._snapshot)
+        others = find_marked_by_others(self._snapshot)
         return Emptier(draft, self._of, emptiable, others, removes=True)
 
     def _surplus(

@@ -17,7 +17,7 @@ from rebalancer.commands import run
 from rebalancer.commands.call import call
 from rebalancer.commands.flags import CLUSTER, examples, with_flags
 from rebalancer.embedded.apiserver.discovery import BUILD
-from rebalancer.embedded.demo import DRIFTS_PATH, KeptError, kept, run_demo
+from rebalancer.embedded.demo import DRIFTS_PATH, KeptError, keep_cluster, run_demo
 from rebalancer.embedded.drifts import LIVE
 from rebalancer.kube.client import Client
 from rebalancer.run.options import Access
@@ -125,7 +125,7 @@ def _keep(kubeconfig: Path) -> ExitCode:
     environment = system_environment()
     # A signal is how this ends: nothing is cut off.
     environment.committed.set()
-    with kept(environment.clock.unix, kubeconfig) as cluster:
+    with keep_cluster(environment.clock.unix, kubeconfig) as cluster:
         say(
             environment.out,
             _INVITATION.format(url=cluster.url, file=kubeconfig, drifts=", ".join(LIVE)),

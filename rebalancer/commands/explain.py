@@ -13,15 +13,15 @@ from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError, ProviderError
 from rebalancer.base.output import write
-from rebalancer.base.plain_text import printable_lines, wrapped
+from rebalancer.base.plain_text import printable_lines, wrap
 from rebalancer.commands import names
 from rebalancer.commands.flag_values import named, reference
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_flag, with_flags
 from rebalancer.explain.find import find_ended, find_node, find_pod, find_workload
 from rebalancer.explain.node import NodeRecorder, node_data, node_facts
 from rebalancer.explain.node_table import node_table
-from rebalancer.explain.pods import decision_data, ended_data, ended_table, facts_of
-from rebalancer.explain.text import explained_as_table, pod_words
+from rebalancer.explain.pods import decision_data, describe_ended, facts_of, format_ended
+from rebalancer.explain.text import format_explanation, pod_words
 from rebalancer.explain.watched import Recorder
 from rebalancer.explain.workload import WorkloadRecorder, workload_data, workload_facts
 from rebalancer.explain.workload_table import workload_table
@@ -77,9 +77,9 @@ def explain_pod(
     landing = explain_landing(
         snapshot, SchedulerModel(snapshot, profile), ClusterState(snapshot), pod
     )
-    table = explained_as_table(landing, node)
+    table = format_explanation(landing, node)
     if node is None:
-        plan = [line for text in pod_words(report, facts) for line in wrapped(text, "  ", "    ")]
+        plan = [line for text in pod_words(report, facts) for line in wrap(text, "  ", "    ")]
         others = any(move.ref != facts.ref for move in report.plan.moves)
         after = ", as its earlier moves leave the cluster" if others else ""
         table = "\n".join([table, f"In the plan of a dry run{after}", *plan, ""])
@@ -94,10 +94,10 @@ def explain_pod(
 
 def _explain_ended(explaining: _Explaining, ended: Snapshot, pod: int) -> ExitCode:
     report, _ = explaining.planned(None)
-    data = ended_data(report, ended, pod)
+    data = describe_ended(report, ended, pod)
     uid = ended.pods.uid[pod]
     move = next((one for one in report.outcomes if one.move.uid == uid), None)
-    return explaining.write("PodExplanation", report, data, ended_table(data, move))
+    return explaining.write("PodExplanation", report, data, format_ended(data, move))
 
 
 def explain_node(name: str, options: ExplainOptions, environment: Environment) -> ExitCode:
@@ -173,12 +173,12 @@ class _Explaining:
         try:
             report = judged(self._run, self._source, self.snapshot, asks=asks)
         except ProviderError as error:
-            return wrapped(f"not judged: {error}", "  ", "    "), {"notJudged": str(error)}
+            return wrap(f"not judged: {error}", "  ", "    "), {"notJudged": str(error)}
         one = next((of for of in report.scale_out.pods if of.pod == pod), None)
         if one is None:
             return ["  not judged: it is being deleted"], {"notJudged": "it is being deleted"}
         texts = [f"{one.code.value}: {helper_of(one) or 'no group helps'}", *pending_words(one)]
-        lines = [line for text in texts for line in wrapped(text, "  ", "    ")]
+        lines = [line for text in texts for line in wrap(text, "  ", "    ")]
         if not report.groups.groups:
             lines.append("  there is no group of machines; see: rebalancer capacity")
         return lines, pending_data(self.snapshot, one)

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from rebalancer.base.environment import Environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say, write
-from rebalancer.migrate.merge import as_directory, as_file, merged
+from rebalancer.migrate.merge import as_directory, as_file, merge_profiles
 from rebalancer.migrate.notes import KeyFate, Notes, as_comments
 from rebalancer.migrate.source import V1ALPHA1, peer_document
 from rebalancer.migrate.uses import read_v1alpha2
@@ -44,7 +44,7 @@ def migrated(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> Migrat
     version = document.data["apiVersion"]
     notes = Notes(document)
     read = read_v1alpha1 if version == V1ALPHA1 else read_v1alpha2
-    data = merged(read(document, notes), known, notes)
+    data = merge_profiles(read(document, notes), known, notes)
     if not data["strategies"]:
         notes.add((), KeyFate.LOST, "nothing is left to do: the policy has no strategy")
     head = (

@@ -9,7 +9,7 @@ import click
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
-from rebalancer.base.sending import SendingError, checked
+from rebalancer.base.sending import SendingError, check_url
 from rebalancer.commands.flag_values import parsed
 from rebalancer.commands.flags import CLUSTER, examples, with_flags
 from rebalancer.run.options import Access
@@ -41,7 +41,7 @@ def watch_machine(
 
 def _address(text: str) -> str:
     try:
-        return checked(text)
+        return check_url(text)
     except SendingError as error:
         raise ValueError(f"{text!r} {error}") from None
 

@@ -23,7 +23,7 @@ from rebalancer.registry import Registry
 from rebalancer.run.execution.executor import WavePace
 from rebalancer.run.options import PolicyFlags
 from rebalancer.snapshot.carried import with_usage_of
-from rebalancer.snapshot.columns import frozen
+from rebalancer.snapshot.columns import freeze
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
@@ -140,7 +140,7 @@ def _with_new_nodes(first: Snapshot, later: Snapshot) -> Snapshot:
     if usage is None:
         return later
     new = [name not in first.nodes.index for name in later.nodes.names]
-    return replace(later, usage=replace(usage, known=frozen(usage.known | np.array(new, bool))))
+    return replace(later, usage=replace(usage, known=freeze(usage.known | np.array(new, bool))))
 
 
 def _not_simulated(policy: Policy) -> Iterator[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from rebalancer.cost.groups import Group, gains_at, seen_from
 from rebalancer.cost.tally import satisfied
 from rebalancer.cost.term import Bound, Candidates, Entry, Unmet, View
-from rebalancer.snapshot.columns import Floats, Int32s, united
+from rebalancer.snapshot.columns import Floats, Int32s, unite
 
 
 class DomainTerm:
@@ -111,7 +111,7 @@ class DomainTerm:
 
     def _left_by(self, group: Group) -> Int32s:
         """Return the nodes from which a mover of ``group`` would have to go."""
-        nodes = united(self._view.state.home_nodes(cls) for cls in group.movers.tolist())
+        nodes = unite(self._view.state.home_nodes(cls) for cls in group.movers.tolist())
         return nodes[gains_at(group, nodes) > 0] if len(nodes) else nodes
 
     def unsatisfiable(self) -> Sequence[str]:
@@ -180,7 +180,7 @@ class DomainTerm:
         concerned = self._concerned(cls, replacement)
         members = self._members.get((cls, replacement))
         if members is None:
-            members = united(self._groups[index].members for index in concerned)
+            members = unite(self._groups[index].members for index in concerned)
             self._members[cls, replacement] = members
         return self._view.state.newest_stamp(members)
 
@@ -193,7 +193,7 @@ class DomainTerm:
 
     def related(self, cls: int) -> Int32s:
         """See Term."""
-        members = united(self._groups[index].members for index in self._of(cls))
+        members = unite(self._groups[index].members for index in self._of(cls))
         return members if len(members) else np.array([cls], np.int32)
 
     def bounds(self) -> Iterable[Bound]:

@@ -26,7 +26,7 @@ class PlacedPod:
     zone: str
 
 
-def placed(cluster: EmbeddedCluster) -> list[PlacedPod]:
+def list_placed(cluster: EmbeddedCluster) -> list[PlacedPod]:
     """Return the pods that count as replicas, by name."""
     zones = zones_of(cluster)
     pods = []
@@ -68,7 +68,7 @@ def zone_counts(pods: Sequence[PlacedPod]) -> dict[str, Counter[str]]:
     return counts
 
 
-def predicted_counts(
+def predict_counts(
     before: ZoneCounts, moves: Sequence[Mapping[str, Any]]
 ) -> dict[str, Counter[str]]:
     """Return the counts of :func:`zone_counts` after the moves, each landed in its most probable zone.
@@ -122,6 +122,6 @@ def draw_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[s
     return [f"  {line}" for line in lines]
 
 
-def slashed(counts: Mapping[str, int], zones: Sequence[str]) -> str:
+def format_counts(counts: Mapping[str, int], zones: Sequence[str]) -> str:
     """Return replicas per zone as ``2/1/0``."""
     return "/".join(str(counts.get(zone, 0)) for zone in zones)

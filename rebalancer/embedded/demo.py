@@ -23,10 +23,10 @@ from rebalancer.embedded.board import (
     PlacedPod,
     draw_table,
     draw_zones,
+    format_counts,
+    list_placed,
     move_zones,
-    placed,
-    predicted_counts,
-    slashed,
+    predict_counts,
     zone_counts,
     zones_of,
 )
@@ -139,14 +139,14 @@ class _Demo:
                 "its controllers and its evictions are real; only the containers are simulated."
             )
             drifts.two_zones(cluster)
-            before = placed(cluster)
+            before = list_placed(cluster)
             screen.say(
                 f'Two zones are up. The three replicas of "{SHOP}" prefer different '
                 "zones (preferred anti-affinity); with two zones, two of them share one:"
             )
             screen.show(draw_zones(before, ZONES, ZONES[:2], frozenset()))
             drifts.third_zone(cluster)
-            if _moved(before, placed(cluster)):
+            if _has_moved(before, list_placed(cluster)):
                 raise _DemoFailedError("Kubernetes moved a pod by itself")
             screen.say(
                 "A node of a third zone joins. Ten minutes later Kubernetes has moved nothing: its "
@@ -157,7 +157,7 @@ class _Demo:
             moves = self._rebalance(cluster)
             if len(moves) != 1:
                 raise _DemoFailedError(f"the plan has {len(moves)} moves, not one")
-            after = placed(cluster)
+            after = list_placed(cluster)
             landed = [pod.zone for pod in after if pod.uid in _new(before, after)]
             screen.say(
                 f"The plan had named {moves[0]['to_zone']}; the replacement landed in {', '.join(landed)}:"
@@ -179,7 +179,7 @@ class _Demo:
             drifts.zone_lost(cluster)
             drifts.zone_back(cluster)
             cluster.catch_up()
-            before = placed(cluster)
+            before = list_placed(cluster)
             screen.say(
                 f"Another cluster: {len(zones_of(cluster))} nodes in three zones, {len(RULES)} workloads, "
                 f"{len(before)} pods. {ZONES[2]} had failed and is back for ten minutes, empty."
@@ -187,12 +187,12 @@ class _Demo:
             if report is not None:
                 self._write_report(cluster, report)
             moves = self._rebalance(cluster)
-            after = placed(cluster)
+            after = list_placed(cluster)
             self._compare(before, after, moves)
             screen.say("A second run, which has nothing to do:")
             self._call(cluster)
             cluster.settle()
-            if _moved(after, placed(cluster)):
+            if _has_moved(after, list_placed(cluster)):
                 raise _DemoFailedError("the second run moved pods")
 
     def _compare(
@@ -200,14 +200,14 @@ class _Demo:
     ) -> None:
         """Show replicas per zone: before, predicted, now."""
         was, now = zone_counts(before), zone_counts(after)
-        expected = predicted_counts(was, moves)
+        expected = predict_counts(was, moves)
         rows = [
             (
                 name,
                 RULES[name],
-                slashed(was[name], ZONES),
-                slashed(expected[name], ZONES),
-                slashed(now[name], ZONES),
+                format_counts(was[name], ZONES),
+                format_counts(expected[name], ZONES),
+                format_counts(now[name], ZONES),
             )
             for name in sorted(was)
         ]
@@ -226,12 +226,12 @@ class _Demo:
 
     def _rebalance(self, cluster: EmbeddedCluster) -> list[dict[str, Any]]:
         """Plan with a dry run, then run; return the planned moves with their zones."""
-        moves = self._planned(cluster)
+        moves = self._plan_moves(cluster)
         self._call(cluster)
         cluster.settle()
         return moves
 
-    def _planned(self, cluster: EmbeddedCluster) -> list[dict[str, Any]]:
+    def _plan_moves(self, cluster: EmbeddedCluster) -> list[dict[str, Any]]:
         """Return the moves that a dry run plans, to compare them with what happens."""
         return move_zones(json.loads(self._dry_run(cluster, "json"))["moves"], zones_of(cluster))
 
@@ -268,7 +268,7 @@ def _new(before: Sequence[PlacedPod], after: Sequence[PlacedPod]) -> frozenset[s
     return frozenset({pod.uid for pod in after} - {pod.uid for pod in before})
 
 
-def _moved(before: Sequence[PlacedPod], after: Sequence[PlacedPod]) -> bool:
+def _has_moved(before: Sequence[PlacedPod], after: Sequence[PlacedPod]) -> bool:
     return {(pod.uid, pod.node) for pod in before} != {(pod.uid, pod.node) for pod in after}
 
 
@@ -283,7 +283,7 @@ class KeptError(RebalancerError):
 
 
 @contextlib.contextmanager
-def kept(now: Callable[[], float], kubeconfig: Path) -> Iterator[EmbeddedCluster]:
+def keep_cluster(now: Callable[[], float], kubeconfig: Path) -> Iterator[EmbeddedCluster]:
     """Yield a cluster whose third zone is back, and whose server takes drifts; write its ``kubeconfig``.
 
     Raises:

@@ -104,7 +104,7 @@ class NodeRecorder(Recorder):
     def after(self, draft: Draft, chosen: Sequence[Chosen]) -> None:
         """See PlanObserver."""
         super().after(draft, chosen)
-        changes = _expected(draft.snapshot, chosen, self.node)
+        changes = _sum_expected(draft.snapshot, chosen, self.node)
         self.amounts = [
             replace(
                 amount,
@@ -146,7 +146,7 @@ def _amounts(draft: Draft, node: int) -> Iterator[Amount]:
         yield Amount(name, unit, allocatable, requested, requested - lasting, used)
 
 
-def _expected(snapshot: Snapshot, chosen: Sequence[Chosen], node: int) -> Mapping[str, float]:
+def _sum_expected(snapshot: Snapshot, chosen: Sequence[Chosen], node: int) -> Mapping[str, float]:
     """Return resource -> by how much the moves change what is requested on a node, by expectation."""
     requests, pods = np.zeros(len(snapshot.resources)), 0.0
     arriving = dict(_arriving(chosen, node))

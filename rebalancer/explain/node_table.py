@@ -8,7 +8,7 @@ from rebalancer.base.plain_text import columns, count, lines_of, more, percent
 from rebalancer.cost.inspection import Gauge
 from rebalancer.explain.node import Amount, NodeFacts
 from rebalancer.explain.pods import PodDecision
-from rebalancer.explain.text import MOST, amount, head, pod_lines, unaffected_pod_lines
+from rebalancer.explain.text import MOST, amount, format_unaffected_pod, head, pod_lines
 from rebalancer.report import words
 from rebalancer.report.model import RunReport
 
@@ -122,7 +122,7 @@ def _pods(report: RunReport, facts: NodeFacts) -> Iterator[str]:
         yield f"  No rule asks for a move of {count(len(others), 'pod')}"
         yield ""
     for pod in others:
-        yield from unaffected_pod_lines(report, pod)
+        yield from format_unaffected_pod(report, pod)
 
 
 def _arrivals(report: RunReport, facts: NodeFacts) -> Iterator[str]:

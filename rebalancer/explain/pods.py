@@ -18,7 +18,7 @@ from rebalancer.report.as_json import move_data
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import PodFlag, Snapshot
-from rebalancer.snapshot.protect import done_with
+from rebalancer.snapshot.protect import find_done
 
 _NOT_DONE = "its controller is not done with it, or something may still read what it has left"
 _NOT_ASKED = "no strategy asks for it: its age, reason or exit code is another"
@@ -188,7 +188,7 @@ def breach_data(breach: Breach) -> dict[str, Any]:
     }
 
 
-def ended_data(report: RunReport, ended: Snapshot, pod: int) -> dict[str, Any]:
+def describe_ended(report: RunReport, ended: Snapshot, pod: int) -> dict[str, Any]:
     """Return the explanation of a pod of ``ended`` (``Snapshot.finished``) as plain data."""
     pods, cls = ended.pods, int(ended.pods.cls[pod])
     node, owner, state = int(pods.node[pod]), ended.owner_of(cls), pods.states[int(pods.state[pod])]
@@ -200,7 +200,7 @@ def ended_data(report: RunReport, ended: Snapshot, pod: int) -> dict[str, Any]:
     elif skip is not None:
         message = skip.message
     else:
-        done = bool(done_with(ended, report.loaded.policy.protect)[pod])
+        done = bool(find_done(ended, report.loaded.policy.protect)[pod])
         message = _NOT_ASKED if done else _NOT_DONE
     return {
         "namespace": ended.classes[cls].namespace,
@@ -218,7 +218,7 @@ def ended_data(report: RunReport, ended: Snapshot, pod: int) -> dict[str, Any]:
     }
 
 
-def ended_table(data: dict[str, Any], move: Outcome | None) -> str:
+def format_ended(data: dict[str, Any], move: Outcome | None) -> str:
     """Return the same in words."""
     why = f" ({', '.join(data['reasons'])})" if data["reasons"] else ""
     plan = data["plan"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 
-from rebalancer.base.plain_text import count, lines_of, more, printable, wrapped
+from rebalancer.base.plain_text import count, lines_of, more, printable, wrap
 from rebalancer.cost.term import Entry
 from rebalancer.explain.node import Amount
 from rebalancer.explain.pods import PodDecision, PodFacts
@@ -58,23 +58,23 @@ def pod_lines(
 
     ``known``: strategies whose rules are described elsewhere.
     """
-    yield from lines_of(_named(report, facts, of_node=of_node), "  ", _INDENT)
+    yield from lines_of(_name_pod(report, facts, of_node=of_node), "  ", _INDENT)
     for text in pod_words(report, facts, known=known):
         yield from lines_of(text, _INDENT, _INDENT + "  ")
 
 
-def _named(report: RunReport, facts: PodFacts, *, of_node: bool) -> str:
+def _name_pod(report: RunReport, facts: PodFacts, *, of_node: bool) -> str:
     where = facts.owner if of_node else facts.node and words.place(report, facts.node)
     named = f"{facts.ref}  {where}" if where else facts.ref
     return f"{named}{'  (terminating)' * facts.terminating}"
 
 
-def unaffected_pod_lines(report: RunReport, facts: PodFacts) -> list[str]:
+def format_unaffected_pod(report: RunReport, facts: PodFacts) -> list[str]:
     """Return a pod of a node for which no rule asks for a move, with what forbids its eviction."""
     forbidden = "" if facts.may_move else f"; may not move: {forbidden_words(facts)}"
     if facts.decision is PodDecision.NOTHING:
         forbidden = f"; {forbidden_words(facts)}"
-    return lines_of(_named(report, facts, of_node=True) + forbidden, "  ", _INDENT)
+    return lines_of(_name_pod(report, facts, of_node=True) + forbidden, "  ", _INDENT)
 
 
 def pod_words(report: RunReport, facts: PodFacts, *, known: Container[str] = ()) -> Iterator[str]:
@@ -133,35 +133,33 @@ def move_words(report: RunReport, facts: PodFacts) -> str:
     )
 
 
-def explained_as_table(explanation: LandingExplanation, node: str | None = None) -> str:
+def format_explanation(explanation: LandingExplanation, node: str | None = None) -> str:
     """Return the explanation in 80 columns: nodes grouped where they are alike; or of one ``node``."""
     lines = [f"The replacement of {printable(explanation.pod)}, were the pod evicted now", ""]
-    lines += [
-        line for note in explanation.unmodelled for line in wrapped(f"Not predictable: {note}")
-    ]
-    lines += wrapped(explanation.note) if explanation.note else []
-    lines += [line for text in explanation.assumptions for line in wrapped(f"Assumed: {text}")]
+    lines += [line for note in explanation.unmodelled for line in wrap(f"Not predictable: {note}")]
+    lines += wrap(explanation.note) if explanation.note else []
+    lines += [line for text in explanation.assumptions for line in wrap(f"Assumed: {text}")]
     chosen = [one for one in explanation.nodes if node is None or one.name == node]
-    lines += _refused([one for one in chosen if not one.feasible])
-    lines += _scored([one for one in chosen if one.feasible])
+    lines += _list_refused([one for one in chosen if not one.feasible])
+    lines += _list_scored([one for one in chosen if one.feasible])
     if node is None:
         lines += _landings(explanation)
         lines += _pending(explanation)
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _refused(nodes: Sequence[ExplainedNode]) -> list[str]:
+def _list_refused(nodes: Sequence[ExplainedNode]) -> list[str]:
     groups: dict[tuple[str, str], list[str]] = {}
     for one in nodes:
         groups.setdefault(one.filtered_by or ("", ""), []).append(one.name)
     lines: list[str] = []
     for (plugin, message), names in sorted(groups.items(), key=lambda g: (-len(g[1]), g[0])):
         text = f"{len(names)} refused by {plugin}: {message} ({_names(names)})"
-        lines += wrapped(text, "  ", "      ")
+        lines += wrap(text, "  ", "      ")
     return ["Nodes that will not take it", *lines, ""] if lines else []
 
 
-def _scored(nodes: Sequence[ExplainedNode]) -> list[str]:
+def _list_scored(nodes: Sequence[ExplainedNode]) -> list[str]:
     groups: dict[tuple[tuple[str, int], ...], list[ExplainedNode]] = {}
     for one in nodes:
         groups.setdefault(tuple(sorted(one.scores.items())), []).append(one)
@@ -169,8 +167,8 @@ def _scored(nodes: Sequence[ExplainedNode]) -> list[str]:
     lines: list[str] = []
     for group in ordered:
         names = _names([one.name for one in group])
-        lines += wrapped(f"{group[0].total or 0:>5}  {names}", "  ", "         ")
-        lines += wrapped(_scores(group[0].scores), "         ")
+        lines += wrap(f"{group[0].total or 0:>5}  {names}", "  ", "         ")
+        lines += wrap(_scores(group[0].scores), "         ")
     return ["Scores of the nodes that will", *lines, ""] if lines else []
 
 

@@ -19,7 +19,7 @@ from rebalancer.kube.pages import Listing, read_pages, restarting
 from rebalancer.kube.read import read_version
 from rebalancer.kube.transport import Response
 from rebalancer.snapshot.file_format import Capture, StoredList
-from rebalancer.snapshot.store import SnapshotWriter, opened_for_writing
+from rebalancer.snapshot.store import SnapshotWriter, open_for_writing
 from rebalancer.wire.kinds import (
     AFTER_PODS,
     ASKED_FOR,
@@ -77,7 +77,7 @@ def write_cluster_snapshot(
         restartable = may_restart and isinstance(target, Path)
         listings = [Listing(resource) for resource in kinds]
         measured = [Listing(resource) for resource in METRICS if usage is not None]
-        with opened_for_writing(target) as stream, SnapshotWriter(stream) as writer:
+        with open_for_writing(target) as stream, SnapshotWriter(stream) as writer:
             lists = [
                 _write(client, writer, listing, page_size, finished, may_restart=restartable)
                 for listing in listings
@@ -167,10 +167,10 @@ def _pages(
 def _runs(kind: str, body: bytes) -> tuple[list[tuple[bytes, int]], ListMeta]:
     """Return a page as runs that are kept, each with its number of objects."""
     from rebalancer.wire.protobuf.frames import ListFrames  # noqa: PLC0415
-    from rebalancer.wire.protobuf.stored import stored_run  # noqa: PLC0415
+    from rebalancer.wire.protobuf.stored import strip_run  # noqa: PLC0415
 
     frames = ListFrames()
-    runs = [stored_run(kind, run) for run in frames.feed(body)]
+    runs = [strip_run(kind, run) for run in frames.feed(body)]
     return runs, frames.close()
 
 

@@ -196,7 +196,7 @@ class Client:
             stream.at_end = self._slots.release
             return stream
 
-        return self._repeated(ask, lambda: deadline, again=_THROTTLED, repeat_error=_never)
+        return self._repeat(ask, lambda: deadline, again=_THROTTLED, repeat_error=_never)
 
     def expect(self, response: Response, rule: AccessRule) -> Response:
         """Return ``response`` if it is a success.
@@ -248,7 +248,7 @@ class Client:
             finally:
                 self._slots.release()
 
-        return self._repeated(
+        return self._repeat(
             ask,
             ends,
             again=_READ_AGAIN if reads else _THROTTLED if retry_throttled else frozenset(),
@@ -296,7 +296,7 @@ class Client:
     def _encoding(self) -> dict[str, str]:
         return {"Accept-Encoding": "gzip"} if self.limits.compressed else {}
 
-    def _repeated(
+    def _repeat(
         self,
         ask: Callable[[], _Answer],
         ends: Callable[[], float],

@@ -54,7 +54,7 @@ class ConfigMapStore:
         response = self._client.get(self._path)
         if response.status == 404:
             return None
-        return self._stored(self._client.expect(response, self._rule("get")).body)
+        return self._decode(self._client.expect(response, self._rule("get")).body)
 
     def write(
         self,
@@ -85,12 +85,12 @@ class ConfigMapStore:
             raise ConfigMapConflictError(
                 f"ConfigMap {self._namespace}/{self._name} was changed by another client meanwhile"
             )
-        return self._stored(self._client.expect(response, self._rule("update")).body)
+        return self._decode(self._client.expect(response, self._rule("update")).body)
 
     def _rule(self, verb: str) -> AccessRule:
         return AccessRule(verb, "", CONFIG_MAPS.plural, self._namespace, self._name)
 
-    def _stored(self, body: bytes) -> StoredMap:
+    def _decode(self, body: bytes) -> StoredMap:
         try:
             shape = msgspec.json.decode(body, type=_Shape)
             whole = msgspec.json.decode(body, type=dict[str, Any])

@@ -49,7 +49,7 @@ class Credentials:
     def _run(self, ask: Callable[[str], Any], call: Call) -> Any:
         if self._runs is None:
             return ask("BearerToken")
-        return _bounded(lambda: ask("BearerToken"), self._runs, call)
+        return _limit_time(lambda: ask("BearerToken"), self._runs, call)
 
     def renew(self, call: Call) -> bool:
         """Read the credentials again; return whether they are others than before. Raises as :meth:`authorization`."""
@@ -165,13 +165,13 @@ def _run_plugin(
     The library only logs it, so the plugin is asked once more, without the library's loader.
     """
     what = f"{choice.runs} of user {choice.user}"
-    _bounded(load, what, call)
+    _limit_time(load, what, call)
     if config.api_key or config.cert_file:
         return
     said = "it gave no credentials"
     if choice.plugin is not None:
         try:
-            _bounded(lambda: _ask(choice), what, call)
+            _limit_time(lambda: _ask(choice), what, call)
         except TransportError:
             raise
         except Exception as error:  # noqa: BLE001  (the library has several; a plugin may be no program at all)
@@ -189,7 +189,7 @@ def _ask(choice: kubeconfig.ContextChoice) -> None:
     ExecProvider(ConfigNode("exec", dict(choice.plugin or {})), folder).run()
 
 
-def _bounded(ask: Callable[[], Any], what: str, call: Call) -> Any:
+def _limit_time(ask: Callable[[], Any], what: str, call: Call) -> Any:
     """Return what ``ask`` returns, as part of ``call``: the library gives plugins all the time they take."""
     try:
         return call.at_most(_PLUGIN_SECONDS).apart(ask)

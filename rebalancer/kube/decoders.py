@@ -106,7 +106,7 @@ IN_PROTOBUF = frozenset({"Node", "ReplicaSet", "Deployment"})
 """Kinds that come in numbers; the others are few or small."""
 
 
-def accepted(decoders: Decoders[Any]) -> str:
+def accept_header(decoders: Decoders[Any]) -> str:
     """Return the Accept header that asks for what can be decoded."""
     return ", ".join(decoders)
 

@@ -167,7 +167,7 @@ def event_of(
         "type": "Normal",
         "reason": REASON,
         "action": ACTION,
-        "note": shortened(note),
+        "note": shorten(note),
         "regarding": subject.reference(),
         "reportingController": CONTROLLER,
         "reportingInstance": instance,
@@ -177,7 +177,7 @@ def event_of(
     return body
 
 
-def shortened(note: str) -> str:
+def shorten(note: str) -> str:
     """Return ``note`` within the API's limit, cut at a whole character."""
     encoded = note.encode()
     if len(encoded) <= _LONGEST_NOTE:

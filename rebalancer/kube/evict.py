@@ -19,7 +19,7 @@ from rebalancer.wire.opt_outs import opt_outs
 from rebalancer.wire.pods import NO_ANNOTATIONS, PodAnnotations
 from rebalancer.wire.times import unix_seconds
 
-__all__ = ["EVICT", "AnswerKind", "EvictionAnswer", "evict", "read_pod", "refused_answer"]
+__all__ = ["EVICT", "AnswerKind", "EvictionAnswer", "evict", "explain_refusal", "read_pod"]
 
 EVICT = AccessRule("create", "", "pods/eviction")
 GET_POD = AccessRule("get", "", "pods")
@@ -134,10 +134,10 @@ def read_pod(
 def _answer(response: Response, server: str) -> EvictionAnswer:
     if response.ok and status_of(response.body).status == "Success":
         return EvictionAnswer(AnswerKind.EVICTED, "evicted")
-    return refused_answer(response, EVICT, server)
+    return explain_refusal(response, EVICT, server)
 
 
-def refused_answer(response: Response, rule: AccessRule, server: str) -> EvictionAnswer:
+def explain_refusal(response: Response, rule: AccessRule, server: str) -> EvictionAnswer:
     """Return what the answer means to a request that needs ``rule``, and that did not succeed.
 
     From 500 on, a server, or a proxy before it, may have given up waiting for what was carried out anyway.
@@ -239,11 +239,11 @@ def decode_pod(body: bytes, now: float | None = None) -> PodView:
         deleting=pod.metadata.deletion_timestamp is not None,
         ready=any(c.type == "Ready" and c.status == "True" for c in conditions),
         phase=pod.status.phase,
-        opted_out=_opted_out(pod, now),
+        opted_out=_find_opt_out(pod, now),
     )
 
 
-def _opted_out(pod: _Pod, now: float | None) -> str | None:
+def _find_opt_out(pod: _Pod, now: float | None) -> str | None:
     # Without a time, nothing has ended yet.
     age, at = (0.0, -math.inf) if now is None else (now - _since(pod), now)
     annotations = pod.metadata.annotations or NO_ANNOTATIONS

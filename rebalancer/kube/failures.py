@@ -57,7 +57,7 @@ class NotUnderstoodError(ClusterReadError):
 
 
 @contextmanager
-def understood(resource: Resource) -> Iterator[None]:
+def explain_errors(resource: Resource) -> Iterator[None]:
     """Turn whatever decoders and folds raise over a list's contents into an error that names the list.
 
     Half a dozen libraries decode here, each with exceptions of its own (protobuf's DecodeError, RecursionError,

@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
-from rebalancer.kube.failures import ForbiddenError, understood
+from rebalancer.kube.failures import ForbiddenError, explain_errors
 from rebalancer.kube.lists import phase_selector, read_objects, read_pods
 from rebalancer.kube.pages import Listing
 from rebalancer.kube.read import Kept
@@ -79,7 +79,7 @@ class Follower:
     alone: there are no snapshots then.
 
     What lives for long is made without a listener: each of its runs takes a :meth:`fresh` snapshot, and is given the changes of pods
-    while it is :meth:`heard_by` a listener of its own; now and then it is :meth:`compact`.
+    while it is :meth:`subscribe` a listener of its own; now and then it is :meth:`compact`.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Follower:
         self._pods = self._tracks[0]
         self._ending: set[str] = set()
         """uids of the pods that were seen to be on their way out, or gone."""
-        self._absent = self._fold.settled().without_object()
+        self._absent = self._fold.settle().without_object()
         """Kind and uid of controllers that pods name and the server does not have."""
         self._threads: list[threading.Thread] = []
         """Also those of watches that were late and given up: they may still wait for an answer."""
@@ -171,7 +171,7 @@ class Follower:
             self._backlog = None if self._pods.watch is None else []
             if use is not None:
                 self._fold.take_metrics(use)
-            settled = self._fold.settled()
+            settled = self._fold.settle()
             self._fold.forget_metrics()
         self._at = self._client.monotonic()
         self._first = settled.snapshot(
@@ -183,7 +183,7 @@ class Follower:
         return self._first
 
     @contextmanager
-    def heard_by(self, listener: Listener) -> Iterator[bool]:
+    def subscribe(self, listener: Listener) -> Iterator[bool]:
         """Report to ``listener`` what has become of pods since the last fresh snapshot, until this is left.
 
         Yield whether that is whole; if not, :meth:`list_pods`.
@@ -239,13 +239,13 @@ class Follower:
         """
         self._catch_up(evicted)
         self._fresh = set()
-        return self._folded(self._await_controllers())
+        return self._make_snapshot(self._await_controllers())
 
-    def known(self, evicted: Collection[str]) -> Snapshot | None:
+    def peek(self, evicted: Collection[str]) -> Snapshot | None:
         """Return the cluster as the watches know it, without asking for anything; None if they are behind."""
-        return None if self._behind(evicted, ()) else self._folded(self._settled())
+        return None if self._behind(evicted, ()) else self._make_snapshot(self._settle())
 
-    def _folded(self, settled: Settled) -> Snapshot:
+    def _make_snapshot(self, settled: Settled) -> Snapshot:
         first = self._first
         now = settled.snapshot(
             captured_at=first.captured_at + self._client.monotonic() - self._at,
@@ -255,7 +255,7 @@ class Follower:
         )
         return with_usage_of(first, now)
 
-    def exhausted(self, evicted: Collection[str]) -> set[str]:
+    def list_exhausted_budgets(self, evicted: Collection[str]) -> set[str]:
         """Return the PodDisruptionBudgets (namespace/name) that allow nothing, in the cluster as it is now.
 
         As :meth:`snapshot` has them, without making one.
@@ -265,11 +265,11 @@ class Follower:
         """
         self._fresh = self._catch_up(evicted, self._pods.resource.kind, "PodDisruptionBudget")
         with self._lock:
-            return self._fold.exhausted()
+            return self._fold.list_exhausted_budgets()
 
-    def _settled(self) -> Settled:
+    def _settle(self) -> Settled:
         with self._lock:
-            return self._fold.settled()
+            return self._fold.settle()
 
     def _catch_up(self, evicted: Collection[str], *kinds: str) -> set[str]:
         """Wait until all watches are open and have reported our own acts; list again what is behind.
@@ -302,7 +302,7 @@ class Follower:
 
     def _await_controllers(self) -> Settled:
         """Return what is known when the objects of controllers are there that pods name already."""
-        settled = self._settled()
+        settled = self._settle()
         without = settled.without_object()
         self._absent &= without
         missing = without - self._absent
@@ -311,11 +311,11 @@ class Follower:
     def _with_controllers(self, missing: set[tuple[str, str]]) -> Settled:
         until = self._client.monotonic() + _PATIENCE
         while missing and self._client.monotonic() < until and self._stop.wait(_LOOK) is None:
-            missing = self._settled().without_object() - self._absent
+            missing = self._settle().without_object() - self._absent
         kinds = {kind for kind, _ in missing}
         tracks = [track for track in self._tracks if track.resource.kind in kinds]
         self._list_all_again(tracks, "pods name some that no watch had reported")
-        settled = self._settled()
+        settled = self._settle()
         self._absent |= missing & settled.without_object()
         return settled
 
@@ -362,7 +362,7 @@ class Follower:
     def _read_pods(self) -> Listing:
         with self._lock:
             self._backlog = None
-        fold, listing = read_pods(self._client, self._how, self._told)
+        fold, listing = read_pods(self._client, self._how, self._report)
         with self._lock:
             self._fold.take_pods(fold)
         return listing
@@ -377,7 +377,7 @@ class Follower:
             self._observer.object_changed(resource.kind, None, None)
         return listing
 
-    def _told(self, pods: Iterable[PodRecord]) -> Iterator[PodRecord]:
+    def _report(self, pods: Iterable[PodRecord]) -> Iterator[PodRecord]:
         for pod in pods:
             if self._listener is not None:
                 self._listener.take(EventType.MODIFIED, pod)
@@ -409,7 +409,7 @@ class Follower:
     def _follow(self, track: _Track, watch: Watch[Any]) -> None:
         """Follow a list in a thread of its own, for as long as ``watch`` is its watch."""
         try:
-            with understood(track.resource):
+            with explain_errors(track.resource):
                 for event in watch:
                     if not self._take(track, watch, event):
                         return
@@ -451,7 +451,7 @@ class Follower:
     def _take_object(self, kind: str, event: WatchEvent[Any]) -> None:
         gone = event.type is EventType.DELETED
         if self._observer is not None:
-            before = self._fold.known(kind, event.object)
+            before = self._fold.find(kind, event.object)
             self._observer.object_changed(kind, before, None if gone else event.object)
         if gone:
             self._fold.remove(kind, event.object)

@@ -90,8 +90,8 @@ def choose(files: Sequence[Path], context: str | None) -> ContextChoice:
         raise ClusterReadError(
             f"kubeconfig {shown} has no context {chosen}: {hint}{_among(contexts)}"
         )
-    cluster = _referred(shown, chosen, contexts[chosen], merged["clusters"], "cluster")
-    user = _referred(shown, chosen, contexts[chosen], merged["users"], "user")
+    cluster = _find_entry(shown, chosen, contexts[chosen], merged["clusters"], "cluster")
+    user = _find_entry(shown, chosen, contexts[chosen], merged["users"], "user")
     server = cluster.get("server")
     if not isinstance(server, str) or not server.startswith(("https://", "http://")):
         raise ClusterReadError(
@@ -154,7 +154,7 @@ def _entries(path: Path, document: Mapping[str, Any], name: str, key: str) -> En
     return entries
 
 
-def _referred(
+def _find_entry(
     shown: str, context: str, value: Mapping[str, Any], entries: Entries, key: str
 ) -> dict[str, Any]:
     name = _name(value.get(key), f"{shown}: {key} of context {context}")

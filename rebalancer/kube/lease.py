@@ -137,7 +137,7 @@ class Lease:
                 f"there is no Lease {self._namespace}/{self._name}, which --lease names: create it, or"
                 f" run without --lease if nothing else rebalances this cluster",
             )
-        return self._decoded(response, "get"), now
+        return self._decode(response, "get"), now
 
     def write(
         self,
@@ -166,9 +166,9 @@ class Lease:
             spec["holderIdentity"] = holder
         body = msgspec.json.encode({**known, "spec": spec})
         response = client.put(self._path, body, seconds=seconds)
-        return None if response.status == 409 else self._decoded(response, "update")
+        return None if response.status == 409 else self._decode(response, "update")
 
-    def _decoded(self, response: Response, verb: str) -> Mapping[str, Any]:
+    def _decode(self, response: Response, verb: str) -> Mapping[str, Any]:
         rule = AccessRule(verb, LEASES.group, LEASES.plural, self._namespace, self._name)
         body = self.client.expect(response, rule).body
         try:
@@ -197,21 +197,21 @@ class AcquiredLease:
         self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
         self._thread.start()
 
-    def lost(self) -> str | None:
+    def explain_loss(self) -> str | None:
         """Return why the Lease is ours no more, None while it is.
 
         It is lost when another run has taken it (it can, once ours has expired), and when it was not renewed for
         two thirds of its duration, by our clock and whatever the renewing thread is doing: a third later another
         run may begin.
         """
-        if self._lost is None and self._left() <= 0:
+        if self._lost is None and self._seconds_left() <= 0:
             # Kept, since a renewal that comes after all would come too late.
             self._lost = f"the Lease was lost: it could not be renewed in time{self._trouble}"
         return self._lost
 
     def release(self) -> str | None:
         """Give the Lease back; return None, or a warning if that failed (it expires by itself then)."""
-        lost = self.lost()
+        lost = self.explain_loss()
         self._end.set()
         self._thread.join(_GOODBYE)
         if lost is not None:
@@ -233,20 +233,20 @@ class AcquiredLease:
         """The server's clock, as it was when the Lease was taken, gone on by ours."""
         return self._client.monotonic() + self._ahead
 
-    def _left(self) -> float:
+    def _seconds_left(self) -> float:
         """Seconds until the Lease counts as lost."""
         return self._renewed + self._lease.duration * 2 / 3 - self._client.monotonic()
 
     def _keep(self) -> None:
         pause = self._lease.duration / 3
-        while not self._end.wait(pause) and self.lost() is None:
+        while not self._end.wait(pause) and self.explain_loss() is None:
             try:
                 self._renew()
             except ClusterReadError as error:
                 self._trouble = f" ({error})"
                 if is_final(error):
                     self._lost = f"the Lease was lost: {error}"
-                pause = max(0.0, min(_RETRY, self._left()))
+                pause = max(0.0, min(_RETRY, self._seconds_left()))
             except Exception as error:  # noqa: BLE001  (whatever it is, the Lease is not renewed any more)
                 self._lost = f"the Lease was lost: {type(error).__name__} while it was renewed"
             else:
@@ -254,9 +254,9 @@ class AcquiredLease:
 
     def _renew(self) -> None:
         started = self._client.monotonic()
-        if not self._write(self._client, self._lease.identity, self._left()):
+        if not self._write(self._client, self._lease.identity, self._seconds_left()):
             self._lost = "the Lease was lost to another run"
-        elif self._left() > 0:
+        elif self._seconds_left() > 0:
             self._renewed = started
 
     def _write(self, client: Client, holder: str | None, seconds: float) -> bool:

@@ -18,7 +18,7 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.decoders import (
     POD_DECODERS,
     Decoders,
-    accepted,
+    accept_header,
     decode_response,
     decoder_of,
     object_decoders,
@@ -28,7 +28,7 @@ from rebalancer.kube.failures import (
     NotUnderstoodError,
     StatusError,
     TransportError,
-    understood,
+    explain_errors,
 )
 from rebalancer.kube.pages import Listing, read_pages, restarting
 from rebalancer.kube.transport import Stream
@@ -147,7 +147,7 @@ def _read(
         # Closed even if another list fails: the stream holds a place among the requests in flight.
         with closing(read_stream(client, listing, decoders, selector=selector)) as arrived:
             try:
-                with understood(resource):
+                with explain_errors(resource):
                     take(arrived)
             except (NotStreamedError, NotUnderstoodError) as error:
                 # The note also says what is wrong, should it last.
@@ -165,10 +165,10 @@ def _read(
             lambda response: decode_response(decoders, response),
             page_size=how.page_size,
             selector=selector,
-            accept=accepted(decoders),
+            accept=accept_header(decoders),
             may_restart=may_restart,
         )
-        with understood(resource):
+        with explain_errors(resource):
             for page in _if_served(pages, resource):
                 take(page)
                 if stop is not None and stop.is_set():
@@ -211,7 +211,7 @@ def read_stream(
         stream = client.open_list(
             listing.resource.path(),
             query={"fieldSelector": selector} if selector else None,
-            accept=accepted(decoders),
+            accept=accept_header(decoders),
         )
     except TransportError as error:
         raise NotStreamedError(str(error)) from None
@@ -221,7 +221,7 @@ def read_stream(
             raise NotStreamedError(f"the server answered {stream.status}")
         listing.server_date, listing.local_date = stream.date, client.monotonic()
         listing.content_type = stream.content_type
-        yield from _decoded(stream, listing, decoders)
+        yield from _decode(stream, listing, decoders)
         complete = True
     except (TransportError, BrokenListError, msgspec.DecodeError) as error:
         raise NotStreamedError(str(error)) from None
@@ -230,7 +230,7 @@ def read_stream(
     listing.pages = 1
 
 
-def _decoded(stream: Stream, listing: Listing, decoders: Decoders[T]) -> Generator[T, None, None]:
+def _decode(stream: Stream, listing: Listing, decoders: Decoders[T]) -> Generator[T, None, None]:
     decoder = decoder_of(decoders, stream.content_type)
     while piece := stream.read_up_to(_PIECE):
         listing.read_bytes += len(piece)

@@ -79,13 +79,13 @@ def read_metrics(source: UsageSource, resource: Resource, stop: threading.Event)
     # Closed even if its end is not read: a stream holds a place among the requests in flight.
     with closing(source.items(metrics.listing, stop.is_set)) as items:
         try:
-            metrics.fold.add(resource.kind, _decoded(resource.kind, items))
+            metrics.fold.add(resource.kind, _decode(resource.kind, items))
         except NotMeasuredError as error:
             metrics.trouble = str(error)
     return metrics
 
 
-def _decoded(kind: str, items: Iterable[bytes]) -> Iterator[NodeMetrics | PodMetrics]:
+def _decode(kind: str, items: Iterable[bytes]) -> Iterator[NodeMetrics | PodMetrics]:
     """Yield the objects; what is none was not measured."""
     decoder = item_decoder(kind)
     for item in items:

@@ -101,7 +101,7 @@ def _read(client: Client, name: str, may_restart: bool) -> _Pods:
     )
     for records, page in pages:
         pods.records += records
-        pods.finished += _finished(page, name)
+        pods.finished += _list_finished(page, name)
         # It is when the pod's grace period ends ("deletionTimestamp" in the API reference).
         pods.ends |= {
             f"{pod.metadata.namespace}/{pod.metadata.name}": unix_seconds(end)
@@ -165,7 +165,7 @@ class _Page(msgspec.Struct):
 _pages = msgspec.json.Decoder(_Page)
 
 
-def _finished(page: _Page, node: str) -> list[Finished]:
+def _list_finished(page: _Page, node: str) -> list[Finished]:
     return [
         Finished(pod.metadata.namespace, pod.metadata.name, node, _unread(pod.metadata))
         for pod in page.items

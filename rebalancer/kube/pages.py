@@ -90,7 +90,7 @@ def read_pages(
             continue
         client.expect(response, rule)
         _note(listing, response, client.monotonic())
-        decoded, meta = _decoded(response, decode, resource)
+        decoded, meta = _decode(response, decode, resource)
         listing.items_version = listing.items_version or meta.resource_version
         del response
         yield decoded
@@ -125,7 +125,7 @@ def _note(listing: Listing, response: Response, now: float) -> None:
     listing.read_bytes += len(response.body)
 
 
-def _decoded(response: Response, decode: Decode[T], resource: Resource) -> tuple[T, ListMeta]:
+def _decode(response: Response, decode: Decode[T], resource: Resource) -> tuple[T, ListMeta]:
     try:
         decoded, meta = decode(response)
     except msgspec.ValidationError as error:

@@ -128,7 +128,7 @@ def read_cluster(
         raise ForbiddenError({*error.missing, *every}) from None
     pods = listings[0]
     received = pods.local_date + ahead
-    finish = fold.settled().snapshot if keep else fold.finish
+    finish = fold.settle().snapshot if keep else fold.finish
     snapshot = finish(
         captured_at=received if pods.server_date is None else pods.server_date,
         version=version.numbers,

@@ -10,7 +10,7 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
-from rebalancer.kube.evict import AnswerKind, EvictionAnswer, refused_answer
+from rebalancer.kube.evict import AnswerKind, EvictionAnswer, explain_refusal
 from rebalancer.kube.failures import ForbiddenError, TransportError, status_of
 from rebalancer.kube.resources import AccessRule
 from rebalancer.snapshot.surge import why_no_surge
@@ -73,15 +73,15 @@ class Restart:
         if isinstance(deployment, EvictionAnswer):
             return deployment
         self._selector = _match_labels(deployment)
-        if _restarted_at(deployment) == self.at:
+        if _read_restart_time(deployment) == self.at:
             return EvictionAnswer(AnswerKind.RESTARTED, "restarted")
-        if why := why_no_surge(deployment) or _unsettled(deployment):
+        if why := why_no_surge(deployment) or _explain_unsettled(deployment):
             return EvictionAnswer(
                 AnswerKind.DROPPED, f"CannotSurge: {deployment.metadata.name}: {why}"
             )
-        if why := _opted_out(deployment, unix_seconds(self.at)):
+        if why := _find_opt_out(deployment, unix_seconds(self.at)):
             return EvictionAnswer(AnswerKind.DROPPED, f"protected now: its Deployment is {why}")
-        return self._patched(deployment)
+        return self._patch(deployment)
 
     def replica_set(self) -> str | None:
         """Return the uid of the ReplicaSet that the restart has brought, None if there is none yet.
@@ -96,10 +96,10 @@ class Restart:
             seconds=self.seconds,
         )
         rule = AccessRule("list", REPLICA_SETS.group, REPLICA_SETS.plural)
-        sets = _decoded(self.client.expect(response, rule).body, _ReplicaSets, "ReplicaSetList")
+        sets = _decode(self.client.expect(response, rule).body, _ReplicaSets, "ReplicaSetList")
         for one in sets.items:
             of = _controller(one.metadata)
-            if of is not None and of.uid == self.deployment and _restarted_at(one) == self.at:
+            if of is not None and of.uid == self.deployment and _read_restart_time(one) == self.at:
                 return one.metadata.uid
         return None
 
@@ -139,11 +139,11 @@ class Restart:
         if response.status == 404 and status_of(response.body).code == 404:
             return None
         rule = AccessRule("get", resource.group, resource.plural)
-        return _decoded(self.client.expect(response, rule).body, kind, resource.kind)
+        return _decode(self.client.expect(response, rule).body, kind, resource.kind)
 
     # -- the change --------------------------------------------------------------------------------
 
-    def _patched(self, deployment: o.Workload) -> EvictionAnswer:
+    def _patch(self, deployment: o.Workload) -> EvictionAnswer:
         meta = deployment.metadata
         template = {"metadata": {"annotations": {RESTARTED_AT: self.at}}}
         body = msgspec.json.encode(
@@ -159,19 +159,19 @@ class Restart:
         except ClusterReadError as error:
             return EvictionAnswer(AnswerKind.FORBIDDEN, str(error))
         if not response.ok:
-            return refused_answer(response, RESTART, self.client.server)
+            return explain_refusal(response, RESTART, self.client.server)
         try:
-            patched = _decoded(response.body, o.Workload, DEPLOYMENTS.kind)
+            patched = _decode(response.body, o.Workload, DEPLOYMENTS.kind)
         except ClusterReadError as error:
             return EvictionAnswer(AnswerKind.LOST, str(error))
-        if _restarted_at(patched) != self.at:
+        if _read_restart_time(patched) != self.at:
             return EvictionAnswer(
                 AnswerKind.LOST, "the answer to the patch is not of the Deployment"
             )
         return EvictionAnswer(AnswerKind.RESTARTED, "restarted")
 
 
-def _decoded(body: bytes, kind: type[_Object], name: str) -> _Object:
+def _decode(body: bytes, kind: type[_Object], name: str) -> _Object:
     try:
         return msgspec.json.decode(body, type=kind)
     except (ValueError, RecursionError) as error:
@@ -182,7 +182,7 @@ def _controller(meta: o.ObjectMeta) -> o.OwnerReference | None:
     return next((one for one in meta.owner_references or () if one.controller), None)
 
 
-def _restarted_at(workload: o.Workload) -> str | None:
+def _read_restart_time(workload: o.Workload) -> str | None:
     template = workload.spec.template
     return None if template is None else (template.metadata.annotations or {}).get(RESTARTED_AT)
 
@@ -193,7 +193,7 @@ def _match_labels(deployment: o.Workload) -> dict[str, str]:
     return {str(key): str(value) for key, value in (labels or {}).items()}
 
 
-def _opted_out(deployment: o.Workload, now: float) -> str:
+def _find_opt_out(deployment: o.Workload, now: float) -> str:
     """Return the annotation by which a Deployment stays as it is; empty if there is none.
 
     One that is of young pods was judged by the pod's age when the plan was made.
@@ -203,7 +203,7 @@ def _opted_out(deployment: o.Workload, now: float) -> str:
     return own.text if own is not None and stays else ""
 
 
-def _unsettled(deployment: o.Workload) -> str:
+def _explain_unsettled(deployment: o.Workload) -> str:
     """Return why a Deployment is not one settled replica, by its own status; empty if it is."""
     meta, spec, status = deployment.metadata, deployment.spec, deployment.status
     if meta.deletion_timestamp is not None:

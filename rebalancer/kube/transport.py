@@ -121,7 +121,7 @@ class Stream(_Received):
         Raises:
             TransportError: silence for longer than agreed, the time of the call is over, or the connection broke.
         """
-        with self._transport.translated(self._call):
+        with self._transport.translate(self._call):
             return bytes(self._raw.read1(_PIECE))
 
     def read_up_to(self, size: int) -> bytes:
@@ -129,7 +129,7 @@ class Stream(_Received):
 
         A list comes in as many chunks as it has items, and each ``read`` costs about as much as an item.
         """
-        with self._transport.translated(self._call):
+        with self._transport.translate(self._call):
             return bytes(self._raw.read(size))
 
     def end(self, *, complete: bool) -> None:
@@ -138,7 +138,7 @@ class Stream(_Received):
             self.close()
             return
         try:
-            with self._transport.translated(self._call):
+            with self._transport.translate(self._call):
                 self._raw.drain_conn()
             self._raw.release_conn()
         finally:
@@ -156,7 +156,7 @@ class Stream(_Received):
             self._end()
 
     def _end(self) -> None:
-        self._transport.ended(self._call)
+        self._transport.note_end(self._call)
         at_end, self.at_end = self.at_end, _nothing
         at_end()
 
@@ -184,7 +184,7 @@ class Transport:
         size = limits.in_flight + 8
         config.connection_pool_maxsize = size
         self._pool: Any = ApiClient(config).rest_client.pool_manager
-        self._pool.pool_classes_by_scheme = _watched_pools()
+        self._pool.pool_classes_by_scheme = _make_pools()
 
     def open(
         self,
@@ -208,7 +208,7 @@ class Transport:
             authorization = self._credentials.authorization(call)
             if authorization is not None:
                 sent["Authorization"] = authorization
-            with self.translated(call), making(call):
+            with self.translate(call), making(call):
                 raw = self._pool.urlopen(
                     method,
                     self.server + target,
@@ -223,7 +223,7 @@ class Transport:
         except BaseException:
             if raw is not None:  # headers that were cut off look like headers that ended
                 raw.close()
-            self.ended(call)
+            self.note_end(call)
             raise
         stream = Stream(self, raw, call)
         encoding = raw.headers.get("Content-Encoding", "identity").strip().lower()
@@ -260,7 +260,7 @@ class Transport:
             stream.end(complete=complete)
         return Response(stream.status, stream.headers, b"".join(pieces))
 
-    def ended(self, call: Call) -> None:
+    def note_end(self, call: Call) -> None:
         """Take note that a call is over."""
         self._calls.end(call)
 
@@ -268,13 +268,13 @@ class Transport:
         """Close all idle connections."""
         self._pool.clear()
 
-    def translated(self, call: Call) -> _Translated:
+    def translate(self, call: Call) -> _Translated:
         """Return a context in which the pool's errors become TransportErrors."""
         return _Translated(self.server, self._errors, call)
 
 
 @functools.cache
-def _watched_pools() -> dict[str, type[Any]]:
+def _make_pools() -> dict[str, type[Any]]:
     """Return urllib3's pools of connections that calls can be cut off from, by scheme."""
     from urllib3.connectionpool import (  # noqa: PLC0415
         HTTPConnectionPool,

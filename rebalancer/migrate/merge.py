@@ -16,7 +16,7 @@ from rebalancer.migrate.options import budgets, defaults, equivalent
 from rebalancer.migrate.peer import PeerPolicy
 from rebalancer.migrate.protections import Evictor, limits, protections
 from rebalancer.migrate.select import common, select_of
-from rebalancer.migrate.usage import asked
+from rebalancer.migrate.usage import read_usage
 from rebalancer.migrate.uses import Options, Peer, Use, Written
 from rebalancer.policy.forms import as_yaml
 from rebalancer.policy.load import load_text
@@ -39,9 +39,9 @@ class _Strategy:
     observes: bool = False
 
 
-def merged(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) -> dict[str, Any]:
+def merge_profiles(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) -> dict[str, Any]:
     """Return the policy as plain data: differences from our defaults, and the strategies."""
-    measured = asked(peer, notes)
+    measured = read_usage(peer, notes)
     strategies = _strategies(replace(peer, uses=measured.uses), known, notes)
     evictors = _evictors(strategies.values())
     protect = protections(evictors, notes) if evictors else {}
@@ -67,7 +67,7 @@ def merged(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) -> dict[
     }
     data = {key: value for key, value in data.items() if value}
     data["strategies"] = {
-        name: _written(name, one, observes=one.observes and not observes, shared=bool(select))
+        name: _write(name, one, observes=one.observes and not observes, shared=bool(select))
         for name, one in sorted(strategies.items())
     }
     return data
@@ -85,7 +85,7 @@ def _method(top: Written[PeerPolicy], notes: Notes) -> dict[str, Any]:
     return {"gracePeriod": format_duration(timedelta(seconds=min(max(1, seconds), _LONGEST)))}
 
 
-def _written(name: str, one: _Strategy, *, observes: bool, shared: bool) -> dict[str, Any]:
+def _write(name: str, one: _Strategy, *, observes: bool, shared: bool) -> dict[str, Any]:
     return {
         **({"strategy": one.strategy} if name != one.strategy else {}),
         **({"mode": "observe"} if observes else {}),

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from rebalancer.base.durations import format_duration
-from rebalancer.base.plain_text import shown
+from rebalancer.base.plain_text import quote_value
 from rebalancer.migrate.notes import KeyFate, Notes
 from rebalancer.migrate.peer import PeerPolicy
 from rebalancer.migrate.plugins import (
@@ -108,7 +108,7 @@ def only_ended(use: Use) -> bool:
     return bool(states) and states <= {*_FINISHED, *reasons} and not mixed
 
 
-def ended_lifetime(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | None:
+def lifetime_of_ended(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | None:
     """Return the options of failed-pods for PodLifeTime of such pods; None where a condition cannot be asked for."""
     args: Written[LifeTimeArgs] = use.args
     given = args.value
@@ -326,7 +326,7 @@ def _taint_names(
         if text.partition("=")[0].strip() and not text.endswith("="):
             names[text] = None
         else:
-            notes.add(args.at(key), KeyFate.IDLE, f"{shown(text)} names no taint")
+            notes.add(args.at(key), KeyFate.IDLE, f"{quote_value(text)} names no taint")
     return list(names)
 
 
@@ -355,7 +355,7 @@ _EQUIVALENTS = {
     "RemovePodsViolatingNodeTaints": Equivalent("taints", _taints),
     "RemovePodsViolatingTopologySpreadConstraint": Equivalent("topology-spread", _topology_spread),
 }
-_OF_ENDED = Equivalent("failed-pods", ended_lifetime)
+_OF_ENDED = Equivalent("failed-pods", lifetime_of_ended)
 
 
 def budgets(top: Written[PeerPolicy], notes: Notes) -> dict[str, Any]:

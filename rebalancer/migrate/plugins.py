@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, Field, model_validator
 
 from rebalancer.base.durations import parse_go_duration
-from rebalancer.base.plain_text import shown
+from rebalancer.base.plain_text import quote_value
 from rebalancer.policy.select import LabelSelect
 from rebalancer.policy.values import Section
 
@@ -25,7 +25,7 @@ EVICTOR = "DefaultEvictor"
 
 def _namespace(text: str) -> str:
     if not _NAMESPACE.match(text):
-        raise ValueError(f"{shown(text)} is no namespace")
+        raise ValueError(f"{quote_value(text)} is no namespace")
     return text
 
 
@@ -376,7 +376,7 @@ class EvictorArgs(Args, Switches):
         lists = self.pod_protections
         return bool(lists.extra_enabled or lists.default_disabled)
 
-    def switched(self, protection: str) -> tuple[str, ...] | None:
+    def list_switches(self, protection: str) -> tuple[str, ...] | None:
         """Return the keys that change ``protection`` from its default, None if it is not changed."""
         lists = self.pod_protections
         for key, names in (
@@ -390,7 +390,7 @@ class EvictorArgs(Args, Switches):
                 return (_alias(field),)
         return None
 
-    def refused(self, protection: str) -> tuple[str, ...] | None:
+    def list_refusals(self, protection: str) -> tuple[str, ...] | None:
         """Return the deprecated switch of ``protection`` if it is present and false, which asks for the default."""
         for field, name in _SWITCHES.items():
             if name == protection and field in self.model_fields_set and not getattr(self, field):

@@ -62,11 +62,11 @@ def limits(evictor: Evictor) -> Iterator[tuple[KeyPath, str]]:
 
 def _default_protection(protection: str, evictors: Sequence[Evictor], notes: Notes) -> bool | None:
     """Return False if all profiles disable it, else None; notes profiles that disable it without effect."""
-    disabling = [evictor for evictor in evictors if evictor.value.switched(protection)]
+    disabling = [evictor for evictor in evictors if evictor.value.list_switches(protection)]
     if disabling and len(disabling) == len(evictors):
         return False
     for evictor in disabling:
-        path = evictor.at(*evictor.value.switched(protection) or ())
+        path = evictor.at(*evictor.value.list_switches(protection) or ())
         notes.add(path, KeyFate.LOST, f"{protection}: another profile protects them")
     return None
 
@@ -79,9 +79,9 @@ def _strictest(given: Sequence[bool | None]) -> bool | None:
 
 def _volumes(evictors: Sequence[Evictor]) -> bool | dict[str, Any] | None:
     """Return whether any profile protects volumes; of some storage classes only, if all that do say so."""
-    protecting = [evictor for evictor in evictors if evictor.value.switched("PodsWithPVC")]
+    protecting = [evictor for evictor in evictors if evictor.value.list_switches("PodsWithPVC")]
     if not protecting:
-        refused = any(evictor.value.refused("PodsWithPVC") for evictor in evictors)
+        refused = any(evictor.value.list_refusals("PodsWithPVC") for evictor in evictors)
         return False if refused else None
     classes: dict[str, None] = {}
     for evictor in protecting:
@@ -129,15 +129,16 @@ def _remarks(evictor: Evictor, notes: Notes) -> None:
         text = "pods annotated prefer-no-eviction are never moved, not only last"
         notes.add(evictor.at("noEvictionPolicy"), KeyFate.DIFFERS, text)
     for protection, fate, text in _NEVER:
-        if (keys := args.switched(protection)) is not None:
+        if (keys := args.list_switches(protection)) is not None:
             notes.add(evictor.at(*keys), fate, f"{protection}: {text}")
-    if args.pod_protections.config.pods_with_pvc.protected_storage_classes and not args.switched(
-        "PodsWithPVC"
+    if (
+        args.pod_protections.config.pods_with_pvc.protected_storage_classes
+        and not args.list_switches("PodsWithPVC")
     ):
         text = "read only with PodsWithPVC in extraEnabled"
         notes.add(evictor.at("podProtections", "config"), KeyFate.IDLE, text)
     threshold = args.priority_threshold
-    if (threshold.name or threshold.value is not None) and args.switched("SystemCriticalPods"):
+    if (threshold.name or threshold.value is not None) and args.list_switches("SystemCriticalPods"):
         text = "not read where SystemCriticalPods is lifted"
         notes.add(evictor.at("priorityThreshold"), KeyFate.IDLE, text)
 

@@ -31,7 +31,7 @@ def select_of(use: Use, top: Written[PeerPolicy], notes: Notes) -> Plain:
         "priority": _priority(evictor),
         "minReplicas": evictor.min_replicas if evictor.min_replicas > 2 else None,
         "ownerKinds": _owner_kinds(use, notes),
-        "podDisruptionBudget": True if evictor.switched("PodsWithoutPDB") else None,
+        "podDisruptionBudget": True if evictor.list_switches("PodsWithoutPDB") else None,
     }
     if converted["minReplicas"]:
         text = "counted are the replicas that the owner asks for"
@@ -101,7 +101,7 @@ def _nodes(top: Written[PeerPolicy], notes: Notes) -> Plain:
 
 def _priority(evictor: EvictorArgs) -> Plain:
     threshold = evictor.priority_threshold
-    if evictor.switched("SystemCriticalPods"):
+    if evictor.list_switches("SystemCriticalPods"):
         return {}  # In the descheduler, both are one protection.
     if threshold.name:
         return {} if threshold.name in _SYSTEM_CLASSES else {"below": threshold.name}

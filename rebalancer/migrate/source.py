@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.plain_text import shown
+from rebalancer.base.plain_text import quote_value
 from rebalancer.policy.document import FileProblem, YamlDocument, parse, without_nulls
 
 V1ALPHA1, V1ALPHA2 = "descheduler/v1alpha1", "descheduler/v1alpha2"
@@ -61,16 +61,18 @@ def _in_config_map(outer: YamlDocument, raw: bytes) -> YamlDocument:
 def _check_kind(document: YamlDocument) -> None:
     data = document.data
     if not isinstance(data, dict):
-        message = f"{shown(data)} should be a mapping of keys to values"
+        message = f"{quote_value(data)} should be a mapping of keys to values"
         raise PolicyError([str(document.problem((), message))])
     kind, version = data.get("kind"), data.get("apiVersion")
     if version == API_VERSION:
         key, message = "apiVersion", "this is a policy of the rebalancer already"
     elif kind != KIND:
-        what = "is missing" if kind is None else f"{shown(kind)} is no policy of the descheduler"
+        what = (
+            "is missing" if kind is None else f"{quote_value(kind)} is no policy of the descheduler"
+        )
         key, message = "kind", f"{what}; give a {KIND}, or the ConfigMap that holds it"
     elif version not in (V1ALPHA1, V1ALPHA2):
-        what = "is missing" if version is None else f"{shown(version)} is not known"
+        what = "is missing" if version is None else f"{quote_value(version)} is not known"
         key, message = "apiVersion", f"{what}; known here: {V1ALPHA1}, {V1ALPHA2}"
     else:
         return

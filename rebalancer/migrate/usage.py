@@ -42,7 +42,7 @@ def resource_of(query: str) -> str:
     return "memory" if "mem" in query.lower() else "cpu"
 
 
-def asked(peer: Peer, notes: Notes) -> Asked:
+def read_usage(peer: Peer, notes: Notes) -> Asked:
     """Return the section, and the plug-ins without those whose query cannot be carried over."""
     queries: dict[str, str] = {}
     kept: list[Use] = []

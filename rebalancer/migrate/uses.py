@@ -11,7 +11,7 @@ from rebalancer.migrate.notes import KeyFate, Notes
 from rebalancer.migrate.peer import PeerPolicy, PluginConfig, Profile
 from rebalancer.migrate.plugins import EVICTOR, STRATEGIES, Args, EvictorArgs
 from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
-from rebalancer.policy.problems import did_you_mean, validated
+from rebalancer.policy.problems import did_you_mean, validate
 
 _Value_co = TypeVar("_Value_co", covariant=True)
 
@@ -60,7 +60,7 @@ def read_v1alpha2(document: YamlDocument, notes: Notes) -> Peer:
     Raises:
         PolicyError: the descheduler would refuse it, or it has unknown keys.
     """
-    policy, problems = validated(PeerPolicy, document.data, document, ())
+    policy, problems = validate(PeerPolicy, document.data, document, ())
     reader = _Reader(document, notes, problems)
     uses = tuple(
         use
@@ -83,9 +83,9 @@ class _Reader:
 
     def profile(self, profile: Profile, base: KeyPath) -> Iterator[Use]:
         """Yield the plug-ins in use of one profile."""
-        configured = dict(self._configured(profile, base))
+        configured = dict(self._read_plugins(profile, base))
         evictor = configured.pop(EVICTOR, None) or Written(EvictorArgs(), base)
-        for name, at in dict(self._enabled(profile, base)).items():
+        for name, at in dict(self._list_enabled(profile, base)).items():
             if name not in configured:
                 message = f"{name} is enabled, but not configured; add it to pluginConfig"
                 self._problems.append(self._document.problem(at, message))
@@ -98,7 +98,7 @@ class _Reader:
                 self._notes.add(at, KeyFate.IDLE, text)
         self._idle(profile, base)
 
-    def _configured(
+    def _read_plugins(
         self, profile: Profile, base: KeyPath
     ) -> Iterator[tuple[str, Written[Any] | None]]:
         """Yield plug-in and arguments, None if they are invalid."""
@@ -120,11 +120,11 @@ class _Reader:
             self._problems.append(self._document.problem((*at, "name"), message))
             return None
         model: type[Args] = EvictorArgs if config.name == EVICTOR else STRATEGIES[config.name][1]
-        args, problems = validated(model, config.args, self._document, (*at, "args"))
+        args, problems = validate(model, config.args, self._document, (*at, "args"))
         self._problems += problems
         return None if args is None else Written(args, (*at, "args"))
 
-    def _enabled(self, profile: Profile, base: KeyPath) -> Iterator[tuple[str, KeyPath]]:
+    def _list_enabled(self, profile: Profile, base: KeyPath) -> Iterator[tuple[str, KeyPath]]:
         for point in ("deschedule", "balance", "filter", "preevictionfilter"):
             for index, name in enumerate(getattr(profile.plugins, point).enabled):
                 at = (*base, "plugins", point, "enabled", index)

@@ -17,7 +17,7 @@ from rebalancer.migrate.plugins import STRATEGIES, Args, EvictorArgs, Namespaces
 from rebalancer.migrate.source import KIND, V1ALPHA2
 from rebalancer.migrate.uses import Peer, Use, Written, in_order
 from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
-from rebalancer.policy.problems import did_you_mean, validated
+from rebalancer.policy.problems import did_you_mean, validate
 from rebalancer.policy.values import Section
 
 _Args = TypeVar("_Args", bound=Args)
@@ -104,7 +104,7 @@ def read_v1alpha1(document: YamlDocument, notes: Notes) -> Peer:
     Raises:
         PolicyError: the descheduler would refuse it, or it has unknown keys.
     """
-    old, problems = validated(_Old, document.data, document, ())
+    old, problems = validate(_Old, document.data, document, ())
     if old is None:
         raise PolicyError(in_order(problems))
     uses = tuple(_uses(document, old, notes, problems))
@@ -147,16 +147,16 @@ class _Reader:
         # Problems are reported at the options' own key, if there is one.
         inner = next((key for key in self._own if key and key in self._params), None)
         place = self._base if inner is None else (*self._base, inner)
-        args = self._checked(STRATEGIES[self._name][1], self._args(), place)
-        evictor = self._checked(EvictorArgs, self._evictor(), self._base)
+        args = self._check(STRATEGIES[self._name][1], self._args(), place)
+        evictor = self._check(EvictorArgs, self._evictor(), self._base)
         return None if args is None or evictor is None else Use(self._name, args, evictor)
 
-    def _checked(
+    def _check(
         self, model: type[_Args], options: Mapping[str, tuple[Any, KeyPath]], place: KeyPath
     ) -> Written[_Args] | None:
         """Return arguments, each given with its path, as ``model``."""
         given = {key: value for key, (value, _) in options.items()}
-        args, problems = validated(model, given, self._document, place)
+        args, problems = validate(model, given, self._document, place)
         self._problems += problems
         where = {key: at for key, (_, at) in options.items()}
         return None if args is None else Written(args, self._base, where)

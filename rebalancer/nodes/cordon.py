@@ -13,7 +13,7 @@ from rebalancer.kube.nodes import NodeChange, NodeView
 from rebalancer.node_record.cordons import is_nobodys, open_or_hand_over
 from rebalancer.node_record.protocol import Write, change_record
 from rebalancer.node_record.records import DRAINS, STAGE, Order
-from rebalancer.snapshot.columns import Bools, frozen
+from rebalancer.snapshot.columns import Bools, freeze
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.nodes import UNSCHEDULABLE
 from rebalancer.wire import objects as o
@@ -111,8 +111,8 @@ def as_cordoned(snapshot: Snapshot, nodes: Bools) -> Snapshot:
         taint_set[node] = sets.index(tainted)
     changed = replace(
         of,
-        unschedulable=frozen(of.unschedulable | nodes),
-        taint_set=frozen(taint_set),
+        unschedulable=freeze(of.unschedulable | nodes),
+        taint_set=freeze(taint_set),
         taint_sets=tuple(sets),
     )
     return replace(snapshot, nodes=changed)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.sending import SendingError, attempt, checked, place
+from rebalancer.base.sending import SendingError, attempt, check_url, place
 
 SECONDS = 300.0
 """For one node; a process that began to remove a machine longer ago than that was killed."""
@@ -35,7 +35,7 @@ class ReplaceHook:
         """
         if text.startswith(("http://", "https://")):
             try:
-                return cls(url=checked(text))
+                return cls(url=check_url(text))
             except SendingError as error:
                 raise PolicyError([f"--then: {error}"]) from None
         try:

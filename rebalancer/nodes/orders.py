@@ -13,7 +13,7 @@ from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Eagerness, Mode, Policy, Protect, StrategyPolicy
 from rebalancer.policy.values import Limit, Params
-from rebalancer.snapshot.columns import Int32s, frozen
+from rebalancer.snapshot.columns import Int32s, freeze
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
 
@@ -69,7 +69,7 @@ class OrderedProtections:
                 and snapshot.classes[int(snapshot.pods.cls[one.pod])].owner >= 0
             )
             bits[one.pod] = 0 if goes else (bits[one.pod] or 1)
-        return frozen(bits)
+        return freeze(bits)
 
     def triaged(self, snapshot: Snapshot) -> list[Triaged]:
         """Return what happens to each pod on the nodes."""

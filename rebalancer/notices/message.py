@@ -13,7 +13,7 @@ from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.json_template import names_in
 from rebalancer.base.plain_text import and_more, count, printable
 from rebalancer.plan.outcome import Status
-from rebalancer.report.ending import done_line
+from rebalancer.report.ending import describe_done
 from rebalancer.report.model import RunReport
 from rebalancer.report.summary import Summary
 
@@ -97,7 +97,7 @@ def _sentences(summary: Summary, evicted: int) -> Sequence[str]:
     if report.standstill:
         said.append(f"Nothing is moved: {'; '.join(report.standstill)}.")
     if evicted:
-        said.append(f"Of {len(report.outcomes):,} planned: {done_line(report)}")
+        said.append(f"Of {len(report.outcomes):,} planned: {describe_done(report)}")
     wrong = [one for one in report.outcomes if one.status.is_failure]
     said += [
         f"{one.move.ref}: {one.status.value}{f' ({one.message})' if one.message else ''}."

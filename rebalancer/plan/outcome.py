@@ -95,7 +95,7 @@ class Pace:
     """
 
     @staticmethod
-    def measured(evictions: int, waves: int, seconds: float) -> Pace:
+    def measure(evictions: int, waves: int, seconds: float) -> Pace:
         """Return the pace of an earlier run, which took ``seconds`` for its waves; for its evictions alone if no wave ended."""
         usual = Pace()
         if evictions <= 0 or waves < 0 or not math.isfinite(seconds) or seconds <= 0:

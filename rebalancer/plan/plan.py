@@ -286,7 +286,7 @@ class Later:
         self._brief = brief
         self._made: Explanation | None = None
 
-    def made(self) -> Explanation:
+    def make(self) -> Explanation:
         """Return the explanation."""
         if self._made is None and self._make is not None:
             self._made, self._make, self._brief = self._make(), None, None
@@ -302,13 +302,13 @@ class Later:
 
     def __eq__(self, other: object) -> bool:
         """Return whether both explain the same."""
-        return isinstance(other, Later) and self.made() == other.made()
+        return isinstance(other, Later) and self.make() == other.make()
 
     __hash__ = None  # type: ignore[assignment]  # as all that holds a dict
 
     def __repr__(self) -> str:
         """Show what is explained."""
-        return repr(self.made())
+        return repr(self.make())
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,39 +329,39 @@ class Plan:
     @property
     def skips(self) -> tuple[Skip, ...]:
         """See Explanation, as for all that follows."""
-        return self.explanation.made().skips
+        return self.explanation.make().skips
 
     @property
     def before(self) -> Mapping[str, Score]:
         """Strategy -> score of the snapshot."""
-        return self.explanation.made().before
+        return self.explanation.make().before
 
     @property
     def after(self) -> Mapping[str, Score]:
         """Strategy -> score if every move lands where it most probably does."""
-        return self.explanation.made().after
+        return self.explanation.make().after
 
     @property
     def unmet(self) -> tuple[UnmetRule, ...]:
         """The rules that stay unmet."""
-        return self.explanation.made().unmet
+        return self.explanation.make().unmet
 
     @property
     def lower_bound(self) -> int | None:
         """Fewest moves; None: not computed."""
-        return self.explanation.made().lower_bound
+        return self.explanation.make().lower_bound
 
     @property
     def stopped(self) -> str:
         """Why the plan ends here."""
-        return self.explanation.made().stopped
+        return self.explanation.make().stopped
 
     @property
     def backlog(self) -> Backlog:
         """What is left to further runs."""
-        return self.explanation.made().backlog
+        return self.explanation.make().backlog
 
     @property
     def funnel(self) -> Mapping[str, int]:
         """Stage -> pods."""
-        return self.explanation.made().funnel
+        return self.explanation.make().funnel

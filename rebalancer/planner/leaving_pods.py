@@ -7,7 +7,7 @@ import numpy as np
 from rebalancer.plan.plan import NodeCode, NodeVerdict
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Contribution
-from rebalancer.snapshot.columns import Bools, Floats, Int32s, summed_by_node
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, sum_by_node
 from rebalancer.snapshot.protect import PASSING
 
 
@@ -33,9 +33,7 @@ class LeavingPods:
         costs = np.bincount(pods.node[here], problem.costs[here], minlength=len(snapshot.nodes))
         self.costs: Floats = costs.astype(np.float64)
         """(N,) what it costs to evict the pods of each node."""
-        used = summed_by_node(
-            snapshot.requests, pods.cls[here], pods.node[here], len(snapshot.nodes)
-        )
+        used = sum_by_node(snapshot.requests, pods.cls[here], pods.node[here], len(snapshot.nodes))
         total = np.maximum(1, snapshot.nodes.allocatable.sum(axis=1, keepdims=True))
         self.load: Floats = (used / total).max(axis=0, initial=0.0)
         """(N,) the largest share of all nodes' resources that the pods of each node request."""

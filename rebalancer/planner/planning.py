@@ -32,8 +32,8 @@ from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.marks import as_planned_on, to_be_empty, with_empty_marks
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.protect import NONE_ENDED, Scope, done_with, protect, protect_ended
-from rebalancer.snapshot.selected import selected, with_avoided
+from rebalancer.snapshot.protect import NONE_ENDED, Scope, find_done, protect, protect_ended
+from rebalancer.snapshot.selected import select_pods, with_avoided
 from rebalancer.snapshot.surge import with_restarts
 
 
@@ -146,7 +146,7 @@ class Planning:
 
     def schedule_by(self, configuration: KubeSchedulerConfiguration) -> None:
         """Predict from now on with what the ConfigMap holds that ``scheduler.fromConfig`` names."""
-        self.loaded = self.loaded.scheduled_by(configuration)
+        self.loaded = self.loaded.with_scheduler(configuration)
         scheduler = self.loaded.policy.scheduler
         self._policy = self._policy.model_copy(update={"scheduler": scheduler})
 
@@ -320,7 +320,7 @@ class Planning:
                 observed=observes or not self._policy.allows(name, snapshot.captured_at),
                 terms=_terms(self._registry, self._policy.strategy_of(name), of_strategy.params),
                 streaks=None if remembered is None else remembered.get(name, Streaks()),
-                selected=selected(snapshot, of_strategy.select),
+                selected=select_pods(snapshot, of_strategy.select),
                 emptiable=self._emptiable(name),
                 ended=self._ended(name, snapshot),
             )
@@ -332,8 +332,8 @@ class Planning:
         if finished is None or not isinstance(strategy, Removing):
             return None
         ended = strategy.ended(finished, of.params)
-        mine = done_with(finished, self._policy.protect)
-        if (picked := selected(finished, of.select)) is not None:
+        mine = find_done(finished, self._policy.protect)
+        if (picked := select_pods(finished, of.select)) is not None:
             mine &= picked.pods(finished)
         return Ended(ended.pods[mine[ended.pods]], ended.reason)
 

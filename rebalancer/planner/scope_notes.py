@@ -13,7 +13,7 @@ from rebalancer.policy.select import Select
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, not_understood
-from rebalancer.snapshot.selected import selected, unresolved
+from rebalancer.snapshot.selected import list_unresolved, select_pods
 from rebalancer.wire.times import rfc3339
 
 _EVERYTHING = Scope()
@@ -60,10 +60,10 @@ def _mistyped_labels(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
 
 def _labels_of_nodes(policy: Policy) -> Iterator[tuple[str, str]]:
     for where, select in selects_of(policy):
-        for key in sorted(select.nodes.named_keys()) if select.nodes is not None else ():
+        for key in sorted(select.nodes.list_keys()) if select.nodes is not None else ():
             yield f"{where}.nodes", key
     if policy.landings.exclude is not None:
-        for key in sorted(policy.landings.exclude.named_keys()):
+        for key in sorted(policy.landings.exclude.list_keys()):
             yield "landings.exclude", key
     for index, constraint in enumerate(policy.scheduler.default_constraints or ()):
         yield f"scheduler.defaultConstraints[{index}]", constraint.topology_key
@@ -88,7 +88,7 @@ def selects_of(policy: Policy) -> Iterator[tuple[str, Select]]:
 
 def pods_selected(snapshot: Snapshot, select: Select) -> Bools:
     """Return the pods (P,) that a select matches, whatever protects them."""
-    picked = selected(snapshot, select)
+    picked = select_pods(snapshot, select)
     return np.ones(len(snapshot.pods), bool) if picked is None else picked.pods(snapshot)
 
 
@@ -96,7 +96,7 @@ def _without_effect(snapshot: Snapshot, selects: Iterable[tuple[str, Select]]) -
     for key, select in selects:
         if len(snapshot.pods) and not pods_selected(snapshot, select).any():
             yield f"{key} matches no pod"
-        for name in unresolved(snapshot, [select]):
+        for name in list_unresolved(snapshot, [select]):
             yield f"{key}: no pod has the PriorityClass {name}, so its value is not known; write the value instead"
 
 

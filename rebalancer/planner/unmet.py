@@ -11,7 +11,7 @@ from rebalancer.cost.term import CountingRuns, Judging, Naming, Unmet
 from rebalancer.plan.plan import Code, Skip, UnmetRule
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Pair, WeightedTerm
-from rebalancer.snapshot.columns import united
+from rebalancer.snapshot.columns import unite
 
 _Reasons = Mapping[Pair, Sequence[tuple[Code, str]]]
 """Class and node -> code and message of each of its pods that stay."""
@@ -136,7 +136,7 @@ def _explained(
 
 def _without_pods(draft: Draft, unmet: Unmet, otherwise: str) -> tuple[Code, str]:
     """Return why a rule stays unmet of which no pod that stays has a reason of its own."""
-    living = united(draft.state.living_of(cls) for cls in unmet.classes.tolist())
+    living = unite(draft.state.living_of(cls) for cls in unmet.classes.tolist())
     if not draft.state.at_home(living).all():
         return Code.MOVED_NOW, _MOVED
     return (Code.NOT_EXAMINED, otherwise) if len(unmet.nodes) else (Code.NO_GAIN, _NO_MOVE)

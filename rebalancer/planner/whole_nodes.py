@@ -16,7 +16,7 @@ from rebalancer.planner.plan import Decision
 from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.settings import Settings
 from rebalancer.snapshot.columns import Bools
-from rebalancer.snapshot.marks import marked_by_others, to_be_empty
+from rebalancer.snapshot.marks import find_marked_by_others, to_be_empty
 
 # So many times nodes are left out that the plan itself would empty by half.
 _TRIES = 4
@@ -75,7 +75,7 @@ class _Planned:
         of = _contribution(bare, strategy)
         with phase("terms"):
             draft = Draft(bare, settings)
-            closed = self._others | marked_by_others(bare.snapshot)
+            closed = self._others | find_marked_by_others(bare.snapshot)
             self._emptier = Emptier(draft, of, _emptiable(draft, of), closed)
 
     def result(self) -> Made:

@@ -17,7 +17,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from rebalancer.base.plain_text import shown
+from rebalancer.base.plain_text import quote_value
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, RequestedToCapacityRatio
 from rebalancer.policy.select import LabelsField
 from rebalancer.policy.values import (
@@ -38,7 +38,7 @@ def _version(value: Any) -> str:
     match = _VERSION.match(text) if isinstance(text, str) else None
     if match is None:
         how = "write it like 1.36" if isinstance(value, str) else 'write it in quotes, like "1.36"'
-        raise ValueError(f"{shown(value)} is no Kubernetes version; {how}")
+        raise ValueError(f"{quote_value(value)} is no Kubernetes version; {how}")
     return f"1.{match[1]}"
 
 
@@ -54,10 +54,10 @@ ScorePlugin = Literal[
 """The plug-ins of the default scheduler whose scores are modelled."""
 
 
-def _scored_resource(name: str) -> str:
+def _check_scored_resource(name: str) -> str:
     if name not in ("cpu", "memory") and "/" not in name:
         raise ValueError(
-            f"{shown(name)} is not modelled; write cpu, memory or an extended resource"
+            f"{quote_value(name)} is not modelled; write cpu, memory or an extended resource"
         )
     return name
 
@@ -75,7 +75,7 @@ class SpreadDefault(Section):
 class ScoredResource(Section):
     """A resource by which NodeResourcesFit scores."""
 
-    name: Annotated[str, AfterValidator(_scored_resource)] = Field(
+    name: Annotated[str, AfterValidator(_check_scored_resource)] = Field(
         description="cpu, memory or an extended resource."
     )
     weight: int = Field(default=1, ge=1, le=100, description="Its weight.")
@@ -184,7 +184,7 @@ class Scheduler(Section):
         """What ``fromConfig`` names, as far as it has been read."""
         return self._configuration
 
-    def configured(self, configuration: KubeSchedulerConfiguration) -> Scheduler:
+    def with_configuration(self, configuration: KubeSchedulerConfiguration) -> Scheduler:
         """Return the same with what ``fromConfig`` names."""
         read = self.model_copy()
         read._configuration = configuration  # noqa: SLF001

@@ -12,7 +12,7 @@ from rebalancer.policy.sources import StrategySource
 from rebalancer.policy.values import Direction
 
 
-def opposed(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[FileProblem]:
+def find_opposed(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[FileProblem]:
     """Yield the strategies that would undo what another does: one that packs nodes suffers no other of a direction."""
     enforced = [n for n in sorted(policy.strategies) if policy.mode_of(n) is Mode.ENFORCE]
     directed = [name for name in enforced if policy.strategies[name].params.direction]

@@ -37,7 +37,7 @@ class FileProblem:
     def place(self) -> str:
         """``file:line: path``, as far as they are known."""
         file = f"{self.file}:{self.line}" if self.line else self.file
-        return ": ".join(part for part in (file, shown_path(self.path)) if part)
+        return ": ".join(part for part in (file, format_path(self.path)) if part)
 
     def __str__(self) -> str:
         return ": ".join(part for part in (self.place, self.message) if part)
@@ -71,7 +71,7 @@ class YamlDocument:
         return FileProblem(self.file, line, whole, message)
 
 
-def shown_path(path: KeyPath) -> str:
+def format_path(path: KeyPath) -> str:
     """Return a path as text: ``windows[0].allow``, ``labels["k8s.io/app"]``."""
     text = ""
     for part in path:

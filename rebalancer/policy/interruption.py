@@ -64,14 +64,14 @@ def parse_part(value: Any) -> timedelta | float:
     return part
 
 
-def _written(part: timedelta | float) -> str:
+def _write(part: timedelta | float) -> str:
     return format_duration(part) if isinstance(part, timedelta) else format_percent(part)
 
 
 Part = Annotated[
     timedelta | float,
     PlainValidator(parse_part),
-    PlainSerializer(_written, return_type=str, when_used="json"),
+    PlainSerializer(_write, return_type=str, when_used="json"),
     WithJsonSchema(
         {
             "type": "string",

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
 from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument, parse, without_nulls
-from rebalancer.policy.problems import validated
+from rebalancer.policy.problems import validate
 from rebalancer.policy.values import LabelKey, Section
 from rebalancer.wire.objects import DEFAULT_SCHEDULER
 
@@ -295,7 +295,7 @@ def read_configuration(
         return None, [document.problem((), f"is no {KIND}")]
     data = {key: value for key, value in document.data.items() if key not in _NO_EFFECT}
     data = without_nulls(data)
-    given, problems = validated(KubeSchedulerConfiguration, data, document, (), also=_NO_EFFECT)
+    given, problems = validate(KubeSchedulerConfiguration, data, document, (), also=_NO_EFFECT)
     if given is None:
         return None, problems
     if not given.profiles:
@@ -330,7 +330,7 @@ def _profile(
     for index, config in enumerate(profile.plugin_config):
         if config.name not in ARGS:
             continue
-        read, wrong = validated(ARGS[config.name], config.args, document, (*at, index, "args"))
+        read, wrong = validate(ARGS[config.name], config.args, document, (*at, index, "args"))
         problems += wrong
         if read is not None:
             args[config.name] = read

@@ -14,11 +14,11 @@ from typing import Any, BinaryIO
 
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PluginError, PolicyError
-from rebalancer.base.plain_text import shown
+from rebalancer.base.plain_text import quote_value
 from rebalancer.policy.consistency import (
     beside_scale_in,
+    find_opposed,
     lacking_provider,
-    opposed,
     scaling_twice,
     selecting_machines,
     without_effect,
@@ -28,7 +28,7 @@ from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration
 from rebalancer.policy.model import ENVELOPE, Policy, StrategyPolicy
 from rebalancer.policy.pipeline import INTERRUPTION, SIGNALS, Pipeline
-from rebalancer.policy.problems import did_you_mean, no_options, plugin_model, validated
+from rebalancer.policy.problems import did_you_mean, no_options, plugin_model, validate
 from rebalancer.policy.select import Select
 from rebalancer.policy.sources import CHANGED_BY, FLAG, PolicyChanges, Sources, StrategySource
 from rebalancer.policy.values import Params, ProviderParams
@@ -72,9 +72,9 @@ class LoadedPolicy:
         """The flags that changed the policy which was read; empty if none did."""
         return flags_of_changes(self.warnings)
 
-    def scheduled_by(self, configuration: KubeSchedulerConfiguration) -> LoadedPolicy:
+    def with_scheduler(self, configuration: KubeSchedulerConfiguration) -> LoadedPolicy:
         """Return the same with what ``scheduler.fromConfig`` names, and with the hash of both."""
-        scheduler = self.policy.scheduler.configured(configuration)
+        scheduler = self.policy.scheduler.with_configuration(configuration)
         policy = self.policy.model_copy(update={"scheduler": scheduler})
         return replace(self, policy=policy, policy_hash=policy_hash(policy))
 
@@ -116,7 +116,7 @@ def load_policy(
     else:
         sources.read(Path(path), str(path), "Policy")
     sources.change(changes)
-    return sources.loaded(BUILT_IN if path is None else _STDIN if path == "-" else str(path))
+    return sources.load(BUILT_IN if path is None else _STDIN if path == "-" else str(path))
 
 
 def load_text(raw: bytes, source: str, known: Mapping[str, type[Params]]) -> LoadedPolicy:
@@ -126,7 +126,7 @@ def load_text(raw: bytes, source: str, known: Mapping[str, type[Params]]) -> Loa
     """
     sources = _Sources(known=known)
     sources.add(raw, source, "Policy")
-    return sources.loaded(source)
+    return sources.load(source)
 
 
 def parse_select(text: str, source: str) -> Select:
@@ -139,7 +139,7 @@ def parse_select(text: str, source: str) -> Select:
     document, problems = parse(text.encode(), source)
     select: Select | None = None
     if document is not None and not problems:
-        select, problems = validated(Select, document.data, document, ())
+        select, problems = validate(Select, document.data, document, ())
     if select is None or problems:
         raise PolicyError([str(problem) for problem in problems])
     return select
@@ -154,7 +154,7 @@ class _Sources(Sources):
     signals: Mapping[str, type[Params]] = field(kw_only=True, default_factory=dict)
     steps: Mapping[str, type[Params]] = field(kw_only=True, default_factory=dict)
 
-    def loaded(self, source: str) -> LoadedPolicy:
+    def load(self, source: str) -> LoadedPolicy:
         """Return the validated policy.
 
         Raises PolicyError with all problems.
@@ -162,7 +162,7 @@ class _Sources(Sources):
         policy = self._policy()
         if policy is not None:
             policy = self._with_provider(self._with_scheduler(policy))
-            self.problems += opposed(policy, self.strategies)
+            self.problems += find_opposed(policy, self.strategies)
             self.problems += scaling_twice(policy, self.strategies)
             self.problems += selecting_machines(policy, self.strategies)
             if self.providers is not None:
@@ -201,7 +201,7 @@ class _Sources(Sources):
             data = {k: v for k, v in self.main.data.items() if k not in _APART and v is not None}
             # These two were checked when the file was read.
             data.update(apiVersion=API_VERSION, kind="Policy")
-            policy, problems = validated(Policy, data, self.main, ())
+            policy, problems = validate(Policy, data, self.main, ())
             self.problems += problems
         if policy is None:
             return None
@@ -211,7 +211,7 @@ class _Sources(Sources):
         if self.main is None or not {SIGNALS, INTERRUPTION} & self.main.data.keys():
             return policy
         pipeline = Pipeline(self.main, self.signals, self.steps)
-        policy = pipeline.added_to(policy)
+        policy = pipeline.add_to(policy)
         self.problems += pipeline.problems
         if policy.interruption.steps and not policy.signals:
             self.warnings.append("interruption has no effect: the policy names no signals")
@@ -240,7 +240,9 @@ class _Sources(Sources):
         self.problems += problems
         if configuration is None:
             return policy
-        return policy.model_copy(update={"scheduler": policy.scheduler.configured(configuration)})
+        return policy.model_copy(
+            update={"scheduler": policy.scheduler.with_configuration(configuration)}
+        )
 
     def _with_provider(self, policy: Policy) -> Policy:
         """Return the policy with all options of the provider of machines, if it names one."""
@@ -253,7 +255,7 @@ class _Sources(Sources):
             if isinstance(model, str):
                 self._problem(self.main, at, model)
                 continue
-            params, problems = validated(model, given or {}, self.main, at)
+            params, problems = validate(model, given or {}, self.main, at)
             self.problems += problems
             if params is not None:
                 options[name] = without_nulls(params.model_dump(mode="json", by_alias=True))
@@ -278,11 +280,11 @@ class _Sources(Sources):
         given = value or {}
         envelope = {k: item for k, item in given.items() if k in ENVELOPE and item is not None}
         own = {k: item for k, item in given.items() if k not in ENVELOPE}
-        policy, problems = validated(StrategyPolicy, envelope, document, base)
+        policy, problems = validate(StrategyPolicy, envelope, document, base)
         self.problems += problems
         if model is None:
             return None
-        params, problems = validated(model, own, document, base, also=ENVELOPE)
+        params, problems = validate(model, own, document, base, also=ENVELOPE)
         self.problems += problems
         if policy is None or params is None:
             return None
@@ -307,7 +309,9 @@ class _Sources(Sources):
             elif name in self.known and name != given:
                 message = f"{name} is a strategy itself; give this {given} another name"
             elif not _NAME.match(name):
-                message = f"{shown(name)} is no name; write lower-case letters, digits and hyphens"
+                message = (
+                    f"{quote_value(name)} is no name; write lower-case letters, digits and hyphens"
+                )
             else:
                 return self.known[given]
         except PluginError as error:

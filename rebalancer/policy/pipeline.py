@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rebalancer.base.plain_text import shown
+from rebalancer.base.plain_text import quote_value
 from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
 from rebalancer.policy.interruption import (
     DEFAULT_STEPS,
@@ -16,7 +16,7 @@ from rebalancer.policy.interruption import (
     StepPolicy,
 )
 from rebalancer.policy.model import Mode, Policy
-from rebalancer.policy.problems import no_options, plugin_model, validated
+from rebalancer.policy.problems import no_options, plugin_model, validate
 from rebalancer.policy.values import Params
 
 SIGNALS, INTERRUPTION = "signals", "interruption"
@@ -33,7 +33,7 @@ class Pipeline:
     """Step -> model of its options, a StepParams."""
     problems: list[FileProblem] = field(default_factory=list)
 
-    def added_to(self, policy: Policy) -> Policy:
+    def add_to(self, policy: Policy) -> Policy:
         """Return the policy with both sections."""
         signals = self._signals()
         interruption = self._interruption(steps=bool(signals))
@@ -48,7 +48,7 @@ class Pipeline:
             return {}
         if not isinstance(data, dict):
             self._wrong(
-                (SIGNALS,), f"{shown(data)} should be a mapping of sources to their options"
+                (SIGNALS,), f"{quote_value(data)} should be a mapping of sources to their options"
             )
             return {}
         read = {name: self._source(name, value) for name, value in data.items()}
@@ -60,7 +60,7 @@ class Pipeline:
         if value is not None and not isinstance(value, dict):
             self._wrong(at, no_options(value))
         elif model is not None:
-            params, problems = validated(model, value or {}, self.document, at)
+            params, problems = validate(model, value or {}, self.document, at)
             self.problems += problems
             return params
         return None
@@ -70,11 +70,13 @@ class Pipeline:
     def _interruption(self, *, steps: bool) -> InterruptionPolicy:
         data = self.document.data.get(INTERRUPTION) or {}
         if not isinstance(data, dict):
-            self._wrong((INTERRUPTION,), f"{shown(data)} should be a mapping of keys to values")
+            self._wrong(
+                (INTERRUPTION,), f"{quote_value(data)} should be a mapping of keys to values"
+            )
             return InterruptionPolicy()
         own = {key: value for key, value in data.items() if key != "steps"}
         known = {"steps"}
-        policy, problems = validated(
+        policy, problems = validate(
             InterruptionPolicy, own, self.document, (INTERRUPTION,), also=known
         )
         self.problems += problems
@@ -82,7 +84,7 @@ class Pipeline:
         if given is None:
             given = [{"step": name} for name in DEFAULT_STEPS] if steps else []
         if not isinstance(given, list):
-            self._wrong((INTERRUPTION, "steps"), f"{shown(given)} should be a list of steps")
+            self._wrong((INTERRUPTION, "steps"), f"{quote_value(given)} should be a list of steps")
             given = []
         read = [self._step(number, value) for number, value in enumerate(given)]
         return (policy or InterruptionPolicy()).model_copy(
@@ -94,11 +96,13 @@ class Pipeline:
         if isinstance(value, str):
             value = {"step": value}
         if not isinstance(value, dict):
-            self._wrong(at, f"{shown(value)} should be a step: write for example {{step: cordon}}")
+            self._wrong(
+                at, f"{quote_value(value)} should be a step: write for example {{step: cordon}}"
+            )
             return None
         envelope = {key: item for key, item in value.items() if key in STEP_ENVELOPE}
         own = {key: item for key, item in value.items() if key not in STEP_ENVELOPE}
-        policy, problems = validated(StepPolicy, envelope, self.document, at)
+        policy, problems = validate(StepPolicy, envelope, self.document, at)
         self.problems += problems
         name = value.get("step")
         if not isinstance(name, str):
@@ -106,7 +110,7 @@ class Pipeline:
         model = self._model(self.steps, "step", name, (*at, "step"))
         if model is None:
             return None
-        params, problems = validated(model, own, self.document, at, also=STEP_ENVELOPE)
+        params, problems = validate(model, own, self.document, at, also=STEP_ENVELOPE)
         self.problems += problems
         if policy is None or params is None:
             return None

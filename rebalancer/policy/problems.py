@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from rebalancer.base.errors import PluginError
-from rebalancer.base.plain_text import shown
+from rebalancer.base.plain_text import quote_value
 from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -39,7 +39,7 @@ _BOUNDS = {
 }
 
 
-def validated(
+def validate(
     model: type[_Model],
     data: Any,
     document: YamlDocument,
@@ -91,12 +91,12 @@ def plugin_model(known: Mapping[str, type[_Model]], noun: str, name: str) -> typ
             return known[name]
     except PluginError as error:
         return str(error)
-    return f"unknown {noun} {shown(name)}{did_you_mean(name, known)}"
+    return f"unknown {noun} {quote_value(name)}{did_you_mean(name, known)}"
 
 
 def no_options(value: Any) -> str:
     """Return the message that a value is not the options of a plug-in."""
-    return f"{shown(value)} should be a mapping of keys to values; {{}} takes all defaults"
+    return f"{quote_value(value)} should be a mapping of keys to values; {{}} takes all defaults"
 
 
 def _problem(
@@ -110,7 +110,7 @@ def _problem(
     kind, value = detail["type"], detail["input"]
     path = _path_in(data, detail["loc"], lacks=kind == "missing")
     if kind == "extra_forbidden":
-        known = known_keys(model, path[:-1]) | (set(also) if len(path) == 1 else set())
+        known = list_keys(model, path[:-1]) | (set(also) if len(path) == 1 else set())
         now = _MOVED.get(path)
         hint = did_you_mean(path[-1], known) if now is None else f"; it is {now} now"
         message = f"unknown key{hint}"
@@ -128,15 +128,15 @@ def _value_message(kind: str, value: Any, detail: ErrorDetails) -> str:
         choices = [part.strip("'") for part in _choices(detail)]
         name = closest(value, choices)
         hint = f"; did you mean {name}?" if name is not None else ""
-        return f"{shown(value)} is none of {', '.join(choices)}{hint}"
+        return f"{quote_value(value)} is none of {', '.join(choices)}{hint}"
     if kind in _WANTED:
-        return f"{shown(value)} should be {_WANTED[kind]}"
+        return f"{quote_value(value)} should be {_WANTED[kind]}"
     if kind in _BOUNDS:
         words, name = _BOUNDS[kind]
         bound = detail.get("ctx", {}).get(name)
         text = f"{bound:g}" if isinstance(bound, float) else str(bound)
-        return f"{shown(value)} should be {words} {text}"
-    return f"{shown(value)} {detail['msg'].removeprefix('Input ')}"
+        return f"{quote_value(value)} should be {words} {text}"
+    return f"{quote_value(value)} {detail['msg'].removeprefix('Input ')}"
 
 
 def _choices(detail: ErrorDetails) -> Sequence[str]:
@@ -161,7 +161,7 @@ def _path_in(data: Any, loc: Sequence[int | str], *, lacks: bool) -> KeyPath:
     return tuple(path)
 
 
-def known_keys(model: type[BaseModel], path: KeyPath) -> set[str]:
+def list_keys(model: type[BaseModel], path: KeyPath) -> set[str]:
     """Return the keys of ``model`` at ``path``, as in the file."""
     here = [model]
     for part in path:
@@ -184,4 +184,4 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(inner)
 
 
-__all__ = ["closest", "did_you_mean", "known_keys", "validated"]
+__all__ = ["closest", "did_you_mean", "list_keys", "validate"]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Discriminator, Field, Tag, WithJsonSchema, model_validator
 
-from rebalancer.base.plain_text import shown
+from rebalancer.base.plain_text import quote_value
 from rebalancer.policy.select import Select
 from rebalancer.policy.values import Duration, Section
 from rebalancer.wire.quantity import parse
@@ -39,7 +39,7 @@ Switch = Annotated[
 
 def _size(text: str) -> str:
     if parse(text) <= 0:
-        raise ValueError(f"{shown(text)} is no size above 0, like 100Mi")
+        raise ValueError(f"{quote_value(text)} is no size above 0, like 100Mi")
     return text
 
 
@@ -86,7 +86,7 @@ _OTHERWISE = {
 
 def _group_kind(text: str) -> str:
     if not re.match(_GROUP_KIND, text, re.ASCII):
-        raise ValueError(f"{shown(text)} is no Kind.group, like CloneSet.apps.kruise.io")
+        raise ValueError(f"{quote_value(text)} is no Kind.group, like CloneSet.apps.kruise.io")
     if text in _OTHERWISE:
         raise ValueError(f"{text} cannot stand here: {_OTHERWISE[text]}")
     return text

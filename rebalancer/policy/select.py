@@ -21,7 +21,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.plain_text import shown
+from rebalancer.base.plain_text import quote_value
 from rebalancer.policy.values import LabelKey, Section
 from rebalancer.policy.values import Labels as LabelValues
 from rebalancer.wire import objects as o
@@ -43,7 +43,7 @@ _FORMS = (
 
 def _namespace_pattern(text: str) -> str:
     if not _PATTERN.match(text):
-        raise ValueError(f"{shown(text)} is no namespace, nor a pattern of some, like kube-*")
+        raise ValueError(f"{quote_value(text)} is no namespace, nor a pattern of some, like kube-*")
     return text
 
 
@@ -94,7 +94,7 @@ class LabelSelect(Section):
         )
         return o.LabelSelector(match_labels=self.match_labels, match_expressions=expressions)
 
-    def named_keys(self) -> set[str]:
+    def list_keys(self) -> set[str]:
         """Return the labels that it is about."""
         return {*self.match_labels, *(each.key for each in self.match_expressions)}
 
@@ -303,7 +303,7 @@ class SelectorText(LabelSelect):
 
     @model_validator(mode="before")
     @classmethod
-    def _parsed(cls, value: Any) -> Any:
+    def _parse(cls, value: Any) -> Any:
         if not isinstance(value, str):
             return value
         try:

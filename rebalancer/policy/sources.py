@@ -12,7 +12,7 @@ from typing import Any
 
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.plain_text import shown
+from rebalancer.base.plain_text import quote_value
 from rebalancer.policy.document import MOST_BYTES, FileProblem, KeyPath, YamlDocument, parse
 from rebalancer.policy.kube_scheduler import API_VERSION as SCHEDULER_VERSION
 from rebalancer.policy.kube_scheduler import KIND as SCHEDULER_KIND
@@ -129,7 +129,7 @@ class Sources:
     def _is_of_kind(self, document: YamlDocument, kind: str) -> bool:
         """Check apiVersion and kind; return whether it is useful to check the other keys."""
         if not isinstance(document.data, dict):
-            message = f"{shown(document.data)} should be a mapping of keys to values"
+            message = f"{quote_value(document.data)} should be a mapping of keys to values"
             self._problem(document, (), message)
             return False
         foreign = self._foreign(document, kind)
@@ -141,7 +141,11 @@ class Sources:
             value = document.data.get(key)
             if value == expected:
                 continue
-            what = "is missing" if key not in document.data else f"{shown(value)} is not known here"
+            what = (
+                "is missing"
+                if key not in document.data
+                else f"{quote_value(value)} is not known here"
+            )
             self._problem(document, (key,), f"{what}; write {key}: {expected}")
             # In a document of another kind or version, every other key would be wrong, too.
             useful = useful and key not in document.data
@@ -178,7 +182,9 @@ class Sources:
         if strategies is None:
             return
         if not isinstance(strategies, dict):
-            message = f"{shown(strategies)} should be a mapping of strategies to their options"
+            message = (
+                f"{quote_value(strategies)} should be a mapping of strategies to their options"
+            )
             self._problem(document, ("strategies",), message)
             return
         for name, value in strategies.items():
@@ -198,7 +204,7 @@ class Sources:
 
     def change(self, changes: PolicyChanges) -> None:
         """Make the changes of the command line."""
-        settings, problems = parsed(changes)
+        settings, problems = parse_changes(changes)
         self.problems += problems
         for setting in settings:
             self._set(setting)
@@ -276,7 +282,7 @@ class Setting:
     value: Any
 
 
-def parsed(changes: PolicyChanges) -> tuple[list[Setting], list[FileProblem]]:
+def parse_changes(changes: PolicyChanges) -> tuple[list[Setting], list[FileProblem]]:
     """Return the values to set, and the problems of what is written wrongly."""
     settings: list[Setting] = []
     problems: list[FileProblem] = []
@@ -292,13 +298,13 @@ def parsed(changes: PolicyChanges) -> tuple[list[Setting], list[FileProblem]]:
         document, wrong = parse(value.encode() or b"~", flag)
         problems += [FileProblem(flag, 0, path, one.message) for one in wrong]
         if document is not None:
-            settings.append(Setting(flag, path, _typed(path, value, document.data)))
+            settings.append(Setting(flag, path, _convert(path, value, document.data)))
     if changes.mode is not None:
         settings.append(Setting(f"--mode {changes.mode}", ("mode",), changes.mode))
     return settings, problems
 
 
-def _typed(path: KeyPath, text: str, value: Any) -> Any:
+def _convert(path: KeyPath, text: str, value: Any) -> Any:
     return text if path in _TEXT and not isinstance(value, str) else value
 
 

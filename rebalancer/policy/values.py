@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from rebalancer.base.durations import format_duration, parse_duration
-from rebalancer.base.plain_text import shown
+from rebalancer.base.plain_text import quote_value
 from rebalancer.wire.label_syntax import is_label_key, is_label_value
 
 _COUNT_MAX = 1_000_000
@@ -50,7 +50,7 @@ class Limit:
         if match is not None and (share := Fraction(match[1]) / 100) <= 1:
             return cls(share=share)
         raise ValueError(
-            f"{shown(value)} is no limit; write a count from 0 to {_COUNT_MAX}, or a share from 0% to 100%"
+            f"{quote_value(value)} is no limit; write a count from 0 to {_COUNT_MAX}, or a share from 0% to 100%"
         )
 
     def of(self, total: int, floor: int = 1) -> int:
@@ -70,14 +70,14 @@ class Limit:
         return f"{float(self.share * 100):.9g}%"
 
 
-def _written(limit: Limit) -> int | str:
+def _write(limit: Limit) -> int | str:
     return str(limit) if limit.count is None else limit.count
 
 
 LimitField = Annotated[
     Limit,
     PlainValidator(Limit.parse),
-    PlainSerializer(_written, when_used="json"),
+    PlainSerializer(_write, when_used="json"),
     WithJsonSchema(
         {
             "oneOf": [
@@ -132,7 +132,7 @@ GracePeriod = Annotated[PositiveDuration, AfterValidator(_grace)]
 def _label_key(text: str) -> str:
     if not is_label_key(text):
         raise ValueError(
-            f"{shown(text)} is no label key; write for example app or topology.kubernetes.io/zone"
+            f"{quote_value(text)} is no label key; write for example app or topology.kubernetes.io/zone"
         )
     return text
 
@@ -142,7 +142,7 @@ def _labels(labels: dict[str, str]) -> dict[str, str]:
         _label_key(key)
         if not is_label_value(value):
             raise ValueError(
-                f"{shown(value)} is no label value: at most 63 letters, digits, -, _ and ., none of which"
+                f"{quote_value(value)} is no label value: at most 63 letters, digits, -, _ and ., none of which"
                 " but letters and digits may come first or last"
             )
     return labels
@@ -208,7 +208,9 @@ def parse_percent(value: Any) -> float:
     """Return ``20%`` as the fraction 0.2; ValueError unless it is a percentage up to 100%."""
     match = _PERCENT_OF_AMOUNT.match(value.strip()) if isinstance(value, str) else None
     if match is None or float(match[1]) > 100:
-        raise ValueError(f"{shown(value)} is no percentage from 0% to 100%; write for example 20%")
+        raise ValueError(
+            f"{quote_value(value)} is no percentage from 0% to 100%; write for example 20%"
+        )
     return float(match[1]) / 100
 
 

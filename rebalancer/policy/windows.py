@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, Field, model_validator
 
-from rebalancer.base.plain_text import shown
+from rebalancer.base.plain_text import quote_value
 from rebalancer.policy.values import PositiveDuration, Section
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ def _valid_cron(text: str) -> str:
     fields = text.split()
     if len(fields) != 5 or not all(_CRON_FIELD.match(field) for field in fields):
         raise ValueError(
-            f"{shown(text)} is no cron expression of five fields (minute hour day month weekday), "
+            f"{quote_value(text)} is no cron expression of five fields (minute hour day month weekday), "
             'like "0 22 * * *"'
         )
     try:
         _cron(text, _EPOCH).get_next(datetime)
     except (ValueError, KeyError, AttributeError):
         raise ValueError(
-            f"{shown(text)} is no cron expression that ever matches: minutes are 0-59, hours 0-23, days 1-31,"
+            f"{quote_value(text)} is no cron expression that ever matches: minutes are 0-59, hours 0-23, days 1-31,"
             " months 1-12, weekdays 0-7 (Sunday is 0 and 7), and the days have to be in the months"
         ) from None
     return text
@@ -62,7 +62,7 @@ def _valid_zone(name: str) -> str:
         ZoneInfo(name)
     except (OSError, ValueError, LookupError):
         raise ValueError(
-            f"{shown(name)} is no time zone of the IANA database; write for example Asia/Tokyo, or UTC"
+            f"{quote_value(name)} is no time zone of the IANA database; write for example Asia/Tokyo, or UTC"
         ) from None
     return name
 

@@ -87,7 +87,7 @@ def _environment() -> Environment:
         loader=FunctionLoader(_text),
         undefined=StrictUndefined,
         trim_blocks=True,
-        finalize=_shown,
+        finalize=_show,
         auto_reload=False,
     )
     made.filters["code"] = _with_code
@@ -102,7 +102,7 @@ def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _shown(value: object) -> object:
+def _show(value: object) -> object:
     """Return text with what is not printable written out; what is markup already stays."""
     return printable(value) if type(value) is str else value
 

@@ -67,7 +67,7 @@ def _parts(report: RunReport) -> dict[str, Any]:
         "interruptions": [_interruption(one) for one in report.interruptions],
         "machines": [asdict(one) for one in report.machines],
         "heldBy": None,
-        "reviewedPlan": reviewed_plan(report.reviewed),
+        "reviewedPlan": describe_reviewed_plan(report.reviewed),
         "warnings": list(report.warnings),
         "exitCode": report.exit_code,
         "timings": {phase: plain_number(seconds, 4) for phase, seconds in report.timings.items()},
@@ -83,7 +83,7 @@ def as_json(report: RunReport) -> Iterator[str]:
     start = "{"
     for key, value in _parts(report).items():
         yield f'{start}\n  "{key}": '
-        yield from _list(value) if isinstance(value, Iterator) else (_indented(value, "  "),)
+        yield from _list(value) if isinstance(value, Iterator) else (_indent(value, "  "),)
         start = ","
     yield "\n}\n"
 
@@ -106,12 +106,12 @@ def _interruption(one: InterruptedMachine) -> dict[str, Any]:
 def _list(items: Iterator[Any]) -> Iterator[str]:
     start = "["
     for item in items:
-        yield f"{start}\n    {_indented(item, '    ')}"
+        yield f"{start}\n    {_indent(item, '    ')}"
         start = ","
     yield "[]" if start == "[" else "\n  ]"
 
 
-def _indented(value: Any, margin: str) -> str:
+def _indent(value: Any, margin: str) -> str:
     # The json module indents in Python, which takes seconds with thousands of moves and skipped pods.
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     text = printable_json(text)
@@ -123,7 +123,7 @@ def as_yaml(report: RunReport) -> str:
     return yaml_text(as_data(report))
 
 
-def reviewed_plan(plan: ReviewedPlan | None) -> dict[str, Any] | None:
+def describe_reviewed_plan(plan: ReviewedPlan | None) -> dict[str, Any] | None:
     """Return which file the plan was read from, and when it was made; None for a run that made its own."""
     if plan is None:
         return None

@@ -128,7 +128,8 @@ def _workloads(summary: Summary) -> Iterator[str]:
 
 def _domains(change: WorkloadChange) -> str:
     changed = [
-        f"{code(name)} {' → '.join(map(words.number, counts))}" for name, counts in change.changed()
+        f"{code(name)} {' → '.join(map(words.number, counts))}"
+        for name, counts in change.list_changes()
     ]
     return and_more(changed, 6)
 

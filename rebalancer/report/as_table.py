@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rebalancer.base.plain_text import WIDTH, Paint, and_more, count, printable, wrapped
+from rebalancer.base.plain_text import WIDTH, Paint, and_more, count, printable, wrap
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.report import skips, words
 from rebalancer.report.changes import WorkloadChange
@@ -143,7 +143,7 @@ class _TableReport:
         ]
         moods = {i: _mood_of(rule) for i, rule in enumerate(rules)}
         self._screen.table(["RULE", *heads, *(name.upper() for name in named)], rows, moods)
-        columns = [*named, *(("gain", "cost") if self._listed() else ())]
+        columns = [*named, *(("gain", "cost") if self._list_moves() else ())]
         if columns:
             legend = "; ".join(f"{name}: {LEGEND[name]}" for name in columns)
             self._screen.prose(f"({legend})", "  ", style="dim")
@@ -181,7 +181,7 @@ class _TableReport:
         left = changes[len(shown) :]
         self._more(len(left), "  ", f" with {sum(one.moves for one in left):,} moves")
 
-    def _listed(self) -> Sequence[Outcome]:
+    def _list_moves(self) -> Sequence[Outcome]:
         """Return the moves that are shown one by one: all of a few, else those that need to be looked at."""
         outcomes = self._report.outcomes
         if self._wide or len(outcomes) < _MANY_MOVES:
@@ -190,7 +190,7 @@ class _TableReport:
 
     def _moves(self) -> None:
         outcomes, screen = self._report.outcomes, self._screen
-        listed = self._listed()
+        listed = self._list_moves()
         some = len(listed) < len(outcomes)
         waves = len({outcome.move.wave for outcome in outcomes})
         for wave, group in groupby(listed, key=lambda outcome: outcome.move.wave):
@@ -259,7 +259,7 @@ def _domains(change: WorkloadChange, *, slashes: bool) -> str:
         shown = [text for i, text in enumerate(steps) if i == 0 or text != steps[i - 1]]
         return " -> ".join(shown)
     changed = [
-        f"{name} {' -> '.join(map(words.number, counts))}" for name, counts in change.changed()
+        f"{name} {' -> '.join(map(words.number, counts))}" for name, counts in change.list_changes()
     ]
     return and_more(changed, _MOST_DOMAINS)
 
@@ -297,7 +297,7 @@ class Screen:
         self, text: str, indent: str = "", hanging: str | None = None, style: str = ""
     ) -> None:
         """Print a text, wrapped; words are never broken, as they may be names to copy."""
-        for line in wrapped(text, indent, hanging, self.width):
+        for line in wrap(text, indent, hanging, self.width):
             self._lines.append(self._paint(line, style))
 
     def sides(self, left: str, right: str, style: str) -> None:

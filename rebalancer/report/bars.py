@@ -68,7 +68,7 @@ class Bars:
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Show a phase while it lasts."""
-        with self._shown(_PHASES.get(name, name)) as task:
+        with self._show(_PHASES.get(name, name)) as task:
             if name == _ACTING:
                 self._wave = task
             try:
@@ -80,7 +80,7 @@ class Bars:
     @contextlib.contextmanager
     def course(self, text: str, of: str) -> Iterator[Callable[[int, int], None]]:
         """Show a whole command while it lasts; call what is yielded with how many of how many ``of`` are done."""
-        with self._shown(text) as task:
+        with self._show(text) as task:
 
             def reached(done: int, total: int) -> None:
                 count = f"{done:,}/{total:,} {of}"
@@ -89,7 +89,7 @@ class Bars:
             yield reached
 
     @contextlib.contextmanager
-    def _shown(self, text: str) -> Iterator[TaskID]:
+    def _show(self, text: str) -> Iterator[TaskID]:
         self._drawn.start()
         self._open += 1
         task = self._drawn.add_task(text, total=None, count="")
@@ -106,7 +106,7 @@ class Bars:
         if self._wave is not None:
             self._drawn.reset(self._wave, total=moves, description=text, count=f"0/{moves}")
 
-    def ended(self) -> None:
+    def count_ended(self) -> None:
         """Count a move of the wave that has come to its end."""
         if self._wave is None:
             return

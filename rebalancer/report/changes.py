@@ -17,7 +17,7 @@ import numpy as np
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Move
 from rebalancer.report.model import RunReport
-from rebalancer.snapshot.columns import Floats, Int32s, Ints, summed_by_node
+from rebalancer.snapshot.columns import Floats, Int32s, Ints, sum_by_node
 from rebalancer.snapshot.model import PodFlag, Snapshot
 
 NO_ZONE = "no zone"
@@ -51,7 +51,7 @@ class WorkloadChange:
     counts: tuple[tuple[float, ...], ...]
     """Pods in each domain, at each step."""
 
-    def changed(self) -> Iterator[tuple[str, tuple[float, ...]]]:
+    def list_changes(self) -> Iterator[tuple[str, tuple[float, ...]]]:
         """Yield the domains in which the steps differ, with their pods at each step."""
         for name, *counts in zip(self.domains, *self.counts, strict=True):
             if len(set(counts)) > 1:
@@ -78,7 +78,7 @@ class Flow:
     moves: float
 
 
-def left_of_plan(report: RunReport) -> Sequence[Outcome]:
+def select_outcomes(report: RunReport) -> Sequence[Outcome]:
     """Return the outcome of the moves; of a reviewed plan without those whose pods are not where they were, or stay."""
     if report.reviewed is None:
         return report.outcomes
@@ -90,7 +90,7 @@ class Changes:
 
     def __init__(self, report: RunReport) -> None:
         self._report = report
-        self._outcomes = [one for one in left_of_plan(report) if one.move.has_replacement]
+        self._outcomes = [one for one in select_outcomes(report) if one.move.has_replacement]
         self.steps = _steps(report, self._outcomes)
         self.zones, self._zones = _zones(report, self.steps)
 
@@ -304,7 +304,7 @@ def _loads(step: Step, outcomes: Sequence[Outcome]) -> dict[str, tuple[float, fl
     living, size = _living(snapshot), len(snapshot.nodes)
     rows = [snapshot.resources.index(name) for name in ("cpu", "memory")]
     requests = snapshot.requests[rows]
-    used = summed_by_node(requests, pods.cls[living], pods.node[living], size).astype(float)
+    used = sum_by_node(requests, pods.cls[living], pods.node[living], size).astype(float)
     number = np.bincount(pods.node[living], minlength=size).astype(float)
     index = snapshot.nodes.index
     moves = {

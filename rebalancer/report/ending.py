@@ -30,7 +30,7 @@ PAST = {
 }
 
 
-def done_line(report: RunReport) -> str | None:
+def describe_done(report: RunReport) -> str | None:
     """Return the outcome of the moves, None if nothing was tried."""
     tried = [o for o in report.outcomes if o.status not in (Status.PLANNED, Status.OBSERVED)]
     if report.dry_run or report.standstill or not tried:

@@ -59,7 +59,7 @@ class FlowChart:
 
 def flow_chart(flows: Sequence[Flow]) -> FlowChart | None:
     """Return the chart; None if there is nothing to draw. Zones beyond the first dozen are one."""
-    flows = _merged(flows)
+    flows = _merge(flows)
     if not flows:
         return None
     total = sum(flow.moves for flow in flows)
@@ -84,7 +84,7 @@ def flow_chart(flows: Sequence[Flow]) -> FlowChart | None:
     return FlowChart(height, f"Moves between zones. {label}", bands, posts, rows)
 
 
-def _merged(flows: Sequence[Flow]) -> list[Flow]:
+def _merge(flows: Sequence[Flow]) -> list[Flow]:
     moves: defaultdict[str, float] = defaultdict(float)
     for flow in flows:
         moves[flow.source] += flow.moves

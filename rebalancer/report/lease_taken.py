@@ -15,7 +15,7 @@ from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.plain_text import printable
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.report.as_csv import HEAD
-from rebalancer.report.as_json import reviewed_plan
+from rebalancer.report.as_json import describe_reviewed_plan
 
 if TYPE_CHECKING:
     from rebalancer.report.plan_file import ReviewedPlan
@@ -85,7 +85,7 @@ def _as_data(report: LeaseTakenReport) -> dict[str, Any]:
         "interruptions": [],
         "machines": [],
         "heldBy": {"holder": report.holder, "until": report.until},
-        "reviewedPlan": reviewed_plan(report.reviewed),
+        "reviewedPlan": describe_reviewed_plan(report.reviewed),
         "warnings": list(loaded.warnings),
         "exitCode": report.exit_code,
         "timings": {},

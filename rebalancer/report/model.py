@@ -140,20 +140,20 @@ def _with_reason(
     return replace(rule, codes={code.value: 0}, why=why)
 
 
-def grouped(rules: Iterable[UnmetRule]) -> tuple[UnmetGroup, ...]:
+def group_rules(rules: Iterable[UnmetRule]) -> tuple[UnmetGroup, ...]:
     """Return the rules of one strategy with one reason together, most rules first."""
     alike: dict[tuple[str, str, str], list[UnmetRule]] = {}
     for rule in rules:
         code = next(iter(rule.codes), "")
         alike.setdefault((rule.strategy, code, rule.why), []).append(rule)
     groups = [
-        UnmetGroup(*key, tuple(map(_named, of)), sum(rule.rules for rule in of))
+        UnmetGroup(*key, tuple(map(_name_rule, of)), sum(rule.rules for rule in of))
         for key, of in alike.items()
     ]
     return tuple(sorted(groups, key=lambda one: (-one.rules, one.strategy, one.code, one.why)))
 
 
-def _named(rule: UnmetRule) -> str:
+def _name_rule(rule: UnmetRule) -> str:
     """Return a rule in words; where its pods stay for more than one reason, with these."""
     if len(rule.codes) < 2:
         return rule.rule

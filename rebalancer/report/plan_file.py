@@ -141,7 +141,7 @@ class ReviewedPlan:
         for move in self.moves:
             if loaded.policy.mode_of(move.strategy) is Mode.OFF:
                 raise self._wrong(
-                    f"the move of {move.ref}: strategy: {_shown(move.strategy)} is none of the policy,"
+                    f"the move of {move.ref}: strategy: {_shorten(move.strategy)} is none of the policy,"
                     f" or is off; {_ANEW}"
                 )
 
@@ -261,11 +261,11 @@ def _check_kind(head: _Head) -> None:
         ("apiVersion", head.api_version, API_VERSION),
     ):
         if given != wanted:
-            what = "is missing" if given is None else f"is {_shown(given)}"
+            what = "is missing" if given is None else f"is {_shorten(given)}"
             raise _WrongError(f"{key}: {what}, a plan has {key}: {wanted}; {_ANEW}")
     if head.dry_run is not True:
         raise _WrongError(
-            f"dryRun: is {_shown(head.dry_run)}: the report of a run that has acted is no plan,"
+            f"dryRun: is {_shorten(head.dry_run)}: the report of a run that has acted is no plan,"
             f" its moves are over; {_ANEW}"
         )
 
@@ -273,7 +273,7 @@ def _check_kind(head: _Head) -> None:
 def _plan(name: str, file: _File) -> ReviewedPlan:
     captured_at = unix_seconds(file.captured_at)
     if not captured_at:
-        raise _WrongError(f"capturedAt: {_shown(file.captured_at)} is no time; {_ANEW}")
+        raise _WrongError(f"capturedAt: {_shorten(file.captured_at)} is no time; {_ANEW}")
     standing = [(i, move) for i, move in enumerate(file.moves) if move.outcome in _STANDING]
     _check_links(standing)
     moves = [_move(move) for _, move in standing]
@@ -350,7 +350,7 @@ def _problem(error: str) -> str:
 _SHOWN = 60
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     """Return a value in as few characters as identify it."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rebalancer.base.plain_text import and_more, count, percent
 from rebalancer.plan.outcome import Outcome
 from rebalancer.report import words
-from rebalancer.report.changes import Changes, Shares, Step, left_of_plan
+from rebalancer.report.changes import Changes, Shares, Step, select_outcomes
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.model import PodFlag
 
@@ -101,10 +101,10 @@ def pod_map(report: RunReport, changes: Changes) -> PodMap | None:
     nodes, pods = len(report.snapshot.nodes), len(report.snapshot.pods)
     if nodes > _MOST_NODES or pods > _MOST_PODS:
         return None
-    moves = Counter(outcome.move.owner for outcome in left_of_plan(report))
+    moves = Counter(outcome.move.owner for outcome in select_outcomes(report))
     if not 0 < len(moves) <= _MOST_WORKLOADS:
         return None
-    return _Drawing(report, changes, moves).drawn()
+    return _Drawing(report, changes, moves).draw()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,9 @@ class _Drawing:
         self._numbers = {owner: number for number, owner in enumerate(most_first, 1)}
         first = changes.steps[0].snapshot.pods.uid
         self._known = {first[pod] for pod in range(len(first))}
-        self._by_uid = {outcome.move.uid: outcome for outcome in left_of_plan(report)}
+        self._by_uid = {outcome.move.uid: outcome for outcome in select_outcomes(report)}
 
-    def drawn(self) -> PodMap:
+    def draw(self) -> PodMap:
         steps = self._changes.steps
         shown = [steps[0], *steps[1:][-1:]]
         phases = [self._by_node(step) for step in shown]
@@ -176,7 +176,7 @@ class _Drawing:
                 number = self._numbers.get(owner, 0)
                 order = (number == 0, number, title)
                 by_node.setdefault(place, []).append(_Pod(order, number, state, title))
-        for where, ended in self._ended(after=not is_first):
+        for where, ended in self._list_ended(after=not is_first):
             by_node.setdefault(where, []).append(ended)
         return by_node
 
@@ -200,7 +200,7 @@ class _Drawing:
             return False
         return self._report.dry_run or outcome.status.may_have_evicted
 
-    def _ended(self, *, after: bool) -> Iterator[tuple[str, _Pod]]:
+    def _list_ended(self, *, after: bool) -> Iterator[tuple[str, _Pod]]:
         """Yield the pods that have ended and that are removed, which are not among those of the snapshot, by node."""
         for outcome in self._by_uid.values():
             move, goes = outcome.move, self._goes(outcome)
@@ -261,7 +261,7 @@ class _Drawing:
         note = self._note(name)
         most = _NOTED_LETTERS if note else _NAME_LETTERS
         title = f"{name}, {note}" if note else name
-        return NodeBox(x, y, height, _shortened(name, most), note, title)
+        return NodeBox(x, y, height, _shorten(name, most), note, title)
 
     def _note(self, name: str) -> str:
         """Return what keeps pods off a node, as the last step has it."""
@@ -274,7 +274,7 @@ class _Drawing:
             return "cordoned"
         return "tainted" if nodes.taint_sets[int(nodes.taint_set[row])] else ""
 
-    def _made(self, owner: str) -> str:
+    def _count_made(self, owner: str) -> str:
         """Return ``2 moves``; of a run that made fewer, ``1 of 2 moves``."""
         planned = count(self._moves[owner], "move")
         made = sum(one.move.owner == owner and self._goes(one) for one in self._by_uid.values())
@@ -286,7 +286,8 @@ class _Drawing:
 
     def _keys(self, *, others: bool) -> Iterator[LegendLine]:
         lines = [
-            (number, "", f"{owner}: {self._made(owner)}") for owner, number in self._numbers.items()
+            (number, "", f"{owner}: {self._count_made(owner)}")
+            for owner, number in self._numbers.items()
         ]
         if len(self._changes.steps) > 1:
             lines += [(0, "leaves", "leaves"), (0, "new", "its replacement")]
@@ -295,7 +296,7 @@ class _Drawing:
         for index, (number, state, text) in enumerate(lines):
             y = index * _KEY_STEP
             yield LegendLine(
-                y, _square(number, state, text, 2, y + 2), _shortened(text, _KEY_LETTERS)
+                y, _square(number, state, text, 2, y + 2), _shorten(text, _KEY_LETTERS)
             )
 
 
@@ -315,5 +316,5 @@ def _square(number: int, state: str, title: str, x: int, y: int) -> Square:
     return Square(x, y, tone, str(number or ""), state, title)
 
 
-def _shortened(text: str, most: int) -> str:
+def _shorten(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}\u2026"

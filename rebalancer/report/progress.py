@@ -114,7 +114,7 @@ class Progress:
 
     def _count(self) -> None:
         if self._bars is not None:
-            self._bars.ended()
+            self._bars.count_ended()
 
     def _tell(self, event: str, text: str, **fields: Any) -> None:
         if self._form == "quiet":

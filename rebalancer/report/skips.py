@@ -56,7 +56,7 @@ class SkipGroup:
     """``namespace/name``."""
 
 
-def grouped(skips: Iterable[Skip]) -> list[tuple[Code, list[SkipGroup]]]:
+def group_skips(skips: Iterable[Skip]) -> list[tuple[Code, list[SkipGroup]]]:
     """Return the skips by code, then by message, the largest groups first."""
     by_code: dict[Code, dict[str, list[str]]] = {}
     for skip in skips:

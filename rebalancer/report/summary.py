@@ -12,8 +12,8 @@ from rebalancer.plan.plan import Code, Move, Score, UnmetRule
 from rebalancer.policy.model import Mode
 from rebalancer.report import ending, skips, words
 from rebalancer.report.advice import next_steps
-from rebalancer.report.changes import Changes, left_of_plan
-from rebalancer.report.model import RunReport, UnmetGroup, grouped, rules_left
+from rebalancer.report.changes import Changes, select_outcomes
+from rebalancer.report.model import RunReport, UnmetGroup, group_rules, rules_left
 
 LEGEND: Mapping[str, str] = {
     "hard": "pods still to move for rules that the scheduler enforces",
@@ -116,7 +116,7 @@ class Summary:
         """The moves of the plan; in a dry run of a reviewed one, those that are left of it."""
         if not self.report.dry_run:
             return self.report.plan.moves
-        return [outcome.move for outcome in left_of_plan(self.report)]
+        return [outcome.move for outcome in select_outcomes(self.report)]
 
     @cached_property
     def headline(self) -> str:
@@ -204,7 +204,7 @@ class Summary:
     @property
     def _bound(self) -> str:
         bound, moves = self.report.plan.lower_bound, len(self.moves)
-        return f"; {words.bound_words(bound, moves)}" if bound else ""
+        return f"; {words.describe_bound(bound, moves)}" if bound else ""
 
     @cached_property
     def rules(self) -> tuple[RuleSummary, ...]:
@@ -250,7 +250,7 @@ class Summary:
     @cached_property
     def unmet(self) -> tuple[UnmetGroup, ...]:
         """The rules that stay unmet, alike ones together, most first; see ``unmet_rules``."""
-        return grouped(self.unmet_rules)
+        return group_rules(self.unmet_rules)
 
     @property
     def unmet_heading(self) -> str:
@@ -273,7 +273,7 @@ class Summary:
             *(Stays(status.value, why, groups) for status, why, groups in self._not_moved()),
             *(
                 Stays(code.value, self._why_left(code, skips.total(groups)), groups)
-                for code, groups in skips.grouped(self.report.plan.skips)
+                for code, groups in skips.group_skips(self.report.plan.skips)
             ),
         )
 
@@ -317,7 +317,7 @@ class Summary:
         """The outcome of the moves, and why the run ends here, as far as the headline does not say it."""
         end = ending.ending(self.report)
         lines = (
-            ending.done_line(self.report),
+            ending.describe_done(self.report),
             None if end == self.headline else end,
             *map(ending.interruption_line, self.report.interruptions),
             *map(ending.act_line, self.report.machines),

@@ -179,7 +179,7 @@ def zones_of(report: RunReport, move: Move) -> dict[str, float]:
     return _zones(report, move.landings)
 
 
-def bound_words(bound: int, moves: int) -> str:
+def describe_bound(bound: int, moves: int) -> str:
     """Return what the lower bound says beside so many moves: of a plan that is only a part, the whole takes more."""
     if bound > moves:
         return f"the whole takes at least {bound:,}, of which this run makes a part"

@@ -11,7 +11,7 @@ from rebalancer.planner.planning import Planned
 from rebalancer.policy.model import Mode
 from rebalancer.run.context import RunContext
 from rebalancer.run.source import Reading, Source
-from rebalancer.snapshot.marks import expired
+from rebalancer.snapshot.marks import describe_expired
 
 if TYPE_CHECKING:
     from rebalancer.run.memory.keeper import Keeper
@@ -61,7 +61,7 @@ def make_plan(
     planned = run.planning.plan(
         reading.snapshot, reading.clock_skew, run.timings, observe, _planning_ends(run)
     )
-    if not (run.acts and run.steers) and (left := expired(reading.snapshot)) is not None:
+    if not (run.acts and run.steers) and (left := describe_expired(reading.snapshot)) is not None:
         run.notes.append(left)
     if memory is not None:
         memory.saw(planned.streaks)
@@ -69,7 +69,7 @@ def make_plan(
     if not (evicts and any(not move.observed for move in planned.left)):
         # Only evictions come before the explanation; a run without any may still be ended at once here.
         with run.timings.phase("plan"):
-            planned.plan.explanation.made()
+            planned.plan.explanation.make()
     return planned
 
 

@@ -45,7 +45,7 @@ def report(
             run.notes.append(
                 "left out, because the run was stopped by a signal: why other pods stay, and the lower bound"
             )
-        planned.plan.explanation.made()
+        planned.plan.explanation.make()
     except Exception:
         _say_evicted(run.environment, outcomes_of(planned, execution))
         raise

@@ -78,10 +78,10 @@ class Publisher:
             self._try("--metrics-push", lambda: push(url, metrics, self.stop))
 
     def _notify(self, notice: Notice) -> None:
-        from rebalancer.base.json_template import filled  # noqa: PLC0415
+        from rebalancer.base.json_template import fill  # noqa: PLC0415
         from rebalancer.base.sending import send  # noqa: PLC0415
 
-        url, body = self.notify_url or "", filled(self.template, notice.values())
+        url, body = self.notify_url or "", fill(self.template, notice.values())
         headers = {"Content-Type": "application/json"}
         self._try("--notify", lambda: send("POST", url, body, headers, self.stop))
 
@@ -106,13 +106,13 @@ def publisher(flags: Publishing, environment: Environment) -> Publisher | None:
     urls = {"--metrics-push": flags.metrics_push, "--notify": flags.notify}
     if flags.metrics_file is None and not any(urls.values()):
         return None
-    from rebalancer.base.sending import SendingError, checked  # noqa: PLC0415
+    from rebalancer.base.sending import SendingError, check_url  # noqa: PLC0415
 
     for flag, url in urls.items():
         if not url:
             continue
         try:
-            checked(url)
+            check_url(url)
         except SendingError as error:
             raise PolicyError([f"{flag}: {error}"]) from None
     template = None

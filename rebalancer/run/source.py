@@ -246,7 +246,7 @@ def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTake
     taken = Lease(client, *run.lease, identity=identity(run.environment), clock=clock).acquire()
     if isinstance(taken, LeaseTaken):
         return taken
-    run.stop.add(taken.lost)
+    run.stop.add(taken.explain_loss)
     at_end.callback(release, run.environment, taken)
     return None
 

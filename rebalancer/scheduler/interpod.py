@@ -13,7 +13,7 @@ import numpy as np
 from rebalancer.scheduler.interpod_terms import Relation, TermIndex
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.topology import Topologies
-from rebalancer.snapshot.columns import Bools, Int32s, Ints, united
+from rebalancer.snapshot.columns import Bools, Int32s, Ints, unite
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 
@@ -48,7 +48,7 @@ class InterPod:
         relation = self._terms.relation(cls)
         parts = [classes for _, classes in (*relation.anti, *relation.refused_by)]
         parts += [classes for _, _, classes in relation.weighted]
-        return united([relation.affinity, *parts])
+        return unite([relation.affinity, *parts])
 
     def refusals(self, state: ClusterState, cls: int) -> Refusals:
         """Return which nodes are refused to a class, and why."""

@@ -26,7 +26,7 @@ from rebalancer.scheduler.spread import Spread
 from rebalancer.scheduler.steering import Steering
 from rebalancer.scheduler.unoffered_resources import UnofferedResources
 from rebalancer.scheduler.validity import unmodelled
-from rebalancer.snapshot.columns import Bools, Int32s, Ints, united
+from rebalancer.snapshot.columns import Bools, Int32s, Ints, unite
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire import objects as o
@@ -314,8 +314,8 @@ class SchedulerModel:
         known = self._counted.get(cls)
         if known is None:
             of_spread = [c.classes for c in (*self.spread.hard(cls), *self.spread.soft(cls))]
-            spread = united(of_spread)
-            counted = united([spread, self.interpod.counted(cls)])
+            spread = unite(of_spread)
+            counted = unite([spread, self.interpod.counted(cls)])
             known = self._counted[cls] = counted, frozenset(spread.tolist())
         return known
 

@@ -57,7 +57,7 @@ class Leading:
             yield None
             return
         try:
-            yield acquired.lost
+            yield acquired.explain_loss
         finally:
             self._vitals.leads = False
             release(self._environment, acquired)

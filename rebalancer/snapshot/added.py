@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.snapshot.columns import Int32s, Ints, frozen
+from rebalancer.snapshot.columns import Int32s, Ints, freeze
 from rebalancer.snapshot.labels import NodeLabels
 from rebalancer.snapshot.model import Nodes, Snapshot
 from rebalancer.wire import objects as o
@@ -52,7 +52,7 @@ def with_nodes(snapshot: Snapshot, added: Sequence[AddedNode]) -> Snapshot:
             names=names,
             uid=(*nodes.uid, *("" for _ in added)),
             labels=NodeLabels(names, [*labels, *(node.labels for node in added)]),
-            allocatable=frozen(
+            allocatable=freeze(
                 np.hstack([nodes.allocatable, *(node.allocatable[:, None] for node in added)])
             ),
             max_pods=_longer(nodes.max_pods, np.array([node.max_pods for node in added], np.int32)),
@@ -81,7 +81,7 @@ def with_nodes(snapshot: Snapshot, added: Sequence[AddedNode]) -> Snapshot:
 
 
 def _longer(column: NDArray[_Number], more: NDArray[np.generic]) -> NDArray[_Number]:
-    return frozen(np.concatenate([column, more.astype(column.dtype)]))
+    return freeze(np.concatenate([column, more.astype(column.dtype)]))
 
 
 def _taints(

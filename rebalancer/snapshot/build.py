@@ -17,7 +17,7 @@ from rebalancer.snapshot.classes import Classes
 from rebalancer.snapshot.columns import Ints
 from rebalancer.snapshot.kept import Memo, NoMemo
 from rebalancer.snapshot.labels import ClassIndex
-from rebalancer.snapshot.measured import PodUse, measured
+from rebalancer.snapshot.measured import PodUse, fold_usage
 from rebalancer.snapshot.model import (
     DisruptionBudget,
     Nodes,
@@ -63,9 +63,9 @@ class Fold:
 
     def add_pods(self, records: Iterable[PodRecord]) -> None:
         """Fold pods; finished ones hold nothing on their node."""
-        self._pods.add(self._finished_aside(records) if self._keeps else records)
+        self._pods.add(self._set_finished_aside(records) if self._keeps else records)
 
-    def _finished_aside(self, records: Iterable[PodRecord]) -> Iterator[PodRecord]:
+    def _set_finished_aside(self, records: Iterable[PodRecord]) -> Iterator[PodRecord]:
         for record in records:
             if record.phase in self._keeps:
                 self._finished.add((record,))
@@ -90,7 +90,7 @@ class Fold:
         if kind == POD_METRICS.kind:
             self._use.add(objects)
             return
-        known = self._changed(kind)
+        known = self._objects_to_change(kind)
         if kind not in WORKLOADS:
             known.update((_key(item), item) for item in objects)
             return
@@ -100,7 +100,7 @@ class Fold:
 
     def take_metrics(self, other: Fold) -> None:
         """Take what another fold has of nodes' measurements, or of pods', or of both."""
-        self._changed("NodeMetrics").update(other._of("NodeMetrics"))
+        self._objects_to_change("NodeMetrics").update(other._of("NodeMetrics"))
         self._use = other._use if len(other._use) else self._use
 
     def forget_metrics(self) -> None:
@@ -111,7 +111,7 @@ class Fold:
     def _of(self, kind: str) -> _Objects:
         return self._objects.setdefault(kind, {})
 
-    def _changed(self, kind: str) -> _Objects:
+    def _objects_to_change(self, kind: str) -> _Objects:
         """Return the objects of a kind, to be changed."""
         self._in_order.pop(kind, None)
         return self._of(kind)
@@ -134,11 +134,11 @@ class Fold:
         """Take an object of any other kind as it is now; a ReplicaSet's pods may be still to come."""
         if kind in WORKLOADS:
             item = msgspec.structs.replace(item, kind=kind)
-        self._changed(kind)[_key(item)] = item
+        self._objects_to_change(kind)[_key(item)] = item
 
     def remove(self, kind: str, item: Any) -> None:
         """Forget an object that is gone."""
-        self._changed(kind).pop(_key(item), None)
+        self._objects_to_change(kind).pop(_key(item), None)
 
     def forget(self, kind: str) -> None:
         """Forget all objects of a kind, before they are fed again."""
@@ -149,7 +149,7 @@ class Fold:
         """Take another fold's pods for all there are."""
         self._pods, self._finished = other._pods, other._finished
 
-    def known(self, kind: str, item: Any) -> Any | None:
+    def find(self, kind: str, item: Any) -> Any | None:
         """Return what is known of the object of any kind but Pod that has the name of ``item``."""
         return self._of(kind).get(_key(item))
 
@@ -165,7 +165,7 @@ class Fold:
         self._pods.compact()
         self._finished.compact()
         for kind in OWNING_KINDS:
-            known = self._changed(kind)
+            known = self._objects_to_change(kind)
             idle = [key for key, item in known.items() if self._is_idle(item)]
             for key in idle:
                 del known[key]
@@ -174,10 +174,14 @@ class Fold:
         wanted = item.spec.parallelism if item.kind == "Job" else item.spec.replicas
         return wanted == 0 and item.metadata.uid not in self.controllers
 
-    def exhausted(self) -> set[str]:
+    def list_exhausted_budgets(self) -> set[str]:
         """Return the PodDisruptionBudgets (namespace/name) that allow no disruption now."""
         budgets = self._of("PodDisruptionBudget")
-        return {"/".join(key) for key, budget in budgets.items() if allowed(budget) <= 0}
+        return {
+            "/".join(key)
+            for key, budget in budgets.items()
+            if count_allowed_disruptions(budget) <= 0
+        }
 
     # -- finishing ---------------------------------------------------------------------------------
 
@@ -185,17 +189,17 @@ class Fold:
         """Return the snapshot of all that was fed; nothing can be fed any more."""
         self._pods.forget_keys()
         self._finished.forget_keys()
-        return replace(self.settled(), kept=NoMemo()).snapshot(**of_capture)
+        return replace(self.settle(), kept=NoMemo()).snapshot(**of_capture)
 
-    def settled(self) -> Settled:
+    def settle(self) -> Settled:
         """Return what is known now, in order of the names; what is fed later leaves it alone."""
         self._kept.forget_unused()
         for kind, of in self._objects.items():
             if kind not in self._in_order:
                 self._in_order[kind] = tuple(of[key] for key in sorted(of))
         objects = dict(self._in_order)
-        finished = self._finished.settled()
-        return Settled(self._pods.settled(), objects, self._use, finished, self._kept)
+        finished = self._finished.settle()
+        return Settled(self._pods.settle(), objects, self._use, finished, self._kept)
 
 
 class _Either(Container[str]):
@@ -229,7 +233,7 @@ class Settled:
     objects: Mapping[str, tuple[Any, ...]]
     """By kind."""
     use: PodUse
-    finished: SettledPods = PodTable().settled()  # noqa: RUF009  # it cannot be changed
+    finished: SettledPods = PodTable().settle()  # noqa: RUF009  # it cannot be changed
     """Pods that have ended, as far as they are kept."""
     kept: Memo = field(default_factory=NoMemo)
     """What earlier snapshots have worked out, if this is one of several."""
@@ -297,7 +301,7 @@ class Settled:
             missing=missing,
             resource_version=resource_version,
             selectors={w.metadata.uid: s for w in workloads if (s := kept.of(pod_selector, w))},
-            usage=measured(
+            usage=fold_usage(
                 self._all("NodeMetrics"),
                 self.use,
                 nodes=nodes,
@@ -357,7 +361,7 @@ def _of_pods(kept: Memo, pods: SettledPods, *workloads: o.Workload) -> _OfPods:
     ownership = Ownership(workloads, kept)
     of = Classes(pods.classes, ownership, kept)
     owned = of.with_owners(pods.cls, pods.flags)
-    return _OfPods(of.resources, *owned, of.requests(), of.scored(), of, ownership)
+    return _OfPods(of.resources, *owned, of.requests(), of.compute_scored(), of, ownership)
 
 
 def _nodes(nodes: tuple[o.Node, ...], csi_nodes: tuple[o.CSINode, ...], *resources: str) -> Nodes:
@@ -376,7 +380,7 @@ def fold_budgets(
     return tuple(_budget(budget, index) for budget in _by_ref(budgets))
 
 
-def allowed(budget: o.PodDisruptionBudget) -> int:
+def count_allowed_disruptions(budget: o.PodDisruptionBudget) -> int:
     """Return how many disruptions a budget allows now: none until its controller has seen its newest spec."""
     seen = budget.status.observed_generation >= budget.metadata.generation
     return budget.status.disruptions_allowed if seen else 0
@@ -396,7 +400,7 @@ def _budget(budget: o.PodDisruptionBudget, index: ClassIndex) -> DisruptionBudge
         namespace=budget.metadata.namespace,
         name=budget.metadata.name,
         classes=index.match([budget.metadata.namespace], budget.spec.selector),
-        allowed=allowed(budget),
+        allowed=count_allowed_disruptions(budget),
         healthy=budget.status.current_healthy,
         desired=budget.status.desired_healthy,
         always_allow_unhealthy=budget.spec.unhealthy_pod_eviction_policy == "AlwaysAllow",

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.snapshot.columns import Floats, Ints, frozen, summed_by_node
+from rebalancer.snapshot.columns import Floats, Ints, freeze, sum_by_node
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.usage import MEASURED, Usage
 from rebalancer.wire import objects as o
@@ -23,10 +23,10 @@ def with_usage_of(first: Snapshot, later: Snapshot) -> Snapshot:
     """Return ``later`` with the use that was measured for ``first``, as it has moved since."""
     if first.usage is None and later.usage is None:
         return later
-    return replace(later, usage=carried_usage(first, later))
+    return replace(later, usage=carry_usage(first, later))
 
 
-def carried_usage(first: Snapshot, later: Snapshot) -> Usage | None:
+def carry_usage(first: Snapshot, later: Snapshot) -> Usage | None:
     """Return the use in ``later``, None where none was measured for ``first``.
 
     Of nodes that ``first`` does not have, or that were recreated under the same name, nothing is known.
@@ -40,10 +40,12 @@ def carried_usage(first: Snapshot, later: Snapshot) -> Usage | None:
     before, was = first.nodes, _same_nodes(first, later)
     known = (was >= 0) & np.append(usage.known, False)[was]
     nodes = np.zeros((len(MEASURED), len(later.nodes)), np.int64)
-    measured = usage.nodes - _used(first, usage.classes, len(before))
-    nodes[:, known] = (measured[:, was[known]]) + _used(later, classes, len(later.nodes))[:, known]
+    measured = usage.nodes - _sum_use(first, usage.classes, len(before))
+    nodes[:, known] = (
+        (measured[:, was[known]]) + _sum_use(later, classes, len(later.nodes))[:, known]
+    )
     return replace(
-        usage, nodes=frozen(nodes), known=frozen(known), classes=frozen(classes), others=()
+        usage, nodes=freeze(nodes), known=freeze(known), classes=freeze(classes), others=()
     )
 
 
@@ -55,10 +57,10 @@ def _same_nodes(first: Snapshot, later: Snapshot) -> NDArray[np.int64]:
     return np.where(same, was, -1)
 
 
-def _used(snapshot: Snapshot, classes: Ints, count: int) -> Ints:
+def _sum_use(snapshot: Snapshot, classes: Ints, count: int) -> Ints:
     """Return what the pods on each node (M, N) use together, going or not."""
     placed = snapshot.pods.node >= 0
-    return summed_by_node(classes, snapshot.pods.cls[placed], snapshot.pods.node[placed], count)
+    return sum_by_node(classes, snapshot.pods.cls[placed], snapshot.pods.node[placed], count)
 
 
 def _classes(first: Snapshot, measured: Ints, later: Snapshot) -> Ints:
@@ -72,7 +74,7 @@ def _classes(first: Snapshot, measured: Ints, later: Snapshot) -> Ints:
     rows = [later.resources.index(name) for name in MEASURED]
     was = _same_classes(first.classes, later.classes)
     of_old = np.append(measured, np.zeros((len(MEASURED), 1), np.int64), axis=1)[:, was]
-    number, total = _changed(first, measured, later, was < 0)
+    number, total = _sum_earlier_use(first, measured, later, was < 0)
     mean = np.rint(np.divide(total, number, out=np.zeros_like(total), where=number > 0))
     use = np.where(was >= 0, of_old, np.where(number > 0, mean, later.requests[rows]))
     return use.astype(np.int64)
@@ -110,7 +112,7 @@ def _key(of: PodClass) -> tuple[object, ...]:
     return of.namespace, of.controller_kind, of.controller_uid, tuple(sorted(of.labels.items()))
 
 
-def _changed(
+def _sum_earlier_use(
     first: Snapshot, measured: Ints, later: Snapshot, new: NDArray[np.bool_]
 ) -> tuple[Floats, Floats]:
     """Return how many pods (C,) of the ``new`` classes were there at first, and what they used (M, C)."""

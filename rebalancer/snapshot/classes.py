@@ -18,7 +18,7 @@ from rebalancer.snapshot.owners import (
     replacement_spec,
 )
 from rebalancer.snapshot.pod_table import ClassSpec
-from rebalancer.snapshot.requests import Amounts, pod_requests, scored_requests
+from rebalancer.snapshot.requests import Amounts, pod_requests, score_requests
 from rebalancer.wire import objects as o
 
 _BASE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
@@ -78,7 +78,7 @@ class Classes:
         """Return the effective requests (R, C)."""
         return _matrix(self.resources, self._requests)
 
-    def scored(self) -> Ints:
+    def compute_scored(self) -> Ints:
         """Return cpu and memory (2, C) with the scheduler's defaults for missing requests."""
         return _matrix(("cpu", "memory"), self._scored)
 
@@ -112,7 +112,7 @@ class Classes:
             for member in members:
                 owner_of[member] = len(owners)
             owners.append(self._ownership.owner(*top[1:], counted))
-        return self._built(owner_of), tuple(owners)
+        return self._build(owner_of), tuple(owners)
 
     def controllers(self, built: Sequence[PodClass]) -> dict[int, set[Controller]]:
         """Return owner -> the direct controllers of its pods, given the classes with their owners."""
@@ -121,7 +121,7 @@ class Classes:
             controllers.setdefault(cls.owner, set()).add(of_class.controller)
         return controllers
 
-    def _built(self, owner_of: Sequence[int]) -> tuple[PodClass, ...]:
+    def _build(self, owner_of: Sequence[int]) -> tuple[PodClass, ...]:
         return tuple(
             PodClass(
                 namespace=controller.namespace,
@@ -160,7 +160,7 @@ def _replacement(
 def _amounts(spec: o.SchedulingSpec) -> tuple[Amounts, Amounts, str | None]:
     """Return what a pod requests and is scored by, and why that cannot be read, if so. Not to be written into."""
     try:
-        return pod_requests(spec), scored_requests(spec), None
+        return pod_requests(spec), score_requests(spec), None
     except ValueError as error:
         return {}, {}, f"requests: {error}"
 

@@ -160,7 +160,7 @@ class Collected:
                 resource_version=resource_version,
             )
         except UNUSABLE as error:
-            culprit = unusable_object(self._fold.settled())
+            culprit = unusable_object(self._fold.settle())
             if culprit is None:
                 raise
             raise PolicyError(
@@ -202,7 +202,7 @@ def unusable_object(settled: Settled) -> str | None:
             if kind == "CSINode" and meta.name in nodes:
                 alone["Node"] = (nodes[meta.name],)
             if _fails(Settled(_NO_PODS, alone, PodUse())):
-                return _named(kind, meta)
+                return _name_object(kind, meta)
     return _unusable_pod(settled.pods)
 
 
@@ -216,7 +216,7 @@ def _unusable_pod(pods: SettledPods) -> str | None:
         alone = SettledPods(rows, (of_class,), pods.node_names, pods.states)
         if _fails(Settled(alone, {}, PodUse())):
             name = o.ObjectMeta(name=rows.name[0], namespace=of_class.controller.namespace)
-            return _named("Pod", name)
+            return _name_object("Pod", name)
     return None
 
 
@@ -228,5 +228,5 @@ def _fails(settled: Settled) -> bool:
     return False
 
 
-def _named(kind: str, meta: o.ObjectMeta) -> str:
+def _name_object(kind: str, meta: o.ObjectMeta) -> str:
     return f"{kind} {f'{meta.namespace}/' if meta.namespace else ''}{meta.name}"

@@ -66,7 +66,7 @@ class StringColumn(Sequence[str]):
         taken._ends = array("Q", np.cumsum(sizes).astype(np.uint64).tobytes())
         return taken
 
-    def followed_by(self, other: StringColumn) -> StringColumn:
+    def concat(self, other: StringColumn) -> StringColumn:
         """Return a new column of the rows of this one and then of another."""
         both = StringColumn()
         both._bytes = self._bytes + other._bytes
@@ -114,7 +114,7 @@ class Interner:
         return len(self.values)
 
 
-def summed_by_node(amounts: Ints, cls: Int32s, nodes: Int32s, size: int) -> Ints:
+def sum_by_node(amounts: Ints, cls: Int32s, nodes: Int32s, size: int) -> Ints:
     """Sum the amounts (R, C) of pods, given by class and node (P,), over their nodes, exactly, to (R, N)."""
     total = np.zeros((len(amounts), size), np.int64)
     for row in range(len(amounts)):
@@ -122,13 +122,13 @@ def summed_by_node(amounts: Ints, cls: Int32s, nodes: Int32s, size: int) -> Ints
     return total
 
 
-def frozen(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
+def freeze(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
     """Return ``values`` made read-only, so that a strategy cannot write into a snapshot."""
     values.setflags(write=False)
     return values
 
 
-def united(sets: Iterable[Int32s]) -> Int32s:
+def unite(sets: Iterable[Int32s]) -> Int32s:
     """Return all members of ``sets``, each ascending and without repetition, ascending and once each.
 
     Most are empty, or one array that several rules share: then it is returned as it is.

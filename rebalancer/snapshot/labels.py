@@ -133,9 +133,9 @@ class NodeLabels:
         mask = self.equal(selector.match_labels or {})
         for requirement in selector.match_expressions or ():
             key = requirement.key
-            of_values = [_satisfied(requirement, {key: value}) for value in self.values(key)]
+            of_values = [_satisfies(requirement, {key: value}) for value in self.values(key)]
             # A node without the label has the value id -1: the last entry.
-            mask &= np.array([*of_values, _satisfied(requirement, {})])[self.column(key)]
+            mask &= np.array([*of_values, _satisfies(requirement, {})])[self.column(key)]
         return mask
 
     def equal(self, labels: Mapping[str, str]) -> Bools:
@@ -177,7 +177,7 @@ def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
     for key, value in (selector.match_labels or {}).items():
         if labels.get(key) != value:
             return False
-    return all(_satisfied(requirement, labels) for requirement in selector.match_expressions or ())
+    return all(_satisfies(requirement, labels) for requirement in selector.match_expressions or ())
 
 
 def object_selector(selector: Mapping[str, Any] | None) -> Callable[[Mapping[str, str]], bool]:
@@ -191,7 +191,7 @@ def matches_labels(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool
     return all(labels.get(key) == value for key, value in wanted.items())
 
 
-def _satisfied(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
+def _satisfies(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":

@@ -26,7 +26,7 @@ from rebalancer.snapshot.file_format import (
 )
 from rebalancer.snapshot.items import Item, ItemScanner, KindOf
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.text import chunks, unpacked, yaml_documents
+from rebalancer.snapshot.text import chunks, unpack, yaml_documents
 from rebalancer.wire.decoder import JsonDecoder, in_words
 from rebalancer.wire.times import unix_seconds
 
@@ -103,7 +103,7 @@ def _read(loader: _Loader, path: str | Path, stdin: BinaryIO | None) -> _Loader:
         return loader
     with Path(path).open("rb") as stream:
         loader.read(stream, Path(path))
-    again = loader.restarted()
+    again = loader.restart()
     return loader if again is None else _read(again, path, stdin)
 
 
@@ -118,7 +118,7 @@ class _Loader:
 
     def read(self, stream: BinaryIO, again: Path | None) -> None:
         """Read a stream; ``again`` is a file of the same bytes, None if there is none (standard input)."""
-        plain, head = unpacked(stream)
+        plain, head = unpack(stream)
         text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
         if text[:1] == b"\0":
             raise PolicyError([f"{self._name}: is no text, and no zip archive: {_ADVICE}"])
@@ -133,7 +133,7 @@ class _Loader:
         else:
             self._read_yaml(b"".join(chunks(plain, head)))
 
-    def restarted(self) -> _Loader | None:
+    def restart(self) -> _Loader | None:
         """Return a loader to read the file again with, if something was passed over that matters."""
         if not self._objects.passed_over_an_owner:
             return None
@@ -272,7 +272,7 @@ def _kind_at_the_end(path: Path) -> str:
     """Return the kind of a list that names it after its items (keys sorted by jq, say)."""
     scanner = ItemScanner()
     with path.open("rb") as stream:
-        plain, head = unpacked(stream)
+        plain, head = unpack(stream)
         for chunk in chunks(plain, head):
             for _ in scanner.feed(chunk):
                 pass

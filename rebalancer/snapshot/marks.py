@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rebalancer.snapshot.columns import Bools, frozen
+from rebalancer.snapshot.columns import Bools, freeze
 from rebalancer.snapshot.model import Nodes, Snapshot
 from rebalancer.wire.marks import EFFECT, EMPTY, KEYS, STEER, Mark, is_mark, parse_mark
 from rebalancer.wire.objects import Taint
@@ -31,7 +31,7 @@ def marks_on(nodes: Nodes) -> list[tuple[str, str]]:
     ]
 
 
-def expired(snapshot: Snapshot) -> str | None:
+def describe_expired(snapshot: Snapshot) -> str | None:
     """Return which nodes carry marks that have expired, in words; None if none does."""
     marks = [(node, parse_mark(value)) for node, value in marks_on(snapshot.nodes)]
     nodes = sorted({node for node, m in marks if m is None or m.expires <= snapshot.captured_at})
@@ -83,7 +83,7 @@ def to_be_empty(snapshot: Snapshot) -> Bools:
     return _with_taint(snapshot.nodes, lambda taint: _keeps_empty(taint, snapshot.captured_at))
 
 
-def marked_by_others(snapshot: Snapshot) -> Bools:
+def find_marked_by_others(snapshot: Snapshot) -> Bools:
     """Return the nodes (N,) that another run keeps empty, of a snapshot :func:`as_planned_on`."""
     return _with_taint(
         snapshot.nodes, lambda taint: taint.key == KEYS[EMPTY] and taint.value == _OF_ANOTHER
@@ -111,7 +111,7 @@ def with_empty_marks(snapshot: Snapshot, marked: Bools) -> Snapshot:
         ids.setdefault((*plain[of], taint) if keeps else plain[of], len(ids))
         for of, keeps in zip(nodes.taint_set.tolist(), marked.tolist(), strict=True)
     ]
-    sets = frozen(np.array(column, np.int32))
+    sets = freeze(np.array(column, np.int32))
     return replace(snapshot, nodes=replace(nodes, taint_sets=tuple(ids), taint_set=sets))
 
 

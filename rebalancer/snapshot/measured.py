@@ -10,7 +10,7 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.snapshot.columns import Bools, Floats, Int32s, Interner, Ints, StringColumn, frozen
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Interner, Ints, StringColumn, freeze
 from rebalancer.snapshot.model import Nodes, PodClass, PodFlag, Pods
 from rebalancer.snapshot.usage import MEASURED, Usage
 from rebalancer.wire.metrics import NodeMetrics, PodMetrics
@@ -56,7 +56,7 @@ class PodUse:
                 column.append(math.nan if amount is None else amount)
             self._at.append(pod.at)
 
-    def matched(self, keys: Iterable[tuple[str, str]], count: int) -> NDArray[np.int64]:
+    def match(self, keys: Iterable[tuple[str, str]], count: int) -> NDArray[np.int64]:
         """Return the row (P,) of each of ``count`` pods given by namespace and name, -1 for none."""
         namespaces = map(self._namespaces.values.__getitem__, self._namespace)
         row_of = dict(zip(zip(namespaces, self._name, strict=True), range(len(self)), strict=True))
@@ -74,7 +74,7 @@ class PodUse:
         return np.array([self._cpu, self._memory], np.float64)
 
 
-def measured(
+def fold_usage(
     node_metrics: Sequence[NodeMetrics],
     use: PodUse,
     *,
@@ -105,9 +105,9 @@ def measured(
     # As with pods: metrics-server reports an earlier node of that name until it has asked the new one.
     known = ~np.isnan(amounts[asked]).any(axis=0) & (at >= np.maximum(since, nodes.created))
     return Usage(
-        nodes=frozen(_in_base_units(np.where(known & asked[:, None], amounts, 0))),
-        known=frozen(known),
-        classes=frozen(_of_classes(use, pods, classes, requests, since, asked)),
+        nodes=freeze(_in_base_units(np.where(known & asked[:, None], amounts, 0))),
+        known=freeze(known),
+        classes=freeze(_of_classes(use, pods, classes, requests, since, asked)),
         at=newest,
         measured=tuple(asked.tolist()),
         why_unknown={
@@ -150,7 +150,7 @@ def _of_classes(
     A class that was not measured, most often that of replacements alone, uses what the classes use that it
     replaces; if they were not measured either, what it requests.
     """
-    row = use.matched(_names(pods, classes), len(pods))
+    row = use.match(_names(pods, classes), len(pods))
     amounts = use.amounts
     whole = ~np.isnan(amounts[asked]).any(axis=0)
     at = np.append(np.where(whole, use.at, -np.inf), -np.inf)[row]

@@ -14,7 +14,7 @@ import numpy as np
 
 from rebalancer.base.durations import format_duration
 from rebalancer.policy.select import LabelSelect
-from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColumn, frozen
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColumn, freeze
 from rebalancer.snapshot.labels import ClassIndex, NodeLabels, matches, with_label_keys
 from rebalancer.snapshot.leaving import Announcement
 from rebalancer.snapshot.usage import Usage
@@ -138,13 +138,13 @@ class Pods:
             self,
             name=self.name.take(rows),
             uid=self.uid.take(rows),
-            cls=frozen(self.cls[rows]),
-            node=frozen(self.node[rows]),
-            created=frozen(self.created[rows]),
-            ready_since=frozen(self.ready_since[rows]),
-            deletion_cost=frozen(self.deletion_cost[rows]),
-            flags=frozen(self.flags[rows]),
-            state=frozen(self.state[rows]),
+            cls=freeze(self.cls[rows]),
+            node=freeze(self.node[rows]),
+            created=freeze(self.created[rows]),
+            ready_since=freeze(self.ready_since[rows]),
+            deletion_cost=freeze(self.deletion_cost[rows]),
+            flags=freeze(self.flags[rows]),
+            state=freeze(self.state[rows]),
         )
 
     def where(self, test: Callable[[PodState], bool]) -> Bools:
@@ -390,7 +390,7 @@ class Snapshot:
                 own = cls.labels.items() - {(k, cls.labels.get(k)) for k in _OF_ONE_REPLICA}
                 key = (cls.namespace, cls.controller_uid, frozenset(own))
             group[index] = numbers.setdefault(key, len(numbers))
-        return frozen(group)
+        return freeze(group)
 
     @cached_property
     def gang_sizes(self) -> Mapping[tuple[str, str], int]:

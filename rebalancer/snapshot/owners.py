@@ -111,7 +111,7 @@ class Ownership:
                 fingerprint="",
             )
         read = [workload] if workload is not None else parts
-        replicas = sum(_asked(kind, each) for each in read)
+        replicas = sum(_count_asked(kind, each) for each in read)
         return Owner(
             kind=kind,
             namespace=namespace,
@@ -119,7 +119,7 @@ class Ownership:
             uid=uid,
             replicas=replicas,
             ready=counted.ready,
-            unsettled=_unsettled(kind, read, replicas, counted),
+            unsettled=_explain_unsettled(kind, read, replicas, counted),
             waits=_waits(kind, read[-1]),
             fingerprint=self._kept.of(_fingerprint, read[-1]),
             opt_outs=tuple(
@@ -135,7 +135,7 @@ class Ownership:
         )
 
 
-def _asked(kind: str, workload: o.Workload) -> int:
+def _count_asked(kind: str, workload: o.Workload) -> int:
     replicas = workload.spec.replicas
     if replicas is None:
         replicas = workload.spec.parallelism if kind == "Job" else 1
@@ -180,7 +180,7 @@ def _waits(kind: str, workload: o.Workload) -> bool:
     )
 
 
-def _unsettled(
+def _explain_unsettled(
     kind: str, read: Sequence[o.Workload], replicas: int, counted: SeenPods
 ) -> str | None:
     """Say what is going on with an owner: by its pods, since a status may be as old as its controller is slow."""
@@ -233,8 +233,8 @@ def replacement_spec(
     replaced = msgspec.structs.replace(
         spec,
         node_selector={**(spec.node_selector or {}), **(of_template.node_selector or {})} or None,
-        affinity=_merged_affinity(of_template.affinity, wanted) or spec.affinity,
-        topology_spread_constraints=_merged_spread(of_template, wanted)
+        affinity=_merge_affinity(of_template.affinity, wanted) or spec.affinity,
+        topology_spread_constraints=_merge_spread(of_template, wanted)
         or spec.topology_spread_constraints,
         tolerations=_union(of_template.tolerations, spec.tolerations),
         containers=_containers(spec.containers, of_template.containers),
@@ -257,7 +257,7 @@ def assumptions(running: o.SchedulingSpec, template: o.SchedulingSpec) -> tuple[
             words.append(f"container {container.name} is injected again")
             continue
         mine = container.resources.requests if container.resources is not None else None
-        defaulted = _defaulted(wanted.resources) if wanted.resources is not None else {}
+        defaulted = _apply_defaults(wanted.resources) if wanted.resources is not None else {}
         if added := sorted(set(mine or ()) - set(defaulted)):
             words.append(f"container {container.name} is given {', '.join(added)} again by default")
     return tuple(words)
@@ -288,7 +288,7 @@ def _container(running: o.Container, template: o.Container) -> o.Container:
     if wanted is None or not (wanted.requests or wanted.limits):
         return running
     mine = running.resources or o.ResourceRequirements()
-    requests = {**(mine.requests or {}), **_defaulted(wanted)}
+    requests = {**(mine.requests or {}), **_apply_defaults(wanted)}
     if requests == (mine.requests or {}):
         return running
     return msgspec.structs.replace(
@@ -296,11 +296,11 @@ def _container(running: o.Container, template: o.Container) -> o.Container:
     )
 
 
-def _defaulted(wanted: o.ResourceRequirements) -> Mapping[str, str | int | float]:
+def _apply_defaults(wanted: o.ResourceRequirements) -> Mapping[str, str | int | float]:
     return {**(wanted.limits or {}), **(wanted.requests or {})}
 
 
-def _merged_spread(
+def _merge_spread(
     spec: o.SchedulingSpec, labels: o.Labels
 ) -> tuple[o.TopologySpreadConstraint, ...] | None:
     return (
@@ -314,17 +314,17 @@ def _merged_spread(
     )
 
 
-def _merged_affinity(affinity: o.Affinity | None, labels: o.Labels) -> o.Affinity | None:
+def _merge_affinity(affinity: o.Affinity | None, labels: o.Labels) -> o.Affinity | None:
     if affinity is None:
         return None
     return msgspec.structs.replace(
         affinity,
-        pod_affinity=_merged_pod_affinity(affinity.pod_affinity, labels),
-        pod_anti_affinity=_merged_pod_affinity(affinity.pod_anti_affinity, labels),
+        pod_affinity=_merge_pod_affinity(affinity.pod_affinity, labels),
+        pod_anti_affinity=_merge_pod_affinity(affinity.pod_anti_affinity, labels),
     )
 
 
-def _merged_pod_affinity(affinity: o.PodAffinity | None, labels: o.Labels) -> o.PodAffinity | None:
+def _merge_pod_affinity(affinity: o.PodAffinity | None, labels: o.Labels) -> o.PodAffinity | None:
     if affinity is None:
         return None
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.snapshot.columns import Int32s, Interner, StringColumn, frozen
+from rebalancer.snapshot.columns import Int32s, Interner, StringColumn, freeze
 from rebalancer.snapshot.model import PodFlag, Pods
 from rebalancer.snapshot.owners import Controller
 from rebalancer.wire import objects as o
@@ -72,11 +72,11 @@ class PodRows:
             setattr(taken, name, array(column.typecode, kept.tobytes()))
         return taken
 
-    def followed_by(self, other: PodRows) -> PodRows:
+    def concat(self, other: PodRows) -> PodRows:
         """Return new columns of these rows and then of others."""
         both = PodRows()
-        both.name = self.name.followed_by(other.name)
-        both.uid = self.uid.followed_by(other.uid)
+        both.name = self.name.concat(other.name)
+        both.uid = self.uid.concat(other.uid)
         for name in _NUMBERS:
             setattr(both, name, getattr(self, name) + getattr(other, name))
         return both
@@ -115,13 +115,13 @@ class SettledPods:
         return Pods(
             name=rows.name,
             uid=rows.uid,
-            cls=frozen(np.array(rows.cls, np.int32)),
-            node=frozen(node),
-            created=frozen(np.array(rows.created, np.float64)),
-            ready_since=frozen(np.array(rows.ready_since, np.float64)),
-            deletion_cost=frozen(np.array(rows.deletion_cost, np.int32)),
-            flags=frozen(flags),
-            state=frozen(np.array(rows.state, np.int32)),
+            cls=freeze(np.array(rows.cls, np.int32)),
+            node=freeze(node),
+            created=freeze(np.array(rows.created, np.float64)),
+            ready_since=freeze(np.array(rows.ready_since, np.float64)),
+            deletion_cost=freeze(np.array(rows.deletion_cost, np.int32)),
+            flags=freeze(flags),
+            state=freeze(np.array(rows.state, np.int32)),
             states=self.states,
         )
 
@@ -179,7 +179,7 @@ class PodTable:
     def compact(self) -> None:
         """Put changes among the rows before they are more than the rows: a pod may change many times, or not be ours."""
         if max(len(self._news), len(self._newest)) > max(_MANY_NEWS, len(self._rows) // 8):
-            self.settled()
+            self.settle()
 
     def _append(self, rows: PodRows, record: PodRecord) -> None:
         state = self._state_ids.setdefault(record.state, len(self._state_ids))
@@ -217,7 +217,7 @@ class PodTable:
         """Drop the keys of the classes, which hold the bytes of each: no pod will come any more."""
         self._class_ids.clear()
 
-    def settled(self) -> SettledPods:
+    def settle(self) -> SettledPods:
         """Return the pods as they are now, which later changes leave alone.
 
         Ordered by namespace and name, and classes by their first pod, as servers send them: the same
@@ -260,7 +260,7 @@ class PodTable:
             for row in fresh
         ]
         order = np.insert(kept, places, np.array(fresh, np.intp) + len(rows))
-        self._rows = rows.followed_by(news).take(order)
+        self._rows = rows.concat(news).take(order)
         self._news, self._newest = PodRows(), {}
         self._renumber()
 

@@ -14,7 +14,7 @@ from rebalancer.snapshot.autoscaled import just_scaled, scaling_text
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
-from rebalancer.snapshot.selected import selected
+from rebalancer.snapshot.selected import select_pods
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
 from rebalancer.wire.pod_state import PodState
@@ -137,10 +137,10 @@ def protect(snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
     for name, lifted in _exceptions(snapshot, rules):
         bits[lifted] &= ~_BIT[name]
     for name, only in (("notSelected", scope.policy_select), ("selector", scope.select)):
-        if (picked := selected(snapshot, only)) is not None:
+        if (picked := select_pods(snapshot, only)) is not None:
             bits[~picked.pods(snapshot)] |= _BIT[name]
     for named in rules.pods:
-        if (picked := selected(snapshot, named, unknown=True)) is not None:
+        if (picked := select_pods(snapshot, named, unknown=True)) is not None:
             bits[picked.pods(snapshot)] |= _BIT["pods"]
     if scope.own_pod is not None:
         bits |= _own(snapshot, scope.own_pod)
@@ -160,7 +160,7 @@ def _exceptions(snapshot: Snapshot, rules: Protect) -> Iterator[tuple[str, Bools
         (GANG, rules.gangs),
     ):
         if isinstance(switch, Exempting):
-            picked = selected(snapshot, switch.except_)
+            picked = select_pods(snapshot, switch.except_)
             if picked is not None:
                 yield name, picked.pods(snapshot)
 
@@ -198,7 +198,7 @@ def text_of(snapshot: Snapshot, pod: int, name: str) -> str:
     if name == JUST_SCALED:
         return scaling_text(snapshot, cls.owner)
     if name in _BY_ANNOTATION:
-        return "; ".join(_annotated(snapshot, cls, name))
+        return "; ".join(_read_annotations(snapshot, cls, name))
     return TEXTS[name]
 
 
@@ -211,7 +211,7 @@ _BY_ANNOTATION = (
 )
 
 
-def _annotated(snapshot: Snapshot, cls: PodClass, name: str) -> Iterator[str]:
+def _read_annotations(snapshot: Snapshot, cls: PodClass, name: str) -> Iterator[str]:
     """Yield what the annotations of a pod of ``cls``, of its owner and of its namespace say."""
     yield from (own.text for own in cls.opt_outs if own.protection == name)
     if name != "optedOut":
@@ -280,14 +280,14 @@ def _of_owner(snapshot: Snapshot, cls: PodClass, rules: Protect) -> int:
     elif owner.replicas <= 1 and not cls.restarts:
         single = CANNOT_SURGE if cls.cannot_surge else "singleReplica"
         bits |= _BIT[single] * bool(rules.single_replicas)
-    if not _recreated(cls, rules):
+    if not _is_recreated(cls, rules):
         bits |= _BIT[NOT_RECREATED]
     if owner.unsettled is not None:
         bits |= _BIT["ownerUnsettled"]
     return bits
 
 
-def _recreated(cls: PodClass, rules: Protect) -> bool:
+def _is_recreated(cls: PodClass, rules: Protect) -> bool:
     """Return whether an evicted pod of ``cls`` comes back, as far as its own protections leave that open.
 
     A controller of an unknown kind (an Argo Workflow, a PyTorchJob) may take an evicted pod for failed work.
@@ -316,7 +316,7 @@ def _of_pods(snapshot: Snapshot, rules: Protect) -> Int32s:
     since = np.where(pods.ready_since > 0, pods.ready_since, pods.created)
     age = snapshot.captured_at - since
     bits[age < rules.min_pod_age.total_seconds()] |= _BIT["young"]
-    for name, seconds in _timed(snapshot):
+    for name, seconds in _time_protections(snapshot):
         bits[age < seconds[pods.cls]] |= _BIT[name]
     return bits
 
@@ -329,7 +329,7 @@ def _resize_deferred(state: PodState) -> bool:
     )
 
 
-def _timed(snapshot: Snapshot) -> Iterator[tuple[str, Floats]]:
+def _time_protections(snapshot: Snapshot) -> Iterator[tuple[str, Floats]]:
     """Yield the protections that annotations ask for, each with the seconds (C,) of a pod's life for which it holds."""
     seconds_of: dict[str, Floats] = {}
     for index, cls in enumerate(snapshot.classes):
@@ -392,7 +392,7 @@ _OF_RUNNING = bits_of(
 """Protections of what a pod does while it runs, and of moves that did not help: none replaces it anywhere."""
 
 
-def done_with(finished: Snapshot, rules: Protect) -> Bools:
+def find_done(finished: Snapshot, rules: Protect) -> Bools:
     """Return the pods (P,) that stand on a node and that their controllers are done with.
 
     ReplicaSets, StatefulSets and ReplicationControllers have made others, and so has a kind that the policy names as
@@ -400,13 +400,13 @@ def done_with(finished: Snapshot, rules: Protect) -> Bools:
     people may of pods without a controller, and DaemonSets remove their own.
     """
     pods = finished.pods
-    of_class = np.array([_done(cls, rules) for cls in finished.classes] or [False], bool)
+    of_class = np.array([_is_done(cls, rules) for cls in finished.classes] or [False], bool)
     done: Bools = of_class[pods.cls] & (pods.node >= 0)
     done &= (pods.flags & (PodFlag.TERMINATING | PodFlag.MIRROR)) == 0
     return done
 
 
-def _done(cls: PodClass, rules: Protect) -> bool:
+def _is_done(cls: PodClass, rules: Protect) -> bool:
     if cls.controller == JOB:
         return cls.job_ended
     known = cls.controller in RECREATING or cls.controller in rules.recreated_by

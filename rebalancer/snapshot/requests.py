@@ -56,7 +56,7 @@ def pod_requests(spec: SchedulingSpec, defaults: Mapping[str, int] | None = None
     return total
 
 
-def scored_requests(spec: SchedulingSpec) -> Amounts:
+def score_requests(spec: SchedulingSpec) -> Amounts:
     """Return what a pod on a node counts for when nodes are scored: defaults for missing requests.
 
     Where pod-level requests are set, the defaults stand in only for what the whole pod does not ask

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from rebalancer.snapshot.columns import frozen
+from rebalancer.snapshot.columns import freeze
 from rebalancer.snapshot.leaving import LEAVING, Announcement, scale_in_notice
 from rebalancer.snapshot.model import Nodes, Snapshot
 from rebalancer.snapshot.nodes import UNSCHEDULABLE
@@ -57,9 +57,9 @@ def with_scale_ins(snapshot: Snapshot, changed: Mapping[int, ScaleIn | None]) ->
             nodes,
             notices={node: of for node, of in sorted(notices.items()) if of},
             taint_sets=tuple(sets),
-            taint_set=frozen(taint_set),
-            leaving=frozen(leaving),
-            unschedulable=frozen(unschedulable),
+            taint_set=freeze(taint_set),
+            leaving=freeze(leaving),
+            unschedulable=freeze(unschedulable),
         ),
     )
 

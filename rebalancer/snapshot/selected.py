@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rebalancer.policy.cluster import Landings
 from rebalancer.policy.model import Methods
 from rebalancer.policy.select import NameFilter, NamespaceSelect, Select
-from rebalancer.snapshot.columns import Bools, Int32s, frozen
+from rebalancer.snapshot.columns import Bools, Int32s, freeze
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import PodClass, Snapshot
 
@@ -42,7 +42,7 @@ class Selected:
         return self.classes[pods.cls] & on & (pods.node >= 0)
 
 
-def selected(snapshot: Snapshot, select: Select, *, unknown: bool = False) -> Selected | None:
+def select_pods(snapshot: Snapshot, select: Select, *, unknown: bool = False) -> Selected | None:
     """Return the pods that ``select`` matches, None for all.
 
     ``unknown`` is the answer where the snapshot does not say: a PriorityClass that no pod has, a claim that could
@@ -171,7 +171,7 @@ def union(parts: Sequence[Selected | None], snapshot: Snapshot) -> Bools:
     return mask
 
 
-def unresolved(snapshot: Snapshot, selects: Iterable[Select]) -> Iterator[str]:
+def list_unresolved(snapshot: Snapshot, selects: Iterable[Select]) -> Iterator[str]:
     """Yield the PriorityClasses that selects name and whose value nothing in the snapshot says."""
     for select in selects:
         below = select.priority.below if select.priority is not None else 0
@@ -191,7 +191,7 @@ def with_avoided(snapshot: Snapshot, landings: Landings) -> Snapshot:
         avoided |= snapshot.nodes_matching(landings.exclude)
     if not avoided.any():
         return snapshot
-    return replace(snapshot, nodes=replace(nodes, avoided=frozen(avoided)))
+    return replace(snapshot, nodes=replace(nodes, avoided=freeze(avoided)))
 
 
 def grace_periods(snapshot: Snapshot, method: Methods, uids: Collection[str]) -> dict[str, int]:
@@ -207,7 +207,7 @@ def grace_periods(snapshot: Snapshot, method: Methods, uids: Collection[str]) ->
     rows = column.rows_of(set(uids)).tolist()
     of_select: dict[str, int] = {}
     for rule in method.grace_periods:
-        picked = selected(snapshot, rule.select)
+        picked = select_pods(snapshot, rule.select)
         matching = None if picked is None else picked.pods(snapshot)
         for row in rows:
             if matching is None or matching[row]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.snapshot.class_counts import CACHED_CLASSES, ClassCounts
-from rebalancer.snapshot.columns import Bools, Int32s, Ints, summed_by_node
+from rebalancer.snapshot.columns import Bools, Int32s, Ints, sum_by_node
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.usage import MEASURED
 
@@ -271,27 +271,27 @@ class NodeLoads:
         pods, size = snapshot.pods, len(snapshot.nodes)
         placed = pods.node >= 0
         nodes, cls = pods.node[placed], pods.cls[placed]
-        self.used = summed_by_node(snapshot.requests, cls, nodes, size)
+        self.used = sum_by_node(snapshot.requests, cls, nodes, size)
         """(R, N) requested, terminating pods included."""
-        self.scored_used = summed_by_node(snapshot.scored, cls, nodes, size)
+        self.scored_used = sum_by_node(snapshot.scored, cls, nodes, size)
         """(2, N) the same with the scheduler's defaults for missing requests."""
         self.pod_count = np.bincount(nodes, minlength=size).astype(np.int64)
         """(N,) pods on each node, terminating ones included."""
         living = placed & ((pods.flags & PodFlag.TERMINATING) == 0)
-        self.lasting = summed_by_node(snapshot.requests, pods.cls[living], pods.node[living], size)
+        self.lasting = sum_by_node(snapshot.requests, pods.cls[living], pods.node[living], size)
         """(R, N) requested once all terminating pods are gone."""
-        self.lasting_usage = self._measured(living)
+        self.lasting_usage = self._measure(living)
         """(M, N) in use once all terminating pods are gone; zeros where nothing was measured (Snapshot.usage)."""
         self.lasting_count = np.bincount(pods.node[living], minlength=size).astype(np.int64)
         """(N,) pods once all terminating ones are gone."""
 
-    def _measured(self, living: Bools) -> Ints:
+    def _measure(self, living: Bools) -> Ints:
         snapshot, usage = self._snapshot, self._snapshot.usage
         if usage is None:
             return np.zeros((len(MEASURED), len(snapshot.nodes)), np.int64)
         going = (snapshot.pods.node >= 0) & ~living
         cls, node = snapshot.pods.cls[going], snapshot.pods.node[going]
-        return usage.nodes - summed_by_node(usage.classes, cls, node, len(snapshot.nodes))
+        return usage.nodes - sum_by_node(usage.classes, cls, node, len(snapshot.nodes))
 
     def hold(self, cls: int, node: int, sign: int) -> None:
         """Let a pod hold its place on a node (+1), or be gone (-1)."""

@@ -104,7 +104,7 @@ def _lines(kind: str, items: Iterable[bytes | Raw]) -> Iterator[tuple[bytes, int
 
 
 @contextlib.contextmanager
-def opened_for_writing(target: Path | BinaryIO) -> Iterator[BinaryIO]:
+def open_for_writing(target: Path | BinaryIO) -> Iterator[BinaryIO]:
     """Yield a stream to write to. A file appears when it is complete, or not at all.
 
     Raises:
@@ -138,17 +138,17 @@ def slim(kind: str, item: bytes | Raw) -> bytes:
     fields.pop("kind", None)
     fields.pop("apiVersion", None)
     if "metadata" in fields:
-        fields["metadata"] = _changed(fields["metadata"], _slim_metadata)
+        fields["metadata"] = _edit(fields["metadata"], _slim_metadata)
     if kind == "Pod" and "spec" in fields:
-        fields["spec"] = _changed(fields["spec"], _slim_pod_spec)
+        fields["spec"] = _edit(fields["spec"], _slim_pod_spec)
     elif kind in WORKLOADS and "spec" in fields:
-        fields["spec"] = _changed(fields["spec"], _slim_workload_spec)
+        fields["spec"] = _edit(fields["spec"], _slim_workload_spec)
     body = msgspec.json.encode(fields)
     head = f'{{"kind":"{kind}","apiVersion":"{API_VERSIONS[kind]}"'.encode()
     return head + (b"," if fields else b"") + body[1:]
 
 
-def _changed(raw: Raw, change: Any) -> Raw:
+def _edit(raw: Raw, change: Any) -> Raw:
     fields = msgspec.json.decode(raw, type=_Fields | None)
     if fields is None:
         return raw
@@ -161,19 +161,19 @@ def _slim_metadata(fields: _Fields) -> None:
     annotations = fields.get("annotations")
     # The name is searched in the bytes first: few objects have it.
     if annotations is not None and _LAST_APPLIED.encode() in bytes(annotations):
-        fields["annotations"] = _changed(annotations, lambda given: given.pop(_LAST_APPLIED, None))
+        fields["annotations"] = _edit(annotations, lambda given: given.pop(_LAST_APPLIED, None))
 
 
 def _slim_workload_spec(fields: _Fields) -> None:
     if "template" in fields:
-        fields["template"] = _changed(fields["template"], _slim_template)
+        fields["template"] = _edit(fields["template"], _slim_template)
 
 
 def _slim_template(fields: _Fields) -> None:
     if "metadata" in fields:
-        fields["metadata"] = _changed(fields["metadata"], _slim_metadata)
+        fields["metadata"] = _edit(fields["metadata"], _slim_metadata)
     if "spec" in fields:
-        fields["spec"] = _changed(fields["spec"], _slim_pod_spec)
+        fields["spec"] = _edit(fields["spec"], _slim_pod_spec)
 
 
 def _slim_pod_spec(fields: _Fields) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import msgspec
 import numpy as np
 
-from rebalancer.snapshot.columns import Int32s, frozen
+from rebalancer.snapshot.columns import Int32s, freeze
 from rebalancer.snapshot.model import Owner, PodClass, Snapshot
 from rebalancer.wire import objects as o
 from rebalancer.wire.quantity import share_of
@@ -138,9 +138,9 @@ def _with_classes(
     return replace(
         snapshot,
         classes=tuple(classes),
-        requests=frozen(snapshot.requests[:, columns]),
-        scored=frozen(snapshot.scored[:, columns]),
-        usage=usage and replace(usage, classes=frozen(usage.classes[:, columns])),
+        requests=freeze(snapshot.requests[:, columns]),
+        scored=freeze(snapshot.scored[:, columns]),
+        usage=usage and replace(usage, classes=freeze(usage.classes[:, columns])),
         budgets=tuple(
             replace(budget, classes=_with_next(budget.classes, next_of))
             for budget in snapshot.budgets
@@ -150,7 +150,7 @@ def _with_classes(
 
 def _with_next(classes: Int32s, next_of: Mapping[int, int]) -> Int32s:
     more = [next_of[cls] for cls in classes.tolist() if cls in next_of]
-    return frozen(np.array([*classes.tolist(), *more], np.int32))
+    return freeze(np.array([*classes.tolist(), *more], np.int32))
 
 
 # -- selectors that name the hash ------------------------------------------------------------------

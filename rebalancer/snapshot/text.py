@@ -14,7 +14,7 @@ _MOST_DEPTH = 500
 """Levels of nesting. API objects have a few dozen; some hundred thousand overflow the stack of the loader in C."""
 
 
-def unpacked(stream: BinaryIO) -> tuple[BinaryIO, bytes]:
+def unpack(stream: BinaryIO) -> tuple[BinaryIO, bytes]:
     """Return the stream to read on, decompressed if it is gzip, and what was read of it already."""
     head = stream.read(len(_GZIP_MAGIC))
     if head != _GZIP_MAGIC:

@@ -60,7 +60,7 @@ def check_source(
     _require(isinstance(receiver, Receiver), "open returns no Receiver")
     try:
         announce()
-        said = _said(receiver, machines)
+        said = _collect(receiver, machines)
         _check_each(said.values(), around.name)
         for one in said.values():
             receiver.heartbeat(one)
@@ -93,12 +93,12 @@ def check_step(step: Step, params: Any, context: StepContext) -> StepOutcome:
     return second
 
 
-def _said(receiver: Receiver, machines: Collection[str]) -> dict[str, Interruption]:
+def _collect(receiver: Receiver, machines: Collection[str]) -> dict[str, Interruption]:
     """Return id -> interruption, once there is one for each machine."""
     said: dict[str, Interruption] = {}
     missing = set(machines)
     for _ in range(_ROUNDS):
-        for one in _received(receiver):
+        for one in _receive(receiver):
             _check_id(said, one)
             missing -= {one.node, one.instance, one.provider_id}
         if not missing:
@@ -128,7 +128,7 @@ def _come() -> Stop:
     return Stop(SystemClock(), signalled=signalled)
 
 
-def _received(receiver: Receiver) -> Sequence[Interruption]:
+def _receive(receiver: Receiver) -> Sequence[Interruption]:
     began = time.monotonic()
     said = receiver.receive(Stop(SystemClock()))
     took = time.monotonic() - began
@@ -160,7 +160,7 @@ def _check_done(receiver: Receiver, said: Sequence[Interruption]) -> None:
     outcome = PipelineOutcome(Result.DONE, {"cordon": StepOutcome(StepStatus.DONE)})
     for one in (*said, *said):
         receiver.done(one, outcome)
-    again = {one.id for one in _received(receiver) if not one.cancelled} & {one.id for one in said}
+    again = {one.id for one in _receive(receiver) if not one.cancelled} & {one.id for one in said}
     _require(not again, f"says again what is done: {', '.join(sorted(again))}")
 
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.snapshot.build import Fold
-from rebalancer.snapshot.columns import frozen, summed_by_node
+from rebalancer.snapshot.columns import freeze, sum_by_node
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.usage import MEASURED, Usage
 from rebalancer.wire.lists import DECODED
@@ -67,14 +67,14 @@ def with_usage(
             classes[:, index] = (pods or {})[owner.name]
     placed = snapshot.pods.node >= 0
     cls, node = snapshot.pods.cls[placed], snapshot.pods.node[placed]
-    used = summed_by_node(classes, cls, node, len(snapshot.nodes))
+    used = sum_by_node(classes, cls, node, len(snapshot.nodes))
     known = np.array([name not in unknown for name in snapshot.nodes.names], bool)
     return replace(
         snapshot,
         usage=Usage(
-            nodes=frozen(np.where(known, used, 0)),
-            known=frozen(known),
-            classes=frozen(classes),
+            nodes=freeze(np.where(known, used, 0)),
+            known=freeze(known),
+            classes=freeze(classes),
             at=snapshot.captured_at if at is None else at,
         ),
     )

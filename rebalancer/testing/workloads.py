@@ -111,12 +111,12 @@ def workload(
     return objects
 
 
-def numbered(objects: Sequence[Object]) -> list[Object]:
+def number_pods(objects: Sequence[Object]) -> list[Object]:
     """Return a StatefulSet whose pods carry the labels that its controller gives to each of them alone."""
-    return [_numbered(item) if item["kind"] == "Pod" else item for item in objects]
+    return [_number_pod(item) if item["kind"] == "Pod" else item for item in objects]
 
 
-def _numbered(pod: Object) -> Object:
+def _number_pod(pod: Object) -> Object:
     name = pod["metadata"]["name"]
     owner, _, ordinal = name.rpartition("-")
     labels = {

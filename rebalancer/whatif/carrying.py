@@ -64,24 +64,24 @@ class _Simulated:
         after_stop: bool = False,  # noqa: ARG002
     ) -> PodView | None:
         uid = self._uids[namespace, name]
-        return self._world.pod(uid) or self._world.ended(uid)
+        return self._world.pod(uid) or self._world.find_ended(uid)
 
     def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
-        if self._world.ended(uid) is not None:
+        if self._world.find_ended(uid) is not None:
             self._world.remove(uid)
             return EvictionAnswer(AnswerKind.EVICTED, f"{name} is gone")
         created = self._world.now
         new = self._world.evict(uid)
-        self._replaced(namespace, uid, new, created, self._world.draw(self._ready_after))
+        self._replace(namespace, uid, new, created, self._world.draw(self._ready_after))
         return EvictionAnswer(AnswerKind.EVICTED, f"{name} is replaced by {new.name}")
 
     def restart(self, move: Move) -> EvictionAnswer:
         created, starts = self._world.now, self._world.draw(self._ready_after)
         new = self._world.restart(move.uid, starts)
-        self._replaced(move.namespace, move.uid, new, created, starts)
+        self._replace(move.namespace, move.uid, new, created, starts)
         return EvictionAnswer(AnswerKind.RESTARTED, f"{move.pod} is replaced by {new.name}")
 
-    def _replaced(
+    def _replace(
         self, namespace: str, uid: str, new: Replaced, created: float, starts: float
     ) -> None:
         replacement = Replacement(

@@ -20,7 +20,7 @@ from rebalancer.run.memory.streaks import remembered
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.whatif.carrying import READY_AFTER, carry_out
 from rebalancer.whatif.span import Span
-from rebalancer.whatif.world import SimulatedCluster, Waiting, measured_at
+from rebalancer.whatif.world import SimulatedCluster, Waiting, set_measured_at
 
 # So far ahead no pod is young, no eviction counts against the hour, and every cool-down is over.
 _LATER = 86_400.0
@@ -195,11 +195,11 @@ class Loop:
         snapshot = self._world.snapshot
         if self._pace.memory:
             self._document = refreshed(self._document, snapshot)
-        planned = self._planned(snapshot)
+        planned = self._make_plan(snapshot)
         self._warnings |= dict.fromkeys(planned.plan.warnings)
         return planned
 
-    def _planned(self, snapshot: Snapshot) -> Planned:
+    def _make_plan(self, snapshot: Snapshot) -> Planned:
         """Return the plan on a snapshot, with what is remembered at its time."""
         if self._pace.memory:
             now = snapshot.captured_at
@@ -233,7 +233,7 @@ class Loop:
     def _acts_in(self, seconds: float) -> bool:
         """Return whether a run so much later would evict anything."""
         now = self._world.snapshot
-        planned = self._planned(_later(now, seconds))
+        planned = self._make_plan(_later(now, seconds))
         return not planned.standstill and any(not move.observed for move in planned.plan.moves)
 
     def _act(self, planned: Planned) -> tuple[Sequence[Outcome], int, str | None]:
@@ -270,7 +270,7 @@ class Loop:
 def _later(snapshot: Snapshot, seconds: float) -> Snapshot:
     """Return a snapshot of the same so much later."""
     at = snapshot.captured_at + seconds
-    return measured_at(replace(snapshot, captured_at=at), at)
+    return set_measured_at(replace(snapshot, captured_at=at), at)
 
 
 def _lasting(streaks: Mapping[str, Streaks]) -> dict[str, Streaks]:

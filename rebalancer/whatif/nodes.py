@@ -16,7 +16,7 @@ from rebalancer.whatif.objects import (
     controller,
     is_active,
     is_ready,
-    unscheduled,
+    unschedule,
 )
 from rebalancer.wire.label_syntax import is_label_key, is_label_value
 from rebalancer.wire.quantity import parse
@@ -192,7 +192,7 @@ def remove_node(objects: Objects, name: str) -> None:
         if item["kind"] != "Pod" or item["spec"].get("nodeName") != name:
             kept.append(item)
         elif is_active(item) and controller(item).get("kind") not in (None, "DaemonSet", "Node"):
-            again = unscheduled(item)
+            again = unschedule(item)
             uid = f"{item['metadata'].get('uid')}/again"
             kept.append({**again, "metadata": {**item["metadata"], "uid": uid}})
     objects.items[:] = kept

@@ -19,7 +19,7 @@ from rebalancer.snapshot.file_format import StoredList
 from rebalancer.snapshot.labels import object_selector
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.text import chunks, unpacked, yaml_documents
+from rebalancer.snapshot.text import chunks, unpack, yaml_documents
 from rebalancer.wire.pods import FINISHED
 from rebalancer.wire.quantity import share_of
 
@@ -83,7 +83,7 @@ def is_ready(item: Mapping[str, Any]) -> bool:
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
 
 
-def unscheduled(pod: Json) -> Json:
+def unschedule(pod: Json) -> Json:
     """Return the pod as its controller recreates it: without node, status and times of its own."""
     spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
     return {**pod, "spec": spec, "status": {"phase": "Pending"}}
@@ -110,7 +110,7 @@ def _not_editable(why: str) -> PolicyError:
 
 
 def _of_text(stream: BinaryIO) -> Objects:
-    plain, head = unpacked(stream)
+    plain, head = unpack(stream)
     text = b"".join(chunks(plain, head)).lstrip(b"\xef\xbb\xbf \t\r\n")
     if text[:1] == b"{":
         documents = [msgspec.json.decode(text)]
@@ -185,7 +185,7 @@ def renew_budgets(objects: Objects) -> None:
             and is_active(pod)
             and selects(pod["metadata"].get("labels") or {})
         ]
-        expected = _expected(spec, pods, replicas)
+        expected = _count_expected(spec, pods, replicas)
         if expected is None:
             continue
         total, desired = expected
@@ -210,7 +210,9 @@ def _replicas(objects: Objects) -> dict[str, int]:
     return wanted
 
 
-def _expected(spec: Json, pods: list[Json], replicas: dict[str, int]) -> tuple[int, int] | None:
+def _count_expected(
+    spec: Json, pods: list[Json], replicas: dict[str, int]
+) -> tuple[int, int] | None:
     """Return how many pods there should be and how many of them healthy, None if that is unknown."""
     least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
     if most is None and not isinstance(least, str):

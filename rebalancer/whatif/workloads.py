@@ -9,7 +9,7 @@ from itertools import count, islice
 from typing import Any
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.whatif.objects import Json, Objects, controller, is_ready, unscheduled
+from rebalancer.whatif.objects import Json, Objects, controller, is_ready, unschedule
 
 KINDS = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
 _MOST = 150_000
@@ -143,7 +143,7 @@ def _new_pod(wanted: Scale, maker: Json, number: int, like: Json | None) -> Json
     """Return a pod that waits for a node: a copy of the pod ``like``, or of the template if there is none."""
     prefix, name = maker["metadata"]["name"], _pod_name(wanted, maker, number)
     if like is not None:
-        pod = copy.deepcopy(unscheduled(like))
+        pod = copy.deepcopy(unschedule(like))
     else:
         template = maker["spec"].get("template") or {}
         owner = {
@@ -154,7 +154,7 @@ def _new_pod(wanted: Scale, maker: Json, number: int, like: Json | None) -> Json
             "controller": True,
         }
         labels = dict((template.get("metadata") or {}).get("labels") or {})
-        pod = unscheduled({"kind": "Pod", "spec": copy.deepcopy(template.get("spec") or {})})
+        pod = unschedule({"kind": "Pod", "spec": copy.deepcopy(template.get("spec") or {})})
         pod["metadata"] = {"labels": labels, "ownerReferences": [owner]}
     labels = pod["metadata"].get("labels") or {}
     for key, value in (

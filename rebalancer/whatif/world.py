@@ -16,7 +16,7 @@ from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.carried import with_usage_of
-from rebalancer.snapshot.columns import StringColumn, frozen
+from rebalancer.snapshot.columns import StringColumn, freeze
 from rebalancer.snapshot.marks import with_empty_marks
 from rebalancer.snapshot.model import (
     DisruptionBudget,
@@ -208,7 +208,7 @@ class SimulatedCluster:
             ready=bool(self._flags[row] & PodFlag.READY),
         )
 
-    def ended(self, uid: str) -> PodView | None:
+    def find_ended(self, uid: str) -> PodView | None:
         """Return the pod of this uid that has ended, if there is one."""
         finished = self._first.finished
         if finished is None or uid in self._removed:
@@ -239,7 +239,7 @@ class SimulatedCluster:
     def evict(self, uid: str) -> Replaced:
         """Evict a pod and land its replacement; the next eviction is a while later."""
         with self._of_wave().model.marking(self._marked):
-            return self._replaced(uid)
+            return self._replace_pod(uid)
 
     def restart(self, uid: str, starts: float) -> Replaced:
         """Restart the rollout of a pod: its replacement lands beside it, and is Ready after so many seconds.
@@ -247,9 +247,9 @@ class SimulatedCluster:
         Where no node takes the replacement, the pod stays.
         """
         with self._of_wave().model.marking(self._marked):
-            return self._replaced(uid, starts)
+            return self._replace_pod(uid, starts)
 
-    def _replaced(self, uid: str, starts: float | None = None) -> Replaced:
+    def _replace_pod(self, uid: str, starts: float | None = None) -> Replaced:
         wave = self._of_wave()
         state = wave.state
         self._let_go(state)
@@ -376,15 +376,15 @@ class SimulatedCluster:
             budgets=tuple(
                 _budget(budget, int(more_ready[budget.classes].sum())) for budget in first.budgets
             ),
-            finished=self._finished(),
+            finished=self._list_finished(),
         )
-        self._snapshot = self._living = measured_at(with_usage_of(first, living), self.now)
+        self._snapshot = self._living = set_measured_at(with_usage_of(first, living), self.now)
         self._stale = False
         if self._victims:
             both = replace(living, pods=self._pods(self._victims))
-            self._snapshot = measured_at(with_usage_of(first, both), self.now)
+            self._snapshot = set_measured_at(with_usage_of(first, both), self.now)
 
-    def _finished(self) -> Snapshot | None:
+    def _list_finished(self) -> Snapshot | None:
         """Return the pods that have ended and are left."""
         finished = self._first.finished
         if finished is None:
@@ -418,14 +418,14 @@ class SimulatedCluster:
         return total
 
 
-def measured_at(snapshot: Snapshot, now: float) -> Snapshot:
+def set_measured_at(snapshot: Snapshot, now: float) -> Snapshot:
     """Return ``snapshot`` as if what is used had just been measured, if it was at all."""
     usage = snapshot.usage
     return snapshot if usage is None else replace(snapshot, usage=replace(usage, at=now))
 
 
 def _with(column: np.ndarray, more: Sequence[float]) -> np.ndarray:
-    return frozen(np.concatenate([column, np.array(more, column.dtype)]))
+    return freeze(np.concatenate([column, np.array(more, column.dtype)]))
 
 
 def _owner(owner: Owner, more_ready: int) -> Owner:

@@ -135,9 +135,9 @@ def test_an_edit_at_the_same_moment_stands(misplaced, tmp_path):
     class Overtaken(Restart):
         """Another client scales the Deployment between the read and the patch."""
 
-        def _patched(self, deployment):
+        def _patch(self, deployment):
             misplaced.api.patch(f"{DEPLOYMENTS}/web", {"spec": {"replicas": 2}})
-            return super()._patched(deployment)
+            return super()._patch(deployment)
 
     client = connect(kubeconfig=kubeconfig, environ={})
     name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]

@@ -6,7 +6,7 @@ from rebalancer.wire.protobuf import BrokenListError
 from rebalancer.wire.protobuf.frames import ListFrames
 from rebalancer.wire.protobuf.lists import decode_run, plain_objects
 from rebalancer.wire.protobuf.pods import pod_records
-from rebalancer.wire.protobuf.stored import stored_run
+from rebalancer.wire.protobuf.stored import strip_run
 from tests.fuzz.target import Target
 
 KINDS = ("Pod", "Node", "ReplicaSet", "Deployment")
@@ -31,7 +31,7 @@ def _decode(kind: str, run: bytes) -> None:
     else:
         decode_run(kind, run)
     plain_objects(kind, run)
-    stored_run(kind, run)
+    strip_run(kind, run)
 
 
 TARGET = Target(_read, (BrokenListError,))

@@ -197,7 +197,7 @@ MENDS: tuple[Mend, ...] = (
     Mend(
         "the Lease is lost by the clock, whatever the renewing thread does",
         "D4",
-        [("        if self._lost is None and self._left() <= 0:\n", "        if False:\n")],
+        [("        if self._lost is None and self._seconds_left() <= 0:\n", "        if False:\n")],
         [37],
     ),
     Mend(

@@ -12,7 +12,7 @@ from rebalancer.policy.values import Limit
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy
 from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import disruption_budget, node, numbered, workload
+from rebalancer.testing.workloads import disruption_budget, node, number_pods, workload
 from rebalancer.wire.times import rfc3339
 from strategies.stuck import StuckParams
 from tests.strategies.pod_states import condition, running, waiting, with_state
@@ -38,7 +38,7 @@ def web(on, *stuck, kind="Deployment", **state):
     """A workload with pods on these nodes, those of these numbers stuck."""
     objects = workload("web", on, kind=kind)
     if kind == "StatefulSet":
-        objects = numbered(objects)
+        objects = number_pods(objects)
     state = {"main": CRASHES, "ready": False, **state}
     for number in stuck:
         objects = with_state(objects, f"web-{number}", **state)

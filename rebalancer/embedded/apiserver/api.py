@@ -71,7 +71,7 @@ class Api:
             return _json(200, discovery.version(self._version))
         user = self._access.user(request.authorization)
         if request.path == _REVIEWS and request.method == "POST":
-            return _json(201, self._access.review(_decoded(request)))
+            return _json(201, self._access.review(_decode(request)))
         if request.path in self.actions and request.method == "POST":
             return _json(200, self.actions[request.path]())
         document = discovery.document(request.path) if request.method == "GET" else None
@@ -98,13 +98,13 @@ class Api:
                 return self._delete_collection(request, target)
             raise status.not_allowed(target.kind)
         if request.method == "PUT":
-            return self._update(target, request.query, _decoded(request))
+            return self._update(target, request.query, _decode(request))
         if request.method == "PATCH":
             return self._patch(request, target)
         if request.method == "DELETE":
             obj = self._store.get(target.kind, target.namespace, target.name)
             options = _options(request)
-            return _json(200, typed(target, delete(self._store, target.kind, obj, options)))
+            return _json(200, add_type(target, delete(self._store, target.kind, obj, options)))
         raise status.not_allowed(target.kind)
 
     def _read(self, request: Request, target: Target) -> Reply:
@@ -115,7 +115,7 @@ class Api:
             obj = self._store.get(target.kind, target.namespace, target.name)
             return _json(200, shape(obj))
         page = self.pager.page(target, request.query)
-        if tables.wanted(request.accept, target.kind):
+        if tables.wants_table(request.accept, target.kind):
             return _json(200, self._table(request, target, page.items, page.metadata))
         listed = {
             "kind": f"{target.kind.kind}List",
@@ -127,9 +127,9 @@ class Api:
 
     def _shape(self, request: Request, target: Target) -> Callable[[Json], Json]:
         """Return what makes of a stored object the one that the request wants: with its type, or a table."""
-        if tables.wanted(request.accept, target.kind):
+        if tables.wants_table(request.accept, target.kind):
             return lambda obj: self._table(request, target, [obj], {})
-        return lambda obj: typed(target, obj)
+        return lambda obj: add_type(target, obj)
 
     def _table(
         self, request: Request, target: Target, items: Sequence[Json], metadata: Json
@@ -141,7 +141,7 @@ class Api:
         evicts = target.subresource == "eviction"
         if not evicts and (target.name or (target.kind.namespaced and not target.namespace)):
             raise status.not_allowed(target.kind)
-        manifest = _decoded(request)
+        manifest = _decode(request)
         if evicts:
             options = dict(manifest.get("deleteOptions") or {})
             if request.query.get("dryRun"):
@@ -152,8 +152,8 @@ class Api:
         made = admit(self._store, target.kind, target.namespace, manifest)
         charge(self._store, target.kind, target.namespace, made)
         if request.query.get("dryRun"):
-            return _json(201, typed(target, made))
-        return _json(201, typed(target, self._store.create(target.kind, target.namespace, made)))
+            return _json(201, add_type(target, made))
+        return _json(201, add_type(target, self._store.create(target.kind, target.namespace, made)))
 
     def _update(self, target: Target, query: Mapping[str, str], new: Json) -> Reply:
         _check_type(target, new)
@@ -163,13 +163,13 @@ class Api:
         if new["metadata"].get("name", target.name) != target.name:
             raise status.bad_request("the name of the object does not match the name on the URL")
         if query.get("dryRun"):
-            return _json(200, typed(target, new))
+            return _json(200, add_type(target, new))
         only = target.subresource == "status"
         stored = self._store.replace(target.kind, old, new, status_only=only)
-        return _json(200, typed(target, stored))
+        return _json(200, add_type(target, stored))
 
     def _patch(self, request: Request, target: Target) -> Reply:
-        patch = _decoded(request, must_be_object=False)
+        patch = _decode(request, must_be_object=False)
         old = self._store.find(target.kind, target.namespace, target.name)
         applies = request.content_type.startswith("application/apply-patch")
         if old is None and applies and not target.subresource:
@@ -177,7 +177,7 @@ class Api:
             made = Request("POST", request.path, request.query, request.body)
             return self._create(made, whole)
         old = self._store.get(target.kind, target.namespace, target.name)
-        new = apply_patch(request.content_type, typed(target, clone(old)), patch)
+        new = apply_patch(request.content_type, add_type(target, clone(old)), patch)
         if applies:
             # The applied manifest has no version: it applies to the present object.
             new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
@@ -192,7 +192,7 @@ class Api:
         return _json(200, status.success())
 
 
-def typed(target: Target, obj: Mapping[str, Any]) -> Json:
+def add_type(target: Target, obj: Mapping[str, Any]) -> Json:
     """Return an object with its kind and apiVersion, which items of lists do not have."""
     return {"kind": target.kind.kind, "apiVersion": target.kind.api_version, **obj}
 
@@ -201,7 +201,7 @@ def _json(code: int, body: Any) -> Reply:
     return Reply(code, msgspec.json.encode(body))
 
 
-def _decoded(request: Request, *, must_be_object: bool = True) -> Any:
+def _decode(request: Request, *, must_be_object: bool = True) -> Any:
     try:
         decoded = msgspec.json.decode(request.body)
     except msgspec.DecodeError as error:
@@ -212,7 +212,7 @@ def _decoded(request: Request, *, must_be_object: bool = True) -> Any:
 
 
 def _options(request: Request) -> Json:
-    options: Json = dict(_decoded(request)) if request.body else {}
+    options: Json = dict(_decode(request)) if request.body else {}
     if "gracePeriodSeconds" in request.query:
         options.setdefault("gracePeriodSeconds", int(request.query["gracePeriodSeconds"]))
     if "propagationPolicy" in request.query:
@@ -246,7 +246,7 @@ class AccessControl:
         scheme, _, token = authorization.partition(" ")
         user = self.tokens.get(token.strip()) if scheme.lower() == "bearer" else None
         if user is None:
-            raise status.unauthorized()
+            raise status.no_identity()
         return user
 
     def check(self, user: str, verb: str, target: Target) -> None:

@@ -261,7 +261,7 @@ def charge(store: Store, kind: Kind, namespace: str, pod: Json) -> None:
         return
     for quota in store.items(QUOTA, namespace):
         hard = quota.get("spec", {}).get("hard") or {}
-        requested, used = _usage(pod, hard), used_of(store, quota)
+        requested, used = _usage(pod, hard), sum_used(store, quota)
         over = sorted(
             name
             for name, amount in requested.items()
@@ -272,12 +272,12 @@ def charge(store: Store, kind: Kind, namespace: str, pod: Json) -> None:
             raise status.forbidden(
                 POD,
                 pod["metadata"].get("name") or pod["metadata"].get("generateName", ""),
-                f"exceeded quota: {name}, requested: {_shown(over, requested)}, used: "
-                f"{_shown(over, used)}, limited: " + ",".join(f"{n}={hard[n]}" for n in over),
+                f"exceeded quota: {name}, requested: {_format(over, requested)}, used: "
+                f"{_format(over, used)}, limited: " + ",".join(f"{n}={hard[n]}" for n in over),
             )
 
 
-def used_of(store: Store, quota: Json) -> dict[str, int]:
+def sum_used(store: Store, quota: Json) -> dict[str, int]:
     """Return what the pods of a quota's namespace use of each of its resources, in base units."""
     hard = quota.get("spec", {}).get("hard") or {}
     used = {name: 0 for name in hard if _is_pods(name)}
@@ -288,7 +288,7 @@ def used_of(store: Store, quota: Json) -> dict[str, int]:
     return used
 
 
-def shown(name: str, amount: int) -> str:
+def format_amount(name: str, amount: int) -> str:
     """Return an amount as a quantity: milli-cores for cpu, plain numbers for everything else."""
     if name.rsplit(".", 1)[-1] != "cpu":
         return str(amount)
@@ -323,5 +323,5 @@ def _parse(name: str, text: str) -> int:
     return parse_resource(name.rsplit(".", 1)[-1], text)
 
 
-def _shown(names: list[str], amounts: Mapping[str, int]) -> str:
-    return ",".join(f"{name}={shown(name, amounts[name])}" for name in names)
+def _format(names: list[str], amounts: Mapping[str, int]) -> str:
+    return ",".join(f"{name}={format_amount(name, amounts[name])}" for name in names)

@@ -86,14 +86,14 @@ def _budgets_of(store: Store, pod: Json) -> Sequence[Json]:
 def _check(budget: Json) -> None:
     name, budget_status = budget["metadata"]["name"], budget["status"]
     if budget_status.get("observedGeneration", 0) < budget["metadata"]["generation"]:
-        raise _refused(f"The disruption budget {name} is still being processed by the server.", 10)
+        raise _refuse(f"The disruption budget {name} is still being processed by the server.", 10)
     if budget_status["disruptionsAllowed"] < 0:
         raise status.forbidden(_BUDGET_IN_MESSAGES, name, "pdb disruptions allowed is negative")
     if len(budget_status.get("disruptedPods", {})) > _MOST_DISRUPTED:
         why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
         raise status.forbidden(_BUDGET_IN_MESSAGES, name, why)
     if budget_status["disruptionsAllowed"] == 0:
-        raise _refused(_why(name, budget_status), 0)
+        raise _refuse(_why(name, budget_status), 0)
 
 
 def _why(name: str, budget_status: Mapping[str, Any]) -> str:
@@ -112,7 +112,7 @@ def _why(name: str, budget_status: Mapping[str, Any]) -> str:
     return f"The disruption budget {name} does not allow evicting pods currently"
 
 
-def _refused(cause: str, retry_after: int) -> status.ApiError:
+def _refuse(cause: str, retry_after: int) -> status.ApiError:
     details: Json = {"causes": [{"reason": "DisruptionBudget", "message": cause}]}
     if retry_after:
         details["retryAfterSeconds"] = retry_after
@@ -123,12 +123,12 @@ def _decrement(store: Store, budget: Json, pod: str) -> None:
     budget_status = budget["status"]
     budget_status["disruptionsAllowed"] -= 1
     if budget_status["disruptionsAllowed"] == 0:
-        allowed_condition(budget, store.timestamp())
+        set_allowed_condition(budget, store.timestamp())
     # The controller counts this pod as disrupted until it sees the deletion.
     budget_status.setdefault("disruptedPods", {})[pod] = store.timestamp()
 
 
-def allowed_condition(budget: Json, now: str) -> None:
+def set_allowed_condition(budget: Json, now: str) -> None:
     """Set the condition DisruptionAllowed from ``status.disruptionsAllowed``, in place."""
     allowed = budget["status"]["disruptionsAllowed"] > 0
     set_condition(

@@ -273,7 +273,7 @@ class Faults:
         with self._lock:
             self.faults.clear()
 
-    def seen(self, method: str, path: str) -> int:
+    def count_seen(self, method: str, path: str) -> int:
         """Return the number of requests that matched so far; arguments as in a Fault."""
         with self._lock:
             lines = [line.split(" ", 1) for line in self.requests]

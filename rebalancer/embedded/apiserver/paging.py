@@ -25,7 +25,7 @@ import msgspec
 from rebalancer.base.errors import PolicyError
 from rebalancer.embedded.apiserver import status
 from rebalancer.embedded.apiserver.kinds import Json, Kind, Target
-from rebalancer.embedded.apiserver.status import bad_request, expired
+from rebalancer.embedded.apiserver.status import bad_request, version_expiry
 from rebalancer.embedded.apiserver.store import Change, Store
 from rebalancer.policy.select import parse_selector
 from rebalancer.snapshot.labels import matches
@@ -187,7 +187,7 @@ class Pager:
             return version, start, self._store.items(target.kind, target.namespace)
         pinned = self._pinned.get((target.kind, target.namespace, version))
         if pinned is None:
-            raise expired(_CONTINUE_EXPIRED, {"continue": _token(_INCONSISTENT, start)})
+            raise version_expiry(_CONTINUE_EXPIRED, {"continue": _token(_INCONSISTENT, start)})
         return version, start, pinned
 
     def _pin(self, key: tuple[Kind, str, int], items: Sequence[Json]) -> None:
@@ -263,7 +263,7 @@ class Watch:
             try:
                 changes = self._wait(min(_POLL, end - now))
             except status.ApiError as error:
-                yield _encoded("ERROR", error.status())
+                yield _encode("ERROR", error.status())
                 return
             for change in changes:
                 yield from self._events(change)
@@ -300,14 +300,14 @@ class Watch:
         return (not wanted or wanted == namespace) and self._selection.matches(obj)
 
     def _line(self, kind: str, obj: Json) -> bytes:
-        return _encoded(kind, self._shape(obj))
+        return _encode(kind, self._shape(obj))
 
     def _bookmark(self) -> bytes:
         metadata = {"resourceVersion": str(self._version), "creationTimestamp": None}
         of = self._target.kind
         bookmark = {"kind": of.kind, "apiVersion": of.api_version, "metadata": metadata}
-        return _encoded("BOOKMARK", bookmark)
+        return _encode("BOOKMARK", bookmark)
 
 
-def _encoded(kind: str, obj: Json) -> bytes:
+def _encode(kind: str, obj: Json) -> bytes:
     return msgspec.json.encode({"type": kind, "object": obj}) + b"\n"

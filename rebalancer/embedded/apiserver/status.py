@@ -58,7 +58,7 @@ def success(details: Mapping[str, Any] | None = None, code: int | None = None) -
     return status
 
 
-def _named(kind: Kind, name: str) -> Json:
+def _detail(kind: Kind, name: str) -> Json:
     group = {"group": kind.group} if kind.group else {}
     return {"name": name, **group, "kind": kind.plural}
 
@@ -66,7 +66,7 @@ def _named(kind: Kind, name: str) -> Json:
 def not_found(kind: Kind, name: str) -> ApiError:
     """404: no object of this name."""
     message = f'{kind.resource} "{name}" not found'
-    return ApiError(404, "NotFound", message, _named(kind, name))
+    return ApiError(404, "NotFound", message, _detail(kind, name))
 
 
 def no_such_path() -> ApiError:
@@ -77,13 +77,13 @@ def no_such_path() -> ApiError:
 def already_exists(kind: Kind, name: str) -> ApiError:
     """409: there is an object of this name."""
     message = f'{kind.resource} "{name}" already exists'
-    return ApiError(409, "AlreadyExists", message, _named(kind, name))
+    return ApiError(409, "AlreadyExists", message, _detail(kind, name))
 
 
 def conflict(kind: Kind, name: str, why: str) -> ApiError:
     """409: a precondition or resourceVersion does not hold."""
     message = f'Operation cannot be fulfilled on {kind.resource} "{name}": {why}'
-    return ApiError(409, "Conflict", message, _named(kind, name))
+    return ApiError(409, "Conflict", message, _detail(kind, name))
 
 
 def precondition(kind: Kind, name: str, field: str, wanted: str, actual: str) -> ApiError:
@@ -95,11 +95,11 @@ def precondition(kind: Kind, name: str, field: str, wanted: str, actual: str) ->
         f"({wanted}) does not match the {field} in record ({actual}). The object might have been "
         f"{happened}"
     )
-    details = {**_named(kind, name), "kind": kind.kind}
+    details = {**_detail(kind, name), "kind": kind.kind}
     return ApiError(409, "Conflict", message, details)
 
 
-def modified(kind: Kind, name: str) -> ApiError:
+def write_conflict(kind: Kind, name: str) -> ApiError:
     """409: the object was written by another client since it was read."""
     why = "the object has been modified; please apply your changes to the latest version"
     return conflict(kind, name, f"{why} and try again")
@@ -108,7 +108,7 @@ def modified(kind: Kind, name: str) -> ApiError:
 def forbidden(kind: Kind, name: str, why: str) -> ApiError:
     """403: denied by the user's rights, or by an admission plug-in."""
     named = f'{kind.resource} "{name}"' if name else kind.resource
-    return ApiError(403, "Forbidden", f"{named} is forbidden: {why}", _named(kind, name))
+    return ApiError(403, "Forbidden", f"{named} is forbidden: {why}", _detail(kind, name))
 
 
 def invalid(kind: Kind, name: str, field: str, why: str) -> ApiError:
@@ -128,14 +128,14 @@ def bad_request(why: str) -> ApiError:
 def not_allowed(kind: Kind) -> ApiError:
     """405: the resource has no such verb."""
     message = "the server does not allow this method on the requested resource"
-    return ApiError(405, "MethodNotAllowed", message, _named(kind, ""))
+    return ApiError(405, "MethodNotAllowed", message, _detail(kind, ""))
 
 
-def unauthorized() -> ApiError:
+def no_identity() -> ApiError:
     """401: no token, or an unknown one."""
     return ApiError(401, "Unauthorized", "Unauthorized")
 
 
-def expired(why: str, meta: Mapping[str, Any] | None = None) -> ApiError:
+def version_expiry(why: str, meta: Mapping[str, Any] | None = None) -> ApiError:
     """410: this version was compacted."""
     return ApiError(410, "Expired", why, meta=meta)

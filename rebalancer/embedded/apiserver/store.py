@@ -116,7 +116,7 @@ class Store:
     def changes_since(self, version: int) -> Sequence[Change]:
         """Return the changes after ``version``; 410 if some of them were dropped from the log."""
         if version < self._forgotten:
-            raise status.expired(f"too old resource version: {version} ({self._forgotten})")
+            raise status.version_expiry(f"too old resource version: {version} ({self._forgotten})")
         start = bisect_right(self._log, version, key=lambda change: change.version)
         return self._log[start:]
 
@@ -125,7 +125,7 @@ class Store:
     def create(self, kind: Kind, namespace: str, made: Json) -> Json:
         """Store a new object; 409 if its name exists. The store takes ``made`` over: callers must not change it."""
         metadata = made["metadata"]
-        name = metadata.get("name") or self.unused_name(kind, namespace, metadata["generateName"])
+        name = metadata.get("name") or self.generate_name(kind, namespace, metadata["generateName"])
         if (namespace, name) in self._objects.get(kind, {}):
             raise status.already_exists(kind, name)
         metadata["name"] = name
@@ -148,18 +148,18 @@ class Store:
         metadata, before = new["metadata"], old["metadata"]
         wanted = metadata.get("resourceVersion")
         if wanted and wanted != before["resourceVersion"]:
-            raise status.modified(kind, before["name"])
+            raise status.write_conflict(kind, before["name"])
         if status_only:
             new = {**old, "status": new.get("status", {})}
             if "status" not in old and not new["status"]:
                 del new["status"]
         else:
-            new = self._settled(kind, old, new)
+            new = self._finalize(kind, old, new)
         if new == old:
             return old
         return self._write(kind, (before.get("namespace", ""), before["name"]), old, new)
 
-    def _settled(self, kind: Kind, old: Json, new: Json) -> Json:
+    def _finalize(self, kind: Kind, old: Json, new: Json) -> Json:
         """Return ``new`` with everything that a client cannot change taken from ``old``."""
         before = old["metadata"]
         metadata = {key: value for key, value in new["metadata"].items() if key not in _KEPT}
@@ -208,7 +208,7 @@ class Store:
         """Return 32 bytes that depend only on the cluster's seed and the parts."""
         return hashlib.sha256("\0".join((str(self._seed), *parts)).encode()).digest()
 
-    def unused_name(self, kind: Kind, namespace: str, prefix: str) -> str:
+    def generate_name(self, kind: Kind, namespace: str, prefix: str) -> str:
         """Return a name that begins with ``prefix`` and ends with five characters, as generateName does."""
         alphabet = "bcdfghjklmnpqrstvwxz2456789"
         while True:

@@ -19,7 +19,7 @@ from rebalancer.wire.times import unix_seconds
 _TABLE = "as=Table"
 
 
-def wanted(accept: str, kind: Kind) -> bool:
+def wants_table(accept: str, kind: Kind) -> bool:
     """Whether a request's Accept header prefers a table, and objects of this kind have one."""
     return _TABLE in accept.partition(",")[0] and kind in _COLUMNS
 

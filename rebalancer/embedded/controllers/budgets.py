@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rebalancer.embedded.apiserver.eviction import allowed_condition
+from rebalancer.embedded.apiserver.eviction import set_allowed_condition
 from rebalancer.embedded.apiserver.kinds import (
     BUDGET,
     CONTROLLER,
@@ -53,13 +53,13 @@ class Budgets(Controller):
             if selects(pod["metadata"].get("labels") or {})
         ]
         try:
-            expected, desired = self._expected(budget["spec"], pods)
+            expected, desired = self._count_expected(budget["spec"], pods)
         except ValueError as error:
             failure = str(error)
             now = self.store.timestamp()
             self.store.modify(BUDGET, budget, lambda new: _fail(new, failure, now))
             return
-        disrupted = self._disrupted(budget, pods)
+        disrupted = self._list_disrupted(budget, pods)
         if disrupted:
             oldest = min(unix_seconds(granted) for granted in disrupted.values())
             expires = oldest + _DELETION_TIMEOUT + 1 - self.store.clock.now()
@@ -81,11 +81,11 @@ class Budgets(Controller):
             }
             if disrupted:
                 new["status"]["disruptedPods"] = disrupted
-            allowed_condition(new, self.store.timestamp())
+            set_allowed_condition(new, self.store.timestamp())
 
         self.store.modify(BUDGET, budget, report)
 
-    def _expected(self, spec: Json, pods: Sequence[Json]) -> tuple[int, int]:
+    def _count_expected(self, spec: Json, pods: Sequence[Json]) -> tuple[int, int]:
         """Return expectedPods and desiredHealthy."""
         least = spec.get("minAvailable")
         if "maxUnavailable" in spec:
@@ -115,7 +115,7 @@ class Budgets(Controller):
             controller = self.store.find(DEPLOYMENT, namespace, parent["name"]) or controller
         return int(controller["spec"]["replicas"])
 
-    def _disrupted(self, budget: Json, pods: Sequence[Json]) -> dict[str, str]:
+    def _list_disrupted(self, budget: Json, pods: Sequence[Json]) -> dict[str, str]:
         """Return the pods whose eviction was granted and whose deletion has not been seen."""
         granted = budget["status"].get("disruptedPods") or {}
         now = self.store.clock.now()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rebalancer.embedded.apiserver.defaults import shown, used_of
+from rebalancer.embedded.apiserver.defaults import format_amount, sum_used
 from rebalancer.embedded.apiserver.deletion import delete
 from rebalancer.embedded.apiserver.kinds import KINDS, NAMESPACE, QUOTA
 from rebalancer.embedded.apiserver.store import Change, Key
@@ -75,6 +75,9 @@ class Quotas(Controller):
         quota = self.store.find(QUOTA, *key)
         if quota is None:
             return
-        used = {name: shown(name, amount) for name, amount in used_of(self.store, quota).items()}
+        used = {
+            name: format_amount(name, amount)
+            for name, amount in sum_used(self.store, quota).items()
+        }
         hard = quota["spec"].get("hard", {})
         self.store.modify(QUOTA, quota, lambda new: new.update(status={"hard": hard, "used": used}))

@@ -166,7 +166,7 @@ class PodKubelets(Controller):
         if pod is None or is_terminating(pod) or not self._node_is_ready(pod):
             return
         phase = "Failed" if _flag(pod, FAILS) else "Succeeded"
-        self.store.modify(POD, pod, lambda new: _ended(new, phase, self.store.timestamp()))
+        self.store.modify(POD, pod, lambda new: _set_ended(new, phase, self.store.timestamp()))
 
     def _end(self, pod: Json, key: Key) -> None:
         """Set a timer to remove the pod after its shutdown time, at the latest after its grace period."""
@@ -190,7 +190,7 @@ class PodKubelets(Controller):
         if owner is not None and owner["kind"] == "Job" and pod["status"]["phase"] not in FINISHED:
             # A killed pod is Failed before it is removed, and its Job counts that.
             pod = self.store.modify(
-                POD, pod, lambda new: _ended(new, "Failed", self.store.timestamp())
+                POD, pod, lambda new: _set_ended(new, "Failed", self.store.timestamp())
             )
         delete(self.store, POD, pod, {"gracePeriodSeconds": 0})
 
@@ -221,7 +221,7 @@ def _running(pod: Json, ready: bool, now: str) -> None:
     ]
 
 
-def _ended(pod: Json, phase: str, now: str) -> None:
+def _set_ended(pod: Json, phase: str, now: str) -> None:
     status, failed = pod["status"], phase == "Failed"
     status["phase"] = phase
     for kind in ("Ready", "ContainersReady"):

@@ -128,7 +128,7 @@ class TaintEviction(Controller):
         for pod in self.store.items(POD):
             if pod["spec"].get("nodeName") != key or is_terminating(pod):
                 continue
-            due = _deleted_at(pod["spec"].get("tolerations") or (), taints)
+            due = _deletion_time(pod["spec"].get("tolerations") or (), taints)
             if due is None:
                 continue
             if due <= now:
@@ -141,7 +141,7 @@ def _no_execute(node: Json) -> list[Json]:
     return [t for t in node["spec"].get("taints") or () if t["effect"] == "NoExecute"]
 
 
-def _deleted_at(tolerations: Sequence[Json], taints: Sequence[Json]) -> float | None:
+def _deletion_time(tolerations: Sequence[Json], taints: Sequence[Json]) -> float | None:
     """Return when a pod is to be deleted (Unix seconds), 0 for at once, None for never."""
     ends: list[float] = []
     for taint in taints:

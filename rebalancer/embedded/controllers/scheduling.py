@@ -146,7 +146,7 @@ class Scheduling(Controller):
                 continue
             row = rows[pod["metadata"]["uid"]]
             cls = int(snapshot.pods.cls[row])
-            best = placer.best(state, cls, _pinned(pod, snapshot.nodes.index))
+            best = placer.best(state, cls, _find_pinned_node(pod, snapshot.nodes.index))
             if best:
                 node = best[_draw(self.store, pod, len(best))]
                 state.place(row, cls, node)
@@ -218,7 +218,7 @@ def _draw(store: Store, pod: Json, size: int) -> int:
     return int.from_bytes(store.digest("node", pod["metadata"]["uid"])[:8], "big") % size
 
 
-def _pinned(pod: Mapping[str, Any], index: Mapping[str, int]) -> int | None:
+def _find_pinned_node(pod: Mapping[str, Any], index: Mapping[str, int]) -> int | None:
     """Return the node that a DaemonSet's pod names (-1 if it was removed), None for other pods."""
     affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
@@ -257,14 +257,14 @@ class StoreSnapshots:
         def decode() -> PodRecord:
             return msgspec.json.decode(msgspec.json.encode(pod), type=Pod).record()
 
-        record: PodRecord = self._cached(pod, decode)
+        record: PodRecord = self._decode_once(pod, decode)
         return record
 
     def _all(self, kind: Kind, of: type[T]) -> Iterator[T]:
         for obj in self._store.items(kind):
-            yield self._cached(obj, lambda obj=obj: msgspec.convert(obj, of, strict=False))
+            yield self._decode_once(obj, lambda obj=obj: msgspec.convert(obj, of, strict=False))
 
-    def _cached(self, obj: Json, decode: Any) -> Any:
+    def _decode_once(self, obj: Json, decode: Any) -> Any:
         metadata = obj["metadata"]
         known = self._decoded.get(metadata["uid"])
         if known is None or known[0] != metadata["resourceVersion"]:

@@ -10,9 +10,9 @@ from urllib.parse import quote
 
 from pydantic import Field, field_validator, model_validator
 
-from rebalancer.base.json_template import filled, names_in
+from rebalancer.base.json_template import fill, names_in
 from rebalancer.base.plain_text import printable
-from rebalancer.base.sending import SendingError, checked, send
+from rebalancer.base.sending import SendingError, check_url, send
 from rebalancer.interruption.model import DONE, StepContext, failed
 from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
@@ -70,7 +70,7 @@ class Request(Section):
             raise ValueError("write url, or urlFrom with the name of an environment variable")
         if self.url:
             try:
-                checked(self.url)
+                check_url(self.url)
             except SendingError as error:
                 raise ValueError(f"url {error}") from None
         return self
@@ -140,7 +140,7 @@ def _sent(context: StepContext, request: Request, key: str) -> str | None:
     url = string.Template(url).safe_substitute(in_url)
     headers = {"Content-Type": "application/json", IDEMPOTENCY_KEY: key}
     try:
-        send(request.method, url, filled(request.body, values), headers, context.stop)
+        send(request.method, url, fill(request.body, values), headers, context.stop)
     except SendingError as error:
         return str(error)
     return None

@@ -122,10 +122,10 @@ class Acting:
             return None
         # What the plan was made of need not be kept beside this picture.
         with suppress(Exception):
-            explanation.made()
+            explanation.make()
         evicted = _evicted(executor.outcomes)
         try:
-            snapshot = follower.known(evicted) if ended else follower.snapshot(evicted)
+            snapshot = follower.peek(evicted) if ended else follower.snapshot(evicted)
         except ClusterReadError as error:
             self.warn(f"the cluster could not be read again after the moves: {error}")
             return None
@@ -167,7 +167,7 @@ class Acting:
     def _recount(self, executor: Executor, follower: Follower) -> Recount:
         return Recount(
             lambda: follower.snapshot(_evicted(executor.outcomes)),
-            lambda: follower.exhausted(_evicted(executor.outcomes)),
+            lambda: follower.list_exhausted_budgets(_evicted(executor.outcomes)),
             self.stop,
         )
 
@@ -197,7 +197,7 @@ class WaveCheck:
             raise ClusterReadError(why)
         # What is wrong with it is said where the report asks for it: moves need it not.
         with suppress(Exception):
-            self.explanation.made()
+            self.explanation.make()
         with collector_paused():
             return self.planning.rechecked(self.recount.snapshot(moves), moves, clock_skew)
 
@@ -243,7 +243,7 @@ def watched(moves: Sequence[Move]) -> tuple[bool, str]:
 
 @contextmanager
 def _followed(follower: Follower, feed: PodFeed) -> Iterator[None]:
-    with follower.heard_by(feed) as whole:
+    with follower.subscribe(feed) as whole:
         if not whole:
             feed.list_again()
         yield

@@ -49,4 +49,4 @@ def _waves_of_moved(outcomes: Iterable[Outcome]) -> list[int]:
 
 def pace_of(known: PaceMemory | None) -> Pace:
     """Return the pace that is remembered, the usual one if none is."""
-    return Pace() if known is None else Pace.measured(known.evictions, known.waves, known.seconds)
+    return Pace() if known is None else Pace.measure(known.evictions, known.waves, known.seconds)

@@ -37,7 +37,7 @@ class ProtobufChange:
         Raises:
             BrokenListError: there is none.
         """
-        return unwrapped(self.enveloped)
+        return unwrap(self.enveloped)
 
     @property
     def version(self) -> str:
@@ -91,7 +91,7 @@ def _change(event: bytes) -> ProtobufChange:
         return ProtobufChange(text(watch_event.type), watch_event.object.raw)
 
 
-def unwrapped(body: bytes) -> bytes:
+def unwrap(body: bytes) -> bytes:
     """Return the object in an envelope.
 
     Raises:
@@ -110,7 +110,7 @@ def refusal_in(body: bytes) -> tuple[str, str, int]:
     Raises:
         BrokenListError: this is none.
     """
-    own = unwrapped(body)
+    own = unwrap(body)
     with as_broken_list("this is no status"):
         status = message("Status").FromString(own)
         return text(status.message), text(status.reason), status.code

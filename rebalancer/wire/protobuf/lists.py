@@ -10,7 +10,7 @@ import msgspec
 
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import EVICT
-from rebalancer.wire.protobuf.plain import plain, shared, structured
+from rebalancer.wire.protobuf.plain import plain, share, to_struct
 from rebalancer.wire.protobuf.podspec import scheduling_spec, strings
 from rebalancer.wire.protobuf.schema import as_broken_list, message
 
@@ -50,16 +50,16 @@ _EVICT = b"\n" + bytes([len(EVICT)]) + EVICT.encode()
 @lru_cache(65536)
 def _image(item: bytes) -> o.ContainerImage:
     """An image is named by every node that holds it, in the same bytes."""
-    return structured(message("ContainerImage").FromString(item), o.ContainerImage)
+    return to_struct(message("ContainerImage").FromString(item), o.ContainerImage)
 
 
 @lru_cache(4096)
 def _status(item: bytes) -> o.WorkloadStatus:
     """Most workloads are settled, with one of a few numbers of replicas."""
-    return structured(message("ReplicaSetStatus").FromString(item), o.WorkloadStatus)
+    return to_struct(message("ReplicaSetStatus").FromString(item), o.WorkloadStatus)
 
 
-def _declared(of: Any) -> bytes:
+def _drop_undeclared(of: Any) -> bytes:
     """Return a message without what is not declared of it (a status has times in its conditions)."""
     of.DiscardUnknownFields()
     written: bytes = of.SerializePartialToString()
@@ -70,7 +70,7 @@ def _node(node: Any) -> o.Node:
     status = node.status
     images = tuple(map(_image, status.images)) or None
     status.ClearField("images")
-    converted = structured(node, o.Node)
+    converted = to_struct(node, o.Node)
     return msgspec.structs.replace(
         converted, status=msgspec.structs.replace(converted.status, images=images)
     )
@@ -85,7 +85,7 @@ def _replica_set(item: Any) -> o.Workload:
             selector=plain(spec.selector) if spec.HasField("selector") else None,
             template=_template(spec.template),
         ),
-        status=_status(_declared(item.status)),
+        status=_status(_drop_undeclared(item.status)),
     )
 
 
@@ -94,7 +94,7 @@ def _deployment(item: Any) -> o.Workload:
     item.spec.ClearField("template")
     meta = _meta(item.metadata)
     item.ClearField("metadata")
-    workload = structured(item, o.Workload)
+    workload = to_struct(item, o.Workload)
     return msgspec.structs.replace(
         workload, metadata=meta, spec=msgspec.structs.replace(workload.spec, template=template)
     )
@@ -104,13 +104,13 @@ def _meta(of: Any) -> o.ObjectMeta:
     """Return the metadata of a workload, with the one annotation of it that is read."""
     mine = [entry for entry in of.annotations if entry.startswith(_EVICT)]
     of.ClearField("annotations")
-    metadata = structured(of, o.ObjectMeta)
+    metadata = to_struct(of, o.ObjectMeta)
     return msgspec.structs.replace(metadata, annotations=strings(mine)) if mine else metadata
 
 
 def _template(template: Any) -> o.PodTemplate:
     return o.PodTemplate(
-        metadata=o.ObjectMeta(labels=shared(template.metadata.labels) or None),
+        metadata=o.ObjectMeta(labels=share(template.metadata.labels) or None),
         spec=scheduling_spec(template.spec, template.spec.volumes),
     )
 

@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from rebalancer.wire.protobuf.schema import message, shared_text, text
+from rebalancer.wire.protobuf.schema import message, share_text, text
 from rebalancer.wire.times import rfc3339
 
 T = TypeVar("T")
 _Convert = Callable[[Any], Any]
 
 
-def structured(of: Any, struct: type[T]) -> T:
+def to_struct(of: Any, struct: type[T]) -> T:
     """Return a message as a struct with the same field names.
 
     Raises:
@@ -51,14 +51,12 @@ def _conversion(field: Any) -> _Convert | None:
         inner = _conversion(of.fields_by_name["value"])
         # A map's order is the process's own; JSON from the server is in order of the keys.
         if inner is None:
-            return shared
+            return share
         return lambda entries: {
-            shared_text(key): inner(entries[key]) for key in sorted(entries, key=text)
+            share_text(key): inner(entries[key]) for key in sorted(entries, key=text)
         }
     if field.type == field.TYPE_STRING:
-        one: _Convert | None = (
-            shared_text  # owners, keys and operators repeat from object to object
-        )
+        one: _Convert | None = share_text  # owners, keys and operators repeat from object to object
     else:
         one = None if of is None else _SPECIAL.get(of.full_name, plain)
     if field.has_presence:  # every field that is not repeated, in proto2
@@ -121,15 +119,15 @@ def _volume(volume: Any) -> dict[str, Any]:
 
 def _int_or_string(of: Any) -> int | str:
     """Return an IntOrString as in JSON; ``intstr.Type``: 0 is a number, 1 a text."""
-    return shared_text(of.strVal) if of.type == 1 else int(of.intVal)
+    return share_text(of.strVal) if of.type == 1 else int(of.intVal)
 
 
-def shared(entries: Any) -> dict[str, str]:
+def share(entries: Any) -> dict[str, str]:
     """Return a map of strings in order of its keys, equal strings of all maps being one object.
 
     An app's name stands in the labels of its pods and workloads and in every selector of them.
     """
-    return {shared_text(key): shared_text(entries[key]) for key in sorted(entries, key=text)}
+    return {share_text(key): share_text(entries[key]) for key in sorted(entries, key=text)}
 
 
 def time_text(of: Any) -> str | None:
@@ -139,7 +137,7 @@ def time_text(of: Any) -> str | None:
 
 _SPECIAL: dict[str, _Convert] = {
     message("Time").DESCRIPTOR.full_name: time_text,
-    message("Quantity").DESCRIPTOR.full_name: lambda quantity: shared_text(quantity.string),
+    message("Quantity").DESCRIPTOR.full_name: lambda quantity: share_text(quantity.string),
     message("Volume").DESCRIPTOR.full_name: _volume,
     message("IntOrString").DESCRIPTOR.full_name: _int_or_string,
 }

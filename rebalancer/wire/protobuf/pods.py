@@ -21,7 +21,7 @@ from rebalancer.wire.protobuf.podspec import (
     spec_key,
     strings,
 )
-from rebalancer.wire.protobuf.schema import as_broken_list, message, shared_text, text
+from rebalancer.wire.protobuf.schema import as_broken_list, message, share_text, text
 
 # Copied from the node at binding (see ``rebalancer.wire.pods``): the beginnings of their entries.
 _PLACEMENT = tuple(
@@ -98,16 +98,16 @@ def _state(status: Any) -> PodState:
     ]
     conditions = [
         PodCondition(
-            shared_text(each.type),
-            shared_text(each.status),
-            shared_text(each.reason),
+            share_text(each.type),
+            share_text(each.status),
+            share_text(each.reason),
             float(each.lastTransitionTime.seconds),
         )
         for each in status.conditions
         if says_something(each.type, each.status, each.reason)
     ]
     return state_of(
-        shared_text(status.phase), text(status.reason), tuple(containers), tuple(conditions)
+        share_text(status.phase), text(status.reason), tuple(containers), tuple(conditions)
     )
 
 
@@ -117,8 +117,8 @@ def _container(kind: ContainerKind, status: Any) -> ContainerState:
     return ContainerState(
         kind,
         status.restartCount,
-        shared_text(state.waiting.reason),
-        shared_text(ended.reason),
+        share_text(state.waiting.reason),
+        share_text(ended.reason),
         ended.exitCode if state.HasField("terminated") else None,
     )
 

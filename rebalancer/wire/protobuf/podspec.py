@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from rebalancer.wire import objects as o
-from rebalancer.wire.protobuf.plain import plain, structured
-from rebalancer.wire.protobuf.schema import message, shared_text, text
+from rebalancer.wire.protobuf.plain import plain, to_struct
+from rebalancer.wire.protobuf.schema import message, share_text, text
 
 _Disk = TypeVar("_Disk", bound=o.Disk)
 _MEMO = 4096
@@ -46,7 +46,7 @@ def _volume_key(volume: Any) -> Hashable:
         return ("emptyDir", source.emptyDir.medium, source.emptyDir.sizeLimit.string)
     (kind, _), *_ = fields
     return (
-        structured(getattr(source, kind.name), o.DISKS[kind.name])
+        to_struct(getattr(source, kind.name), o.DISKS[kind.name])
         if kind.name in o.DISKS
         else kind.name
     )
@@ -81,22 +81,22 @@ def scheduling_spec(spec: Any, volumes: Iterable[Any]) -> o.SchedulingSpec:
         resources=_resources(spec.resources) if spec.HasField("resources") else None,
         priority=spec.priority if spec.HasField("priority") else None,
         priority_class_name=text(spec.priorityClassName) or None,
-        scheduler_name=shared_text(spec.schedulerName) or o.DEFAULT_SCHEDULER,
+        scheduler_name=share_text(spec.schedulerName) or o.DEFAULT_SCHEDULER,
         host_network=spec.hostNetwork,
         host_users=spec.hostUsers if spec.HasField("hostUsers") else None,
         scheduling_gates=_plain_all("SchedulingGate", spec.schedulingGates),
         resource_claims=_plain_all("ResourceClaim", spec.resourceClaims),
-        scheduling_group=structured(spec.schedulingGroup, o.SchedulingGroup)
+        scheduling_group=to_struct(spec.schedulingGroup, o.SchedulingGroup)
         if spec.HasField("schedulingGroup")
         else None,
-        workload_ref=structured(spec.workloadRef, o.WorkloadReference)
+        workload_ref=to_struct(spec.workloadRef, o.WorkloadReference)
         if spec.HasField("workloadRef")
         else None,
         volumes=tuple(_volume(volume) for volume in volumes if _volume_key(volume) is not None),
         termination_grace_period_seconds=spec.terminationGracePeriodSeconds
         if spec.HasField("terminationGracePeriodSeconds")
         else None,
-        restart_policy=shared_text(spec.restartPolicy) or "Always",
+        restart_policy=share_text(spec.restartPolicy) or "Always",
     )
 
 
@@ -104,7 +104,7 @@ def strings(entries: Iterable[bytes]) -> dict[str, str]:
     """Return the entries of a map of strings."""
     parse = message("StringEntry").FromString
     parsed = map(parse, entries)
-    return {shared_text(entry.key): shared_text(entry.value) for entry in parsed}
+    return {share_text(entry.key): share_text(entry.value) for entry in parsed}
 
 
 def _quantities(entries: Iterable[bytes]) -> dict[str, str | int | float]:
@@ -118,8 +118,8 @@ def _plain_all(name: str, items: Iterable[bytes]) -> tuple[dict[str, Any], ...] 
 
 def _container(container: Any) -> o.Container:
     return o.Container(
-        name=shared_text(container.name),
-        image=shared_text(container.image),
+        name=share_text(container.name),
+        image=share_text(container.image),
         resources=_resources(container.resources) if container.HasField("resources") else None,
         ports=tuple(map(_port, container.ports)) or None,
         restart_policy=text(container.restartPolicy)
@@ -140,7 +140,7 @@ def _volume(volume: Any) -> o.Volume:
         if source.HasField("persistentVolumeClaim")
         else None,
         ephemeral={} if source.HasField("ephemeral") else None,
-        empty_dir=structured(source.emptyDir, o.EmptyDir) if source.HasField("emptyDir") else None,
+        empty_dir=to_struct(source.emptyDir, o.EmptyDir) if source.HasField("emptyDir") else None,
         host_path={} if source.HasField("hostPath") else None,
         image=o.ImageVolume(reference=text(image.reference)) if source.HasField("image") else None,
         gce_persistent_disk=_disk(source, "gcePersistentDisk", o.GCEDisk),
@@ -155,35 +155,35 @@ def _volume(volume: Any) -> o.Volume:
 
 
 def _disk(source: Any, field: str, struct: type[_Disk]) -> _Disk | None:
-    return structured(getattr(source, field), struct) if source.HasField(field) else None
+    return to_struct(getattr(source, field), struct) if source.HasField(field) else None
 
 
 @lru_cache(_MEMO)
 def _restart_rule(item: bytes) -> o.RestartRule:
-    return structured(message("RestartRule").FromString(item), o.RestartRule)
+    return to_struct(message("RestartRule").FromString(item), o.RestartRule)
 
 
 @lru_cache(_MEMO)
 def _toleration(item: bytes) -> o.Toleration:
-    return structured(message("Toleration").FromString(item), o.Toleration)
+    return to_struct(message("Toleration").FromString(item), o.Toleration)
 
 
 @lru_cache(_MEMO)
 def _port(item: bytes) -> o.ContainerPort:
-    return structured(message("ContainerPort").FromString(item), o.ContainerPort)
+    return to_struct(message("ContainerPort").FromString(item), o.ContainerPort)
 
 
 @lru_cache(_MEMO)
 def _resources(item: bytes) -> o.ResourceRequirements:
-    return structured(message("ResourceRequirements").FromString(item), o.ResourceRequirements)
+    return to_struct(message("ResourceRequirements").FromString(item), o.ResourceRequirements)
 
 
 @lru_cache(_MEMO)
 def _spread(item: bytes) -> o.TopologySpreadConstraint:
     parsed = message("TopologySpreadConstraint").FromString(item)
-    return structured(parsed, o.TopologySpreadConstraint)
+    return to_struct(parsed, o.TopologySpreadConstraint)
 
 
 @lru_cache(_MEMO)
 def _affinity(item: bytes) -> o.Affinity:
-    return structured(message("Affinity").FromString(item), o.Affinity)
+    return to_struct(message("Affinity").FromString(item), o.Affinity)

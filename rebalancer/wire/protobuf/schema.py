@@ -44,7 +44,7 @@ def message(name: str) -> Any:
 
 
 @cache
-def stored_message(name: str) -> Any:
+def message_of_stored(name: str) -> Any:
     """Return the class of a message of ``stored.proto``.
 
     Raises:
@@ -78,6 +78,6 @@ def text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
-def shared_text(value: str | bytes) -> str:
+def share_text(value: str | bytes) -> str:
     """Return the same, equal texts being one object."""
     return intern(text(value))

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from rebalancer.wire.protobuf.schema import as_broken_list, stored_message
+from rebalancer.wire.protobuf.schema import as_broken_list, message_of_stored
 
 _LAST_APPLIED = b"kubectl.kubernetes.io/last-applied-configuration"
 _ENTRY = b"\n" + bytes([len(_LAST_APPLIED)]) + _LAST_APPLIED
 """How its entry in a map begins: the tag of the key, its length, the key."""
 
 
-def stored_run(kind: str, run: bytes) -> tuple[bytes, int]:
+def strip_run(kind: str, run: bytes) -> tuple[bytes, int]:
     """Return a run (``rebalancer.wire.protobuf.frames``) as it is kept, and how many objects it has.
 
     Left out: the list's metadata, ``managedFields``, the annotation ``last-applied-configuration``, and
@@ -21,7 +21,7 @@ def stored_run(kind: str, run: bytes) -> tuple[bytes, int]:
         BrokenListError: these are no such objects.
     """
     with as_broken_list(f"these are no {kind}s"):
-        listed = stored_message(f"{kind}List").FromString(run)
+        listed = message_of_stored(f"{kind}List").FromString(run)
     listed.ClearField("metadata")
     for item in listed.items:
         _slim_metadata(item.metadata)

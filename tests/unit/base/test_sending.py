@@ -9,7 +9,7 @@ import pytest
 
 from rebalancer.base import sending
 from rebalancer.base.environment import SystemClock
-from rebalancer.base.sending import SendingError, checked, place, send
+from rebalancer.base.sending import SendingError, check_url, place, send
 from rebalancer.base.stop import Stop
 
 SECRET = "T000-secret"
@@ -98,7 +98,7 @@ def test_what_cannot_be_reached_is_said_without_the_secret(stop, url):
 )
 def test_an_address_is_http_or_https(url):
     with pytest.raises(SendingError, match="is no address"):
-        checked(url)
+        check_url(url)
 
 
 def test_the_place_of_an_address_is_scheme_and_host():

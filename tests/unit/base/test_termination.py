@@ -249,7 +249,7 @@ def test_a_run_that_acts_reports_and_remembers_whatever_hangs(tmp_path):
         ]
         piped = subprocess.PIPE
         with subprocess.Popen(arguments, stdout=piped, stderr=piped, text=True) as process:
-            until(lambda: cluster.faults.seen("POST", "/eviction$") > 0)
+            until(lambda: cluster.faults.count_seen("POST", "/eviction$") > 0)
             started = time.monotonic()
             process.send_signal(signal.SIGTERM)
             out, err = process.communicate(timeout=SECONDS)
@@ -275,7 +275,7 @@ def test_what_reads_a_cluster_is_left_at_once(command):
         ]
         piped = subprocess.PIPE
         with subprocess.Popen(arguments, stdout=piped, stderr=piped) as process:
-            until(lambda: cluster.faults.seen("GET", "/nodes$") > 0)
+            until(lambda: cluster.faults.count_seen("GET", "/nodes$") > 0)
             started = time.monotonic()
             process.send_signal(signal.SIGTERM)
             out, err = process.communicate(timeout=SECONDS)

@@ -33,7 +33,7 @@ class SlowFromTheFirstEviction(threading.Event):
         self.at: float | None = None
 
     def is_set(self) -> bool:
-        if self.at is None and self._cluster.faults.seen("POST", "/eviction$"):
+        if self.at is None and self._cluster.faults.count_seen("POST", "/eviction$"):
             self.at = time.monotonic()
             self._cluster.faults.add(Fault(delay=self._delay, times=EVERY))
             self.set()
@@ -79,7 +79,7 @@ def test_a_signal_ends_a_run_in_time_and_its_report_has_what_it_did(
         assert (
             evicted_in_truth(cluster, before)
             <= reported
-            == cluster.faults.seen("POST", "/eviction$")
+            == cluster.faults.count_seen("POST", "/eviction$")
         )
         document, flaw = decode(cluster.get("ConfigMap", "memory").get("data") or {})
         hour = sum(count for _, count in document.evictions)

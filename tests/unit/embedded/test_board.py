@@ -6,10 +6,10 @@ from rebalancer.embedded.board import (
     PlacedPod,
     draw_table,
     draw_zones,
+    format_counts,
+    list_placed,
     move_zones,
-    placed,
-    predicted_counts,
-    slashed,
+    predict_counts,
     zone_counts,
 )
 from rebalancer.embedded.cluster import EmbeddedCluster
@@ -25,7 +25,7 @@ def standing(name: str, zone: str, workload: str = "web") -> PlacedPod:
 def test_pods_are_known_by_their_workload_and_zone(three: EmbeddedCluster) -> None:
     three.apply(deployment("web-shop", 1), statefulset("db", 1), pod("alone"))
     three.settle()
-    by_workload = {p.workload: p for p in placed(three)}
+    by_workload = {p.workload: p for p in list_placed(three)}
     assert set(by_workload) == {"web-shop", "db", "alone"}
     assert all(p.zone == p.node.replace("node", "zone") for p in by_workload.values())
 
@@ -34,7 +34,7 @@ def test_a_terminating_pod_is_no_replica(three: EmbeddedCluster) -> None:
     three.apply(pod("a"))
     three.settle()
     three.delete("Pod", "a")
-    assert placed(three) == []
+    assert list_placed(three) == []
 
 
 def test_zones_are_drawn_with_their_pods() -> None:
@@ -63,9 +63,9 @@ def test_predicted_counts_move_each_pod_to_its_most_probable_zone() -> None:
     (moved,) = move_zones([move], zones)
     assert (moved["from_zone"], moved["to_zone"]) == ("zone-a", "zone-c")
     before = zone_counts(pods)
-    after = predicted_counts(before, [moved])
-    assert slashed(before["web"], ZONES) == "2/1/0"
-    assert slashed(after["web"], ZONES) == "1/1/1"
+    after = predict_counts(before, [moved])
+    assert format_counts(before["web"], ZONES) == "2/1/0"
+    assert format_counts(after["web"], ZONES) == "1/1/1"
     assert before == {"web": Counter({"zone-a": 2, "zone-b": 1})}
 
 

@@ -131,7 +131,7 @@ def test_the_third_matching_request_fails_once(cluster: EmbeddedCluster, api: Ap
     api.get("/api/v1/pods")
     assert refused(api.get, "/api/v1/nodes")[0] == 503
     api.get("/api/v1/nodes")
-    assert cluster.faults.seen("GET", "/nodes$") == 4
+    assert cluster.faults.count_seen("GET", "/nodes$") == 4
 
 
 def test_a_fault_can_ask_to_come_back_later(cluster: EmbeddedCluster) -> None:

@@ -13,7 +13,7 @@ from rebalancer.cli import command
 from rebalancer.commands.demo import drift
 from rebalancer.embedded import drifts
 from rebalancer.embedded.cluster import TOKEN, EmbeddedCluster
-from rebalancer.embedded.demo import KeptError, kept
+from rebalancer.embedded.demo import KeptError, keep_cluster
 from rebalancer.embedded.manifests import ZONE
 from rebalancer.kube.client import Client, connect
 from tests.controlplane import ApiClient, ApiError
@@ -24,7 +24,7 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 @pytest.fixture(scope="module")
 def playground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[EmbeddedCluster, Path]]:
     file = tmp_path_factory.mktemp("kept") / "demo.kubeconfig"
-    with kept(time.time, file) as cluster:
+    with keep_cluster(time.time, file) as cluster:
         yield cluster, file
 
 
@@ -100,12 +100,12 @@ def test_no_other_server_is_asked_to_drift(cluster: EmbeddedCluster) -> None:
 def test_another_s_kubeconfig_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "config"
     file.write_text("current-context: production\n")
-    with pytest.raises(KeptError, match="is there already"), kept(time.time, file):
+    with pytest.raises(KeptError, match="is there already"), keep_cluster(time.time, file):
         pass
     assert file.read_text() == "current-context: production\n"
     with (
         pytest.raises(KeptError, match="cannot be written"),
-        kept(time.time, tmp_path / "no" / "x"),
+        keep_cluster(time.time, tmp_path / "no" / "x"),
     ):
         pass
 
@@ -113,7 +113,7 @@ def test_another_s_kubeconfig_is_left_alone(tmp_path: Path) -> None:
 def test_the_file_goes_with_the_cluster(tmp_path: Path) -> None:
     file = tmp_path / "demo.kubeconfig"
     file.write_text("current-context: embedded\n")
-    with kept(time.time, file) as cluster:
+    with keep_cluster(time.time, file) as cluster:
         assert cluster.url in file.read_text()
         assert file.stat().st_mode & 0o077 == 0
     assert not file.exists()

@@ -102,7 +102,9 @@ def same_soon(cluster: EmbeddedCluster, follower: Follower) -> None:
         time.sleep(0.01)
     assert seen == wanted
     budgets = follower.snapshot(()).budgets
-    assert follower.exhausted(()) == {budget.ref for budget in budgets if budget.allowed <= 0}
+    assert follower.list_exhausted_budgets(()) == {
+        budget.ref for budget in budgets if budget.allowed <= 0
+    }
 
 
 # -- what may happen --------------------------------------------------------------------------------
@@ -471,7 +473,7 @@ def test_a_listener_hears_what_happened_since_the_fresh_snapshot(cluster: Embedd
         follower.fresh((), captured_at=START, version=(1, 36))
         cluster.delete("Pod", late)
         same_soon(cluster, follower)
-        with follower.heard_by(heard) as whole:
+        with follower.subscribe(heard) as whole:
             assert whole
             names = {name for _, name in heard.events}
             assert late in names
@@ -481,7 +483,7 @@ def test_a_listener_hears_what_happened_since_the_fresh_snapshot(cluster: Embedd
         # A relist between snapshot and listener: what it did not hear is not whole.
         follower.fresh((), captured_at=START, version=(1, 36))
         assert follower.list_pods()
-        with follower.heard_by(heard) as whole:
+        with follower.subscribe(heard) as whole:
             assert not whole
 
 
@@ -527,5 +529,5 @@ def test_what_is_listed_again_while_a_run_begins_is_not_whole(
         follower.fresh((), captured_at=START, version=(1, 36))
         settled.set()
         lister.join(BUSY)
-        with follower.heard_by(Heard()) as whole:
+        with follower.subscribe(Heard()) as whole:
             assert not whole

@@ -269,7 +269,7 @@ def test_it_is_renewed_while_it_is_held(server: ScriptedServer, tmp_path: Path) 
     kept = LeaseOnServer(server)
     acquired = acquired_lease(server, tmp_path)
     assert eventually(lambda: len(kept.writes) >= 3)  # taken, twice renewed
-    assert acquired.lost() is None
+    assert acquired.explain_loss() is None
     assert acquired.release() is None
     renewals = [write["renewTime"] for write in kept.writes]
     assert renewals == sorted(set(renewals))
@@ -279,7 +279,7 @@ def test_it_is_lost_when_another_has_taken_it(server: ScriptedServer, tmp_path: 
     kept = LeaseOnServer(server)
     acquired = acquired_lease(server, tmp_path)
     kept.change(holderIdentity="other", leaseDurationSeconds=60)
-    assert eventually(lambda: acquired.lost() == "the Lease was lost to another run")
+    assert eventually(lambda: acquired.explain_loss() == "the Lease was lost to another run")
     assert acquired.release() == "the Lease was lost to another run; the run ended with that"
     assert kept.object["spec"]["holderIdentity"] == "other"
 
@@ -304,7 +304,7 @@ def test_a_renewal_that_fails_in_passing_is_tried_again(
     assert eventually(lambda: not answers)
     before = len(kept.writes)
     assert eventually(lambda: len(kept.writes) > before)
-    assert acquired.lost() is None
+    assert acquired.explain_loss() is None
     assert acquired.release() is None
 
 
@@ -323,7 +323,7 @@ def test_a_renewal_that_was_done_before_its_answer_failed_is_no_loss(
     assert eventually(lambda: not failures)
     before = len(kept.writes)
     assert eventually(lambda: len(kept.writes) > before)
-    assert acquired.lost() is None
+    assert acquired.explain_loss() is None
     assert acquired.release() is None
     assert "holderIdentity" not in kept.object["spec"]
 
@@ -335,7 +335,7 @@ def test_a_renewal_that_is_refused_for_good_is_a_loss(
     LeaseOnServer(server)
     acquired = acquired_lease(server, tmp_path)
     server.on("PUT", PATH, Say(status_body(status, "no"), status))
-    assert eventually(lambda: acquired.lost() is not None)
+    assert eventually(lambda: acquired.explain_loss() is not None)
     acquired.release()
 
 
@@ -349,8 +349,8 @@ def test_whatever_ends_the_renewing_thread_is_a_loss(
 
     acquired = acquired_lease(server, tmp_path)
     monkeypatch.setattr(Lease, "write", breaks)
-    assert eventually(lambda: acquired.lost() is not None)
-    assert acquired.lost() == "the Lease was lost: AttributeError while it was renewed"
+    assert eventually(lambda: acquired.explain_loss() is not None)
+    assert acquired.explain_loss() == "the Lease was lost: AttributeError while it was renewed"
 
 
 def test_it_is_lost_by_the_clock_whatever_the_thread_is_doing(
@@ -363,9 +363,9 @@ def test_it_is_lost_by_the_clock_whatever_the_thread_is_doing(
     assert isinstance(acquired, AcquiredLease)
     monkeypatch.setattr(AcquiredLease, "_renew", lambda _: over.wait(600.0))
     sleeps.sleep(1.9)
-    assert acquired.lost() is None
+    assert acquired.explain_loss() is None
     sleeps.sleep(0.2)
-    assert acquired.lost() == "the Lease was lost: it could not be renewed in time"
+    assert acquired.explain_loss() == "the Lease was lost: it could not be renewed in time"
     over.set()
     assert "could not be renewed in time" in str(acquired.release())
 
@@ -419,7 +419,7 @@ def test_it_is_not_lost_when_another_client_changed_its_labels(
     kept.change(**kept.object["spec"])
     before = len(kept.writes)
     assert eventually(lambda: len(kept.writes) > before)
-    assert acquired.lost() is None
+    assert acquired.explain_loss() is None
     assert acquired.release() is None
 
 
@@ -437,9 +437,9 @@ def test_it_is_lost_before_it_expires_when_the_server_falls_silent(
 
     clock.sleep(1.3)
     assert tried_again()
-    assert acquired.lost() is None
+    assert acquired.explain_loss() is None
     clock.sleep(0.1)
-    assert acquired.lost() is not None
+    assert acquired.explain_loss() is not None
     acquired.release()
 
 

@@ -115,7 +115,7 @@ def test_what_was_measured_is_read_beside_the_rest(
         kinds = {listing.resource.kind for listing in reading.kept.listings}
         assert "Pod" in kinds
         assert not kinds & {"NodeMetrics", "PodMetrics"}
-        settled = reading.kept.fold.settled()
+        settled = reading.kept.fold.settle()
         assert settled.snapshot(captured_at=TEN, version=(1, 36)).usage is None
 
 

@@ -8,7 +8,7 @@ import pytest
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import ConfigMapConflictError, ConfigMapStore
-from rebalancer.kube.events import EventWriter, Subject, shortened
+from rebalancer.kube.events import EventWriter, Subject, shorten
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/shop/events"
@@ -116,8 +116,8 @@ def test_without_events_there_is_nothing_to_end(server: ScriptedServer, tmp_path
 
 
 def test_a_note_is_cut_to_the_limit_of_the_api_at_a_whole_character() -> None:
-    assert shortened("ä" * 512) == "ä" * 512
-    cut = shortened("ä" * 513)
+    assert shorten("ä" * 512) == "ä" * 512
+    cut = shorten("ä" * 513)
     assert cut == "ä" * 510 + "..."
     assert len(cut.encode()) <= 1024
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.json_template import filled
+from rebalancer.base.json_template import fill
 from rebalancer.notices.message import PLACEHOLDERS, SHIPPED, load_template, of_error, of_report
 from rebalancer.plan.outcome import Outcome, Status
 from tests.unit.metrics.test_collect import move, report
@@ -51,7 +51,7 @@ def test_the_summary_is_what_a_reader_wants_to_know():
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_no_value_breaks_out_of_a_template(name):
-    body = json.loads(filled(load_template(name), of_error(NASTY, 1).values()))
+    body = json.loads(fill(load_template(name), of_error(NASTY, 1).values()))
 
     def shape(value):
         if isinstance(value, dict):
@@ -65,7 +65,7 @@ def test_no_value_breaks_out_of_a_template(name):
 def test_a_template_of_ones_own(tmp_path):
     file = tmp_path / "mine.json"
     file.write_text('{"$result": ["$evicted of $$", 1, null]}')
-    body = json.loads(filled(load_template(str(file)), of_error("x", 3).values()))
+    body = json.loads(fill(load_template(str(file)), of_error("x", 3).values()))
     assert body == {"$result": ["0 of $", 1, None]}
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from rebalancer.planner.eviction_cost import eviction_cost, reluctance
 from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import NOW, node, numbered, workload
+from rebalancer.testing.workloads import NOW, node, number_pods, workload
 
 CLAIM = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -47,7 +47,7 @@ def later_first(objects):
 
 
 def test_the_highest_ordinal_of_a_statefulset_goes_first():
-    objects = numbered(workload("db", ["n0"] * 12, kind="StatefulSet"))
+    objects = number_pods(workload("db", ["n0"] * 12, kind="StatefulSet"))
     assert later_first(objects) == [f"db-{ordinal}" for ordinal in reversed(range(12))]
     # The API server before 1.28 gives no index: the name has it.
     for item in objects[1:]:
@@ -63,7 +63,7 @@ def test_where_a_file_lacks_a_statefulset_s_labels_the_names_have_the_ordinals()
 
 
 def test_a_young_replica_of_a_statefulset_changes_no_order_in_it():
-    objects = numbered(workload("db", ["n0"] * 3, kind="StatefulSet"))
+    objects = number_pods(workload("db", ["n0"] * 3, kind="StatefulSet"))
     objects[-1]["metadata"]["creationTimestamp"] = NOW
     assert later_first(objects) == ["db-2", "db-1", "db-0"]
     both = later_first([*objects, *workload("web", ["n0"])])

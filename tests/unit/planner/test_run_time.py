@@ -81,12 +81,12 @@ def test_lifted_budgets_do_not_lift_the_time(plan):
 def test_the_pace_of_an_earlier_run_is_split_into_evictions_and_waits(
     evictions, waves, seconds, pace
 ):
-    measured = Pace.measured(evictions, waves, seconds)
+    measured = Pace.measure(evictions, waves, seconds)
     assert (measured.eviction, measured.wave) == pytest.approx((pace.eviction, pace.wave))
 
 
 def test_a_run_at_the_measured_pace_plans_as_many_waves_as_fit():
-    time = RunTime(75, Pace.measured(evictions=100, waves=4, seconds=82.0))
+    time = RunTime(75, Pace.measure(evictions=100, waves=4, seconds=82.0))
     waves = 0
     while time.over() is None:
         for _ in range(25):

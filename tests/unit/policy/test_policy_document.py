@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.policy.document import parse, shown_path
+from rebalancer.policy.document import format_path, parse
 
 
 def read(text):
@@ -134,8 +134,8 @@ def test_size_is_bounded():
 
 
 def test_paths_are_shown_as_people_write_them():
-    assert shown_path(("windows", 0, "allow")) == "windows[0].allow"
-    assert shown_path(("labels", "k8s.io/app")) == 'labels["k8s.io/app"]'
+    assert format_path(("windows", 0, "allow")) == "windows[0].allow"
+    assert format_path(("labels", "k8s.io/app")) == 'labels["k8s.io/app"]'
 
 
 _TEXT = st.text(max_size=8).filter(str.isprintable)

@@ -2,7 +2,7 @@ import pytest
 
 from rebalancer.policy.document import FileProblem
 from rebalancer.policy.model import Policy
-from rebalancer.policy.problems import closest, did_you_mean, known_keys
+from rebalancer.policy.problems import closest, did_you_mean, list_keys
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def test_without_a_similar_name_all_are_listed(word, known, text):
     [((), "eagerness"), (("safety",), "maxClockSkew"), (("windows", 0), "timeZone")],
 )
 def test_known_keys_are_those_of_the_model_at_a_path(path, key):
-    assert key in known_keys(Policy, path)
-    assert "nothing" not in known_keys(Policy, path)
+    assert key in list_keys(Policy, path)
+    assert "nothing" not in list_keys(Policy, path)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Cost, Score, UnmetRule
 from rebalancer.report.as_table import as_table
-from rebalancer.report.model import grouped, rules_left
+from rebalancer.report.model import group_rules, rules_left
 from tests.unit.report.report_examples import move, outcome
 
 WEB = "Deployment/shop/web"
@@ -46,7 +46,7 @@ def test_what_is_unmet_after_a_run_has_the_reason_of_its_moves_or_of_the_plan(
 def test_rules_with_one_reason_are_one_group_and_all_of_them_are_named_when_asked(report):
     rules = [rule(f"Deployment/shop/w{i:02}", {"Budget": 2}, "perRun 20") for i in range(30)]
     rules.append(rule(codes={"Unsure": 2, "Budget": 1}, why="half"))
-    first, second = grouped(rules)
+    first, second = group_rules(rules)
     assert (first.heading, first.rules) == ("anti-affinity: 30 rules, Budget", 30)
     assert second.names == (f"{WEB} apart (2 Unsure, 1 Budget)",)
     given = report(unmet=tuple(rules), outcomes=[])

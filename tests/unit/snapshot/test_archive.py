@@ -16,7 +16,7 @@ from rebalancer.snapshot.file_format import Capture
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.store import SnapshotWriter
-from rebalancer.wire.protobuf.stored import stored_run
+from rebalancer.wire.protobuf.stored import strip_run
 from tests.unit.wire.protobuf_bytes import encoded, field, pod
 
 CAPTURE = Capture(1795168800.0, (1, 36), "7", ("Pod", "Node", "Job"), "https://api")
@@ -30,7 +30,7 @@ def whole() -> bytes:
     with SnapshotWriter(stream) as writer:
         lists = [
             writer.write_json("Node", [NODE]),
-            writer.write_protobuf("Pod", [stored_run("Pod", PODS)]),
+            writer.write_protobuf("Pod", [strip_run("Pod", PODS)]),
         ]
         writer.close(CAPTURE, lists)
     return stream.getvalue()
@@ -174,6 +174,6 @@ def test_nodes_in_protobuf_are_read() -> None:
     item = field(2, encoded("Node", metadata={"name": "n1"}))
     stream = io.BytesIO()
     with SnapshotWriter(stream) as writer:
-        lists = [writer.write_protobuf("Node", [stored_run("Node", item)])]
+        lists = [writer.write_protobuf("Node", [strip_run("Node", item)])]
         writer.close(CAPTURE, lists)
     assert load(stream.getvalue()).nodes.names == ("n1",)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.snapshot.carried import carried_usage, with_usage_of
+from rebalancer.snapshot.carried import carry_usage, with_usage_of
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.snapshot.usage import Usage
@@ -51,14 +51,14 @@ def later_of(pods: list[dict[str, Any]], nodes: list[dict[str, Any]] | None = No
 
 
 def carried(first: Snapshot, later: Snapshot) -> Usage:
-    usage = carried_usage(first, later)
+    usage = carry_usage(first, later)
     assert usage is not None
     return usage
 
 
 def test_what_was_not_measured_is_not_carried() -> None:
     first = later_of([pod("a", "web", "n1")])
-    assert carried_usage(first, first) is None
+    assert carry_usage(first, first) is None
     assert with_usage_of(first, first).usage is None
 
 

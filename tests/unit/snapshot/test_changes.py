@@ -174,7 +174,7 @@ def follow(world: World, fold: Fold, what: str, change: Any) -> None:
 
 
 def seen(fold: Fold) -> Snapshot:
-    return fold.settled().snapshot(**CAPTURE)
+    return fold.settle().snapshot(**CAPTURE)
 
 
 @settings(max_examples=300, deadline=None)
@@ -230,24 +230,24 @@ def test_classes_come_and_go_with_their_pods() -> None:
 def test_it_is_known_which_controllers_are_named_and_were_not_seen() -> None:
     world = World()
     fold = world.read()
-    assert fold.settled().without_object() == set()
+    assert fold.settle().without_object() == set()
     follow(world, fold, "pod", (0, pod(0, "lone")))
-    assert fold.settled().without_object() == {("ReplicaSet", "lone")}
+    assert fold.settle().without_object() == {("ReplicaSet", "lone")}
     follow(world, fold, "other", ("ReplicaSet", replica_set("lone")))
-    assert fold.settled().without_object() == set()
+    assert fold.settle().without_object() == set()
 
 
 def test_the_controllers_of_pods_that_have_ended_are_kept_with_them() -> None:
     fold = Fold(frozenset({"Failed"}))
     fold.add_pods(records([pod(0, "lone", phase="Failed")]))
     fold.add("ReplicaSet", objects("ReplicaSet", [replica_set("lone", 0)]))
-    fold.settled()
+    fold.settle()
     fold.compact()
-    assert fold.settled().without_object() == set()
+    assert fold.settle().without_object() == set()
     fold.remove_pod(records([pod(0, "lone")])[0].uid)
-    fold.settled()
+    fold.settle()
     fold.compact()
-    assert fold.known("ReplicaSet", objects("ReplicaSet", [replica_set("lone")])[0]) is None
+    assert fold.find("ReplicaSet", objects("ReplicaSet", [replica_set("lone")])[0]) is None
 
 
 @given(st.lists(st.text(max_size=4), max_size=12), st.data())
@@ -257,7 +257,7 @@ def test_columns_of_strings_are_taken_and_searched_like_lists(
     column = StringColumn(values)
     rows = data.draw(st.lists(st.integers(0, len(values) - 1))) if values else []
     assert list(column.take(np.array(rows, np.intp))) == [values[row] for row in rows]
-    assert list(column.followed_by(StringColumn(["x", ""]))) == [*values, "x", ""]
+    assert list(column.concat(StringColumn(["x", ""]))) == [*values, "x", ""]
     sought = set(data.draw(st.lists(st.sampled_from([*values, "none"]))))
     matches = column.rows_of(sought).tolist()
     assert matches == [row for row, value in enumerate(values) if value in sought]
@@ -290,4 +290,4 @@ def test_the_controller_of_a_pod_that_has_ended_is_not_forgotten() -> None:
     (idle,) = objects("ReplicaSet", [replica_set("web-1", 0)])
     fold.change("ReplicaSet", idle)
     fold.compact()
-    assert not fold.settled().without_object()
+    assert not fold.settle().without_object()

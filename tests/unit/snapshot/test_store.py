@@ -6,7 +6,7 @@ import json
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.snapshot.store import SnapshotWriter, opened_for_writing, slim
+from rebalancer.snapshot.store import SnapshotWriter, open_for_writing, slim
 
 
 def test_what_may_be_secret_and_what_is_only_bulk_is_left_out() -> None:
@@ -45,7 +45,7 @@ def test_an_output_that_is_full_is_named() -> None:
 
     with (
         pytest.raises(PolicyError, match="standard output: cannot be written: No space left"),
-        opened_for_writing(Full()) as stream,
+        open_for_writing(Full()) as stream,
         SnapshotWriter(stream) as writer,
     ):
         writer.write_json("Pod", [])

@@ -12,7 +12,7 @@ from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.workloads import disruption_budget, node, workload
-from rebalancer.whatif.world import measured_at
+from rebalancer.whatif.world import set_measured_at
 from tests.unit.snapshot.measurements import node_metrics, pod_metrics
 from tests.unit.whatif.play import REGISTRY, evictions, play
 
@@ -81,7 +81,7 @@ def test_once_it_is_balanced_twenty_runs_that_lack_nothing_plan_nothing(policy, 
     planning = Planning(load_policy(policy(signal), REGISTRY), REGISTRY, Scope())
     for _ in range(20):
         world.wait(120)
-        snapshot = measured_at(world.snapshot, world.now)
+        snapshot = set_measured_at(world.snapshot, world.now)
         lasting = Streaks(0.0, dict.fromkeys(snapshot.nodes.names, 100))
         planning.remember({}, 0, {"low-utilisation": lasting})
         assert planning.plan(snapshot, 0.0, Timings(SystemClock())).plan.moves == ()

@@ -11,7 +11,7 @@ from rebalancer.kube.client import JSON
 from rebalancer.kube.failures import status_of
 from rebalancer.kube.watch import BOOKMARK, ERROR, object_changes, pod_changes
 from rebalancer.wire.protobuf import PROTOBUF, BrokenListError
-from rebalancer.wire.protobuf.changes import ChangeFrames, unwrapped
+from rebalancer.wire.protobuf.changes import ChangeFrames, unwrap
 from tests.unit.wire.protobuf_bytes import MAGIC, encoded, field, pod
 
 
@@ -99,4 +99,4 @@ def test_a_refusal_in_protobuf_is_understood() -> None:
     assert (status.message, status.reason, status.code) == ("no", "Forbidden", 403)
     assert status_of(MAGIC + b"\xff\xff").message
     with pytest.raises(BrokenListError):
-        unwrapped(b"{}")
+        unwrap(b"{}")

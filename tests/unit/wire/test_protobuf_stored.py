@@ -8,7 +8,7 @@ from rebalancer.wire.protobuf.lists import decode_run, plain_objects
 from rebalancer.wire.protobuf.plain import HELD_AS_BYTES
 from rebalancer.wire.protobuf.pods import pod_records
 from rebalancer.wire.protobuf.schema import message
-from rebalancer.wire.protobuf.stored import stored_run
+from rebalancer.wire.protobuf.stored import strip_run
 from tests.unit.wire.protobuf_bytes import encoded, entries, field, pod
 
 APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
@@ -44,7 +44,7 @@ def run_of(*items: bytes) -> bytes:
     ],
 )
 def test_what_may_be_secret_is_left_out_and_all_else_stays(kind: str, item: bytes) -> None:
-    kept, count = stored_run(kind, field(1, field(3, b"token")) + run_of(item, item))
+    kept, count = strip_run(kind, field(1, field(3, b"token")) + run_of(item, item))
     assert count == 2
     assert HIDDEN not in kept
     assert b"token" not in kept
@@ -59,20 +59,20 @@ def test_what_may_be_secret_is_left_out_and_all_else_stays(kind: str, item: byte
 
 def test_what_is_absent_stays_absent() -> None:
     for item in (b"", field(2, b""), field(1, b""), pod("a")):
-        assert stored_run("Pod", run_of(item)) == (run_of(item), 1)
-    assert stored_run("Deployment", run_of(field(2, b""))) == (run_of(field(2, b"")), 1)
+        assert strip_run("Pod", run_of(item)) == (run_of(item), 1)
+    assert strip_run("Deployment", run_of(field(2, b""))) == (run_of(field(2, b"")), 1)
 
 
 def test_pods_are_read_as_before() -> None:
     before = pod("a", labels={"app": "web"}, annotations={"rebalancer/evict": "true", APPLIED: "x"})
-    kept, _ = stored_run("Pod", run_of(before))
+    kept, _ = strip_run("Pod", run_of(before))
     (one,), (two,) = pod_records(run_of(before)), pod_records(kept)
     assert one._replace(spec=one.spec) == two._replace(spec=one.spec)
     assert one.spec() == two.spec()
 
 
 def test_a_list_without_its_envelope_is_cut_by_its_length() -> None:
-    kept, _ = stored_run("Node", run_of(*(encoded("Node", metadata={"name": n}) for n in "abc")))
+    kept, _ = strip_run("Node", run_of(*(encoded("Node", metadata={"name": n}) for n in "abc")))
     frames = ListFrames(run_bytes=4, length=len(kept))
     names = [
         node.metadata.name
@@ -94,7 +94,7 @@ def test_an_item_that_says_it_is_huge_is_not_waited_for() -> None:
 
 def test_other_bytes_are_refused() -> None:
     with pytest.raises(BrokenListError, match="no Pods"):
-        stored_run("Pod", b"\x12\x7f")
+        strip_run("Pod", b"\x12\x7f")
 
 
 def test_every_field_that_is_declared_as_bytes_is_known_to_be_something() -> None:

@@ -155,7 +155,7 @@ def test_waves_go_on_where_the_plan_cannot_be_explained():
     assert check.rechecked(left, 0.5) == [(left[0], "pays no longer")]
     # Asked again, it says again why.
     with pytest.raises(ZeroDivisionError):
-        check.explanation.made()
+        check.explanation.make()
 
 
 def test_where_the_hour_is_counted_nothing_more_is_done_without_a_memory():
