@@ -20,8 +20,6 @@ from rebalancer.snapshot.columns import Bools, Int32s, Ints, sum_by_node
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.usage import MEASURED
 
-_NO_PODS = np.zeros(0, np.int32)
-
 
 @dataclass(frozen=True, slots=True)
 class TerminatingPod:
@@ -107,9 +105,8 @@ class ClusterState(ClassCounts):
             return np.flatnonzero((home >= 0) & (self.node_of == home) & ~self._moved).astype(
                 np.int32
             )
-        pods = np.concatenate([_NO_PODS, *(self.pods_of(cls) for cls in classes.tolist())])
-        home = self._home[pods]
-        return pods[(home >= 0) & (self.node_of[pods] == home) & ~self._moved[pods]]
+        pods = self.pods_of_many(classes)[1]
+        return pods[self.at_home(pods)]
 
     def pods_on(self, cls: int, node: int) -> Int32s:
         """Return the pods of the snapshot's class ``cls`` that have not been moved and are on ``node``."""

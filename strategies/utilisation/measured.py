@@ -48,17 +48,13 @@ class MeasuredTerm(UtilisationTerm):
             used[row] = self._view.state.lasting_usage[measured, nodes]
         return np.concatenate([requested, used])
 
-    def _requested(self, cls: int) -> NDArray[np.float64]:
-        requested = super()._requested(cls)
+    def _requested(self) -> NDArray[np.float64]:
+        requested = super()._requested()
         used = requested.copy()
         if (usage := self._view.snapshot.usage) is not None:
             for row, measured in self._measured:
-                used[row] = usage.classes[measured, cls]
+                used[row] = usage.classes[measured]
         return np.concatenate([requested, used])
-
-    def _cost_without(self, demand: NDArray[np.float64], node: int) -> float:
-        one = slice(node, node + 1)
-        return float(self._phi(self._used(one) - demand[:, None], one)[0])
 
     def _decisive(self, both: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.float64]:
         """Return the amounts that decide by the signal (resources, K); ``both`` as from :meth:`_used`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +24,6 @@ _OVER_WEIGHT = 10.0
 _EVEN_WEIGHT = 0.001
 # Shares are quotients of integers: 70 % is as far above 40 % as 50 % above 20 %.
 _ROUNDING = 1e-9
-# Of so many classes, pairs are evaluated one by one.
-_FEW_CLASSES = 4
 _ALL = slice(None)
 Some = NDArray[np.int32] | slice
 """Which nodes are asked about."""
@@ -54,8 +53,6 @@ class _Nodes(NamedTuple):
     any_gives: bool
     most_even: float
     """The most that any node's unevenness can fall when a pod lands there."""
-    emptiest: dict[int, float]
-    """How full the most inviting node is among those of a mask, by the mask's identity."""
 
 
 class UtilisationTerm:
@@ -67,9 +64,6 @@ class UtilisationTerm:
         self._view = view
         nodes = view.snapshot.nodes
         self._names = sorted(params.over)
-        self._demands: dict[int, NDArray[np.float64]] = {}
-        """Class -> the amounts that it requests; one array for classes that request the same."""
-        self._distinct: dict[bytes, NDArray[np.float64]] = {}
         self._rows = [
             view.snapshot.resources.index(name) if name in view.snapshot.resources else -1
             for name in self._names
@@ -94,10 +88,10 @@ class UtilisationTerm:
         """Version of the state, and what the columns come to."""
         self._seen = 0
         """The newest stamp of a node in the columns."""
-        self._masks: dict[int, tuple[int, NDArray[np.bool_]]] = {}
-        """Class -> the nodes that its replacement could ever go to, with their identity."""
-        self._relief: dict[tuple[int, int], tuple[int, float]] = {}
-        """(identity of a demand, node) -> the node's stamp, and by how much its cost falls when such a pod leaves."""
+        self._masks: dict[bytes, int] = {}
+        """The nodes that some replacement could ever go to, as bytes of (N,), numbered."""
+        self._mask_of = np.full(len(view.snapshot.classes), -1, np.int32)
+        """(C,) which of them are a class's; -1 where it was not asked for."""
 
     def _mean_share(self) -> NDArray[np.float64]:
         """Return the mean share of each resource over all nodes (resources, 1)."""
@@ -145,22 +139,21 @@ class UtilisationTerm:
         cost: NDArray[np.float64] = (value * self._counts[:, nodes]).sum(axis=0)
         return cost
 
-    def _demand(self, cls: int) -> NDArray[np.float64]:
-        demand = self._demands.get(cls)
-        if demand is None:
-            demand = self._requested(cls)
-            demand = self._demands[cls] = self._distinct.setdefault(demand.tobytes(), demand)
-        return demand
+    @cached_property
+    def _demands(self) -> NDArray[np.float64]:
+        """What a pod of each class adds to the amounts of :meth:`_used` (resources, C)."""
+        return self._requested()
 
-    def _requested(self, cls: int) -> NDArray[np.float64]:
-        """Return what a pod of ``cls`` adds to the amounts of :meth:`_used`."""
+    def _requested(self) -> NDArray[np.float64]:
+        """Return what a pod of each class requests (resources, C)."""
         requests = self._view.snapshot.requests
-        return np.array(
-            [
-                1.0 if name == "pods" else float(requests[row, cls]) if row >= 0 else 0.0
-                for name, row in zip(self._names, self._rows, strict=True)
-            ]
-        )
+        demands = np.zeros((len(self._names), requests.shape[1]))
+        for index, (name, row) in enumerate(zip(self._names, self._rows, strict=True)):
+            if name == "pods":
+                demands[index] = 1.0
+            elif row >= 0:
+                demands[index] = requests[row]
+        return demands
 
     def _over_nodes(self, share: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.bool_]:
         over = (share > self._over) & self._counts[:, nodes]
@@ -187,19 +180,7 @@ class UtilisationTerm:
 
     def candidates(self, classes: NDArray[np.int32] | None = None) -> Candidates:
         """See Term: pods on over-used nodes, if some node may take them."""
-        nodes = self._nodes()
-        if not nodes.any_gives:
-            return Candidates.none()
-        if classes is None or len(classes) > _FEW_CLASSES:
-            return self._leaving(nodes, classes)
-        # Of few pairs, most of them on nodes that have not changed, one by one is faster.
-        rows = [
-            (cls, node, gain)
-            for cls in classes.tolist()
-            for node in self._view.state.home_nodes(cls).tolist()
-            if nodes.giving[node] and (gain := self.gain_of(cls, node)) > 0
-        ]
-        return Candidates.of(rows)
+        return self._leaving(self._nodes(), classes)
 
     def _leaving(self, nodes: _Nodes, classes: NDArray[np.int32] | None) -> Candidates:
         """Return the candidates on the nodes that give pods."""
@@ -208,52 +189,14 @@ class UtilisationTerm:
         cls, node = self._view.pairs_on(nodes.giving, classes)
         if not len(cls):
             return Candidates.none()
-        distinct, row = np.unique(cls, return_inverse=True)
-        emptiest = np.array([self._emptiest(k, nodes) for k in distinct.tolist()])
-        useful = emptiest[row] <= nodes.columns.full[node]
+        useful = self._emptiest(cls, nodes) <= nodes.columns.full[node]
         cls, node = cls[useful], node[useful]
         if not len(cls):
             return Candidates.none()
-        used = self._used(node)
-        demand = np.stack([self._demand(k) for k in cls.tolist()], axis=1)
-        gain = self._phi(used, node) - self._phi(used - demand, node) + nodes.most_even
+        without = self._phi(self._used(node) - self._demands[:, cls], node)
+        gain = nodes.columns.cost[node] - without + nodes.most_even
         useful = gain > 0
         return Candidates(cls[useful], node[useful], gain[useful])
-
-    def gain_of(self, cls: int, node: int) -> float:
-        """See Pricing."""
-        nodes = self._nodes()
-        if not nodes.giving[node]:
-            return 0.0
-        if self._emptiest(cls, nodes) > nodes.columns.full[node]:
-            return 0.0
-        stamp, demand = self._view.state.node_stamp(node), self._demand(cls)
-        known = self._relief.get((id(demand), node))
-        if known is None or known[0] != stamp:
-            relief = float(nodes.columns.cost[node]) - self._cost_without(demand, node)
-            known = self._relief[id(demand), node] = stamp, relief
-        return max(0.0, known[1] + nodes.most_even)
-
-    def _cost_without(self, demand: NDArray[np.float64], node: int) -> float:
-        """Return the cost of a node when a pod that requests ``demand`` has left it.
-
-        In plain numbers: for three resources of one node that takes a tenth of the time of arrays.
-        """
-        cost = 0.0
-        for amount, leaves, capacity, counts, over, mean in zip(
-            self._used(slice(node, node + 1))[:, 0].tolist(),
-            demand.tolist(),
-            self._capacity[:, node].tolist(),
-            self._counts[:, node].tolist(),
-            self._over[:, 0].tolist(),
-            self._mean[:, 0].tolist(),
-            strict=True,
-        ):
-            if counts:
-                share = (amount - leaves) / capacity
-                above, apart = max(0.0, share - over), share - mean
-                cost += _OVER_WEIGHT * (above * above) + _EVEN_WEIGHT * (apart * apart)
-        return cost
 
     def _nodes(self) -> _Nodes:
         """Return the values for all classes; a move changes those of a few nodes only."""
@@ -287,23 +230,23 @@ class UtilisationTerm:
         # The largest decrease of a node's unevenness: each resource's at the node that is furthest below.
         most = columns.below.max(axis=1) if columns.below.size else np.zeros(0)
         most_even = float(_EVEN_WEIGHT * (most**2).sum())
-        return _Nodes(columns, giving, bool(giving.any()), most_even, {})
+        return _Nodes(columns, giving, bool(giving.any()), most_even)
 
     def _may_give(self, share: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.bool_]:
         """Return the nodes (K,) that are over-used for enough runs."""
         return self._over_nodes(share, nodes)
 
-    def _emptiest(self, cls: int, nodes: _Nodes) -> float:
-        """Return the lowest ``inviting`` of the nodes that may take the replacement of a pod of ``cls``."""
-        if (known := self._masks.get(cls)) is None:
+    def _emptiest(self, classes: NDArray[np.int32], nodes: _Nodes) -> NDArray[np.float64]:
+        """Return the lowest ``inviting`` (K,) of the nodes that may take the replacement of a pod of each class (K,)."""
+        for cls in np.unique(classes[self._mask_of[classes] < 0]).tolist():
             mask = self._view.scheduler.static_mask(self._view.snapshot.classes[cls].replacement)
-            known = self._masks[cls] = id(mask), mask
-        emptiest = nodes.emptiest.get(known[0])
-        if emptiest is None:
-            inviting = nodes.columns.inviting
-            emptiest = float(inviting.min(where=known[1], initial=np.inf))
-            nodes.emptiest[known[0]] = emptiest
-        return emptiest
+            self._mask_of[cls] = self._masks.setdefault(mask.tobytes(), len(self._masks))
+        inviting = nodes.columns.inviting
+        emptiest = [
+            float(inviting.min(where=np.frombuffer(mask, bool), initial=np.inf))
+            for mask in self._masks
+        ]
+        return np.array(emptiest)[self._mask_of[classes]]
 
     def delta(
         self, cls: int, node: int, replacement: int, destinations: NDArray[np.int32]
@@ -313,8 +256,8 @@ class UtilisationTerm:
         nodes = np.append(destinations, np.int32(node))
         now, used = self._nodes().columns.cost[nodes], self._used(nodes)
         back = np.flatnonzero(nodes == node)
-        used[:, back] -= self._demand(cls)[:, None]
-        used[:, :-1] += self._demand(replacement)[:, None]
+        used[:, back] -= self._demands[:, [cls]]
+        used[:, :-1] += self._demands[:, [replacement]]
         then = self._phi(used, nodes)
         change = float(then[-1] - now[-1])
         # What lands on the node that the pod has left finds it without the pod.
