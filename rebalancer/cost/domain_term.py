@@ -142,18 +142,19 @@ class DomainTerm:
         if asked is not None and not asked:
             return Candidates.none()
         values = self._potentials()
-        rows: list[tuple[int, int, float]] = []
+        parts: list[Candidates] = []
         for index in range(len(values)) if asked is None else asked:
             # Where nothing is left to fix, nothing can be gained.
             if values[index] <= 0:
                 continue
             group = self._groups[index]
-            for cls in group.movers.tolist():
-                if wanted is None or cls in wanted:
-                    nodes = self._view.state.home_nodes(cls)
-                    gains = zip(nodes.tolist(), gains_at(group, nodes).tolist(), strict=True)
-                    rows += [(cls, node, gain * group.weight) for node, gain in gains if gain > 0]
-        return Candidates.of(rows)
+            movers = [cls for cls in group.movers.tolist() if wanted is None or cls in wanted]
+            if movers:
+                homes = [self._view.state.home_nodes(cls) for cls in movers]
+                nodes = np.concatenate(homes)
+                of_nodes = np.repeat(np.array(movers, np.int32), list(map(len, homes)))
+                parts.append(Candidates(of_nodes, nodes, gains_at(group, nodes) * group.weight))
+        return Candidates.all_of(parts)
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """See Term."""

@@ -126,8 +126,13 @@ class _SeparableGroup:
         now = self._now()
         if now.total <= now.hopeless:
             return np.zeros(len(nodes))
-        held = map(now.counts.get, self.domains.of_node[nodes].tolist())
-        return np.array([self._gain(now, here) if here else 0 for here in held], float)
+        domains = self.domains.of_node[nodes]
+        if len(self.domains.names) >= len(nodes):
+            held = map(now.counts.get, domains.tolist())
+            return np.array([self._gain(now, here) if here else 0 for here in held], float)
+        # The last is for nodes in no domain.
+        of_domains = np.zeros(len(self.domains.names) + 1)
+        return fill(of_domains, now.counts, lambda here: self._gain(now, here))[domains]
 
     def _gain(self, now: _Occupied, here: Roles) -> int:
         """Return the most that one pod leaving a domain that holds ``here`` can gain."""

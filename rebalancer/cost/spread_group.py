@@ -255,7 +255,12 @@ class SpreadGroup:
         # Domains of protected pods as well: the report says what holds them.
         if now.minimum <= 0:
             return np.zeros(len(nodes))
-        return np.array([self._gain(now, d) for d in self.domains.of_node[nodes].tolist()], float)
+        domains = self.domains.of_node[nodes]
+        if len(self.domains.names) >= len(nodes):
+            return np.array([self._gain(now, domain) for domain in domains.tolist()], float)
+        # The last is for nodes in no domain.
+        of_domains = [self._gain(now, domain) for domain in range(len(self.domains.names))]
+        return np.array([*of_domains, 0], float)[domains]
 
     def _gain(self, now: _SpreadNow, domain: int) -> int:
         """Return what a pod gains that leaves a domain, -1 for none, for the emptiest other one."""

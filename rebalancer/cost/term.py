@@ -44,6 +44,19 @@ class Candidates:
         return _NO_CANDIDATES
 
     @staticmethod
+    def all_of(parts: Sequence[Candidates]) -> Candidates:
+        """Return the rows of all ``parts`` that gain anything, in one."""
+        if not parts:
+            return _NO_CANDIDATES
+        gain = np.concatenate([part.gain for part in parts])
+        gains = gain > 0
+        return Candidates(
+            np.concatenate([part.cls for part in parts])[gains],
+            np.concatenate([part.node for part in parts])[gains],
+            gain[gains],
+        )
+
+    @staticmethod
     def of(rows: Sequence[tuple[int, int, float]]) -> Candidates:
         """Return (class, node, gain) rows as columns."""
         if not rows:
@@ -312,17 +325,6 @@ class Judging(Protocol):
 
     def delta_of(self, pod: int, destinations: Int32s) -> Floats:
         """Return :meth:`Term.delta` (K,) of moving this very pod."""
-
-
-@runtime_checkable
-class Pricing(Protocol):
-    """A term of imbalance that can say of one pair what it gains, in less time than of a class.
-
-    Any move may change what balance gains, so pairs are asked about again whenever it is their turn.
-    """
-
-    def gain_of(self, cls: int, node: int) -> float:
-        """Return the gain that :meth:`Term.candidates` gives for the pair, 0 if it does not name it."""
 
 
 @runtime_checkable
