@@ -131,7 +131,7 @@ class Start:
         In this process: of hundreds of courses most of the time would go into starting Python.
         """
         out, err = StringIO(), StringIO()
-        options = SimulateOptions(
+        options = SimulateOptions.of(
             snapshot_path=str(self._path),
             policy_path=str(policy),
             cycles=CYCLES,

@@ -67,7 +67,7 @@ def _planned(cluster: EmbeddedCluster, policy: str) -> dict[str, Any]:
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         file.write(policy)
         file.flush()
-        options = RunOptions(
+        options = RunOptions.of(
             policy_path=file.name,
             kubeconfig=str(cluster.kubeconfig),
             quiet=True,

@@ -113,7 +113,7 @@ def resident_on(kubeconfig: Path, folder: Path, stop: threading.Event) -> tuple[
     policy = folder / "policy.yaml"
     policy.write_text(POLICY)
     namespace, _, name = LEASE.partition("/")
-    options = RunOptions(
+    options = RunOptions.of(
         policy_path=str(policy),
         kubeconfig=str(kubeconfig),
         quiet=True,

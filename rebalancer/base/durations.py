@@ -42,6 +42,18 @@ def parse_seconds(text: str) -> float:
     return parse_duration(text).total_seconds()
 
 
+def at_least_a_second(text: str) -> float:
+    """Return a duration as policies write it, or a plain number of seconds, in seconds.
+
+    Raises:
+        ValueError: it is neither, or shorter than a second.
+    """
+    seconds = parse_seconds(text)
+    if seconds < 1:
+        raise ValueError(f"{text!r} is shorter than 1s")
+    return seconds
+
+
 def parse_go_duration(text: str) -> timedelta:
     """Return ``1h30m``, ``5m0s``, ``1.5h`` or ``-10s`` as a time span, to the microsecond.
 

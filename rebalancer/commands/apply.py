@@ -52,4 +52,4 @@ def command(**flags: Any) -> int:
     --yes is needed. Budgets, windows, Lease, memory, report and exit codes are those of run. The policy must be the
     one that the plan was made under.
     """
-    return run_or_ask(RunOptions(**flags))
+    return run_or_ask(RunOptions.of(**flags))

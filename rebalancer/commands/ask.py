@@ -91,7 +91,7 @@ def _opened() -> int | None:
 
 def asks(options: RunOptions) -> bool:
     """Return whether these are the flags of a run that needs a yes."""
-    only_looks = options.dry_run or options.whole or options.snapshot_path is not None
+    only_looks = options.dry_run or options.whole or options.cluster.snapshot_path is not None
     return not (only_looks or options.yes)
 
 
@@ -115,10 +115,14 @@ def run_asking(options: RunOptions, terminal: Terminal, steps: Steps) -> ExitCod
     nothing prints the plan in the form that was asked for, unless that is what the terminal has shown.
     """
     in_sight = sys.stdout.isatty()
-    is_table = options.output in TABLES
-    shown = replace(options, dry_run=True, detailed_exitcode=False)
-    if not is_table:
-        shown = replace(shown, output="table")
+    ending = options.ending
+    is_table = ending.output in TABLES
+    form = ending.output if is_table else "table"
+    shown = replace(
+        options,
+        dry_run=True,
+        ending=replace(ending, output=form, detailed_exitcode=False),
+    )
     code, report = steps.look(shown, sys.stdout if in_sight else terminal.out)
     if report is None:
         return code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import click
@@ -19,23 +18,10 @@ from rebalancer.commands.flag_values import named, reference
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_flag, with_flags
 from rebalancer.run.context import RunContext, run_context
 from rebalancer.run.decide import recall
-from rebalancer.run.options import PolicyFlags, RunOptions
+from rebalancer.run.options import RunOptions
 from rebalancer.run.source import Source, open_source
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import rfc3339
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapacityOptions(PolicyFlags):
-    """The flags of ``capacity``."""
-
-    kubeconfig: str | None = None
-    context_name: str | None = None
-    request_timeout: float | None = None
-    snapshot_path: str | None = None
-    memory: tuple[str, str] | None = None
-    capacity_status: tuple[str, str] | None = None
-    output: str = "table"
 
 
 @click.command(
@@ -72,10 +58,10 @@ def command(**flags: Any) -> int:
     For each node whether it can be removed, and if not what keeps it. For each pending pod why it is, and which group of
     machines would have to be increased by how many nodes. Nothing is changed.
     """
-    return int(capacity(CapacityOptions(**flags), system_environment()))
+    return int(capacity(RunOptions.of(dry_run=True, **flags), system_environment()))
 
 
-def capacity(options: CapacityOptions, environment: Environment) -> ExitCode:
+def capacity(options: RunOptions, environment: Environment) -> ExitCode:
     """Write the report.
 
     Raises:
@@ -83,16 +69,15 @@ def capacity(options: CapacityOptions, environment: Environment) -> ExitCode:
         ClusterReadError: the cluster, or what earlier runs have left, could not be read.
         ProviderError: the provider of machines could not be asked.
     """
-    dry_run = RunOptions(dry_run=True, **asdict(options))
-    run = run_context(dry_run, environment)
-    with open_source(run, dry_run.access()) as source:
+    run = run_context(options, environment)
+    with open_source(run, options.cluster) as source:
         reading = source.read()
         recall(run, source, reading)
         report = judged(run, source, reading.snapshot)
     text = printable_lines(capacity_table(report))
-    if options.output in DATA_FORMS:
+    if options.ending.output in DATA_FORMS:
         text = data_text(
-            {**_head(run, source, reading.snapshot), **capacity_data(report)}, options.output
+            {**_head(run, source, reading.snapshot), **capacity_data(report)}, options.ending.output
         )
     write(environment.out, [text])
     return ExitCode.DONE

@@ -19,7 +19,7 @@ def check_on(options: RunOptions, environment: Environment) -> None:
         PolicyError: the policy or the file is wrong.
     """
     run = run_context(options, environment)
-    with open_source(run, options.access()) as source:
+    with open_source(run, options.cluster) as source:
         snapshot = source.read().snapshot
     result = findings(run.loaded.policy, snapshot, Registry.installed())
     pods = len(snapshot.pods)

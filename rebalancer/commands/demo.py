@@ -20,7 +20,7 @@ from rebalancer.embedded.apiserver.discovery import BUILD
 from rebalancer.embedded.demo import DRIFTS_PATH, KeptError, keep_cluster, run_demo
 from rebalancer.embedded.drifts import LIVE
 from rebalancer.kube.client import Client
-from rebalancer.run.options import Access
+from rebalancer.run.options import ClusterFlags
 
 _KUBECONFIG = Path("demo.kubeconfig")
 
@@ -92,7 +92,7 @@ def drift_command(of_demo: str | None, /, kubeconfig: str | None, name: str, **c
     A zone is lost, or was lost and is back; a node joins in each zone; a node of each zone was emptied and is back.
     """
     environment = system_environment()
-    access = Access(kubeconfig=kubeconfig or of_demo, **cluster)
+    access = ClusterFlags(kubeconfig=kubeconfig or of_demo, **cluster)
     client = access.client(environment, environment.until_signal())
     say(environment.out, f"{drift(client, name)}.")
     return int(ExitCode.DONE)

@@ -208,7 +208,7 @@ class Drain:
             return None
 
         # Some at once: the last words of a command have seconds.
-        with ThreadPoolExecutor(self._emptying.options.max_requests, "end") as pool:
+        with ThreadPoolExecutor(self._emptying.options.cluster.max_requests, "end") as pool:
             return next((why for why in pool.map(written, self._names) if why is not None), None)
 
     # -- steps -------------------------------------------------------------------------------------
@@ -417,4 +417,4 @@ def command(**flags: Any) -> int:
     the policy's inFlight and perOwner and all PodDisruptionBudgets, each replacement waited for. Nothing is ever
     deleted. Call it again to go on with a drain that was killed.
     """
-    return int(drain(DrainOptions(**flags), system_environment()))
+    return int(drain(DrainOptions.of(**flags), system_environment()))

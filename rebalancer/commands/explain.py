@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import click
@@ -30,7 +29,7 @@ from rebalancer.report.model import RunReport
 from rebalancer.run.context import run_context
 from rebalancer.run.decide import make_plan, recall
 from rebalancer.run.ending import run_report
-from rebalancer.run.options import PolicyFlags, RunOptions
+from rebalancer.run.options import RunOptions
 from rebalancer.run.source import open_source
 from rebalancer.scheduler.explain import explain_pod as explain_landing
 from rebalancer.scheduler.model import SchedulerModel
@@ -41,20 +40,8 @@ from rebalancer.wire.times import rfc3339
 R = TypeVar("R", bound=Recorder)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainOptions(PolicyFlags):
-    """The flags of all explanations."""
-
-    kubeconfig: str | None = None
-    context_name: str | None = None
-    request_timeout: float | None = None
-    snapshot_path: str | None = None
-    memory: tuple[str, str] | None = None
-    output: str = "table"
-
-
 def explain_pod(
-    ref: str, node: str | None, options: ExplainOptions, environment: Environment
+    ref: str, node: str | None, options: RunOptions, environment: Environment
 ) -> ExitCode:
     """Explain the landing of a pod's replacement (or only whether it may land on ``node``), and the plan for the pod.
 
@@ -100,7 +87,7 @@ def _explain_ended(explaining: _Explaining, ended: Snapshot, pod: int) -> ExitCo
     return explaining.write("PodExplanation", report, data, format_ended(data, move))
 
 
-def explain_node(name: str, options: ExplainOptions, environment: Environment) -> ExitCode:
+def explain_node(name: str, options: RunOptions, environment: Environment) -> ExitCode:
     """Explain a node: its state, its pods, and the moves from and to it.
 
     Raises:
@@ -114,7 +101,7 @@ def explain_node(name: str, options: ExplainOptions, environment: Environment) -
     return explaining.write("NodeExplanation", report, node_data(facts), node_table(report, facts))
 
 
-def explain_workload(ref: str, options: ExplainOptions, environment: Environment) -> ExitCode:
+def explain_workload(ref: str, options: RunOptions, environment: Environment) -> ExitCode:
     """Explain a workload: its pods, its rules, and its moves.
 
     Raises:
@@ -132,11 +119,10 @@ def explain_workload(ref: str, options: ExplainOptions, environment: Environment
 class _Explaining:
     """A dry run with the same flags that writes an explanation instead of a report."""
 
-    def __init__(self, options: ExplainOptions, environment: Environment) -> None:
-        self._output = options.output
-        dry_run = RunOptions(dry_run=True, **asdict(options))
-        self._run = run_context(dry_run, environment)
-        with open_source(self._run, dry_run.access()) as source:
+    def __init__(self, options: RunOptions, environment: Environment) -> None:
+        self._output = options.ending.output
+        self._run = run_context(options, environment)
+        with open_source(self._run, options.cluster) as source:
             self._source, self._reading = source, source.read()
         self.snapshot = self._reading.snapshot
         self.profile = self._run.planning.scheduler_profile(self.snapshot)
@@ -249,7 +235,7 @@ def _pod(pod: str, node: str | None, **options: Any) -> int:
     Prints each node's filter or scores for the replacement, where it would land, which rules the pod breaks
     where it is, and what the plan of a dry run does with it.
     """
-    return int(explain_pod(pod, node, ExplainOptions(**options), system_environment()))
+    return int(explain_pod(pod, node, RunOptions.of(dry_run=True, **options), system_environment()))
 
 
 @command.command("node", epilog=examples("rebalancer explain node node-a1"))
@@ -261,7 +247,7 @@ def _node(node: str, **options: Any) -> int:
     Prints whether replacements land on the node, how full it is beside the thresholds, each of its pods with
     what it breaks there and why it moves or stays, and the planned moves that may land on it.
     """
-    return int(explain_node(node, ExplainOptions(**options), system_environment()))
+    return int(explain_node(node, RunOptions.of(dry_run=True, **options), system_environment()))
 
 
 @command.command(
@@ -278,4 +264,6 @@ def _workload(workload: str, **options: Any) -> int:
     Prints how many of its pods stand where, what its rules ask for and the fewest moves that fix them, its
     PodDisruptionBudgets, which pods move where, which stay and why, and what cannot hold.
     """
-    return int(explain_workload(workload, ExplainOptions(**options), system_environment()))
+    return int(
+        explain_workload(workload, RunOptions.of(dry_run=True, **options), system_environment())
+    )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from rebalancer.base.durations import parse_duration
 from rebalancer.base.errors import PolicyError
-from rebalancer.policy.select import parse_selector
-from rebalancer.wire.objects import LabelSelector
+
+if TYPE_CHECKING:
+    from rebalancer.policy.select import Select
+    from rebalancer.wire.objects import LabelSelector
 
 Value = TypeVar("Value")
 Callback = Callable[[click.Context, click.Parameter, str | None], Value]
@@ -71,7 +73,21 @@ def label_selector(flag: str, text: str) -> LabelSelector | None:
     Raises:
         PolicyError: it is none.
     """
+    # The policy's models are imported where a selector is given: commands without one load no policy.
+    from rebalancer.policy.select import parse_selector  # noqa: PLC0415
+
     try:
         return parse_selector(text).wire() if text else None
     except PolicyError as error:
         raise PolicyError([f"{flag} {text}: {error}"]) from None
+
+
+def select(flag: str, text: str) -> Select:
+    """Return the pods that a flag selects in the words of a policy.
+
+    Raises:
+        PolicyError: it is no ``select``.
+    """
+    from rebalancer.policy.load import parse_select  # noqa: PLC0415
+
+    return parse_select(text, flag)

@@ -8,12 +8,10 @@ from typing import Any, TypeVar
 
 import click
 
-from rebalancer.base.durations import format_duration, parse_seconds
+from rebalancer.base.durations import at_least_a_second, format_duration, parse_seconds
 from rebalancer.commands import flag_values, names
 from rebalancer.commands.flag_values import named, parsed, reference
-from rebalancer.policy.load import parse_select
 from rebalancer.run.options import FAIL_ON, RunOptions
-from rebalancer.serve.schedule import at_least_a_second
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
@@ -134,7 +132,7 @@ PROGRESS = [
     click.option(
         "--log-format",
         type=click.Choice(["text", "json"]),
-        default=DEFAULTS.log_format,
+        default=DEFAULTS.progress.log_format,
         show_default=True,
         help="Form of the progress lines.",
     ),
@@ -163,7 +161,7 @@ PUBLISHING = [
     click.option(
         "--notify-template",
         metavar="plain|slack|teams|FILE",
-        default=DEFAULTS.notify_template,
+        default=DEFAULTS.publishing.notify_template,
         show_default=True,
         help="Body of the notice: JSON with placeholders such as $summary.",
     ),
@@ -201,7 +199,7 @@ SCOPE = [
     ),
     click.option(
         "--select",
-        callback=named(lambda flag, text: parse_select(text, flag)),
+        callback=named(flag_values.select),
         metavar="YAML",
         help="Move these pods only, in the words of a policy's select: '{namespaces: [shop-*], minReplicas: 3}'.",
     ),
@@ -247,7 +245,7 @@ REQUESTS = [
     click.option(
         "--max-requests",
         type=Whole(min=1),
-        default=DEFAULTS.max_requests,
+        default=DEFAULTS.cluster.max_requests,
         show_default=True,
         metavar="N",
         help="Most requests to the API server at once; watches do not count.",
@@ -265,7 +263,7 @@ COLOR = click.option(
     type=click.Choice(["auto", "always", "never"]),
     is_flag=False,
     flag_value="always",
-    default=DEFAULTS.color,
+    default=DEFAULTS.ending.color,
     show_default=True,
     help="Colour the table; auto: on a terminal, unless NO_COLOR or TERM=dumb is set.",
 )

@@ -14,11 +14,11 @@ from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
 from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.run.memory.document import decode
 from rebalancer.run.memory.history import render_history
-from rebalancer.run.options import Access
+from rebalancer.run.options import ClusterFlags
 
 
 def show_history(
-    access: Access,
+    access: ClusterFlags,
     where: tuple[str, str],
     output: str,
     environment: Environment,
@@ -59,5 +59,5 @@ def command(memory: tuple[str, str], output: str, **cluster: Any) -> int:
 
     Their moves, which workloads cool down until when, and which nodes were over-used.
     """
-    access = Access(**cluster)
+    access = ClusterFlags(**cluster)
     return int(show_history(access, memory, output, system_environment()))

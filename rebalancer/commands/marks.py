@@ -16,12 +16,12 @@ from rebalancer.capacity.writing import clear_state
 from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
 from rebalancer.kube.client import Client
 from rebalancer.node_record.marks import NodeMark, list_marks, remove_marks
-from rebalancer.run.options import Access
+from rebalancer.run.options import ClusterFlags
 from rebalancer.wire.times import rfc3339
 
 
 def show_marks(
-    access: Access,
+    access: ClusterFlags,
     output: str,
     environment: Environment,
     *,
@@ -115,5 +115,5 @@ def command(output: str, clear: bool, **cluster: Any) -> int:
     too: removing it cancels the scale-in, and uncordons the node if scale-in cordoned it.
     """
     environment = system_environment()
-    access = Access(**cluster)
+    access = ClusterFlags(**cluster)
     return int(show_marks(access, output, environment, clear=clear))

@@ -6,21 +6,21 @@ from typing import Any
 
 import click
 
+from rebalancer.base.durations import at_least_a_second
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
 from rebalancer.base.sending import SendingError, check_url
 from rebalancer.commands.flag_values import parsed
 from rebalancer.commands.flags import CLUSTER, examples, with_flags
-from rebalancer.run.options import Access
-from rebalancer.serve.schedule import at_least_a_second
+from rebalancer.run.options import ClusterFlags
 
 _PATIENCE = 5.0
 """Seconds that a request under way has after a signal: longer than any of them takes then."""
 
 
 def watch_machine(
-    access: Access, node: str, address: str, every: float, environment: Environment
+    access: ClusterFlags, node: str, address: str, every: float, environment: Environment
 ) -> None:
     """Keep the notice of ``node`` until a signal comes. ``address``: of the metadata service; ``every``: seconds.
 
@@ -84,6 +84,6 @@ def command(node: str | None, address: str, every: float, **cluster: Any) -> int
     environment = system_environment(patience=_PATIENCE)
     if not node:
         raise PolicyError(["--node: name the node that this process runs on, or set NODE_NAME"])
-    access = Access(**cluster)
+    access = ClusterFlags(**cluster)
     watch_machine(access, node, address, every, environment)
     return int(ExitCode.DONE)

@@ -34,7 +34,7 @@ def command(every: float | None, **flags: Any) -> int:
 
     The same as run --dry-run.
     """
-    options = RunOptions(dry_run=True, **flags)
+    options = RunOptions.of(dry_run=True, **flags)
     if every is not None:
         return watched(options, every)
     return int(run_once(options, system_environment()))

@@ -57,8 +57,8 @@ def _check(
         flags["policy_path"] = file
     if against_cluster and snapshot_path is not None:
         raise PolicyError(["--against-cluster and --snapshot: name one of them"])
-    options = RunOptions(dry_run=True, snapshot_path=snapshot_path, **flags)
-    loaded = options.load(Registry.installed())
+    options = RunOptions.of(dry_run=True, snapshot_path=snapshot_path, **flags)
+    loaded = options.policy.load(Registry.installed())
     for warning in loaded.warnings:
         say(sys.stderr, f"warning: {warning}")
     names = ", ".join(sorted(loaded.policy.strategies)) or "no strategies"

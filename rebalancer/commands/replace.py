@@ -272,4 +272,4 @@ def command(**flags: Any) -> int:
     begun within the policy's windows only. How far each node is stands on it: called again after it was killed,
     it goes on from there.
     """
-    return int(replace_nodes(ReplaceOptions(**flags), system_environment()))
+    return int(replace_nodes(ReplaceOptions.of(**flags), system_environment()))

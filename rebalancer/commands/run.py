@@ -56,7 +56,7 @@ def command(every: float | None, **flags: Any) -> int:
 
     The plan is shown on the terminal first, and carried out once you agree; without a terminal --yes is needed.
     """
-    options = RunOptions(**flags)
+    options = RunOptions.of(**flags)
     if every is not None:
         return watched(options, every)
     return run_or_ask(options)
@@ -73,7 +73,7 @@ def run_or_ask(options: RunOptions) -> int:
             return int(run_once(options, system_environment()))
         environment = system_environment()
         # Once: it may come from standard input.
-        loaded = options.load(Registry.installed())
+        loaded = options.policy.load(Registry.installed())
         return int(run_asking(options, terminal, _Steps(options, loaded, environment)))
 
 
@@ -91,7 +91,7 @@ class _Steps:
 
     def print_plan(self, report: RunReport) -> ExitCode:
         """See Steps."""
-        return print_report(self._environment, self._options.ending(), report)
+        return print_report(self._environment, self._options.ending, report)
 
     def act(self, plan: bytes) -> ExitCode:
         """See Steps."""

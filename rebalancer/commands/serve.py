@@ -95,7 +95,7 @@ def command(
         schedule = parse_schedule(every, time_zone)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--every") from None
-    environment, options = system_environment(patience=PATIENCE), RunOptions(**flags)
+    environment, options = system_environment(patience=PATIENCE), RunOptions.of(**flags)
     vitals = Vitals(environment.clock, options.deadline, keeps_report=show_report)
     resident = Resident(options, environment, schedule, vitals)
     with nullcontext() if address is None else answering(address, vitals.paths()):

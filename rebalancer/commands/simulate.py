@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import Any, BinaryIO
 
@@ -21,7 +21,7 @@ from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
 from rebalancer.run.execution.executor import WavePace
-from rebalancer.run.options import PolicyFlags
+from rebalancer.run.options import Grouped, PolicyFlags
 from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.columns import freeze
 from rebalancer.snapshot.load import load_judgeable
@@ -37,9 +37,10 @@ from rebalancer.whatif.world import SimulatedCluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SimulateOptions(PolicyFlags):
+class SimulateOptions(Grouped):
     """The flags of ``simulate``."""
 
+    policy: PolicyFlags = field(default_factory=PolicyFlags)
     snapshot_path: str
     cycles: int = 20
     add_node: tuple[str, ...] = ()
@@ -67,7 +68,7 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
         RebalancerError: the policy, the snapshot or an edit is wrong.
     """
     registry = Registry.installed()
-    loaded = options.load(registry)
+    loaded = options.policy.load(registry)
     snapshot = with_methods(
         loaded.policy, changed_snapshot(options, stdin, finished_phases(loaded.policy, registry))
     )
@@ -239,4 +240,4 @@ def command(**flags: Any) -> int:
     On a snapshot file, with the scheduler model in the place of kube-scheduler. Nodes come and go by flags only: scale-in and
     scale-out are not simulated.
     """
-    return int(simulate(SimulateOptions(**flags), system_environment(), sys.stdin.buffer))
+    return int(simulate(SimulateOptions.of(**flags), system_environment(), sys.stdin.buffer))

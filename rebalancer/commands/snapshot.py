@@ -15,7 +15,7 @@ from rebalancer.commands.flags import CLUSTER, examples, with_flags
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.policy.usage import UsageSettings
 from rebalancer.registry import Registry
-from rebalancer.run.options import Access, PolicyFlags
+from rebalancer.run.options import ClusterFlags, PolicyFlags
 from rebalancer.run.source import usage_source
 from rebalancer.wire.pods import FINISHED
 
@@ -23,7 +23,7 @@ _TEXT = (".json", ".yaml", ".yml", ".gz")
 
 
 def save_snapshot(
-    access: Access,
+    access: ClusterFlags,
     path: str,
     environment: Environment,
     *,
@@ -123,7 +123,7 @@ def command(
     if usage:
         loaded = PolicyFlags(policy_path=policy_path).load(Registry.installed())
         settings = loaded.policy.usage
-    access = Access(**cluster)
+    access = ClusterFlags(**cluster)
     return int(
         save_snapshot(
             access,

@@ -13,7 +13,7 @@ from rebalancer.report.render import TABLES, render
 from rebalancer.run.context import run_context
 from rebalancer.run.decide import make_plan, recall
 from rebalancer.run.ending import run_report
-from rebalancer.run.options import RunOptions
+from rebalancer.run.options import ProgressFlags, RunOptions
 from rebalancer.run.source import open_source
 from rebalancer.run.terminal import Look, terminal_look
 
@@ -30,9 +30,9 @@ def watch(options: RunOptions, environment: Environment, seconds: float) -> Exit
         PolicyError: the run would act, there is no terminal, or the report is none for a terminal.
         ClusterReadError: the cluster could not be read at first; later that is shown, and tried again.
     """
-    if not options.dry_run and options.snapshot_path is None:
+    if not options.dry_run and options.cluster.snapshot_path is None:
         raise PolicyError(["--watch needs --dry-run: it shows a plan, and carries none out"])
-    if not environment.out.isatty() or options.output not in TABLES:
+    if not environment.out.isatty() or options.ending.output not in TABLES:
         raise PolicyError([f"--watch needs a terminal, and -o {' or '.join(TABLES)}"])
     previous: str | None = None
     while not environment.stop.is_set():
@@ -51,19 +51,19 @@ def watch(options: RunOptions, environment: Environment, seconds: float) -> Exit
 
 
 def _report(options: RunOptions, environment: Environment) -> str:
-    look = terminal_look(environment, options.color)
+    look = terminal_look(environment, options.ending.color)
     # The screen is the report's: no progress beside it.
-    run = run_context(replace(options, quiet=True), environment)
-    with open_source(run, options.access()) as source:
+    run = run_context(replace(options, progress=ProgressFlags(quiet=True)), environment)
+    with open_source(run, options.cluster) as source:
         reading = source.read()
         planned = make_plan(run, reading, recall(run, source, reading))
         report = run_report(run, source, planned)
     width = look.width - _GUTTER
-    return "".join(render(report, options.output, color=look.color, width=width))
+    return "".join(render(report, options.ending.output, color=look.color, width=width))
 
 
 def _show(environment: Environment, options: RunOptions, text: str, previous: str | None) -> None:
-    look = terminal_look(environment, options.color)
+    look = terminal_look(environment, options.ending.color)
     lines = marked(text, previous)
     shown = _cut(lines, look)
     clear = "\n" if environment.environ.get("TERM") == "dumb" else _CLEAR

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.snapshot.text import yaml_documents
+from rebalancer.base.file_text import yaml_documents
 
 _LISTS = {"clusters": "cluster", "contexts": "context", "users": "user"}
 Entries = dict[str, dict[str, Any]]

@@ -27,7 +27,14 @@ from rebalancer.run.context import RunContext, run_context
 from rebalancer.run.decide import make_plan
 from rebalancer.run.identity import instance
 from rebalancer.run.one_run import act
-from rebalancer.run.options import RunOptions
+from rebalancer.run.options import (
+    ClusterFlags,
+    Grouped,
+    PolicyFlags,
+    ProgressFlags,
+    RunOptions,
+    StateFlags,
+)
 from rebalancer.run.source import Reading, Source, open_source
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
@@ -46,15 +53,13 @@ _LONG = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmptyingOptions:
+class EmptyingOptions(Grouped):
     """The flags that ``drain`` and ``replace`` share."""
 
-    policy_path: str | None = None
-    settings: tuple[str, ...] = ()
-    kubeconfig: str | None = None
-    context_name: str | None = None
-    request_timeout: float | None = None
-    snapshot_path: str | None = None
+    policy: PolicyFlags = field(default_factory=PolicyFlags)
+    cluster: ClusterFlags = field(default_factory=ClusterFlags)
+    state: StateFlags = field(default_factory=StateFlags)
+    progress: ProgressFlags = field(default_factory=ProgressFlags)
     dry_run: str = "none"
     """none, client or server."""
     force: bool = False
@@ -71,33 +76,23 @@ class EmptyingOptions:
     skip_wait_for_delete_timeout: int = 0
     """Seconds."""
     reason: str = ""
-    lease: tuple[str, str] | None = None
     output: str = "table"
-    max_requests: int = 8
-    quiet: bool = False
-    log_format: str = "text"
 
     @property
     def dry(self) -> bool:
         """Whether nothing is changed."""
-        return self.dry_run != "none" or self.snapshot_path is not None
+        return self.dry_run != "none" or self.cluster.snapshot_path is not None
 
     def of_run(self) -> RunOptions:
         """Return the flags as those of the runs in which the nodes are emptied."""
         return RunOptions(
-            policy_path=self.policy_path,
-            settings=self.settings,
-            kubeconfig=self.kubeconfig,
-            context_name=self.context_name,
-            request_timeout=self.request_timeout,
-            snapshot_path=self.snapshot_path,
+            policy=self.policy,
+            cluster=self.cluster,
+            state=self.state,
+            progress=self.progress,
             dry_run=self.dry,
             # The nodes are named on the command line: that is the order, as with kubectl.
             yes=True,
-            lease=self.lease,
-            max_requests=self.max_requests,
-            quiet=self.quiet,
-            log_format=self.log_format,
             deadline=_ROUND,
         )
 
@@ -129,7 +124,7 @@ class EmptyingRounds:
         Raises:
             PolicyError: a flag or the policy is wrong.
         """
-        if options.dry_run == "server" and options.snapshot_path is not None:
+        if options.dry_run == "server" and options.cluster.snapshot_path is not None:
             raise PolicyError(
                 ["--dry-run=server asks the API server; leave it out with a snapshot file"]
             )
@@ -173,7 +168,7 @@ class EmptyingRounds:
         """Yield a run with its source; another run that has the Lease is waited for."""
         while True:
             run, _ = self.run_for(names)
-            with open_source(run, self.options.of_run().access()) as source:
+            with open_source(run, self.options.cluster) as source:
                 if source.lease_taken is None:
                     yield run, source
                     return
@@ -185,7 +180,7 @@ class EmptyingRounds:
 
     def _wait_for(self, taken: LeaseTaken) -> str:
         """Report who holds the Lease: once for each holder, and again when it has held it for long. Return that in words."""
-        lease, until = "/".join(self.options.lease or ()), rfc3339(taken.expires_at)
+        lease, until = "/".join(self.options.state.lease or ()), rfc3339(taken.expires_at)
         is_long = 0 < taken.since < self.environment.clock.unix() - _LONG
         held = f"{taken.holder} held the Lease {lease}"
         hint = ""
@@ -323,7 +318,7 @@ class EmptyingRounds:
         Raises:
             ClusterReadError: there is no cluster to talk to.
         """
-        return self.options.of_run().access().client(self.environment, self.stop)
+        return self.options.cluster.client(self.environment, self.stop)
 
     def order(self) -> Order:
         """Return what is written on nodes: the process that empties them, why and until when."""

@@ -17,11 +17,13 @@ from rebalancer.planner.planning import Planning
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Steer
+from rebalancer.policy.select import Select
 from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress
 from rebalancer.run.identity import name_in_lasting_marks, name_in_marks, own_pod
-from rebalancer.run.options import RunOptions
+from rebalancer.run.options import ClusterFlags, RunOptions, ScopeFlags, StateFlags
 from rebalancer.run.terminal import bars_on
+from rebalancer.snapshot.protect import Scope
 
 if TYPE_CHECKING:
     from rebalancer.kube.resources import AccessRule
@@ -102,54 +104,61 @@ def run_context(
     Raises:
         PolicyError: a flag, the policy or the plan is wrong.
     """
-    if options.whole and not options.dry_run and options.snapshot_path is None:
+    state, publishing = options.state, options.publishing
+    if options.whole and not options.dry_run and options.cluster.snapshot_path is None:
         raise PolicyError(["--whole needs --dry-run: a run carries out what its time allows"])
-    if options.policy_path == options.snapshot_path == "-":
+    if options.policy.policy_path == options.cluster.snapshot_path == "-":
         raise PolicyError(["--policy and --snapshot cannot both be standard input"])
-    _refuse_cluster_flags(options)
+    _refuse_cluster_flags(options.cluster, state)
     registry = Registry.installed() if registry is None else registry
-    loaded = options.load(registry) if loaded is None else loaded
+    loaded = options.policy.load(registry) if loaded is None else loaded
     reviewed = _reviewed_plan(options, loaded)
-    offline = options.snapshot_path is not None
+    offline = options.cluster.snapshot_path is not None
     acts = not (options.dry_run or offline) and loaded.policy.mode is Mode.ENFORCE
     if acts and not options.yes and options.confirmed_plan is None:
         raise PolicyError([_UNASKED])
-    if acts and options.capacity_status is None:
+    if acts and state.capacity_status is None:
         _require_status(loaded)
     # A dry run that is given no Lease is asked by people about a release whose Lease they may not know.
-    knows_its_marks = not offline and (acts or options.lease is not None)
-    passing = name_in_marks(options.lease, environment)
-    clock, bars = environment.clock, bars_on(environment, options)
+    knows_its_marks = not offline and (acts or state.lease is not None)
+    passing = name_in_marks(state.lease, environment)
+    clock, bars = environment.clock, bars_on(environment, options.progress, options.ending.color)
     return RunContext(
         acts=acts,
         environment=environment,
         planning=Planning(
             loaded,
             registry,
-            options.scope(own_pod(environment)),
+            _scope(options.scope, environment),
             lifted=options.lift_budgets,
             reviewed=None if reviewed is None else reviewed.moves,
             empty=() if reviewed is None else reviewed.empty,
             seconds=math.inf if options.whole else options.deadline,
-            runs={name_in_lasting_marks(options.lease), passing} if knows_its_marks else None,
+            runs={name_in_lasting_marks(state.lease), passing} if knows_its_marks else None,
         ),
         reviewed=reviewed,
-        lease=options.lease,
+        lease=state.lease,
         name_in_marks=passing,
-        memory=options.memory,
-        measured=options.metrics_push is not None or options.metrics_file is not None,
-        capacity_status=options.capacity_status,
-        interruption_state=options.interruption_state,
+        memory=state.memory,
+        measured=publishing.metrics_push is not None or publishing.metrics_file is not None,
+        capacity_status=state.capacity_status,
+        interruption_state=state.interruption_state,
         stop=Stop(clock, clock.now() + options.deadline, environment.stop),
         timings=Timings(clock) if bars is None else Timings(clock, shown=bars.phase),
         progress=Progress(
             environment.err,
             clock=clock.now,
-            form="quiet" if options.quiet else options.log_format,
+            form="quiet" if options.progress.quiet else options.progress.log_format,
             bars=bars,
         ),
         notes=list(loaded.warnings),
     )
+
+
+def _scope(flags: ScopeFlags, environment: Environment) -> Scope:
+    """Return which pods the run may move; its own is never one of them."""
+    select = Select() if flags.select is None else flags.select
+    return Scope(flags.namespace, flags.selector, select, own_pod=own_pod(environment))
 
 
 _UNASKED = (
@@ -178,9 +187,9 @@ def _reviewed_plan(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | 
     if options.confirmed_plan is not None:
         plan = read_plan("-", BytesIO(options.confirmed_plan))
         return replace(plan, name="shown above", max_age=options.max_age)
-    if options.plan_path == options.policy_path == "-":
+    if options.plan_path == options.policy.policy_path == "-":
         raise PolicyError(["plan and --policy cannot both be standard input"])
-    if options.plan_path == options.snapshot_path == "-":
+    if options.plan_path == options.cluster.snapshot_path == "-":
         raise PolicyError(["plan and --snapshot cannot both be standard input"])
     plan = read_plan(options.plan_path or "", sys.stdin.buffer)
     if not isinstance(loaded.policy.scheduler.from_config, ConfigMapKey):
@@ -188,16 +197,16 @@ def _reviewed_plan(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | 
     return replace(plan, max_age=options.max_age)
 
 
-def _refuse_cluster_flags(options: RunOptions) -> None:
+def _refuse_cluster_flags(cluster: ClusterFlags, state: StateFlags) -> None:
     """Raise PolicyError for flags that ask something of a cluster where a snapshot file is read instead."""
-    if options.snapshot_path is None:
+    if cluster.snapshot_path is None:
         return
     of_cluster = {
-        "--kubeconfig": options.kubeconfig,
-        "--context": options.context_name,
-        "--lease": options.lease,
-        "--memory": options.memory,
-        "--capacity-status": options.capacity_status,
+        "--kubeconfig": cluster.kubeconfig,
+        "--context": cluster.context_name,
+        "--lease": state.lease,
+        "--memory": state.memory,
+        "--capacity-status": state.capacity_status,
     }
     given = [flag for flag, value in of_cluster.items() if value is not None]
     if given:

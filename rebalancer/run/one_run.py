@@ -88,19 +88,22 @@ def run_once(
         RebalancerError: nothing was evicted; the exit code is the error's.
     """
     return published(
-        options.publishing(),
+        options.publishing,
+        options.deadline,
         environment,
         lambda: run_unpublished(options, environment, loaded, scale),
     ).code
 
 
-def published(flags: Publishing, environment: Environment, run: Callable[[], EndedRun]) -> EndedRun:
-    """Run, and send its metrics and notice where ``flags`` say.
+def published(
+    flags: Publishing, deadline: float, environment: Environment, run: Callable[[], EndedRun]
+) -> EndedRun:
+    """Run, and send its metrics and notice where ``flags`` say. ``deadline``: seconds that it has, sending included.
 
     Raises:
         RebalancerError: the run's, or a flag is wrong.
     """
-    publish = publisher(flags, environment)
+    publish = publisher(flags, deadline, environment)
     if publish is None:
         return run()
     try:
@@ -143,11 +146,10 @@ def run_unpublished(
         RebalancerError: nothing was evicted.
     """
     run = run_context(options, environment, loaded=loaded)
-    ending = options.ending()
-    with open_source(run, options.access()) as source:
+    with open_source(run, options.cluster) as source:
         if source.lease_taken is not None:
-            return EndedRun(report_lease_taken(run, ending, source, source.lease_taken))
-        return run_on(run, ending, source, scale)
+            return EndedRun(report_lease_taken(run, options.ending, source, source.lease_taken))
+        return run_on(run, options.ending, source, scale)
 
 
 def run_on(run: RunContext, ending: Ending, source: Source, scale: Scale | None = None) -> EndedRun:

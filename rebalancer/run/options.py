@@ -1,27 +1,30 @@
-"""The flags of ``run`` and ``apply``, and what they say of the cluster."""
+"""The flags of what plans and acts, in groups: each part of a run is given its group, and no more.
+
+The node agent, a process on each node, reads this too: what a policy or a cluster needs is imported when it is read.
+"""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-
-from rebalancer.base.environment import Environment
-from rebalancer.base.stop import Stop
-from rebalancer.policy.load import LoadedPolicy, load_policy
-from rebalancer.policy.select import Select
-from rebalancer.policy.sources import PolicyChanges
-from rebalancer.registry import Registry
-from rebalancer.snapshot.protect import Scope
-from rebalancer.wire.objects import LabelSelector
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
+    from rebalancer.base.environment import Environment
+    from rebalancer.base.stop import Stop
     from rebalancer.kube.client import Client
+    from rebalancer.policy.load import LoadedPolicy
+    from rebalancer.policy.select import Select
+    from rebalancer.registry import Registry
+    from rebalancer.wire.objects import LabelSelector
+
+FAIL_ON = ("standstill", "unmet", "held")
+"""What ``--fail-on`` may name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFlags:
-    """The flags that say which policy is in force."""
+    """Which policy is in force."""
 
     policy_path: str | None = None
     settings: tuple[str, ...] = ()
@@ -34,11 +37,14 @@ class PolicyFlags:
         Raises:
             PolicyError: it is wrong, or a flag is.
         """
-        changes = PolicyChanges(self.settings, self.only, self.mode)
+        from rebalancer.planner.planning import reads_usage  # noqa: PLC0415
+        from rebalancer.policy.load import load_policy  # noqa: PLC0415
+        from rebalancer.policy.sources import PolicyChanges  # noqa: PLC0415
+
         loaded = load_policy(
             self.policy_path,
             registry,
-            changes,
+            PolicyChanges(self.settings, self.only, self.mode),
             sys.stdin.buffer,
             signals=registry.signals,
             steps=registry.steps,
@@ -49,19 +55,15 @@ class PolicyFlags:
 
             warnings = (*loaded.warnings, *not_followed(configuration))
             loaded = replace(loaded, warnings=warnings)
-        if loaded.policy.usage.prometheus is None:
-            return loaded
-        from rebalancer.planner.planning import reads_usage  # noqa: PLC0415
-
-        if reads_usage(loaded.policy, registry):
+        if loaded.policy.usage.prometheus is None or reads_usage(loaded.policy, registry):
             return loaded
         warning = "usage.prometheus has no effect: no strategy judges by usage (signal: usage)"
         return replace(loaded, warnings=(*loaded.warnings, warning))
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """The flags that say what a run reads: a snapshot file, or else a cluster, and how the API server is asked."""
+class ClusterFlags:
+    """What is read: a snapshot file, or else a cluster, and how the API server is asked."""
 
     snapshot_path: str | None = None
     kubeconfig: str | None = None
@@ -91,110 +93,106 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
-    """The flags that say what a run prints at its end, and when that makes the exit code another one."""
+class ScopeFlags:
+    """Which pods may move."""
 
-    output: str
-    color: str
-    plan_out: str | None
-    detailed_exitcode: bool
-    fail_on: tuple[str, ...]
+    namespace: str | None = None
+    selector: LabelSelector | None = None
+    select: Select | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StateFlags:
+    """What runs share with each other: objects by (namespace, name)."""
+
+    lease: tuple[str, str] | None = None
+    """The Lease that keeps two runs apart."""
+    memory: tuple[str, str] | None = None
+    """The ConfigMap that remembers earlier runs."""
+    capacity_status: tuple[str, str] | None = None
+    """The ConfigMap with the status of machines."""
+    interruption_state: tuple[str, str] | None = None
+    """The ConfigMap with what steps have to give back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What a run prints at its end, and when that makes the exit code another one."""
+
+    output: str = "table"
+    color: str = "auto"
+    plan_out: str | None = None
+    """File that the plan is written to, for ``apply``."""
+    detailed_exitcode: bool = False
+    fail_on: tuple[str, ...] = ()
+    """Of :data:`FAIL_ON`: what makes a run that would exit with 0 or 10 exit with 11."""
     prints_idle: bool = True
     """Whether the report of a run is printed that had nothing to do, else one line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """The flags that say where metrics and a notice of a run are sent."""
+    """Where metrics and a notice of a run are sent."""
 
-    metrics_push: str | None
+    metrics_push: str | None = None
     """URL of a Pushgateway."""
-    metrics_file: str | None
+    metrics_file: str | None = None
     """File for a textfile collector."""
-    notify: str | None
+    notify: str | None = None
     """URL that gets a notice; a secret."""
-    notify_template: str
-    deadline: float
-    """Seconds that a run has, sending included."""
+    notify_template: str = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressFlags:
+    """What is said on standard error meanwhile."""
+
+    quiet: bool = False
+    log_format: str = "text"
+
+
+class Grouped:
+    """Options some of whose fields are groups of flags, each with its class as the default."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, **flags: Any) -> Self:
+        """Return the options of these flags: each fills the group that has a field of its name.
+
+        Raises:
+            TypeError: there is no such flag.
+        """
+        groups: dict[str, Any] = {}
+        for one in fields(cls):  # type: ignore[arg-type]  # what derives from this is a dataclass
+            if is_dataclass(group := one.default_factory):
+                names = [each.name for each in fields(group) if each.name in flags]
+                groups[one.name] = group(**{name: flags.pop(name) for name in names})
+        return cls(**groups, **flags)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions(PolicyFlags):
-    """The flags of ``run`` and ``apply``."""
+class RunOptions(Grouped):
+    """The flags of ``run`` and ``apply``, and of what makes a dry run to look at it."""
 
+    policy: PolicyFlags = field(default_factory=PolicyFlags)
+    cluster: ClusterFlags = field(default_factory=ClusterFlags)
+    scope: ScopeFlags = field(default_factory=ScopeFlags)
+    state: StateFlags = field(default_factory=StateFlags)
+    ending: Ending = field(default_factory=Ending)
+    publishing: Publishing = field(default_factory=Publishing)
+    progress: ProgressFlags = field(default_factory=ProgressFlags)
     plan_path: str | None = None
     """The reviewed plan to apply; None: make one."""
     max_age: float = 3600
     """Seconds; of a reviewed plan."""
-    kubeconfig: str | None = None
-    context_name: str | None = None
-    request_timeout: float | None = None
+    confirmed_plan: bytes | None = None
+    """The plan that was shown and agreed to, as ``plan_out`` has it."""
     dry_run: bool = False
-    snapshot_path: str | None = None
-    namespace: str | None = None
-    selector: LabelSelector | None = None
-    select: Select | None = None
-    output: str = "table"
+    yes: bool = False
+    """Evict without asking; without it, only a ``confirmed_plan``."""
     lift_budgets: bool = False
     whole: bool = False
     """Plan all there is to do, not only what one run can carry out in its time; for dry runs."""
-    detailed_exitcode: bool = False
     deadline: float = 600
-    lease: tuple[str, str] | None = None
-    """(namespace, name) of the Lease that keeps two runs apart."""
-    memory: tuple[str, str] | None = None
-    """(namespace, name) of the ConfigMap that remembers earlier runs."""
-    capacity_status: tuple[str, str] | None = None
-    """(namespace, name) of the ConfigMap with the status of machines."""
-    interruption_state: tuple[str, str] | None = None
-    """(namespace, name) of the ConfigMap with what steps have to give back."""
-    max_requests: int = 8
-    compress: bool = False
-    quiet: bool = False
-    log_format: str = "text"
-    color: str = "auto"
-    fail_on: tuple[str, ...] = ()
-    """Of :data:`FAIL_ON`: what makes a run that would exit with 0 or 10 exit with 11."""
-    metrics_push: str | None = None
-    metrics_file: str | None = None
-    notify: str | None = None
-    notify_template: str = "plain"
-    yes: bool = False
-    """Evict without asking; without it, only a ``confirmed_plan``."""
-    plan_out: str | None = None
-    """File that the plan is written to, for ``apply``."""
-    confirmed_plan: bytes | None = None
-    """The plan that was shown and agreed to, as ``plan_out`` has it."""
-
-    def access(self) -> Access:
-        """Return what the run reads."""
-        return Access(
-            self.snapshot_path,
-            self.kubeconfig,
-            self.context_name,
-            self.max_requests,
-            self.compress,
-            self.request_timeout,
-        )
-
-    def ending(self) -> Ending:
-        """Return what the run prints."""
-        return Ending(self.output, self.color, self.plan_out, self.detailed_exitcode, self.fail_on)
-
-    def publishing(self) -> Publishing:
-        """Return where metrics and a notice go."""
-        return Publishing(
-            self.metrics_push,
-            self.metrics_file,
-            self.notify,
-            self.notify_template,
-            self.deadline,
-        )
-
-    def scope(self, own_pod: tuple[str, str] | None) -> Scope:
-        """Return which pods the run may move; ``own_pod`` is never one of them."""
-        select = Select() if self.select is None else self.select
-        return Scope(self.namespace, self.selector, select, own_pod=own_pod)
-
-
-FAIL_ON = ("standstill", "unmet", "held")
+    """Seconds that a run has, sending included."""

@@ -97,8 +97,8 @@ class Publisher:
             say(self.environment.err, f"rebalancer: {flag}: {why}; the run is not affected")
 
 
-def publisher(flags: Publishing, environment: Environment) -> Publisher | None:
-    """Return what publishes a run that begins now, None if no flag asks for it.
+def publisher(flags: Publishing, deadline: float, environment: Environment) -> Publisher | None:
+    """Return what publishes a run that begins now and has ``deadline`` seconds, None if no flag asks for it.
 
     Raises:
         PolicyError: an address or the template is wrong.
@@ -121,7 +121,7 @@ def publisher(flags: Publishing, environment: Environment) -> Publisher | None:
 
         template = load_template(flags.notify_template)
     clock = environment.clock
-    stop = Stop(clock, clock.now() + flags.deadline, environment.stop)
+    stop = Stop(clock, clock.now() + deadline, environment.stop)
     return Publisher(
         environment,
         stop,

@@ -17,7 +17,7 @@ from rebalancer.base.output import say
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.run.context import RunContext
 from rebalancer.run.identity import identity
-from rebalancer.run.options import Access
+from rebalancer.run.options import ClusterFlags
 from rebalancer.scheduler.configured import not_followed
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
@@ -148,19 +148,19 @@ class Source:
 
 
 @contextmanager
-def open_source(run: RunContext, access: Access) -> Iterator[Source]:
+def open_source(run: RunContext, flags: ClusterFlags) -> Iterator[Source]:
     """Yield the snapshot file, or the cluster; with its Lease taken, if the run acts and has one.
 
     Raises:
         ClusterReadError: unreachable, or a right is missing.
         StoppedError: a signal came before anything was evicted.
     """
-    if (path := access.snapshot_path) is not None:
+    if (path := flags.snapshot_path) is not None:
         yield Source(run, path)
         return
     environment = run.environment
     try:
-        client = access.client(environment, run.stop)
+        client = flags.client(environment, run.stop)
         with ExitStack() as at_end:
             usage = usage_of(run, client)
             taken = _prepare_to_act(run, client, usage, at_end) if run.acts else None

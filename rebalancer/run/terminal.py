@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from rebalancer.base.environment import Environment
 from rebalancer.base.plain_text import WIDTH
-from rebalancer.run.options import RunOptions
+from rebalancer.run.options import ProgressFlags
 
 if TYPE_CHECKING:
     from rebalancer.report.bars import Bars
@@ -48,13 +48,13 @@ def _size(terminal: TextIO) -> tuple[int, int]:
     return shutil.get_terminal_size((own[0] or WIDTH, own[1] or _HEIGHT))
 
 
-def bars_on(environment: Environment, options: RunOptions) -> Bars | None:
+def bars_on(environment: Environment, flags: ProgressFlags, color: str) -> Bars | None:
     """Return what draws progress on standard error: on a terminal that can, unless the flags ask for lines or nothing."""
     environ = environment.environ
     drawn = environment.err.isatty() and environ.get("TERM") != "dumb"
-    if options.quiet or options.log_format != "text" or not drawn:
+    if flags.quiet or flags.log_format != "text" or not drawn:
         return None
     from rebalancer.report.bars import Bars  # noqa: PLC0415
 
-    color = options.color != "never" and not environ.get("NO_COLOR")
-    return Bars(environment.err, color=color)
+    colored = color != "never" and not environ.get("NO_COLOR")
+    return Bars(environment.err, color=colored)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from rebalancer.base.errors import PolicyError, RebalancerError
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.registry import Registry
-from rebalancer.run.options import RunOptions
+from rebalancer.run.options import PolicyFlags
 
 
 @dataclass(slots=True)
@@ -18,19 +18,19 @@ class PolicyInForce:
         RebalancerError: it is wrong from the beginning.
     """
 
-    options: RunOptions
+    flags: PolicyFlags
     registry: Registry
     loaded: LoadedPolicy = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.options.policy_path == "-":
+        if self.flags.policy_path == "-":
             raise PolicyError(["--policy -: standard input cannot be read again; name a file"])
-        self.loaded = self.options.load(self.registry)
+        self.loaded = self.flags.load(self.registry)
 
     def refresh(self) -> str | None:
         """Read it again; return why the policy that was read before stays in force, None if it does not."""
         try:
-            self.loaded = self.options.load(self.registry)
+            self.loaded = self.flags.load(self.registry)
         except RebalancerError as error:
             return f"the policy is wrong, and the one that was read before stays in force: {error}"
         return None

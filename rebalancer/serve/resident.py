@@ -51,8 +51,8 @@ class Resident:
         self.vitals = vitals
         self._options, self._environment = options, environment
         self._stop = Stop(environment.clock, signalled=environment.stop)
-        self._policy = PolicyInForce(options, Registry.installed())
-        self._leading = Leading(options.lease, environment, self._stop, vitals)
+        self._policy = PolicyInForce(options.policy, Registry.installed())
+        self._leading = Leading(options.state.lease, environment, self._stop, vitals)
         self._early = Early(environment.clock)
         self._interruptions = Interruptions(environment, self._policy.registry)
         vitals.interruptions = self._interruptions
@@ -71,7 +71,7 @@ class Resident:
             ClusterReadError: the cluster could not be read at first, or refuses us; later it is tried again.
         """
         try:
-            client = self._options.access().client(self._environment, self._stop)
+            client = self._options.cluster.client(self._environment, self._stop)
             with ExitStack() as at_end:
                 at_end.callback(client.close)
                 at_end.callback(self._following.close)
@@ -122,7 +122,8 @@ class Resident:
         run.stop.add(self._interruptions.begin_run())
         try:
             ended = published(
-                self._options.publishing(),
+                self._options.publishing,
+                self._options.deadline,
                 self._environment,
                 lambda: self._ended(run, client, lost),
             )
@@ -159,7 +160,7 @@ class Resident:
                 usage=usage_of(run, of_run),
                 followed=Followed(follower, self._evicted),
             )
-            ending = replace(self._options.ending(), prints_idle=False)
+            ending = replace(self._options.ending, prints_idle=False)
             return run_on(run, ending, source, scaling_of)
         except RebalancerError:
             self._early.again()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rebalancer.base.durations import parse_seconds
+from rebalancer.base.durations import at_least_a_second
 
 Schedule = Callable[[float], float]
 """Unix seconds at which a run has begun -> the seconds from then until the next one is due."""
@@ -26,18 +26,6 @@ def parse_schedule(text: str, time_zone: str = "UTC") -> Schedule:
         )
     seconds = at_least_a_second(text)
     return lambda _: seconds
-
-
-def at_least_a_second(text: str) -> float:
-    """Return a duration as policies write it, or a plain number of seconds, in seconds.
-
-    Raises:
-        ValueError: it is neither, or shorter than a second.
-    """
-    seconds = parse_seconds(text)
-    if seconds < 1:
-        raise ValueError(f"{text!r} is shorter than 1s")
-    return seconds
 
 
 def _cron(text: str, time_zone: str) -> Schedule:

@@ -15,6 +15,7 @@ import yaml
 
 from rebalancer.base.environment import collector_paused
 from rebalancer.base.errors import PolicyError
+from rebalancer.base.file_text import chunks, unpack, yaml_documents
 from rebalancer.snapshot.archive import MAGIC, SnapshotArchive, read_archive
 from rebalancer.snapshot.collected import Collected
 from rebalancer.snapshot.file_format import (
@@ -26,7 +27,6 @@ from rebalancer.snapshot.file_format import (
 )
 from rebalancer.snapshot.items import Item, ItemScanner, KindOf
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.text import chunks, unpack, yaml_documents
 from rebalancer.wire.decoder import JsonDecoder, in_words
 from rebalancer.wire.times import unix_seconds
 

@@ -13,7 +13,7 @@ from rebalancer.commands.snapshot import save_snapshot
 from rebalancer.embedded.engine import Durations
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
-from rebalancer.run.options import Access, RunOptions
+from rebalancer.run.options import ClusterFlags, RunOptions
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from tests.controlplane import pki
 from tests.prometheus.programs import recorded
@@ -83,7 +83,9 @@ def planned(world, tmp_path):
         source: dict[str, Any] = {"snapshot_path": str(snapshot)} if snapshot else {}
         source = source or {"kubeconfig": str(cluster.kubeconfig)}
         run_once(
-            RunOptions(policy_path=str(policy), dry_run=True, output="json", quiet=True, **source),
+            RunOptions.of(
+                policy_path=str(policy), dry_run=True, output="json", quiet=True, **source
+            ),
             Environment(SystemClock(), {}, out, io.StringIO()),
         )
         return json.loads(out.getvalue()), policy
@@ -107,7 +109,7 @@ def test_a_percentile_judges_the_nodes_and_a_file_gives_the_same_plan(planned, w
     file = tmp_path / "cluster.zip"
     usage = load_policy(policy, Registry.installed()).policy.usage
     environment = Environment(SystemClock(), {}, io.StringIO(), io.StringIO())
-    access = Access(kubeconfig=str(world[0].kubeconfig))
+    access = ClusterFlags(kubeconfig=str(world[0].kubeconfig))
     save_snapshot(access, str(file), environment, usage=usage)
     first, again = (planned(snapshot=file)[0] for _ in range(2))
     assert [one.pop("timings") for one in (first, again)]

@@ -17,7 +17,7 @@ from rebalancer.commands.node_agent import watch_machine
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.kube.client import connect
 from rebalancer.node_record.notices import write_notice
-from rebalancer.run.options import Access
+from rebalancer.run.options import ClusterFlags
 from rebalancer.signals.notice import NOTICE, NodeNotice
 from rebalancer.testing.objects import EmbeddedCluster, node
 from tests.aws.imds import INSTANCE, metadata_service
@@ -196,7 +196,7 @@ def attending(cluster, metadata):
     """Run the command's part with a tenth of a second between two looks; yield what it says."""
     err = io.StringIO()
     environment = Environment(SystemClock(), {}, io.StringIO(), err)
-    access = Access(kubeconfig=str(cluster.kubeconfig))
+    access = ClusterFlags(kubeconfig=str(cluster.kubeconfig))
     arguments = (access, "mine", metadata.url, 0.1, environment)
     thread = threading.Thread(target=watch_machine, args=arguments)
     thread.start()

@@ -75,7 +75,7 @@ def drained(
         clock or SystemClock(), environ or {}, out, err, threading.Event() if stop is None else stop
     )
     try:
-        code = int(drain(DrainOptions(**chosen), environment))
+        code = int(drain(DrainOptions.of(**chosen), environment))
     except RebalancerError as error:
         code = int(error.exit_code)
         err.write(str(error))

@@ -48,7 +48,7 @@ def run_options(**flags: Any) -> RunOptions:
     for name in {"lease", "memory", "capacity_status"} & flags.keys():
         if isinstance(flags[name], str):
             flags[name] = reference(f"--{name}", flags[name])
-    return RunOptions(**{"yes": True, **flags})
+    return RunOptions.of(**{"yes": True, **flags})
 
 
 class ClusterClock(SystemClock):

@@ -31,7 +31,7 @@ UNASKED = "add --yes"
     ],
 )
 def test_only_a_run_that_acts_asks(options, asked):
-    assert asks(RunOptions(**options)) is asked
+    assert asks(RunOptions.of(**options)) is asked
 
 
 CONTROLLED = """

@@ -329,7 +329,7 @@ def test_the_pre_flight_needs_no_cluster(tmp_path):
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
     out = io.StringIO()
     environment = Environment(SystemClock(), {}, out, io.StringIO(), threading.Event())
-    options = DrainOptions(nodes=("n1",), snapshot_path=str(path), output="json")
+    options = DrainOptions.of(nodes=("n1",), snapshot_path=str(path), output="json")
     assert drain(options, environment) == 0
     report = json.loads(out.getvalue())
     assert (report["dryRun"], report["source"]) == (True, str(path))
@@ -342,7 +342,7 @@ def test_a_dry_run_shows_where_each_pod_goes(tmp_path):
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
     out = io.StringIO()
     environment = Environment(SystemClock(), {}, out, io.StringIO(), threading.Event())
-    assert drain(DrainOptions(nodes=("n1",), snapshot_path=str(path)), environment) == 0
+    assert drain(DrainOptions.of(nodes=("n1",), snapshot_path=str(path)), environment) == 0
     (line,) = [line for line in out.getvalue().splitlines() if "->" in line]
     assert line.strip().startswith("default/web-")
     assert line.endswith("-> n2 100 %")
@@ -350,7 +350,7 @@ def test_a_dry_run_shows_where_each_pod_goes(tmp_path):
 
 def test_a_snapshot_file_cannot_be_asked_about_evictions():
     environment = Environment(SystemClock(), {}, io.StringIO(), io.StringIO(), threading.Event())
-    options = DrainOptions(nodes=("n1",), snapshot_path="cluster.json", dry_run="server")
+    options = DrainOptions.of(nodes=("n1",), snapshot_path="cluster.json", dry_run="server")
     with pytest.raises(PolicyError, match="--dry-run=server asks the API server"):
         drain(options, environment)
 

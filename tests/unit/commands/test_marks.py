@@ -12,7 +12,7 @@ from rebalancer.base.errors import StoppedError
 from rebalancer.commands.marks import show_marks
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.embedded.engine import Durations
-from rebalancer.run.options import Access
+from rebalancer.run.options import ClusterFlags
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pod, spread
 from tests.unit.commands.embedded import Runner, SignalAfterEviction
 
@@ -220,7 +220,9 @@ def test_what_cannot_be_marked_is_not_evicted(tmp_path):
 def marks_of(cluster, *, output="table", clear=False):
     out, err = io.StringIO(), io.StringIO()
     environment = Environment(SystemClock(), {}, out, err)
-    code = show_marks(Access(kubeconfig=str(cluster.kubeconfig)), output, environment, clear=clear)
+    code = show_marks(
+        ClusterFlags(kubeconfig=str(cluster.kubeconfig)), output, environment, clear=clear
+    )
     return int(code), out.getvalue()
 
 
@@ -318,7 +320,7 @@ def test_of_what_cannot_be_read_it_is_said_that_the_cordon_stays():
         cluster.settle()
         out, err = io.StringIO(), io.StringIO()
         environment = Environment(SystemClock(), {}, out, err)
-        access = Access(kubeconfig=str(cluster.kubeconfig))
+        access = ClusterFlags(kubeconfig=str(cluster.kubeconfig))
         assert int(show_marks(access, "json", environment, clear=True)) == 4
         states = {row["node"]: row["state"] for row in json.loads(out.getvalue())["marks"]}
         assert states == {"n0": "unreadable", "n1": "removed"}
@@ -335,7 +337,7 @@ def test_a_node_whose_machine_is_being_terminated_stays_cordoned():
         cluster.settle()
         out, err = io.StringIO(), io.StringIO()
         environment = Environment(SystemClock(), {}, out, err)
-        access = Access(kubeconfig=str(cluster.kubeconfig))
+        access = ClusterFlags(kubeconfig=str(cluster.kubeconfig))
         assert int(show_marks(access, "json", environment, clear=True)) == 4
         states = {row["node"]: row["state"] for row in json.loads(out.getvalue())["marks"]}
         # Of one that a person has uncordoned nothing is kept.

@@ -50,7 +50,7 @@ def replaced(cluster, until=None, err=None, environ=None, **options):
     try:
         code = int(
             replace_nodes(
-                ReplaceOptions(**chosen),
+                ReplaceOptions.of(**chosen),
                 Environment(clock, environ or {}, out, err, threading.Event()),
             )
         )

@@ -99,7 +99,7 @@ def test_a_plan_holds_what_one_run_can_carry_out_and_a_whole_one_holds_all(drift
 
     def planned(*, whole):
         out = io.StringIO()
-        options = RunOptions(
+        options = RunOptions.of(
             snapshot_path=str(drifted),
             policy_path=str(policy),
             output="json",

@@ -6,8 +6,9 @@ import threading
 
 from rebalancer.base.environment import Environment
 from rebalancer.base.errors import ExitCode
-from rebalancer.commands.capacity import CapacityOptions, capacity
-from rebalancer.commands.explain import ExplainOptions, explain_pod
+from rebalancer.commands.capacity import capacity
+from rebalancer.commands.explain import explain_pod
+from rebalancer.run.options import RunOptions
 from rebalancer.testing.objects import deployment
 from tests.unit.commands.scaling import OurClock, grounded
 from tests.unit.commands.serving import serving, soon
@@ -73,7 +74,9 @@ def test_capacity_knows_the_back_offs_that_runs_have_left(tmp_path, monkeypatch)
         options = _access(ground)
 
         def codes(**more):
-            data = _said(ground, lambda e: capacity(CapacityOptions(**options, **more), e))
+            data = _said(
+                ground, lambda e: capacity(RunOptions.of(dry_run=True, **options, **more), e)
+            )
             return {one["code"] for one in data["pending"]}
 
         assert codes() == {"GroupGrows"}
@@ -88,7 +91,7 @@ def test_explain_says_which_group_would_grow_for_a_pod_that_waits(tmp_path, monk
         )[1:]
 
         def machines(pod):
-            options = ExplainOptions(**_access(ground))
+            options = RunOptions.of(dry_run=True, **_access(ground))
             name = pod["metadata"]["name"]
             return _said(ground, lambda e: explain_pod(name, None, options, e)).get("machines")
 

@@ -48,6 +48,50 @@ def test_help_imports_no_array_and_no_policy():
     assert not unused & modules
 
 
+AGENT = """
+import sys
+import rebalancer.aws.agent, rebalancer.aws.imds, rebalancer.commands.node_agent
+ours = [name for name in sys.modules]
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.stop import Stop
+from rebalancer.kube.client import connect
+connect(kubeconfig=sys.argv[1], context=None, environ={}, stop=Stop(SystemClock()))
+assert False, "-OO leaves this out"
+# Not getrusage(): its figure counts what the process that started this one had.
+[most] = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(most, *ours)
+"""
+KUBECONFIG = """
+{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+ clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}], users: [{name: u, user: {token: t}}]}
+"""
+
+
+def test_the_agent_of_each_node_loads_no_policy_and_takes_at_most_64_mebibytes(tmp_path):
+    """It runs once on every node, started as the chart does, and the chart asks for 64Mi of memory there."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(KUBECONFIG)
+    environment = {key: v for key, v in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = str(tmp_path)
+    for _ in ("compiled", "as in the image"):
+        done = subprocess.run(
+            [sys.executable, "-OO", "-c", AGENT, str(kubeconfig)],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=600,
+            check=True,
+        )
+    kibibytes, *modules = done.stdout.split()
+    assert not {"numpy", "pydantic", "rebalancer.registry"} & set(modules)
+    ours = [name for name in modules if name.startswith("rebalancer.")]
+    packages = {name.split(".")[1] for name in ours}
+    own = {"aws", "machines", "base", "commands", "kube", "node_record", "run", "signals", "wire"}
+    assert not packages - own
+    assert len(ours) <= 40
+    assert int(kibibytes) <= 64 * 1024
+
+
 def test_a_run_imports_only_what_it_uses(snapshot):
     modules, _ = watched("run", f"--snapshot={snapshot}")
     assert {"numpy", "pydantic"} <= modules

@@ -61,7 +61,7 @@ def _terminal(monkeypatch):
 def shown(path, *turns, out=None, **options):
     out, stop = out or Terminal(), Turns(*turns)
     environment = Environment(SystemClock(), {}, out, io.StringIO(), stop)
-    code = watch(RunOptions(snapshot_path=str(path), color="never", **options), environment, 5)
+    code = watch(RunOptions.of(snapshot_path=str(path), color="never", **options), environment, 5)
     return code, out.getvalue().split("\x1b[H\x1b[2J\x1b[3J")[1:], stop.waited
 
 
@@ -106,7 +106,7 @@ def test_times_and_colours_are_no_change():
     ],
 )
 def test_what_cannot_be_watched_is_refused(path, write, options, out, says):
-    given = RunOptions(**({"snapshot_path": str(path)} | options))
+    given = RunOptions.of(**({"snapshot_path": str(path)} | options))
     environment = Environment(SystemClock(), {}, out or Terminal(), io.StringIO(), Turns())
     with pytest.raises(PolicyError, match=says):
         watch(given, environment, 5)

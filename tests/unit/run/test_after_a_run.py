@@ -94,7 +94,7 @@ def found(cluster, options):
     """What is unmet in the cluster by its API, read anew: the names of the rules by strategy."""
     environment = Environment(ClusterClock(cluster), {}, io.StringIO(), io.StringIO())
     run = run_context(options, environment)
-    with open_source(run, options.access()) as source:
+    with open_source(run, options.cluster) as source:
         return run.planning.scored(source.read().snapshot)
 
 

@@ -11,7 +11,7 @@ from rebalancer.commands.simulate import SimulateOptions, simulate
 from rebalancer.commands.snapshot import save_snapshot
 from rebalancer.embedded.apiserver.kinds import POD
 from rebalancer.embedded.engine import Durations
-from rebalancer.run.options import Access
+from rebalancer.run.options import ClusterFlags
 from rebalancer.testing.objects import EmbeddedCluster, deployment, pdb
 from tests.unit.commands.embedded import ClusterClock, Runner
 
@@ -128,7 +128,7 @@ def test_a_snapshot_holds_them_if_asked_and_simulations_remove_them(tmp_path):
     with failed() as cluster:
         clock = ClusterClock(cluster)
         run = Runner(cluster, tmp_path, POLICY, clock=clock)
-        access = Access(kubeconfig=str(cluster.kubeconfig))
+        access = ClusterFlags(kubeconfig=str(cluster.kubeconfig))
         planned = {}
         for finished in (False, True):
             path = str(tmp_path / f"{finished}.zip")
@@ -137,7 +137,7 @@ def test_a_snapshot_holds_them_if_asked_and_simulations_remove_them(tmp_path):
             planned[finished] = [move["strategy"] for move in report["moves"]]
         assert planned == {False: ["duplicates"], True: ["duplicates", "failed-pods"]}
         out = environment(clock)
-        options = SimulateOptions(
+        options = SimulateOptions.of(
             snapshot_path=path, policy_path=str(run.policy), cycles=3, output="json"
         )
         simulate(options, out, io.BytesIO())

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from rebalancer.base.environment import Environment, SystemClock
-from rebalancer.run.options import RunOptions
+from rebalancer.run.options import ProgressFlags
 from rebalancer.run.terminal import bars_on, terminal_look
 from tests.docs.pages import ROOT
 from tests.unit.report.test_report_bars import WIPED
@@ -66,7 +66,7 @@ def test_what_the_flag_says_counts_for_more():
 )
 def test_progress_is_drawn_on_a_terminal_only(err, options, environ, drawn):
     environment = Environment(SystemClock(), environ, io.StringIO(), err)
-    assert (bars_on(environment, RunOptions(**options)) is not None) is drawn
+    assert (bars_on(environment, ProgressFlags(**options), "auto") is not None) is drawn
 
 
 def test_a_run_on_a_terminal_draws_progress_and_leaves_the_report_alone():

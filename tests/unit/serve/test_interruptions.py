@@ -9,9 +9,9 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.kube.access import MARK_RULES
 from rebalancer.kube.delete import DELETE
 from rebalancer.registry import Registry
+from rebalancer.run.options import PolicyFlags
 from rebalancer.serve import signal_pipeline
 from rebalancer.serve.interruptions import GAP, Interruptions
-from tests.unit.commands.embedded import run_options
 from tests.unit.commands.serving import like
 
 SIGNALS = "signals: {kubernetes: {}}\nstrategies: {leaving: {}}\n"
@@ -25,7 +25,7 @@ def with_step(step):
 def policy(folder, text):
     path = folder / "policy.yaml"
     path.write_text(f"apiVersion: rebalancer/v1\nkind: Policy\n{text}")
-    return run_options(policy_path=str(path)).load(Registry.installed()).policy
+    return PolicyFlags(policy_path=str(path)).load(Registry.installed()).policy
 
 
 class Pipeline:

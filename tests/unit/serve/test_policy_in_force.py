@@ -5,8 +5,9 @@ import pytest
 from rebalancer.base.errors import PolicyError
 from rebalancer.policy.model import Mode
 from rebalancer.registry import Registry
+from rebalancer.run.options import PolicyFlags
 from rebalancer.serve.policy_in_force import PolicyInForce
-from tests.unit.commands.embedded import NOW_POLICY, run_options
+from tests.unit.commands.embedded import NOW_POLICY
 
 OBSERVE = f"{NOW_POLICY}\nmode: observe\n"
 
@@ -14,7 +15,7 @@ OBSERVE = f"{NOW_POLICY}\nmode: observe\n"
 def test_a_wrong_policy_leaves_the_last_right_one_in_force_until_it_is_mended(tmp_path):
     path = tmp_path / "policy.yaml"
     path.write_text(OBSERVE)
-    made = PolicyInForce(run_options(policy_path=str(path)), Registry.installed())
+    made = PolicyInForce(PolicyFlags(policy_path=str(path)), Registry.installed())
     for text, says, mode in (
         ("strategies: {no-such: {}}\n" + NOW_POLICY, "stays in force", Mode.OBSERVE),
         ("{", "stays in force", Mode.OBSERVE),
@@ -33,4 +34,4 @@ def test_a_wrong_policy_leaves_the_last_right_one_in_force_until_it_is_mended(tm
 
 def test_standard_input_is_refused_since_it_cannot_be_read_again():
     with pytest.raises(PolicyError, match="name a file"):
-        PolicyInForce(run_options(policy_path="-"), Registry.installed())
+        PolicyInForce(PolicyFlags(policy_path="-"), Registry.installed())

@@ -119,7 +119,7 @@ def test_what_was_measured_was_measured_before_the_edits(tmp_path):
     metrics = [node_metrics("n-a", "1"), node_metrics("n-b", "1")]
     of_pods = [pod_metrics(f"web-{number}", ("200m", "1Mi")) for number in range(3)]
     file.write_text(json.dumps({"kind": "List", "items": [*OBJECTS, *metrics, *of_pods]}))
-    options = SimulateOptions(
+    options = SimulateOptions.of(
         snapshot_path=str(file), add_node=("n-c:zone=c",), scale=("deployment/default/web=0",)
     )
     usage = changed_snapshot(options, io.BytesIO()).usage

@@ -1,4 +1,4 @@
-"""The text of a snapshot file: compressed or not, in chunks; and YAML, without dates."""
+"""The text of files of API objects: compressed or not, in chunks; and YAML, without dates."""
 
 from __future__ import annotations
 
