@@ -24,9 +24,9 @@ from rebalancer.aws.services import (
     region_of_queue,
     service,
 )
+from rebalancer.base.abandonable import CutOffError, run_abandonable
 from rebalancer.base.plain_text import quote_value
 from rebalancer.base.stop import Stop
-from rebalancer.kube.calls import CutOffError, apart
 from rebalancer.plan.machines import PipelineOutcome
 from rebalancer.policy.interruption import IGNORED_KINDS, IgnoredKinds
 from rebalancer.policy.values import Params
@@ -167,7 +167,7 @@ class SqsReceiver:
 
         # A long poll cannot be cut off: it is left behind, and what it still gets is for the next receiver.
         try:
-            return apart(ask, stop.reason, self._give_back)
+            return run_abandonable(ask, stop.reason, self._give_back)
         except CutOffError:
             return ()
 

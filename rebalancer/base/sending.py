@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import http.client
 import ssl
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from typing import TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from rebalancer import __version__
+from rebalancer.base.abandonable import Abandonable
 from rebalancer.base.stop import Stop
 
 T = TypeVar("T")
@@ -56,7 +56,9 @@ def send(method: str, url: str, body: bytes, headers: Mapping[str, str], stop: S
         SendingError: see there.
     """
     later = stop.later(_AT_THE_END)
-    if (why := _bounded(lambda: attempt(method, url, body, headers), later, LONGEST)) is not None:
+    if (
+        why := _limit_time(lambda: attempt(method, url, body, headers), later, LONGEST)
+    ) is not None:
         raise SendingError(f"{place(url)} {why}")
 
 
@@ -107,7 +109,7 @@ def exchange(
     Raises:
         SendingError: no answer in time, or a longer one.
     """
-    answer = _bounded(
+    answer = _limit_time(
         lambda: _answer(
             method,
             url,
@@ -128,19 +130,12 @@ def exchange(
     return answer
 
 
-def _bounded(act: Callable[[], T], stop: Stop, seconds: float) -> T | str:
+def _limit_time(act: Callable[[], T], stop: Stop, seconds: float) -> T | str:
     """Return what ``act`` returns, unless ``stop`` or the time comes first: then it says so."""
-    ended: list[T | str] = ["gave no answer in time"]
-    done = threading.Event()
-
-    def acting() -> None:
-        ended[0] = act()
-        done.set()
-
     # Looking up a host's address has no timeout of its own, and a slow answer renews that of the socket.
-    threading.Thread(target=acting, name="sending", daemon=True).start()
-    stop.sooner(seconds, done).wait(seconds)
-    return ended[0]
+    task = Abandonable(act, name="sending")
+    stop.sooner(seconds, task.done).wait(seconds)
+    return task.result() if task.done.is_set() else "gave no answer in time"
 
 
 def _answer(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import threading
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from rebalancer.base.abandonable import Abandonable
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.interruption.model import StepContext, failed, timed_out
@@ -35,28 +35,24 @@ def attempt(
 
     ``seconds``: how long it has, for the text.
     """
-    ended: list[StepOutcome] = []
-    done = threading.Event()
 
-    def acting() -> None:
+    def acting() -> StepOutcome:
         client = pipeline.client.beside(stop)
         try:
-            ended.append(act(client))
+            return act(client)
         except (ClusterReadError, SignalError) as error:
             why = " ".join(str(error).split())
-            ended.append(failed(why) if stop.reason() is None else timed_out(why))
+            return failed(why) if stop.reason() is None else timed_out(why)
         except Exception as error:  # noqa: BLE001  # a plug-in's error must not keep the next step from its turn
             pipeline.say(f"step {planned.name}: {type(error).__name__}: {error}")
-            ended.append(failed(f"{type(error).__name__}: an error of the step"))
+            return failed(f"{type(error).__name__}: an error of the step")
         finally:
             client.close()
-            done.set()
 
-    threading.Thread(target=acting, name=f"step-{planned.name}", daemon=True).start()
-    stop.sooner(math.inf, done).wait(math.inf)
-    done.wait(_GOODBYE)
-    if ended:
-        return ended[0]
+    task = Abandonable(acting, name=f"step-{planned.name}")
+    stop.sooner(math.inf, task.done).wait(math.inf)
+    if task.done.wait(_GOODBYE):
+        return task.result()
     return timed_out(f"it did not end in its {seconds:.0f} s, and is left alone")
 
 

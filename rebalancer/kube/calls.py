@@ -7,7 +7,7 @@ under way, and shuts the socket of one whose time is over or whose run must end.
 then sees a connection that broke.
 
 What has no socket yet (name resolution, connecting, a credential plugin) cannot be ended at all; it runs in a
-daemon thread of its own, which is left behind (:func:`apart`).
+daemon thread of its own, which is left behind (``rebalancer.base.abandonable``).
 """
 
 from __future__ import annotations
@@ -17,19 +17,16 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
+from rebalancer.base.abandonable import CutOffError, run_abandonable
 from rebalancer.base.stop import Stop
 
 T = TypeVar("T")
 
 TOO_SLOW = "it answers too slowly"
-_LOOK = 0.1
+_POLL_INTERVAL = 0.1
 """Seconds between two looks at the calls under way."""
-
-
-class CutOffError(OSError):
-    """A call was ended from our side; says why."""
 
 
 class Call:
@@ -66,10 +63,10 @@ class Call:
         """Return a part of this call that ends with it, and after so many seconds."""
         return Call(self._stop, min(self._ends, self._stop.now() + seconds), late=self._late)
 
-    def apart(self, function: Callable[[], T], drop: Callable[[T], None] = lambda _: None) -> T:
-        """Return what ``function`` returns, see :func:`apart`."""
+    def run(self, function: Callable[[], T], drop: Callable[[T], None] = lambda _: None) -> T:
+        """Return what ``function`` returns, see :func:`run_abandonable`."""
         try:
-            return apart(function, self.over, drop)
+            return run_abandonable(function, self.over, drop)
         except CutOffError as error:
             self.cut(str(error))
             raise
@@ -141,7 +138,7 @@ class Calls:
 
     def _watch(self) -> None:
         pause = threading.Event()
-        while not pause.wait(_LOOK):
+        while not pause.wait(_POLL_INTERVAL):
             with self._lock:
                 calls = tuple(self._calls)
                 self._watched = bool(calls)
@@ -173,7 +170,7 @@ class Watched:
     def _new_conn(self) -> socket.socket:
         call: Call = _under_way.call
         connect: Callable[[], socket.socket] = super()._new_conn  # type: ignore[misc]
-        connection = call.apart(connect, socket.socket.close)
+        connection = call.run(connect, socket.socket.close)
         try:
             call.hold(connection)
         except CutOffError:
@@ -191,60 +188,3 @@ class Watched:
         call.check()
         call.sent = True
         super().request(*positional, **named)  # type: ignore[misc]
-
-
-class _Apart(Generic[T]):
-    """A function in a thread that may be left behind."""
-
-    def __init__(self, function: Callable[[], T], drop: Callable[[T], None]) -> None:
-        self._function, self._drop = function, drop
-        self._lock, self.done = threading.Lock(), threading.Event()
-        self._left = False
-        self._results: list[T] = []
-        self._failures: list[BaseException] = []
-
-    def run(self) -> None:
-        try:
-            result = self._function()
-        except BaseException as error:  # noqa: BLE001  (handed over to the caller's thread)
-            self._failures.append(error)
-        else:
-            with self._lock:
-                self._results.append(result)
-                if self._left:
-                    self._drop(result)
-        self.done.set()
-
-    def leave(self) -> None:
-        with self._lock:
-            self._left = True
-            for result in self._results:
-                self._drop(result)
-
-    def result(self) -> T:
-        if self._failures:
-            raise self._failures[0]
-        return self._results[0]
-
-
-def apart(
-    function: Callable[[], T],
-    over: Callable[[], str | None],
-    drop: Callable[[T], None] = lambda _: None,
-) -> T:
-    """Return what ``function`` returns; it runs in a daemon thread, which is left behind when ``over`` says so.
-
-    ``drop`` takes what it returns too late.
-
-    Raises:
-        CutOffError: it was left behind; what else ``function`` raises is raised here.
-    """
-    if (why := over()) is not None:
-        raise CutOffError(why)
-    task = _Apart(function, drop)
-    threading.Thread(target=task.run, name="apart", daemon=True).start()
-    while not task.done.wait(_LOOK):
-        if (why := over()) is not None:
-            task.leave()
-            raise CutOffError(why)
-    return task.result()

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from rebalancer.base.abandonable import CutOffError
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import printable
 from rebalancer.kube import kubeconfig
-from rebalancer.kube.calls import Call, CutOffError
+from rebalancer.kube.calls import Call
 from rebalancer.kube.failures import TransportError
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -192,7 +193,7 @@ def _ask(choice: kubeconfig.ContextChoice) -> None:
 def _limit_time(ask: Callable[[], Any], what: str, call: Call) -> Any:
     """Return what ``ask`` returns, as part of ``call``: the library gives plugins all the time they take."""
     try:
-        return call.at_most(_PLUGIN_SECONDS).apart(ask)
+        return call.at_most(_PLUGIN_SECONDS).run(ask)
     except CutOffError as error:
         raise TransportError(
             f"the {what} gave no answer: {error}", sent=False, final=True

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
+from rebalancer.base.abandonable import CutOffError, run_abandonable
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
-from rebalancer.kube.calls import Call, CutOffError, apart
+from rebalancer.kube.calls import Call
 from rebalancer.kube.client import Client
 from rebalancer.kube.credentials import find_credentials
 from rebalancer.kube.failures import TransportError
@@ -392,9 +393,9 @@ def test_no_thread_watches_where_nothing_is_under_way(
 
 
 def test_a_result_or_an_error_comes_back() -> None:
-    assert apart(lambda: 7, lambda: None) == 7
+    assert run_abandonable(lambda: 7, lambda: None) == 7
     with pytest.raises(ValueError, match="literal"):
-        apart(lambda: int("a"), lambda: None)
+        run_abandonable(lambda: int("a"), lambda: None)
 
 
 def test_what_hangs_is_left_behind_and_its_result_dropped() -> None:
@@ -407,7 +408,7 @@ def test_what_hangs_is_left_behind_and_its_result_dropped() -> None:
         return "late"
 
     with soon(), pytest.raises(CutOffError, match="enough"):
-        apart(hangs, lambda: "enough" if begun.is_set() else None, dropped.append)
+        run_abandonable(hangs, lambda: "enough" if begun.is_set() else None, dropped.append)
     go_on.set()
     until = time.monotonic() + SOON
     while not dropped and time.monotonic() < until:
@@ -418,5 +419,5 @@ def test_what_hangs_is_left_behind_and_its_result_dropped() -> None:
 def test_nothing_begins_when_the_time_is_over() -> None:
     begun: list[int] = []
     with pytest.raises(CutOffError):
-        apart(lambda: begun.append(1), lambda: "over")
+        run_abandonable(lambda: begun.append(1), lambda: "over")
     assert begun == []
