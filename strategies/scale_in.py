@@ -51,7 +51,7 @@ class ScaleIn:
     """Removes nodes that are not needed, after their pods have landings elsewhere and have left.
 
     Which nodes can be removed is what ``rebalancer capacity`` says. A node is cordoned and tainted; its pods leave by this
-    strategy's term, within budgets and PodDisruptionBudgets; then its machine is terminated (``rebalancer.capacity.scale_in``).
+    strategy's term, within budgets and PodDisruptionBudgets; then its machine is terminated (``rebalancer.machines.capacity.scale_in``).
     """
 
     Params = ScaleInParams

@@ -33,7 +33,7 @@ class ScaleOutParams(Params):
 class ScaleOut:
     """Adds machines to groups, within their maximum, for pods that no node takes.
 
-    It moves no pod. What is done is in ``rebalancer.capacity.scale_out``.
+    It moves no pod. What is done is in ``rebalancer.machines.capacity.scale_out``.
     """
 
     Params = ScaleOutParams

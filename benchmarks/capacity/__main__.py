@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.decisions.programme import Programme
-from rebalancer.capacity.groups import Groups
-from rebalancer.capacity.scale_out_plan import ScaleOutPlan
-from rebalancer.capacity.scale_out_planner import plan_scale_out
+from rebalancer.machines.capacity.groups import Groups
+from rebalancer.machines.capacity.scale_out_plan import ScaleOutPlan
+from rebalancer.machines.capacity.scale_out_planner import plan_scale_out
 from rebalancer.policy.capacity import CapacitySettings
 from rebalancer.providers.contract import NodeGroup, NodeTemplate
 from rebalancer.scheduler.profile import SchedulerProfile

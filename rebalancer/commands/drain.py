@@ -27,16 +27,16 @@ from rebalancer.commands.flags import (
     output_flag,
     with_flags,
 )
-from rebalancer.nodes.choice import NodeChoice
-from rebalancer.nodes.preflight import refuses
-from rebalancer.nodes.report import DrainReport
-from rebalancer.nodes.rounds import EmptyingOptions, EmptyingRounds, Preflight
-from rebalancer.nodes.triage import Orders
+from rebalancer.machines.drain.choice import NodeChoice
+from rebalancer.machines.drain.preflight import refuses
+from rebalancer.machines.drain.report import DrainReport
+from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds, Preflight
+from rebalancer.machines.drain.triage import Orders
 from rebalancer.run.identity import own_pod
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
-    from rebalancer.nodes.draining import Left
+    from rebalancer.machines.drain.draining import Left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ def finished(
 
 
 class Drain:
-    """A drain under way: the steps of :func:`rebalancer.nodes.draining.empty`."""
+    """A drain under way: the steps of :func:`rebalancer.machines.drain.draining.empty`."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class Drain:
         Raises:
             ClusterReadError: the cluster could not be read or written any more.
         """
-        from rebalancer.nodes.draining import empty  # noqa: PLC0415
+        from rebalancer.machines.drain.draining import empty  # noqa: PLC0415
 
         names = self._names
         text = names[0] if len(names) == 1 else count(len(names), "node")
@@ -172,7 +172,7 @@ class Drain:
         """
         from msgspec.structs import replace  # noqa: PLC0415
 
-        from rebalancer.nodes.cordon import cordon, order_of  # noqa: PLC0415
+        from rebalancer.machines.drain.cordon import cordon, order_of  # noqa: PLC0415
         from rebalancer.wire.times import unix_seconds  # noqa: PLC0415
 
         newest = 0.0
@@ -192,7 +192,7 @@ class Drain:
 
         Return what could not be written on a node, None if all was.
         """
-        from rebalancer.nodes.cordon import finish, give_up  # noqa: PLC0415
+        from rebalancer.machines.drain.cordon import finish, give_up  # noqa: PLC0415
 
         client, by = self._client.last_words, self._order.by
 
@@ -216,7 +216,7 @@ class Drain:
     def look(self) -> Left:
         """See Steps."""
         from rebalancer.kube.node_pods import read_node_pods  # noqa: PLC0415
-        from rebalancer.nodes.draining import left_of  # noqa: PLC0415
+        from rebalancer.machines.drain.draining import left_of  # noqa: PLC0415
 
         pods = read_node_pods(
             self._client,

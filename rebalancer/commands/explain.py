@@ -148,8 +148,8 @@ class _Explaining:
 
     def machines(self, pod: int) -> tuple[list[str], dict[str, Any]]:
         """Return what ``rebalancer capacity`` says of a pending pod, as lines and as data; of a file no provider is asked."""
-        from rebalancer.capacity.of_run import judged  # noqa: PLC0415
-        from rebalancer.capacity.report import (  # noqa: PLC0415  # seldom needed
+        from rebalancer.machines.capacity.of_run import judged  # noqa: PLC0415
+        from rebalancer.machines.capacity.report import (  # noqa: PLC0415  # seldom needed
             helper_of,
             pending_data,
             pending_words,

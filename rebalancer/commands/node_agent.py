@@ -27,8 +27,8 @@ def watch_machine(
     Raises:
         ClusterReadError: there is no cluster to talk to.
     """
-    from rebalancer.aws.agent import Agent  # noqa: PLC0415
-    from rebalancer.aws.imds import Imds  # noqa: PLC0415
+    from rebalancer.machines.aws.agent import Agent  # noqa: PLC0415
+    from rebalancer.machines.aws.imds import Imds  # noqa: PLC0415
 
     stop = environment.until_signal()
     client = access.client(environment, stop)

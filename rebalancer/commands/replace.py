@@ -22,16 +22,16 @@ from rebalancer.commands.drain import (
 from rebalancer.commands.flag_values import duration, named
 from rebalancer.commands.flags import CLUSTER, POLICY, SET, Whole, examples, with_flags
 from rebalancer.kube.nodes import NodeView, read_node
+from rebalancer.machines.drain.choice import NodeChoice, version_of
+from rebalancer.machines.drain.cordon import finish
+from rebalancer.machines.drain.hook import ReplaceHook
+from rebalancer.machines.drain.missing import Missing, missing_nodes
+from rebalancer.machines.drain.preflight import refuses
+from rebalancer.machines.drain.replacing import ReplacementPace
+from rebalancer.machines.drain.replacing import replace as replace_all
+from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds
+from rebalancer.machines.drain.stages import enter, stage_of
 from rebalancer.node_record.records import ReplacePhase, Stage
-from rebalancer.nodes.choice import NodeChoice, version_of
-from rebalancer.nodes.cordon import finish
-from rebalancer.nodes.hook import ReplaceHook
-from rebalancer.nodes.missing import Missing, missing_nodes
-from rebalancer.nodes.preflight import refuses
-from rebalancer.nodes.replacing import ReplacementPace
-from rebalancer.nodes.replacing import replace as replace_all
-from rebalancer.nodes.rounds import EmptyingOptions, EmptyingRounds
-from rebalancer.nodes.stages import enter, stage_of
 from rebalancer.policy.windows import is_open
 from rebalancer.run.identity import instance
 
@@ -95,7 +95,7 @@ def _choice(options: ReplaceOptions) -> NodeChoice:
 
 
 class _Replacing:
-    """A replacement under way: see ``rebalancer.nodes.replacing.Replacing``."""
+    """A replacement under way: see ``rebalancer.machines.drain.replacing.Replacing``."""
 
     def __init__(
         self,

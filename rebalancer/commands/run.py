@@ -10,7 +10,6 @@ import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
-from rebalancer.capacity import scaling_of
 from rebalancer.commands.ask import asks, run_asking, terminal_at_hand
 from rebalancer.commands.flags import (
     CLUSTER,
@@ -22,6 +21,7 @@ from rebalancer.commands.flags import (
     examples,
     with_flags,
 )
+from rebalancer.machines.capacity import scaling_of
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.registry import Registry
 from rebalancer.run import one_run

@@ -14,8 +14,8 @@ import numpy as np
 from rebalancer.base.environment import Environment, Timings, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import write
-from rebalancer.capacity.scaling import scaling_strategies
 from rebalancer.commands.flags import POLICY_FLAGS, Whole, examples, output_flag, with_flags
+from rebalancer.machines.capacity.scaling import scaling_strategies
 from rebalancer.planner.planning import Planning, finished_phases, with_methods
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.model import Policy

@@ -82,8 +82,8 @@ class Interruptions:
 
     def rules(self, policy: Policy) -> tuple[AccessRule, ...]:
         """Return the rights that the steps of a policy need."""
-        from rebalancer.interruption.model import Permitted  # noqa: PLC0415
         from rebalancer.kube.access import MARK_RULES  # noqa: PLC0415
+        from rebalancer.machines.interruption.model import Permitted  # noqa: PLC0415
 
         if not policy.signals:
             return ()

@@ -14,9 +14,9 @@ from rebalancer.base.environment import Environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, RebalancerError, StoppedError
 from rebalancer.base.output import say
 from rebalancer.base.stop import Stop
-from rebalancer.capacity import scaling_of
 from rebalancer.kube.client import Client
 from rebalancer.kube.follow import Observer
+from rebalancer.machines.capacity import scaling_of
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
 from rebalancer.run.context import RunContext, run_context

@@ -10,12 +10,12 @@ from rebalancer.base.environment import Environment
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.output import say
 from rebalancer.base.stop import Stop
-from rebalancer.interruption.kept import KeptTexts
-from rebalancer.interruption.listening import Listening
-from rebalancer.interruption.pipeline import PipelineContext, planned_steps
-from rebalancer.interruption.pipeline_runs import PipelineRuns
 from rebalancer.kube.client import Client
 from rebalancer.kube.events import EventWriter, Subject
+from rebalancer.machines.interruption.kept import KeptTexts
+from rebalancer.machines.interruption.listening import Listening
+from rebalancer.machines.interruption.pipeline import PipelineContext, planned_steps
+from rebalancer.machines.interruption.pipeline_runs import PipelineRuns
 from rebalancer.metrics.collect import SignalCounts
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry

@@ -63,7 +63,7 @@ KEEPS: Mapping[str, str] = {
 
 
 class _Drain(msgspec.Struct):
-    """What is needed of the annotation ``rebalancer/drain`` (``rebalancer.nodes.cordon.Order``)."""
+    """What is needed of the annotation ``rebalancer/drain`` (``rebalancer.machines.drain.cordon.Order``)."""
 
     ended: bool = False
 

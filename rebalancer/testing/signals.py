@@ -10,7 +10,7 @@ from typing import Any
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
-from rebalancer.interruption.model import Step, StepContext
+from rebalancer.machines.interruption.model import Step, StepContext
 from rebalancer.plan.machines import PipelineOutcome, Result, StepOutcome, StepStatus
 from rebalancer.signals.model import (
     LONGEST_RECEIVE,

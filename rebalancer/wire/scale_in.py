@@ -56,7 +56,7 @@ class ScaleIn(msgspec.Struct, frozen=True, omit_defaults=True):
     excluded: bool = False
     """Whether it was us who labelled it so that load balancers leave it out."""
     empty: str = ""
-    """When it was first seen empty while something else was waited for, see ``rebalancer.capacity.writing.delay_of``."""
+    """When it was first seen empty while something else was waited for, see ``rebalancer.machines.capacity.writing.delay_of``."""
     why: str = ""
     """Of ``failed``; before: why its machine is to be terminated a second time."""
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import yaml
 
-from rebalancer.capacity.status import KEY
 from rebalancer.embedded.clock import EmbeddedClock
+from rebalancer.machines.capacity.status import KEY
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node
 from rebalancer.wire.times import rfc3339
 from tests.aws.cloud import REGION

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from rebalancer.aws.sqs import SqsParams, SqsSource
 from rebalancer.base.environment import SystemClock
-from rebalancer.interruption.listening import Listening
-from rebalancer.interruption.pipeline import PlannedStep
+from rebalancer.machines.aws.sqs import SqsParams, SqsSource
+from rebalancer.machines.interruption.listening import Listening
+from rebalancer.machines.interruption.pipeline import PlannedStep
 from rebalancer.node_record.protocol import EXCLUDE as LABEL
 from rebalancer.plan.machines import PipelineOutcome
 from rebalancer.signals.model import Interruption, SignalError
@@ -22,7 +22,7 @@ from rebalancer.testing.objects import node
 from rebalancer.testing.signals import surroundings
 from tests.aws.cloud import REGION, Cloud
 from tests.aws.test_steps import Balanced, interfaces
-from tests.unit.interruption.scene import BUSY, NOON, Process
+from tests.unit.machines.interruption.scene import BUSY, NOON, Process
 
 PACE = 4
 """Real seconds in a second of the slow clock: a machine that does much else takes nothing from two minutes."""

@@ -12,10 +12,10 @@ from botocore.exceptions import ClientError, NoRegionError
 from moto import mock_aws
 from pydantic import ValidationError
 
-from rebalancer.aws.groups import ACTIVITIES, ACTS, CALLS, AutoScaling, as_group
-from rebalancer.aws.instance_types import allocatable
-from rebalancer.aws.services import ATTEMPTS, asking, did_nothing, service
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
+from rebalancer.machines.aws.groups import ACTIVITIES, ACTS, CALLS, AutoScaling, as_group
+from rebalancer.machines.aws.instance_types import allocatable
+from rebalancer.machines.aws.services import ATTEMPTS, asking, did_nothing, service
 from rebalancer.providers.contract import KnownNode, NodeGroup
 from rebalancer.providers.guarded import GroupSizeError, Guarded
 from rebalancer.signals.model import SignalError

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from rebalancer.aws import services
+from rebalancer.machines.aws import services
 from rebalancer.signals.model import SignalError
 
 LOADS_ALL = """
@@ -17,7 +17,7 @@ for kind in (registry.signals, registry.steps):
     for name in kind:
         kind[name].model_json_schema()
 import rebalancer.commands.node_agent
-import rebalancer.aws.agent
+import rebalancer.machines.aws.agent
 bad = [name for name in sys.modules if name.partition(".")[0] in ("boto3", "botocore", "moto")]
 assert not bad, bad
 """

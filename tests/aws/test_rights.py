@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.aws import sqs
-from rebalancer.aws.groups import AutoScaling
-from rebalancer.aws.invoke import Lambda, LambdaParams
-from rebalancer.aws.publish import Sns, SnsParams
-from rebalancer.aws.quarantine import Quarantine, QuarantineParams
+from rebalancer.machines.aws import sqs
+from rebalancer.machines.aws.groups import AutoScaling
+from rebalancer.machines.aws.invoke import Lambda, LambdaParams
+from rebalancer.machines.aws.publish import Sns, SnsParams
+from rebalancer.machines.aws.quarantine import Quarantine, QuarantineParams
 from rebalancer.providers.guarded import Guarded
 from rebalancer.signals.model import Interruption
 from rebalancer.testing.objects import EmbeddedCluster

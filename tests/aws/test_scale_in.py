@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.aws.groups import ACTS, CALLS
+from rebalancer.machines.aws.groups import ACTS, CALLS
 from rebalancer.testing.objects import pdb
 from tests.aws.fleet import ENABLED, site
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from rebalancer.aws import sqs
-from rebalancer.aws.sqs import SqsParams, SqsSource
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
+from rebalancer.machines.aws import sqs
+from rebalancer.machines.aws.sqs import SqsParams, SqsSource
 from rebalancer.plan.machines import PipelineOutcome, Result
 from rebalancer.signals.model import Interruption, SignalError
 from rebalancer.signals.nodes import FollowedNodes

@@ -8,14 +8,14 @@ import zipfile
 
 import pytest
 
-from rebalancer.aws.deregister import Deregister, DeregisterParams
-from rebalancer.aws.invoke import Lambda, LambdaParams
-from rebalancer.aws.publish import Sns, SnsParams
-from rebalancer.aws.quarantine import Quarantine, QuarantineParams
-from rebalancer.aws.services import region_of_node, region_of_queue
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
-from rebalancer.interruption.model import StepContext
+from rebalancer.machines.aws.deregister import Deregister, DeregisterParams
+from rebalancer.machines.aws.invoke import Lambda, LambdaParams
+from rebalancer.machines.aws.publish import Sns, SnsParams
+from rebalancer.machines.aws.quarantine import Quarantine, QuarantineParams
+from rebalancer.machines.aws.services import region_of_node, region_of_queue
+from rebalancer.machines.interruption.model import StepContext
 from rebalancer.plan.machines import StepOutcome, StepStatus
 from rebalancer.signals.model import Interruption, SignalError
 from rebalancer.testing.signals import check_step
@@ -146,7 +146,7 @@ def test_targets_that_others_took_out_are_waited_for_and_counted(balanced, cloud
 def test_it_waits_until_targets_are_drained_and_no_longer_than_its_part(
     balanced, cloud, monkeypatch
 ):
-    monkeypatch.setattr("rebalancer.aws.deregister._LOOK", 0.01)
+    monkeypatch.setattr("rebalancer.machines.aws.deregister._LOOK", 0.01)
     step, params = deregistration(cloud)
     pipeline = Pipeline(balanced.instance)
     cloud.drains = 1e6
@@ -245,7 +245,7 @@ def test_it_leaves_group_by_group_and_looks_first_where_machines_were_seen(
 
 
 def test_a_target_group_that_cannot_be_read_keeps_no_other_waiting(balanced, cloud, monkeypatch):
-    monkeypatch.setattr("rebalancer.aws.deregister._LOOK", 0.01)
+    monkeypatch.setattr("rebalancer.machines.aws.deregister._LOOK", 0.01)
     step, params = deregistration(cloud, wait=False)
     original = cloud.refuses
     throttled: list[str] = []

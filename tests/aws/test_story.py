@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.embedded.engine import Durations
-from rebalancer.interruption.steps import leave
+from rebalancer.machines.interruption.steps import leave
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from rebalancer.wire.times import rfc3339
 from tests.aws.cloud import REGION, in_the_cloud

@@ -7,8 +7,8 @@ from email.utils import formatdate
 
 import pytest
 
-from rebalancer.aws import sqs
-from rebalancer.interruption.model import DONE, failed
+from rebalancer.machines.aws import sqs
+from rebalancer.machines.interruption.model import DONE, failed
 from rebalancer.policy.interruption import InterruptionPolicy
 from rebalancer.testing.objects import EmbeddedCluster, node, pod
 from rebalancer.wire.times import rfc3339
@@ -16,7 +16,7 @@ from tests.aws.cloud import REGION
 from tests.aws.messages import health, spot
 from tests.aws.story import Machine, listening, monitored, put, queued
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
-from tests.unit.interruption.scene import BUSY, NOON, HandClock, built_in, scripted, soon
+from tests.unit.machines.interruption.scene import BUSY, NOON, HandClock, built_in, scripted, soon
 
 FORTNIGHT = 14 * 86400
 

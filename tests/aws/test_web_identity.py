@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from rebalancer.aws import services, sqs
+from rebalancer.machines.aws import services, sqs
 from rebalancer.signals.model import SignalError
 from tests.aws.cloud import ACCOUNT, CREDENTIALS
 from tests.aws.messages import state

@@ -10,10 +10,10 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rebalancer.capacity.codes import GroupCode, PodCode, RemovalCode, ScaleInCode
-from rebalancer.capacity.scale_out import ScaleOutCode
 from rebalancer.cli import _EPILOG
-from rebalancer.nodes.preflight import DrainVerdict
+from rebalancer.machines.capacity.codes import GroupCode, PodCode, RemovalCode, ScaleInCode
+from rebalancer.machines.capacity.scale_out import ScaleOutCode
+from rebalancer.machines.drain.preflight import DrainVerdict
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code, NodeCode
 from rebalancer.policy.capacity import Expander

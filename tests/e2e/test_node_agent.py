@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from rebalancer.aws.instance_notices import SPOT
 from rebalancer.base.environment import SystemClock
+from rebalancer.machines.aws.instance_notices import SPOT
 from rebalancer.signals.notice import NOTICE
 from tests.aws.imds import metadata_service
 from tests.chart.helm import Release

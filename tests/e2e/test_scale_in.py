@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rebalancer.aws.groups import ACTS, CALLS
 from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, MARK_RULES, READ_RULES
+from rebalancer.machines.aws.groups import ACTS, CALLS
 from rebalancer.node_record.protocol import EXCLUDE
 from tests.aws.cloud import REGION
 from tests.aws.fleet import ENABLED

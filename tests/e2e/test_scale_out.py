@@ -3,7 +3,6 @@
 import pytest
 import yaml
 
-from rebalancer.capacity.status import KEY, UPDATED
 from rebalancer.kube.access import (
     ACT_RULES,
     EVENT_RULES,
@@ -11,6 +10,7 @@ from rebalancer.kube.access import (
     READ_RULES,
     config_map_rules,
 )
+from rebalancer.machines.capacity.status import KEY, UPDATED
 from tests.aws.cloud import REGION
 from tests.aws.fleet import ENABLED
 from tests.controlplane import objects, operations, wait_until

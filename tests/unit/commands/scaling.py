@@ -10,7 +10,7 @@ from typing import Any
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
-from rebalancer.capacity import of_run as commands
+from rebalancer.machines.capacity import of_run as commands
 from rebalancer.providers.contract import NodeGroup, NodeTemplate
 from rebalancer.testing.objects import EmbeddedCluster, node
 from rebalancer.wire.scale_in import KEY

@@ -15,7 +15,7 @@ from rebalancer.base.errors import PolicyError
 from rebalancer.cli import command as cli
 from rebalancer.commands.drain import DrainOptions, command, drain
 from rebalancer.embedded.apiserver.http import Fault
-from rebalancer.nodes import cordon, draining, rounds
+from rebalancer.machines.drain import cordon, draining, rounds
 from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
 from rebalancer.testing.workloads import node, workload
 from rebalancer.wire.times import rfc3339

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.kube.client import Client
-from rebalancer.nodes import draining
+from rebalancer.machines.drain import draining
 from rebalancer.testing.objects import deployment, job, pdb
 from tests.unit.clocks import Once
 from tests.unit.commands.draining import FAST, drained, is_cordoned, nodes, pods_on

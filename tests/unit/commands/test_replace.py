@@ -15,9 +15,9 @@ import pytest
 from rebalancer.base.environment import Environment
 from rebalancer.base.errors import RebalancerError
 from rebalancer.commands.replace import ReplaceOptions, replace_nodes, text_of_missing
-from rebalancer.nodes import draining, replacing
-from rebalancer.nodes.hook import ReplaceHook
-from rebalancer.nodes.missing import Missing
+from rebalancer.machines.drain import draining, replacing
+from rebalancer.machines.drain.hook import ReplaceHook
+from rebalancer.machines.drain.missing import Missing
 from rebalancer.scheduler.topology import ZONE
 from rebalancer.testing.objects import deployment, job, pdb, require_apart
 from rebalancer.wire.times import rfc3339

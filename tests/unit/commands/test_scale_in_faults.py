@@ -8,10 +8,10 @@ import pytest
 
 from rebalancer.base.errors import ProviderError
 from rebalancer.base.stop import Stop
-from rebalancer.capacity import unneeded
-from rebalancer.capacity.scaling import Scaling
-from rebalancer.capacity.writing import enter_ending, left_on
 from rebalancer.kube.nodes import NodeView
+from rebalancer.machines.capacity import unneeded
+from rebalancer.machines.capacity.scaling import Scaling
+from rebalancer.machines.capacity.writing import enter_ending, left_on
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE
@@ -261,7 +261,7 @@ def test_nothing_is_requested_long_after_the_note_on_the_node(tmp_path, monkeypa
             finally:
                 monkeypatch.setattr(Stop, "now", _later(Stop.now, late.pop() if late else 0.0))
 
-        monkeypatch.setattr("rebalancer.capacity.termination.enter_ending", slowly)
+        monkeypatch.setattr("rebalancer.machines.capacity.termination.enter_ending", slowly)
         assert ("Draining", "n2", "done") in ground.tick()
         assert (ground.pool.ended, ground.stated("n2")["phase"]) == ([], "leaving")
         assert ("Terminated", "n2", "done") in ground.tick()

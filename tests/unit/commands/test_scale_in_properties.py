@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rebalancer.capacity.writing import left_on
 from rebalancer.kube.nodes import change_node
+from rebalancer.machines.capacity.writing import left_on
 from rebalancer.testing.objects import deployment, pod
 from tests.unit.commands.scaling import TICK, grounded
 
@@ -78,9 +78,9 @@ class Course:
                 ground.cluster.apply(pod(_LATE, nodeName=name))
             return left_on(client, name, **more)
 
-        patch.setattr("rebalancer.capacity.termination.left_on", bound)
+        patch.setattr("rebalancer.machines.capacity.termination.left_on", bound)
         patch.setattr(ground.pool, "terminate", ended)
-        patch.setattr("rebalancer.capacity.writing.change_node", changed)
+        patch.setattr("rebalancer.machines.capacity.writing.change_node", changed)
 
     def _may_end(self, node):
         pool = self.ground.pool

@@ -7,21 +7,21 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rebalancer.capacity.writing import write_state
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.engine import Durations
 from rebalancer.kube.nodes import NodeChange, change_node
+from rebalancer.machines.capacity.writing import write_state
+from rebalancer.machines.drain.cordon import cordon, finish
+from rebalancer.machines.drain.stages import enter
 from rebalancer.node_record.marks import remove_marks, set_mark
 from rebalancer.node_record.notices import write_notice
 from rebalancer.node_record.protocol import EXCLUDE
 from rebalancer.node_record.records import Order, ReplacePhase, Stage
-from rebalancer.nodes.cordon import cordon, finish
-from rebalancer.nodes.stages import enter
 from rebalancer.signals.notice import NodeNotice
 from rebalancer.snapshot.leaving import LEAVE
 from rebalancer.wire.marks import STEER, Mark
 from rebalancer.wire.scale_in import Phase, ScaleIn
-from tests.unit.interruption.scene import NOON, built_in, process, spot
+from tests.unit.machines.interruption.scene import NOON, built_in, process, spot
 
 PAGE = Path(__file__).parents[3] / "docs" / "one-node.md"
 NODE = "n-a"

@@ -9,7 +9,7 @@ from rebalancer.serve import following
 from rebalancer.serve.following import Following, Rights
 from rebalancer.serve.vitals import Vitals
 from tests.unit.commands.serving import like
-from tests.unit.interruption.scene import HandClock
+from tests.unit.machines.interruption.scene import HandClock
 
 PODS = AccessRule("watch", "", "pods")
 

@@ -10,7 +10,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.serve.early import GAP, QUIET, Early
 from rebalancer.serve.timetable import Timetable
 from rebalancer.wire.lists import item_decoder
-from tests.unit.interruption.scene import HandClock
+from tests.unit.machines.interruption.scene import HandClock
 
 EVERY = 120.0
 STEP = 1 / 16

@@ -1,0 +1,90 @@
+"""The agent of a node: looks at the instance's metadata again and again, and says on the node what stands there.
+
+It writes one annotation of its own node and nothing else. What follows from it is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
+from rebalancer.kube.client import Client
+from rebalancer.machines.aws.imds import Imds, ImdsError
+from rebalancer.machines.aws.instance_notices import OURS, InstanceNotices
+from rebalancer.node_record.notices import write_notice
+from rebalancer.signals.notice import NodeNotice
+
+_LONGEST_WAIT = 30.0
+"""Seconds between two attempts, however often they failed: a notice may leave two minutes in all."""
+_LOOK_AGAIN = 60.0
+"""Seconds after which it is looked whether the annotation of a standing notice is still there."""
+
+
+class Agent:
+    """Keeps the annotation of one node as the metadata says, until ``stop``."""
+
+    def __init__(
+        self, node: str, imds: Imds, client: Client, stop: Stop, say: Callable[[str], None]
+    ) -> None:
+        self._node, self._client = node, client
+        self._stop, self._say = stop, say
+        self._notices = InstanceNotices(imds)
+        self._written: NodeNotice | None = None
+        """What stands on the node, as far as is known."""
+        self._looked: float | None = None
+        """Time of the clock at which the node was seen to be so; None: never."""
+        self._trouble = ""
+
+    def live(self, every: float) -> None:
+        """Look every so many seconds; after a failure later and later."""
+        wait = every
+        while self._stop.reason() is None:
+            why = self._failure()
+            wait = min(2 * wait, max(_LONGEST_WAIT, every)) if why else every
+            # Said once, not every five seconds.
+            if why != self._trouble:
+                self._say(why or "the instance metadata and the API server answer again")
+                self._trouble = why
+            self._stop.wait(wait)
+
+    def look(self) -> None:
+        """Look once, and write what has changed.
+
+        Raises:
+            ImdsError: not all metadata could be read; a notice of what could not stays as it is.
+            ClusterReadError: the node could not be read or written.
+        """
+        unread = self._notices.read()
+        wanted = self._notices.first
+        if wanted is not None or self._notices.complete:
+            self._write(wanted)
+        if unread:
+            raise ImdsError(unread)
+
+    def _write(self, wanted: NodeNotice | None) -> None:
+        if wanted == self._written and not self._is_due(wanted):
+            return
+        write_notice(self._client, self._node, wanted, OURS)
+        if wanted != self._written:
+            self._say(f"node {self._node}: {_words(wanted)}")
+        self._written, self._looked = wanted, self._stop.now()
+
+    def _failure(self) -> str:
+        try:
+            self.look()
+        except (ImdsError, ClusterReadError) as error:
+            return "" if self._stop.reason() else str(error)
+        return ""
+
+    def _is_due(self, wanted: NodeNotice | None) -> bool:
+        if self._looked is None:
+            return True
+        return wanted is not None and self._stop.now() - self._looked >= _LOOK_AGAIN
+
+
+def _words(notice: NodeNotice | None) -> str:
+    if notice is None:
+        return "nothing calls for its end any more"
+    until = f" at {notice.deadline}" if notice.deadline else ""
+    return f"{notice.kind} ({notice.reason or notice.id}){until}"

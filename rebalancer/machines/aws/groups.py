@@ -1,0 +1,298 @@
+"""The provider ``aws``: Auto Scaling groups, selected by their tags or by name.
+
+Calls: DescribeAutoScalingGroups; of groups without a live node DescribeLaunchTemplateVersions and DescribeInstanceTypes; while
+machines are missing DescribeScalingActivities; and to act SetDesiredCapacity and TerminateInstanceInAutoScalingGroup. Of a
+group only its desired capacity is ever written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from rebalancer.base.errors import ProviderError, ProviderRefusalError
+from rebalancer.machines.aws.instance_types import allocatable, labels_of
+from rebalancer.machines.aws.services import (
+    ATTEMPTS,
+    asking,
+    did_nothing,
+    region_of_environment,
+    service,
+)
+from rebalancer.policy.values import ProviderParams
+from rebalancer.providers.contract import KnownNode, Machines, NodeGroup, NodeTemplate
+from rebalancer.signals.model import SignalError
+from rebalancer.wire.objects import Taint
+
+CALLS = (
+    "autoscaling:DescribeAutoScalingGroups",
+    "ec2:DescribeInstanceTypes",
+    "ec2:DescribeLaunchTemplateVersions",
+)
+"""What the role needs for reports, as IAM names it."""
+ACTIVITIES = "autoscaling:DescribeScalingActivities"
+"""What it needs besides where machines are added, to see launches that fail, and those in progress."""
+ACTS = (
+    "autoscaling:SetDesiredCapacity",
+    "autoscaling:TerminateInstanceInAutoScalingGroup",
+)
+"""What it needs besides where machines are added, and removed."""
+_TEMPLATE = "k8s.io/cluster-autoscaler/node-template/"
+_NAMES = 50
+"""Most names in one DescribeAutoScalingGroups (its API reference)."""
+_LAUNCHING = "Launching"
+"""How the descriptions of activities begin that launch an instance."""
+_ENDED = ("Successful", "Failed", "Cancelled")
+"""Status codes of activities that have ended; all others are of some that have not (``Activity`` in the API reference)."""
+_INSTANCE = re.compile(r"\bi-[0-9a-f]+")
+_GOING = ("Terminat", "Detach", "Warmed", "Standby", "EnteringStandby")
+"""How the lifecycle states of instances begin that do not count in the desired capacity, or will not for long."""
+
+
+class AutoScalingParams(ProviderParams):
+    """Options of the provider aws."""
+
+    acts: ClassVar[bool] = True
+
+    tags: tuple[str, ...] = Field(
+        default=(),
+        description="KEY or KEY=VALUE of tags, all of which a group carries, as in Cluster Autoscaler's asg:tag=.",
+    )
+    names: tuple[str, ...] = Field(
+        default=(), description="Names of the Auto Scaling groups, in the place of tags."
+    )
+    region: str = Field(
+        default="", description="Region; absent: as the environment or the instance says."
+    )
+    endpoint: str = Field(default="", description="Address in the place of AWS's own.")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> AutoScalingParams:
+        if bool(self.tags) == bool(self.names):
+            raise ValueError("write tags, or names")
+        return self
+
+
+class AutoScaling:
+    """Auto Scaling groups of AWS."""
+
+    Params = AutoScalingParams
+
+    def open(self, params: Any, environ: Mapping[str, str]) -> Machines:
+        """See Provider."""
+        region = params.region or region_of_environment(environ)
+        return AutoScalingGroups(params, region)
+
+
+class AutoScalingGroups:
+    """The groups of one account and region. What was read of them is kept until they are asked for again."""
+
+    def __init__(self, params: AutoScalingParams, region: str) -> None:
+        self._params, self._region = params, region
+        self._known: dict[str, Mapping[str, Any]] = {}
+
+    def groups(self, nodes: Sequence[KnownNode]) -> Sequence[NodeGroup]:  # noqa: ARG002
+        """See Machines."""
+        self._known = {
+            group["AutoScalingGroupName"]: group
+            for query in self._queries()
+            for group in self._described(query)
+        }
+        missing = sorted(set(self._params.names) - self._known.keys())
+        if missing:
+            raise ProviderError(f"there is no Auto Scaling group {', '.join(missing)}")
+        return [as_group(self._known[name]) for name in sorted(self._known)]
+
+    def group_named(self, name: str, nodes: Sequence[KnownNode]) -> NodeGroup | None:  # noqa: ARG002
+        """See Machines: by its name, and only while it carries the tags."""
+        if self._params.names and name not in self._params.names:
+            return None
+        # To make a client may take seconds, and before the request that comes next nothing is waited for.
+        self._client("autoscaling", attempts=1)
+        for group in self._described({"AutoScalingGroupNames": [name]}):
+            tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", ())}
+            if all(_carries(tags, tag) for tag in self._params.tags):
+                return as_group(group)
+        return None
+
+    def template(self, group: NodeGroup) -> NodeTemplate | None:
+        """See Machines: from the tags of Cluster Autoscaler, and from the launch template's instance type."""
+        known = self._known.get(group.name)
+        if known is None or (kind := self._instance_type(known)) is None:
+            return None
+        with _asking(CALLS[1]):
+            described = self._client("ec2").describe_instance_types(InstanceTypes=[kind])
+        (of,) = described["InstanceTypes"]
+        tags = {tag["Key"]: tag.get("Value", "") for tag in known.get("Tags", ())}
+        labels = labels_of(of, self._region)
+        if name := tags.get("eks:nodegroup-name"):
+            labels["eks.amazonaws.com/nodegroup"] = name
+        return NodeTemplate(
+            labels | dict(_below(tags, "label/")),
+            tuple(_taints(group.name, tags)),
+            allocatable(of) | dict(_below(tags, "resources/")),
+        )
+
+    def launch_failure(self, group: NodeGroup, since: float) -> str | None:
+        """See Machines: the newest launch that failed."""
+        for one in self._launches(group):
+            if one["StartTime"].timestamp() < since:
+                break
+            if one["StatusCode"] == "Failed":
+                return " ".join(one.get("StatusMessage", "").split()) or "AWS does not say why"
+        return None
+
+    def is_launching(self, group: NodeGroup) -> bool:
+        """See Machines: whether a launch has not ended whose instance, if it is named yet, is not in the group."""
+        known = {one.rpartition("/")[2] for one in group.instances}
+        return any(
+            one["StatusCode"] not in _ENDED
+            and known.isdisjoint(_INSTANCE.findall(one["Description"]))
+            for one in self._launches(group)
+        )
+
+    def set_size(self, group: NodeGroup, desired: int) -> None:
+        """See Machines. The group's own cool-down is not waited for."""
+        client = self._client("autoscaling")
+        with _asking(f"{group.name}: {ACTS[0]}"):
+            client.set_desired_capacity(
+                AutoScalingGroupName=group.name, DesiredCapacity=desired, HonorCooldown=False
+            )
+
+    def terminate(self, group: NodeGroup, instance: str) -> None:
+        """See Machines. Lifecycle hooks of the group are run as at any other end.
+
+        Where a reply is lost it is not sent again: a second request could lower the desired capacity a second time.
+        """
+        client = self._client("autoscaling", attempts=1)
+        with _asking(f"{group.name}: {ACTS[1]} {instance}"):
+            client.terminate_instance_in_auto_scaling_group(
+                InstanceId=instance.rpartition("/")[2], ShouldDecrementDesiredCapacity=True
+            )
+
+    def _launches(self, group: NodeGroup) -> list[Mapping[str, Any]]:
+        """Return the launches among a group's last activities, newest first as AWS lists them; one page, of 100, is read."""
+        with _asking(f"{group.name}: {ACTIVITIES}"):
+            described = self._client("autoscaling").describe_scaling_activities(
+                AutoScalingGroupName=group.name
+            )
+        return [
+            one
+            for one in described["Activities"]
+            if one.get("Description", "").startswith(_LAUNCHING)
+        ]
+
+    def _described(self, query: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        client = self._client("autoscaling")
+        with _asking(CALLS[0]):
+            pages = client.get_paginator("describe_auto_scaling_groups").paginate(**query)
+            return [group for page in pages for group in page["AutoScalingGroups"]]
+
+    def _queries(self) -> Iterator[dict[str, Any]]:
+        if not self._params.names:
+            yield {"Filters": [_filter(tag) for tag in self._params.tags]}
+            return
+        names = sorted(set(self._params.names))
+        for first in range(0, len(names), _NAMES):
+            yield {"AutoScalingGroupNames": names[first : first + _NAMES]}
+
+    def _instance_type(self, group: Mapping[str, Any]) -> str | None:
+        """Return the type of a group's instances: of several the first, as Cluster Autoscaler takes it; None if unknown."""
+        mixed = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
+        for override in mixed.get("Overrides", ()):
+            if kind := override.get("InstanceType"):
+                return str(kind)
+        named = group.get("LaunchTemplate") or mixed.get("LaunchTemplateSpecification")
+        if not named:
+            return None
+        with _asking(CALLS[2]):
+            versions = self._client("ec2").describe_launch_template_versions(
+                LaunchTemplateId=named["LaunchTemplateId"],
+                Versions=[named.get("Version") or "$Default"],
+            )["LaunchTemplateVersions"]
+        data: Mapping[str, Any] = versions[0]["LaunchTemplateData"] if versions else {}
+        return data.get("InstanceType")
+
+    def _client(self, name: str, attempts: int = ATTEMPTS) -> Any:
+        with _asking(f"the client of {name}"):
+            return service(name, self._region, self._params.endpoint, attempts=attempts)
+
+
+def _filter(tag: str) -> dict[str, Any]:
+    key, equals, value = tag.partition("=")
+    if equals:
+        return {"Name": f"tag:{key}", "Values": [value]}
+    return {"Name": "tag-key", "Values": [key]}
+
+
+def _carries(tags: Mapping[str, str], tag: str) -> bool:
+    key, equals, value = tag.partition("=")
+    return key in tags and (not equals or tags[key] == value)
+
+
+def as_group(group: Mapping[str, Any]) -> NodeGroup:
+    """Return a group as DescribeAutoScalingGroups has it, without the instances that are about to end.
+
+    Where its capacity is no number of machines, its sizes are not known.
+    """
+    sized = not _is_weighted(group)
+    return NodeGroup(
+        name=group["AutoScalingGroupName"],
+        instances=tuple(
+            sorted(
+                f"aws:///{one['AvailabilityZone']}/{one['InstanceId']}"
+                for one in group.get("Instances", ())
+                if not one["LifecycleState"].startswith(_GOING)
+            )
+        ),
+        minimum=group["MinSize"] if sized else None,
+        maximum=group["MaxSize"] if sized else None,
+        desired=group["DesiredCapacity"] if sized else None,
+        zones=tuple(sorted(group.get("AvailabilityZones", ()))),
+        suspended=_suspended(group),
+    )
+
+
+def _suspended(group: Mapping[str, Any]) -> str:
+    """Return why a group launches no instances: its process Launch is suspended."""
+    for one in group.get("SuspendedProcesses", ()):
+        if one["ProcessName"] == "Launch":
+            reason = " ".join(one.get("SuspensionReason", "").split())
+            return f"its process Launch is suspended{reason and f': {reason}'}"
+    return ""
+
+
+def _is_weighted(group: Mapping[str, Any]) -> bool:
+    """Return whether capacity is counted in units of instance types ("instance weights", "attribute-based selection")."""
+    mixed = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
+    weighted = any("WeightedCapacity" in one for one in mixed.get("Overrides", ()))
+    return weighted or group.get("DesiredCapacityType", "units") not in ("", "units")
+
+
+def _below(tags: Mapping[str, str], part: str) -> Iterator[tuple[str, str]]:
+    prefix = _TEMPLATE + part
+    for key in sorted(tags):
+        if key.startswith(prefix):
+            yield key.removeprefix(prefix), tags[key]
+
+
+def _taints(group: str, tags: Mapping[str, str]) -> Iterable[Taint]:
+    for key, text in _below(tags, "taint/"):
+        value, colon, effect = text.rpartition(":")
+        if not colon or not effect:
+            raise ProviderError(f"{group}: tag {_TEMPLATE}taint/{key}: {text!r} is no VALUE:EFFECT")
+        yield Taint(key=key, value=value, effect=effect)
+
+
+@contextmanager
+def _asking(what: str) -> Iterator[None]:
+    try:
+        with asking(what):
+            yield
+    except SignalError as error:
+        kind = ProviderRefusalError if did_nothing(error) else ProviderError
+        raise kind(f"the provider aws: {error}") from error

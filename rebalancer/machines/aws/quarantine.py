@@ -1,0 +1,90 @@
+"""The step ``quarantine``: security groups that let nothing in take the place of an instance's own."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+from pydantic import Field
+
+from rebalancer.base.plain_text import count
+from rebalancer.machines.aws.services import asking, refused
+from rebalancer.machines.aws.steps import AwsParams
+from rebalancer.machines.interruption.model import DONE, StepContext, skipped
+from rebalancer.plan.machines import StepOutcome
+from rebalancer.policy.interruption import StepParams
+from rebalancer.signals.model import SignalError
+
+Groups = dict[str, list[str]]
+"""Network interface -> its security groups."""
+
+
+class QuarantineParams(AwsParams):
+    """Options of the step quarantine."""
+
+    keeps: ClassVar[bool] = True
+
+    security_groups: tuple[str, ...] = Field(
+        min_length=1,
+        max_length=5,
+        description="Ids of the security groups that each network interface gets.",
+    )
+
+
+class Quarantine:
+    """Swaps the security groups of all network interfaces of the instance; undone, they are as they were."""
+
+    Params: ClassVar[type[StepParams]] = QuarantineParams
+
+    def act(self, context: StepContext, params: QuarantineParams) -> StepOutcome:
+        """See Step."""
+        if not context.instance:
+            return skipped("the machine has no name at AWS")
+        compute = params.service("ec2", context)
+        wanted = sorted(params.security_groups)
+        now = _interfaces(compute, context.instance)
+        others = {one: groups for one, groups in now.items() if groups != wanted}
+        # A first attempt may have got as far as some of them: these are remembered as they were before it.
+        before = _kept(context.left)
+        every = {**others, **before}
+        if every != before:
+            context.keep(msgspec.json.encode(every).decode())
+        for one in others:
+            _set(compute, one, wanted)
+        return StepOutcome(DONE.status, f"{count(len(now), 'network interface')} in quarantine")
+
+    def undo(self, context: StepContext, params: QuarantineParams) -> None:
+        """See Undoing."""
+        kept = _kept(context.left)
+        if not kept:
+            return
+        compute = params.service("ec2", context)
+        try:
+            there = _interfaces(compute, context.instance)
+        except SignalError as error:
+            if refused(error, "InvalidInstanceID.NotFound"):
+                return  # it is gone after all: to try again would be for ever
+            raise
+        for one, groups in kept.items():
+            if one in there:
+                _set(compute, one, groups)
+
+
+def _interfaces(compute: Any, instance: str) -> Groups:
+    with asking(f"instance {instance}: read its network interfaces"):
+        answer = compute.describe_instances(InstanceIds=[instance])
+    return {
+        interface["NetworkInterfaceId"]: sorted(group["GroupId"] for group in interface["Groups"])
+        for reservation in answer["Reservations"]
+        for machine in reservation["Instances"]
+        for interface in machine.get("NetworkInterfaces", ())
+    }
+
+
+def _set(compute: Any, interface: str, groups: list[str]) -> None:
+    with asking(f"network interface {interface}: set its security groups"):
+        compute.modify_network_interface_attribute(NetworkInterfaceId=interface, Groups=groups)
+
+
+def _kept(text: str) -> Groups:
+    return msgspec.json.decode(text, type=Groups) if text else {}

@@ -1,0 +1,380 @@
+"""The source ``sqs``: a queue to which EventBridge and Auto Scaling send what will become of instances.
+
+A message stays in the queue until all that it says is done: who takes over from a process that was killed gets it again,
+a minute later. Nothing of AWS is imported before the source is opened.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from rebalancer.base.abandonable import CutOffError, run_abandonable
+from rebalancer.base.plain_text import quote_value
+from rebalancer.base.stop import Stop
+from rebalancer.machines.aws.events import Event, Hook, UndecodableError, parse
+from rebalancer.machines.aws.services import (
+    account_of_queue,
+    asking,
+    refused,
+    region_of_environment,
+    region_of_node,
+    region_of_queue,
+    service,
+)
+from rebalancer.plan.machines import PipelineOutcome
+from rebalancer.policy.interruption import IGNORED_KINDS, IgnoredKinds
+from rebalancer.policy.values import Params
+from rebalancer.signals.model import (
+    HEARTBEAT,
+    LONGEST_RECEIVE,
+    Interruption,
+    SignalError,
+    SourceContext,
+)
+
+_AT_ONCE = 10
+"""Messages of one answer: the most that SQS gives."""
+_HIDDEN = 60
+"""Seconds for which a message that was received is not given to another receiver; renewed while it is in work."""
+_LONGEST_HIDDEN = 3600
+_HOOK_EVERY = 1.5 * HEARTBEAT
+"""Seconds between two heartbeats of a lifecycle action at least: every second call sends one, also one that is a little early.
+
+The shortest time-out of an action is 30 s.
+"""
+_REMEMBERED = 10_000
+"""Interruptions that are done: their messages may be delivered once more."""
+
+
+class SqsParams(Params):
+    """Options of the source sqs."""
+
+    queue: str = Field(
+        min_length=1,
+        pattern="^https?://",
+        description="URL of the queue, for these messages alone.",
+    )
+    region: str = Field(
+        default="", description="Its region. Absent: that in the URL, or else of AWS_REGION."
+    )
+    endpoint: str = Field(
+        default="", description="An address in the place of those of SQS and Auto Scaling."
+    )
+    others: Literal["leave", "delete"] = Field(
+        default="leave",
+        description="What becomes of messages that call for nothing here: of machines that are no nodes of the"
+        " cluster (their lifecycle actions are continued with delete), and of other events.",
+    )
+    accounts: tuple[Annotated[str, Field(pattern=r"^\d{12}$")], ...] = Field(
+        default=(),
+        description="Accounts of AWS whose machines are meant; messages of others are not of this cluster. Absent: that"
+        " in the queue's URL.",
+    )
+    ignore_kinds: IgnoredKinds = IGNORED_KINDS
+
+
+class SqsSource:
+    """A queue of SQS with events of EventBridge and Auto Scaling: Spot, rebalance, state, Health, lifecycle hooks."""
+
+    Params: ClassVar[type[Params]] = SqsParams
+
+    def open(self, params: SqsParams, surroundings: SourceContext) -> SqsReceiver:
+        """See SignalSource."""
+        region = (
+            params.region
+            or region_of_queue(params.queue)
+            or region_of_environment(surroundings.environ)
+        )
+        queue = service("sqs", region, params.endpoint, waits=LONGEST_RECEIVE)
+        groups = service("autoscaling", region, params.endpoint)
+        return SqsReceiver(params, surroundings, queue, groups)
+
+
+@dataclass(slots=True)
+class _Held:
+    """A message that was received and is not deleted yet."""
+
+    name: str
+    """The message's id, the same at each delivery."""
+    receipt: str
+    """Of the last delivery."""
+    ids: Mapping[str, Hook | None]
+    """Of the interruptions that it announces -> the lifecycle action that waits for one."""
+    waits_for: set[str]
+    """Those that are not done."""
+    hidden_until: float
+    """Unix seconds."""
+    others: bool
+    """Whether it also names machines that are none of ours, for which it is to stay."""
+    hook_heard: float = 0.0
+    """Unix seconds of the last heartbeat."""
+
+    @property
+    def hooks(self) -> list[Hook]:
+        """The lifecycle actions that wait for it."""
+        return [hook for hook in self.ids.values() if hook is not None]
+
+
+class SqsReceiver:
+    """Receives messages, and deletes those whose interruptions are all done. Thread-safe but for ``receive``."""
+
+    def __init__(
+        self, params: SqsParams, surroundings: SourceContext, queue: Any, groups: Any
+    ) -> None:
+        self._params, self._around = params, surroundings
+        self._queue, self._groups = queue, groups
+        self._accounts = params.accounts or account_of_queue(params.queue)
+        self._lock = threading.Lock()
+        self._held: dict[str, _Held] = {}
+        self._done: dict[tuple[str, bool], None] = {}
+        """Ids of interruptions, and whether they were cancelled; the latest last."""
+        self._named: dict[str, None] = {}
+        """Messages that cannot be understood, and were said to be so."""
+        self._complaints: list[str] = []
+        self._timed_out: dict[str, None] = {}
+        """Tokens of lifecycle actions that have ended without us."""
+        self._let_loose: list[Interruption] = []
+        """Those whose machines are held no more, and that were not said to be so."""
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    def receive(self, stop: Stop) -> Sequence[Interruption]:
+        """See Receiver."""
+        if self._complaints:
+            complaints, self._complaints = self._complaints, []
+            raise SignalError("; ".join(complaints))
+        with self._lock:
+            loose, self._let_loose = self._let_loose, []
+        return loose or [one for message in self._receive(stop) for one in self._taken(message)]
+
+    def _receive(self, stop: Stop) -> Sequence[Mapping[str, Any]]:
+        def ask() -> Sequence[Mapping[str, Any]]:
+            with asking(f"queue {self._params.queue}: receive messages"):
+                answer = self._queue.receive_message(
+                    QueueUrl=self._params.queue,
+                    MaxNumberOfMessages=_AT_ONCE,
+                    WaitTimeSeconds=int(LONGEST_RECEIVE),
+                    VisibilityTimeout=_HIDDEN,
+                )
+            messages: Sequence[Mapping[str, Any]] = answer.get("Messages", ())
+            return messages
+
+        # A long poll cannot be cut off: it is left behind, and what it still gets is for the next receiver.
+        try:
+            return run_abandonable(ask, stop.reason, self._give_back)
+        except CutOffError:
+            return ()
+
+    def _give_back(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        for message in messages:
+            # Not given back, it comes by itself a minute later.
+            with suppress(SignalError):
+                self._hide(message["ReceiptHandle"], 0)
+
+    def _taken(self, message: Mapping[str, Any]) -> list[Interruption]:
+        """Return what is to be done for a message; one that calls for nothing is deleted or left."""
+        name, receipt = message["MessageId"], message["ReceiptHandle"]
+        try:
+            said = parse(message.get("Body", ""))
+        except UndecodableError as error:
+            self._complain(name, str(error))
+            return []
+        of_nodes = [
+            (event, one) for event in said.events if (one := self._of_node(event)) is not None
+        ]
+        interruptions = [one for event, one in of_nodes if self._is_wanted(event)]
+        ours = {one.id for one in interruptions}
+        # What says nothing to anyone: old messages of our nodes, and kinds that the policy ignores.
+        useless = not ours and 0 < len(of_nodes) == len(said.events)
+        hooks = {event.id: event.hook for event in said.events}
+        if said.is_test or useless or (not ours and self._params.others == "delete"):
+            waiting = [hook for hook in hooks.values() if hook is not None]
+            self._attempt(lambda: self._finish(receipt, waiting))
+            return []
+        if not ours:
+            return []
+        with self._lock:
+            undone = [one for one in interruptions if (one.id, one.cancelled) not in self._done]
+            before = self._held.get(name)
+            held = self._held[name] = _Held(
+                name,
+                receipt,
+                {one: hooks[one] for one in ours},
+                {one.id for one in undone},
+                self._around.unix() + _HIDDEN,
+                others=len(ours) < len(hooks) and self._params.others == "leave",
+                hook_heard=0.0 if before is None else before.hook_heard,
+            )
+        if not undone:
+            # All was done before: only the message was left, or was delivered twice.
+            self._attempt(lambda: self._let_go(held))
+        return undone
+
+    def _of_node(self, event: Event) -> Interruption | None:
+        """Return what the event means for a node of the cluster, None if the machine is none."""
+        node = self._around.nodes.node_of("", "", event.instance)
+        if node is None or not self._is_of_its_place(event, node.spec.provider_id):
+            return None
+        return Interruption(
+            id=event.id,
+            kind=event.kind,
+            source=self._around.name,
+            instance=event.instance,
+            node=node.metadata.name,
+            uid=node.metadata.uid,
+            provider_id=node.spec.provider_id,
+            deadline=event.deadline,
+            until=event.until,
+            held=event.hook is not None and event.hook.token not in self._timed_out,
+            reason=event.reason,
+            cancelled=event.cancelled,
+        )
+
+    def _is_of_its_place(self, event: Event, provider_id: str) -> bool:
+        """Return whether the event's account and region, where it names them, are those of the node's machine."""
+        regions = (region_of_node(provider_id) or event.region, "")
+        accounts = (*(self._accounts or (event.account,)), "")
+        return event.region in regions and event.account in accounts
+
+    def _is_wanted(self, event: Event) -> bool:
+        return event.kind not in self._params.ignore_kinds and self._around.unix() < event.over
+
+    def _complain(self, name: str, why: str) -> None:
+        """Name a message that cannot be understood, once; it is left in the queue."""
+        if name in self._named:
+            return
+        self._named[name] = None
+        _shorten(self._named)
+        self._complaints.append(
+            f"queue {self._params.queue}: message {name} cannot be understood and is left there: {quote_value(why)}"
+        )
+
+    def _attempt(self, act: Callable[[], None]) -> None:
+        """Do what is only to tidy up; what fails is said with the next call, and done at the next delivery."""
+        try:
+            act()
+        except SignalError as error:
+            self._complaints.append(str(error))
+
+    # -- while it is in work, and at the end -------------------------------------------------------
+
+    def heartbeat(self, interruption: Interruption) -> None:
+        """See Receiver."""
+        now = self._around.unix()
+        with self._lock:
+            of_it = [held for held in self._held.values() if interruption.id in held.waits_for]
+        for held in of_it:
+            # The hook first: without it the machine ends, while a message that is not hidden only comes once more.
+            hook = held.ids[interruption.id]
+            if hook is not None and now - held.hook_heard >= _HOOK_EVERY:
+                self._hold_hook(hook, interruption)
+                held.hook_heard = now
+            self._stay_hidden(held, interruption, now)
+
+    def _stay_hidden(self, held: _Held, interruption: Interruption, now: float) -> None:
+        left = 0.0 if interruption.deadline is None else interruption.deadline - now
+        # Where there is much time there need not be many calls, and another process may take over later.
+        seconds = int(min(max(left / 10, _HIDDEN), _LONGEST_HIDDEN))
+        if held.hidden_until - now > seconds / 2:
+            return
+        self._hide(held.receipt, seconds)
+        held.hidden_until = now + seconds
+
+    def _hide(self, receipt: str, seconds: int) -> None:
+        try:
+            with asking(f"queue {self._params.queue}: keep a message hidden"):
+                self._queue.change_message_visibility(
+                    QueueUrl=self._params.queue, ReceiptHandle=receipt, VisibilityTimeout=seconds
+                )
+        except SignalError as error:
+            # It was hidden too long, 12 hours in all, or is visible already: it is delivered again, and known by its id.
+            if not refused(error, "InvalidParameterValue", "MessageNotInflight", *_GONE):
+                raise
+
+    def _hold_hook(self, hook: Hook, interruption: Interruption) -> None:
+        if hook.token in self._timed_out:
+            return
+        try:
+            with asking(
+                f"lifecycle hook {hook.name} of {hook.group}: heartbeat for {hook.instance}"
+            ):
+                self._groups.record_lifecycle_action_heartbeat(**_action(hook))
+        except SignalError as error:
+            # It has timed out: the group did not wait. The node is emptied for as long as it is there.
+            if not refused(error, "ValidationError"):
+                raise
+            with self._lock:
+                self._timed_out[hook.token] = None
+                _shorten(self._timed_out)
+                self._let_loose.append(replace(interruption, held=False))
+
+    def done(self, interruption: Interruption, outcome: PipelineOutcome) -> None:  # noqa: ARG002
+        """See Receiver."""
+        with self._lock:
+            self._done[interruption.id, interruption.cancelled] = None
+            _shorten(self._done)
+            of_it = [held for held in self._held.values() if interruption.id in held.ids]
+            for held in of_it:
+                held.waits_for.discard(interruption.id)
+            over = [held for held in of_it if not held.waits_for]
+        for held in over:
+            self._let_go(held)
+
+    def _let_go(self, held: _Held) -> None:
+        if held.others:
+            self._continue(held.hooks)
+        else:
+            self._finish(held.receipt, held.hooks)
+        with self._lock:
+            self._held.pop(held.name, None)
+
+    def _finish(self, receipt: str, hooks: Iterable[Hook]) -> None:
+        """Continue what waits, and delete the message: in this order, since a deleted message cannot be tried again."""
+        self._continue(hooks)
+        try:
+            with asking(f"queue {self._params.queue}: delete a message"):
+                self._queue.delete_message(QueueUrl=self._params.queue, ReceiptHandle=receipt)
+        except SignalError as error:
+            if not refused(error, *_GONE):
+                raise
+
+    def _continue(self, hooks: Iterable[Hook]) -> None:
+        for hook in hooks:
+            try:
+                with asking(
+                    f"lifecycle hook {hook.name} of {hook.group}: continue {hook.instance}"
+                ):
+                    self._groups.complete_lifecycle_action(
+                        **_action(hook), LifecycleActionResult="CONTINUE"
+                    )
+            except SignalError as error:
+                # It was continued before, or has timed out.
+                if not refused(error, "ValidationError"):
+                    raise
+
+    def close(self) -> None:
+        """See Receiver."""
+        # The clients' connections are shared, and end with the process.
+
+
+_GONE = ("ReceiptHandleIsInvalid", "AWS.SimpleQueueService.ReceiptHandleIsInvalid")
+
+
+def _action(hook: Hook) -> dict[str, str]:
+    return {
+        "AutoScalingGroupName": hook.group,
+        "LifecycleHookName": hook.name,
+        "LifecycleActionToken": hook.token,
+        "InstanceId": hook.instance,
+    }
+
+
+def _shorten(remembered: dict[Any, None]) -> None:
+    while len(remembered) > _REMEMBERED:
+        del remembered[next(iter(remembered))]

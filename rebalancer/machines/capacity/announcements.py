@@ -1,0 +1,159 @@
+"""What is announced of machines in Events, with the reasons of Cluster Autoscaler: once for each change, not in each run.
+
+What is new is what differs from the state that an earlier run has left. A node of which something else is said than before has
+an Event of its own, so that ``kubectl describe node`` says why it stays: an Event needs no right to write nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from rebalancer.kube.events import Subject
+from rebalancer.machines.capacity.backoff import NOT_LAUNCHED, TIMEOUT, GroupState
+from rebalancer.machines.capacity.codes import REMOVABLE_CODES, PodCode, RemovalCode, ScaleInCode
+from rebalancer.machines.capacity.report import CapacityReport
+from rebalancer.machines.capacity.scale_out import ScaleOutCode
+from rebalancer.machines.capacity.scale_out_plan import PodVerdict
+from rebalancer.machines.capacity.state import State
+from rebalancer.plan.machines import ActStatus, MachineAct
+
+MOST = 200
+"""Events of one run: those of acts come first, and the status names all."""
+_NOT_HELPED = frozenset({PodCode.MAX_SIZE, PodCode.NO_GROUP, PodCode.GROUP_BLOCKED})
+_SUSPENDED = "ScaleUpSuspended"
+_FAILURES = {TIMEOUT: "ScaleUpTimedOut", NOT_LAUNCHED: "ScaleUpFailed"}
+_STAYS, _CANDIDATE = "NoScaleDown", "ScaleDownCandidate"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineEvent:
+    """One Event."""
+
+    about: Subject
+    reason: str
+    action: str
+    note: str
+    warning: bool = False
+
+
+def announcements(
+    earlier: State,
+    state: State,
+    report: CapacityReport,
+    acts: Sequence[MachineAct],
+    status: Subject,
+) -> list[MachineEvent]:
+    """Return what is new since ``earlier``; ``state``: after this run. ``status``: the ConfigMap, for what is of a group.
+
+    Beside another autoscaler only what was done here is.
+    """
+    announced = [*_of_groups(acts, status), *_of_removals(report, acts)]
+    if not report.autoscalers:
+        announced += _failures(earlier.groups, state.groups, status)
+        announced += islice(_of_pods(earlier, state, report, acts), MOST)
+        announced += islice(_of_nodes(earlier, state, report, acts), MOST)
+    return announced[:MOST]
+
+
+def scaled_out_groups(acts: Iterable[MachineAct]) -> dict[str, str]:
+    """Return the groups that were increased, each with how much."""
+    return {
+        act.group: act.message
+        for act in acts
+        if act.code == ScaleOutCode.SCALED_OUT and act.status is ActStatus.DONE
+    }
+
+
+def _of_groups(acts: Iterable[MachineAct], status: Subject) -> Iterator[MachineEvent]:
+    for act in acts:
+        resized = act.code in (ScaleOutCode.SCALED_OUT, ScaleOutCode.DECREASED)
+        done = resized and act.status is ActStatus.DONE
+        refused = act.code == ScaleOutCode.FAILED
+        if done or refused:
+            note = f"{act.group}: {act.message}"
+            yield MachineEvent(status, act.code, "ScaleUp", note, refused)
+
+
+def _of_removals(report: CapacityReport, acts: Iterable[MachineAct]) -> Iterator[MachineEvent]:
+    """Yield the nodes that scale-in has begun to remove, has removed, or could not."""
+    nodes = report.snapshot.nodes.index
+    empty = {one.node for one in report.nodes if one.code is RemovalCode.EMPTY}
+    for act in acts:
+        if act.status not in (ActStatus.DONE, ActStatus.FAILED):
+            continue
+        match act.code:
+            case ScaleInCode.DRAIN_STARTED if nodes.get(act.node) in empty:
+                reason = "ScaleDownEmpty"
+            case ScaleInCode.DRAIN_STARTED | ScaleInCode.TERMINATED:
+                reason = "ScaleDown"
+            case ScaleInCode.CANCELLED:
+                reason = _STAYS
+            case ScaleInCode.FAILED:
+                reason = "ScaleDownFailed"
+            case _:
+                continue
+        if act.status is ActStatus.FAILED:
+            reason = "ScaleDownFailed"
+        if act.node:
+            note, failed = f"{act.code}: {act.message}", reason == "ScaleDownFailed"
+            yield MachineEvent(_node(act.node), reason, "ScaleDown", note, failed)
+
+
+def _node(name: str) -> Subject:
+    """Return a node. As in the kubelet's own Events the name stands for the uid: kubectl finds both."""
+    return Subject("Node", "", name, name)
+
+
+def _failures(
+    before: Mapping[str, GroupState], after: Mapping[str, GroupState], status: Subject
+) -> Iterator[MachineEvent]:
+    """Yield the groups whose machines did not become ready, could not be launched, or are not to be."""
+    for name, state in sorted(after.items()):
+        known = before.get(name, GroupState())
+        reason = _FAILURES.get(state.code)
+        if reason is not None and state.failed_at != known.failed_at:
+            note = f"{name}: {state.why}"
+            yield MachineEvent(status, reason, "ScaleUp", note, warning=True)
+        if state.suspended and state.suspended != known.suspended:
+            note = f"{name}: {state.suspended}; its size stays until it is resumed"
+            yield MachineEvent(status, _SUSPENDED, "ScaleUp", note, warning=True)
+
+
+def _of_pods(
+    earlier: State, state: State, report: CapacityReport, acts: Iterable[MachineAct]
+) -> Iterator[MachineEvent]:
+    """Yield the pods that triggered a scale-out, and those that no group helps and that were not such before."""
+    increased = scaled_out_groups(acts)
+    for one in report.scale_out.pods:
+        if one.code is PodCode.TRIGGERED and one.group in increased:
+            note = f"pod triggered scale-up: {one.group}: {increased[one.group]}"
+            yield MachineEvent(_pod(report, one), "TriggeredScaleUp", "ScaleUp", note)
+        elif one.code in _NOT_HELPED:
+            uid = report.snapshot.pods.uid[one.pod]
+            if uid in state.pods and earlier.pods.get(uid) != state.pods[uid]:
+                whys = "; ".join(f"{of.group}: {of.message}" for of in one.refusals)
+                note = f"pod did not trigger scale-up: {whys or 'there is no group of machines'}"
+                yield MachineEvent(_pod(report, one), "NotTriggerScaleUp", "ScaleUp", note)
+
+
+def _pod(report: CapacityReport, one: PodVerdict) -> Subject:
+    snapshot = report.snapshot
+    namespace = snapshot.classes[int(snapshot.pods.cls[one.pod])].namespace
+    return Subject("Pod", namespace, snapshot.pods.name[one.pod], snapshot.pods.uid[one.pod])
+
+
+def _of_nodes(
+    earlier: State, state: State, report: CapacityReport, acts: Iterable[MachineAct]
+) -> Iterator[MachineEvent]:
+    """Yield the nodes of which something else is said now; not those that were acted on."""
+    acted = {act.node for act in acts if act.status in (ActStatus.DONE, ActStatus.FAILED)}
+    for one in report.nodes:
+        name = report.snapshot.nodes.names[one.node]
+        before, now = earlier.nodes.get(name), state.nodes.get(name)
+        if name in acted or None in (before, now) or before == now:
+            continue
+        reason = _CANDIDATE if one.code in REMOVABLE_CODES else _STAYS
+        note = f"{one.code.value}: {one.message}; it was {before}"
+        yield MachineEvent(_node(name), reason, "ScaleDown", note)

@@ -1,0 +1,222 @@
+"""What a run does to machines, of a policy whose strategies add or remove some."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rebalancer.base.environment import collector_paused
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.machines.capacity.assessment import NONE, assess
+from rebalancer.machines.capacity.group_states import GroupStates, ScaleOutTimes
+from rebalancer.machines.capacity.groups import known_nodes
+from rebalancer.machines.capacity.report import CapacityReport
+from rebalancer.machines.capacity.scale_in import NodeScaleIn
+from rebalancer.machines.capacity.scale_out import ScaleOut
+from rebalancer.machines.capacity.scaling import (
+    MakeScaler,
+    Scaler,
+    ScalerContext,
+    Scaling,
+    scaling_strategies,
+    suspension,
+)
+from rebalancer.machines.capacity.sizes import size_of_cluster
+from rebalancer.plan.machines import MachineAct
+from rebalancer.policy.model import Mode, Policy
+from rebalancer.providers.contract import Machines, Provider
+from rebalancer.providers.guarded import Guarded
+from rebalancer.providers.labelled import LabelledGroups
+from rebalancer.registry import PlugIns, Registry
+from rebalancer.run.context import RunContext
+from rebalancer.run.identity import instance
+from rebalancer.run.source import Reading, Source
+from rebalancer.snapshot.model import Snapshot
+
+if TYPE_CHECKING:
+    from rebalancer.kube.client import Client
+    from rebalancer.machines.capacity.announcements import MachineEvent
+    from rebalancer.machines.capacity.keeper import StatusKeeper
+
+_SCALERS: Mapping[str, MakeScaler] = {"in": NodeScaleIn, "out": ScaleOut}
+"""``Params.scales`` of a strategy -> what acts for it."""
+
+
+def opened(run: RunContext, providers: PlugIns[Provider]) -> tuple[str, Machines]:
+    """Return the provider that the policy names, opened, by its name.
+
+    Raises:
+        ProviderError: something is missing that it needs.
+    """
+    for name, options in run.loaded.policy.provider.items():
+        provider = providers.named(name)
+        text = json.dumps(options or {})
+        params: Any = provider.Params.model_validate_json(text, by_alias=True, by_name=False)
+        return name, provider.open(params, run.environment.environ)
+    return NONE, LabelledGroups()
+
+
+def judged(
+    run: RunContext, source: Source, snapshot: Snapshot, *, asks: bool = True
+) -> CapacityReport:
+    """Return what is to be said of the machines, without acting: with the back-offs of groups where the run has their ConfigMap.
+
+    ``asks``: whether the provider is asked; else groups are what labels show.
+
+    Raises:
+        ProviderError: it cannot be asked.
+        ClusterReadError: what earlier runs have left could not be read.
+    """
+    policy, group_states = run.loaded.policy, GroupStates(warn=run.notes.append)
+    if (keeper := _keeper(run, source.client)) is not None:
+        group_states.earlier, group_states.times = keeper.load(), _scale_out_times(policy)
+    return _assessed(run, snapshot, group_states, asks=asks)[0]
+
+
+def _assessed(
+    run: RunContext, snapshot: Snapshot, group_states: GroupStates, *, asks: bool = True
+) -> tuple[CapacityReport, Machines]:
+    """Return what is to be said of the machines, and the provider that was asked."""
+    providers = Registry.installed().providers
+    name, machines = opened(run, providers) if asks else (NONE, LabelledGroups())
+    capacity = run.loaded.policy.capacity
+    with collector_paused():
+        return assess(
+            run.planning, capacity, snapshot, name, machines, group_states.inputs
+        ), machines
+
+
+def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | None:
+    """Return what the run does to machines; None if its policy has no such strategy, and no status is kept.
+
+    Raises:
+        ProviderError: the machines could not be looked at; nothing was done to any.
+        ClusterReadError: what earlier runs have left could not be read.
+    """
+    policy = run.loaded.policy
+    if run.capacity_status is None and not any(scaling_strategies(policy)):
+        return None
+    with run.timings.phase("machines"):
+        keeper = _keeper(run, source.client)
+        group_states = GroupStates(times=_scale_out_times(policy), warn=run.notes.append)
+        if keeper is not None:
+            group_states.earlier = keeper.load()
+        seen, machines = _assessed(run, reading.snapshot, group_states)
+
+    def keep(acts: Sequence[MachineAct]) -> bool:
+        return _kept(run, source, reading, keeper, seen, group_states, acts)
+
+    def keep_groups() -> None:
+        if keeper is not None:
+            keeper.keep_groups(group_states.groups)
+
+    scalers = list(_scalers(run, source, reading, seen, machines, group_states, keep_groups))
+    return Scaling(scalers, keep, stop=run.stop)
+
+
+def _scale_out_times(policy: Policy) -> ScaleOutTimes | None:
+    for name, scales in scaling_strategies(policy):
+        if scales == "out":
+            return ScaleOutTimes.of(policy.strategies[name].params)
+    return None
+
+
+def _scalers(
+    run: RunContext,
+    source: Source,
+    reading: Reading,
+    seen: CapacityReport,
+    machines: Machines,
+    group_states: GroupStates,
+    keep_groups: Callable[[], None],
+) -> Iterator[tuple[str, Scaler]]:
+    policy = run.loaded.policy
+    guarded = Guarded(machines, known_nodes(reading.snapshot))
+    whole = size_of_cluster(seen.snapshot, seen.groups)
+    for name, scales in scaling_strategies(policy):
+        asked = run.acts and run.reviewed is None and policy.mode_of(name) is Mode.ENFORCE
+        # Nodes that are not Ready, and pending pods in numbers, are what groups are increased for.
+        standstill = run.planning.standstill(
+            reading.snapshot, reading.clock_skew, moves=scales != "out"
+        )
+        if scales == "out" and not whole.are_healthy:
+            standstill.append(whole.unhealthy())
+        suspended = suspension(policy, name, seen, standstill)
+        if asked and suspended is not None and seen.autoscalers:
+            run.notes.append(f"{name} does nothing to machines: {suspended}")
+        if run.reviewed is not None:
+            suspended = "a plan that was reviewed is about pods only"
+        dry = suspended is None and not run.acts
+        context = ScalerContext(
+            strategy=name,
+            params=policy.strategies[name].params,
+            report=seen,
+            group_states=group_states,
+            guarded=guarded,
+            client=source.client,
+            now=_server_time(run, source, reading),
+            by=instance(run.environment),
+            stop=run.stop,
+            keep_groups=keep_groups,
+            suspended="a dry run changes nothing" if dry else suspended,
+            dry=dry,
+            gives_back=asked,
+        )
+        yield name, _SCALERS[scales](context)
+
+
+def _server_time(run: RunContext, source: Source, reading: Reading) -> Callable[[], float]:
+    """Return what returns the API server's time; of a snapshot file that of the file."""
+    if source.client is None:
+        return lambda: reading.snapshot.captured_at
+    return lambda: run.environment.clock.unix() + reading.clock_skew
+
+
+# -- the status ----------------------------------------------------------------------------------------------
+
+
+def _keeper(run: RunContext, client: Client | None) -> StatusKeeper | None:
+    if client is None or run.capacity_status is None:
+        return None
+    from rebalancer.kube.config_map import ConfigMapStore  # noqa: PLC0415
+    from rebalancer.machines.capacity.keeper import StatusKeeper  # noqa: PLC0415
+
+    store = ConfigMapStore(client, *run.capacity_status)
+    return StatusKeeper(store, run.capacity_status, run.notes.append)
+
+
+def _kept(
+    run: RunContext,
+    source: Source,
+    reading: Reading,
+    keeper: StatusKeeper | None,
+    seen: CapacityReport,
+    group_states: GroupStates,
+    acts: Sequence[MachineAct],
+) -> bool:
+    """Write the status and the Events of a run that acts; return whether the status could be written."""
+    if keeper is None or source.client is None or not run.acts:
+        return True
+    now = _server_time(run, source, reading)
+    try:
+        announced = keeper.write(seen, group_states.groups, acts, now())
+    except ClusterReadError as error:
+        run.notes.append(f"the status of machines could not be written: {error}")
+        return False
+    _announce(run, source.client, announced)
+    return True
+
+
+def _announce(run: RunContext, client: Client, announced: Sequence[MachineEvent]) -> None:
+    from rebalancer.kube.events import EventWriter  # noqa: PLC0415
+
+    writer = EventWriter(
+        client, clock=run.environment.clock.unix, instance=instance(run.environment)
+    )
+    for one in announced:
+        writer.announce(
+            one.about, one.note, reason=one.reason, action=one.action, warning=one.warning
+        )
+    if (left := writer.close()) is not None:
+        run.notes.append(left)

@@ -1,0 +1,218 @@
+"""Whether pods fit on nodes that are not there yet: first fit decreasing, by every filter of the scheduler.
+
+Nodes are opened one after the other, as a group makes them. One that is not open yet is no domain of a spread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.machines.capacity.groups import GroupTemplate, zone_of
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.added import AddedNode, with_nodes
+from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.state import ClusterState, TerminatingPod
+
+WEIGHED = ("cpu", "memory")
+"""The resources by which pods are ordered and waste is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewNode:
+    """A node that a group would add."""
+
+    template: GroupTemplate
+    node: AddedNode
+
+    @property
+    def zone(self) -> str | None:
+        """The zone that it is in."""
+        return zone_of(self.node.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """What a group would have to add for some of the pods."""
+
+    nodes: tuple[NewNode, ...]
+    pods: Mapping[int, str]
+    """Pod -> name of its node, which may also be one that was there before."""
+    waste: float
+    """Mean share of cpu and memory of the new nodes that no pod of these requests."""
+
+
+class Packing:
+    """A snapshot with nodes that were decided on before, and with candidates of one group, which are still closed."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        profile: SchedulerProfile,
+        before: Sequence[NewNode],
+        placed: Mapping[int, str],
+        candidates: Sequence[NewNode] = (),
+    ) -> None:
+        """``placed``: pending pod -> name of the node on which it stands by now."""
+        added = [*before, *candidates]
+        self.snapshot = with_nodes(snapshot, [one.node for one in added])
+        self.model = SchedulerModel(self.snapshot, profile)
+        self.state = ClusterState(self.snapshot)
+        self._candidates = list(candidates)
+        self._tries = 1 + 2 * (len({one.zone for one in candidates}) - 1)
+        """So many nodes are opened for one pod: the next ones are in other zones, as far as the group has some."""
+        self._first = len(snapshot.nodes) + len(before)
+        self._open = 0
+        self._dropped = np.zeros(len(self.snapshot.nodes), bool)
+        """(N,) nodes that were dropped."""
+        self._daemons: list[list[TerminatingPod]] = []
+        for row, one in enumerate(before, len(snapshot.nodes)):
+            self._start_daemons(one, row)
+        for pod, name in placed.items():
+            self._place(pod, self.snapshot.nodes.index[name])
+        if candidates:
+            self.model.without(~self.present)
+
+    @property
+    def present(self) -> Bools:
+        """The nodes (N,) that are there, or open."""
+        present: Bools = np.arange(len(self.snapshot.nodes)) < self._first + self._open
+        return present & ~self._dropped
+
+    def pack(self, pods: Iterable[int], among: Collection[str] | None = None) -> Packed:
+        """Place as many of ``pods`` as can be, the largest first, on as few candidates as that takes.
+
+        ``among``: the names of the nodes that may take them, if not all.
+        """
+        allowed = np.ones(len(self.snapshot.nodes), bool)
+        if among is not None:
+            allowed[:] = [name in among for name in self.snapshot.nodes.names]
+        placed: dict[int, str] = {}
+        for cls, of_class in self._decreasing(pods):
+            for pod in of_class:
+                if (node := self._fit(cls, allowed)) is None:
+                    break
+                self._place(pod, node)
+                placed[pod] = self.snapshot.nodes.names[node]
+        new = self._candidates[: self._open]
+        return Packed(tuple(new), placed, self._waste(placed))
+
+    def drop(self, row: int) -> dict[int, str] | None:
+        """Drop a new node whose pods all fit on others; return pod -> its node then, None where one does not fit.
+
+        ``row`` is of a node that was decided on before; nothing has changed where None is returned.
+        """
+        pods = np.flatnonzero(self.state.node_of == row)
+        # The largest first: what is left of the room is in small pieces.
+        pods = pods[np.lexsort((pods, -self._sizes()[self.state.cls_of[pods]]))].tolist()
+        self._take_off(pods)
+        self._dropped[row] = True
+        self.model.without(~self.present)
+        placed: dict[int, str] = {}
+        for pod in pods:
+            cls = int(self.state.cls_of[pod])
+            fits = np.flatnonzero(self.model.feasible(self.state, cls) & self.present)
+            if not fits.size:
+                break
+            self._place(pod, int(fits[0]))
+            placed[pod] = self.snapshot.nodes.names[fits[0]]
+        else:
+            return placed
+        self._take_off(placed)
+        self._dropped[row] = False
+        self.model.without(~self.present)
+        for pod in pods:
+            self._place(pod, row)
+        return None
+
+    def used(self, row: int) -> float:
+        """Return the sum of the shares of a node's cpu and memory that its pods request."""
+        rows = weighed_rows(self.snapshot)
+        classes = self.state.cls_of[self.state.node_of == row]
+        asked = self.snapshot.requests[rows][:, classes].sum(axis=1)
+        return float((asked / np.maximum(1, self.snapshot.nodes.allocatable[rows, row])).sum())
+
+    def _take_off(self, pods: Iterable[int]) -> None:
+        for pod in pods:
+            self.state.evict(pod)
+            self.state.reap(self.state.terminating_pods[-1])
+
+    def open_all(self) -> list[int]:
+        """Open every candidate; return their rows."""
+        while self._open < len(self._candidates):
+            self._open_next()
+        return list(range(self._first, self._first + self._open))
+
+    def _decreasing(self, pods: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
+        """Yield each class with its pods, as given; those first that take most of a candidate."""
+        by_class: dict[int, list[int]] = {}
+        for pod in pods:
+            by_class.setdefault(int(self.state.cls_of[pod]), []).append(pod)
+        size = self._sizes()
+        yield from sorted(by_class.items(), key=lambda item: (-size[item[0]], item[0]))
+
+    def _sizes(self) -> Floats:
+        """Return the sum of the shares of a candidate's cpu and memory (C,) that a pod of each class requests.
+
+        Without candidates: of the last node's.
+        """
+        rows = weighed_rows(self.snapshot)
+        size = len(self.snapshot.nodes)
+        room = self.snapshot.nodes.allocatable[rows, min(self._first, size - 1)]
+        sizes: Floats = (self.snapshot.requests[rows] / np.maximum(1, room)[:, None]).sum(axis=0)
+        return sizes
+
+    def _fit(self, cls: int, allowed: Bools) -> int | None:
+        """Return the first node that takes a pod of a class, one that is opened for it if need be; None if none does."""
+        feasible = self.model.feasible(self.state, cls) & allowed
+        if (fits := np.flatnonzero(feasible & self.present)).size:
+            return int(fits[0])
+        if not self.model.static_mask(cls)[self._first :].any():
+            return None
+        before = self._open
+        while self._open < min(len(self._candidates), before + self._tries):
+            row = self._open_next()
+            if self.model.feasible(self.state, cls)[row]:
+                return row
+        while self._open > before:
+            self._close_last()
+        return None
+
+    def _open_next(self) -> int:
+        row = self._first + self._open
+        self._open += 1
+        self.model.without(~self.present)
+        self._start_daemons(self._candidates[self._open - 1], row)
+        return row
+
+    def _close_last(self) -> None:
+        for pod in self._daemons.pop():
+            self.state.reap(pod)
+        self._open -= 1
+        self.model.without(~self.present)
+
+    def _start_daemons(self, one: NewNode, row: int) -> None:
+        """Let the DaemonSets' pods hold what they request on a new node."""
+        daemons = one.template.daemons.tolist()
+        self._daemons.append([self.state.linger(cls, row) for cls in daemons])
+
+    def _place(self, pod: int, node: int) -> None:
+        self.state.place(pod, int(self.state.cls_of[pod]), node)
+
+    def _waste(self, placed: Mapping[int, str]) -> float:
+        rows = weighed_rows(self.snapshot)
+        room = self.snapshot.nodes.allocatable[rows, self._first : self._first + self._open]
+        pods = np.array(list(placed), np.int32)
+        asked = self.snapshot.requests[rows][:, self.snapshot.pods.cls[pods]].sum(axis=1)
+        share = 1.0 - asked / np.maximum(1, room.sum(axis=1))
+        return float(share.mean()) if self._open else 0.0
+
+
+def weighed_rows(snapshot: Snapshot) -> Int32s:
+    """Return the rows of the resources by which waste is measured."""
+    rows = [snapshot.resources.index(name) for name in WEIGHED if name in snapshot.resources]
+    return np.array(rows, np.int32)

@@ -1,0 +1,227 @@
+"""Which nodes can be removed: the eligible ones, all of whose pods have landings elsewhere, together.
+
+Whether the pods can leave is what consolidation asks, with the same code: the policy's protections, PodDisruptionBudgets, and
+the prediction. It is asked twice, with the rules of the policy and without: Cluster Autoscaler knows the scheduler's only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from rebalancer.cost.term import Emptiable
+from rebalancer.machines.capacity.codes import REMOVABLE_CODES, RemovalCode
+from rebalancer.machines.capacity.eligibility import at_minimum, ineligible, to_spare
+from rebalancer.machines.capacity.groups import Groups, zone_of
+from rebalancer.machines.capacity.utilisation import counted, utilisation_of
+from rebalancer.plan.plan import NodeCode as EmptyingCode
+from rebalancer.plan.plan import NodeVerdict
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.emptying import Emptier, EmptyingChoice
+from rebalancer.planner.problem import Contribution, Problem
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.model import Eagerness
+from rebalancer.snapshot.columns import Bools
+from rebalancer.snapshot.marks import find_marked_by_others
+
+
+@dataclass(frozen=True, slots=True)
+class StayingPod:
+    """A pod that keeps its node."""
+
+    pod: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRemoval:
+    """Whether a node can be removed."""
+
+    node: int
+    code: RemovalCode
+    message: str
+    group: str | None
+    requested: Mapping[str, float]
+    """Resource -> share of it that is requested: cpu and memory; of a node with GPUs, these."""
+    pods: tuple[StayingPod, ...] = ()
+    """Those that may not be moved, where that is why it stays."""
+
+    @property
+    def removable(self) -> bool:
+        """Whether it can be removed."""
+        return self.code in REMOVABLE_CODES
+
+
+def removals(
+    problem: Problem,
+    settings: Settings,
+    groups: Groups,
+    threshold: float,
+    *,
+    has_provider: bool,
+    needed: Mapping[str, int],
+    draining: Bools | None = None,
+    unneeded: Bools | None = None,
+    candidates: Bools | None = None,
+) -> list[NodeRemoval]:
+    """Return whether each node can be removed, in the snapshot's order.
+
+    ``threshold``: largest utilisation. ``has_provider``: whether a provider was asked, so that nodes in no group stay.
+    ``needed``: see ScaleOutPlan. ``draining`` (N,): nodes that are being drained; the snapshot has them as if they were not.
+    They come before others, and a pod that may not leave for the moment is waited for. ``unneeded`` (N,): nodes that could be
+    removed when they were looked at before; where not all can, they come before others, so that the choice stays the same.
+    ``candidates`` (N,): nodes that the strategy selects, None: all.
+    """
+    none = np.zeros(len(problem.snapshot.nodes), bool)
+    draft = Draft(problem, replace(settings, eagerness=Eagerness.RELENTLESS))
+    utilisation = utilisation_of(draft)
+    kept = ineligible(
+        draft,
+        groups,
+        utilisation,
+        threshold,
+        has_provider=has_provider,
+        needed=needed,
+        candidates=candidates,
+    )
+    removal = _Removal(draft, groups, kept, none if unneeded is None else unneeded)
+    verdicts = removal.verdicts(none if draining is None else draining)
+    return [
+        NodeRemoval(
+            node,
+            code,
+            text,
+            None if (group := groups.group_of(node)) is None else group.name,
+            counted(utilisation, node),
+            pods,
+        )
+        for node, (code, text, pods) in enumerate(verdicts)
+    ]
+
+
+_Verdict = tuple[RemovalCode, str, tuple[StayingPod, ...]]
+
+
+class _Removal:
+    def __init__(
+        self,
+        draft: Draft,
+        groups: Groups,
+        kept: dict[int, tuple[RemovalCode, str]],
+        unneeded: Bools,
+    ) -> None:
+        """``draft``: with the rules of the policy. ``kept``: nodes that are not eligible."""
+        self._draft, self._snapshot, self._groups = draft, draft.snapshot, groups
+        self._kept, self._unneeded = kept, unneeded
+        self._of = Contribution("capacity", 1.0, observed=True, terms=lambda _: ())
+
+    def verdicts(self, draining: Bools) -> list[_Verdict]:
+        """Return what is to be said of each node."""
+        # Without the rules of the policy: what is left are the scheduler's, and what its hard rules ask for.
+        of_scheduler = Draft(replace(self._draft.problem, contributions=()), self._draft.settings)
+        emptier, choice = self._chosen(self._draft, draining)
+        _, also = self._chosen(of_scheduler, choice.nodes)
+        nodes = range(len(self._snapshot.nodes))
+        return [self._verdict(node, emptier, choice, also) for node in nodes]
+
+    def _chosen(self, draft: Draft, draining: Bools) -> tuple[Emptier, EmptyingChoice]:
+        """Return the nodes that can be removed by the rules of ``draft``: ``draining`` (N,) and more."""
+        while True:
+            emptier = self._emptier(draft)
+            still = emptier.still(draining).nodes if draining.any() else draining
+            choice = emptier.more(still, self._unneeded)
+            choice = self._with_dead(choice)
+            if not (surplus := self._surplus(choice, draining)):
+                return emptier, choice
+            # More of the others may be removable where these stay.
+            self._kept |= surplus
+
+    def _dead(self) -> Bools:
+        """Return the nodes (N,) that are not Ready, hold no pods, and that nothing keeps: no pod needs a place for these."""
+        dead: Bools = ~self._snapshot.nodes.ready
+        dead[list(self._kept)] = False
+        return dead
+
+    def _with_dead(self, choice: EmptyingChoice) -> EmptyingChoice:
+        dead = self._dead()
+        text = "it is not Ready, and only pods that belong to it are on it"
+        empty = NodeVerdict(EmptyingCode.EMPTY, text)
+        more = dict.fromkeys(np.flatnonzero(dead).tolist(), empty)
+        return EmptyingChoice(choice.nodes | dead, {**choice.verdicts, **more})
+
+    def _emptier(self, draft: Draft) -> Emptier:
+        nodes = self._snapshot.nodes
+        eligible = ~self._dead()
+        eligible[list(self._kept)] = False
+        emptiable = Emptiable(
+            nodes=eligible,
+            kept={node: text for node, (_, text) in self._kept.items()},
+            counted=nodes.ready & ~nodes.leaving,
+            needed=0,
+        )
+        others = find_marked_by_others(self._snapshot)
+        return Emptier(draft, self._of, emptiable, others, removes=True)
+
+    def _surplus(
+        self, choice: EmptyingChoice, draining: Bools
+    ) -> dict[int, tuple[RemovalCode, str]]:
+        """Return the nodes that were chosen although their group would fall below its minimum."""
+        left: Counter[str] = Counter()
+        surplus: dict[int, tuple[RemovalCode, str]] = {}
+        for node in self._in_order(choice, draining):
+            group = self._groups.group_of(node)
+            if group is None:
+                continue
+            if left[group.name] >= to_spare(group):
+                surplus[node] = (RemovalCode.MIN_SIZE, at_minimum(group))
+            left[group.name] += 1
+        return surplus
+
+    def _in_order(self, choice: EmptyingChoice, draining: Bools) -> list[int]:
+        """Return the chosen nodes as they go: those that are drained, then the unneeded ones, then those with the fewest pods.
+
+        Of equal ones, first of the zone in which their group has the most nodes: no zone is to lose all of them.
+        """
+        pods, chosen = self._draft.state.lasting_count, np.flatnonzero(choice.nodes)
+        keys = (pods[chosen], ~self._unneeded[chosen], ~draining[chosen])
+        left: dict[str, Counter[str | None]] = {}
+        standing = np.zeros(len(self._snapshot.nodes), np.int64)
+        for node in chosen[np.lexsort((chosen, *keys))].tolist():
+            if (group := self._groups.group_of(node)) is None:
+                continue
+            if (zones := left.get(group.name)) is None:
+                zones = left[group.name] = Counter(map(self._zone, self._groups.nodes_of(group)))
+            standing[node] = zones[self._zone(node)]
+            zones[self._zone(node)] -= 1
+        order: list[int] = chosen[np.lexsort((chosen, -standing[chosen], *keys))].tolist()
+        return order
+
+    def _zone(self, node: int) -> str | None:
+        return zone_of(self._snapshot.nodes.labels.of(node))
+
+    def _verdict(
+        self, node: int, emptier: Emptier, choice: EmptyingChoice, also: EmptyingChoice
+    ) -> _Verdict:
+        """``also``: what could be removed if only the scheduler's rules were kept."""
+        if (kept := self._kept.get(node)) is not None:
+            return *kept, ()
+        verdict = choice.verdicts[node]
+        match verdict.code:
+            case EmptyingCode.EMPTY:
+                ready = bool(self._snapshot.nodes.ready[node])
+                text = "only pods that belong to it are on it" if ready else verdict.message
+                return RemovalCode.EMPTY, text, ()
+            case EmptyingCode.EMPTIED:
+                return RemovalCode.REMOVABLE, verdict.message, ()
+            case EmptyingCode.POD_STAYS:
+                staying = tuple(StayingPod(*one) for one in emptier.staying(node))
+                return RemovalCode.POD_STAYS, verdict.message, staying
+            case EmptyingCode.NOT_ELIGIBLE:
+                return RemovalCode.BEING_REMOVED, verdict.message, ()
+            case _ if also.nodes[node]:
+                return RemovalCode.RULE_BREAKS, verdict.message, ()
+            case _:
+                return RemovalCode.NO_PLACE, also.verdicts[node].message, ()

@@ -1,0 +1,209 @@
+"""What is said of the machines of a cluster, as plain data and as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rebalancer.base.data_text import plain_number
+from rebalancer.base.plain_text import columns, count, lines_of, more
+from rebalancer.machines.capacity.codes import PodCode, RemovalCode
+from rebalancer.machines.capacity.groups import Groups
+from rebalancer.machines.capacity.removal import NodeRemoval
+from rebalancer.machines.capacity.scale_out_plan import (
+    NO_INPUTS,
+    PodVerdict,
+    ScaleOutInputs,
+    ScaleOutPlan,
+)
+from rebalancer.providers.contract import NodeGroup
+from rebalancer.snapshot.autoscalers import Autoscaler
+from rebalancer.snapshot.model import Snapshot
+
+_SHOWN = 5
+_LEFT = range(5)
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityReport:
+    """Everything that ``rebalancer capacity`` says."""
+
+    snapshot: Snapshot
+    provider: str
+    """Name of the provider, ``none`` where the policy names none."""
+    groups: Groups
+    autoscalers: tuple[Autoscaler, ...]
+    nodes: tuple[NodeRemoval, ...]
+    scale_out: ScaleOutPlan
+    inputs: ScaleOutInputs = NO_INPUTS
+    """What the plan of the scale-out goes by."""
+
+    def removable(self, group: NodeGroup) -> int:
+        """Return how many nodes of a group can be removed."""
+        return sum(one.removable and one.group == group.name for one in self.nodes)
+
+
+# -- as data -----------------------------------------------------------------------------------------------
+
+
+def capacity_data(report: CapacityReport) -> dict[str, Any]:
+    """Return the report as plain data."""
+    names = report.snapshot.nodes.names
+    return {
+        "provider": report.provider,
+        "autoscalers": [asdict(one) for one in report.autoscalers],
+        "groups": [_group_data(report, group) for group in report.groups.groups],
+        "nodes": [
+            {
+                "name": names[one.node],
+                "group": one.group,
+                "removable": one.removable,
+                "code": one.code.value,
+                "message": one.message,
+                "requested": {name: plain_number(share) for name, share in one.requested.items()},
+                "blockedBy": [
+                    {**_pod_data(report.snapshot, staying.pod), "message": staying.message}
+                    for staying in one.pods
+                ],
+            }
+            for one in report.nodes
+        ],
+        "increases": [
+            {
+                "group": step.group,
+                "nodes": len(step.nodes),
+                "zones": dict(step.zones),
+                "pods": step.pods,
+                "waste": plain_number(step.waste),
+            }
+            for step in report.scale_out.increases
+        ],
+        "pending": [pending_data(report.snapshot, one) for one in report.scale_out.pods],
+    }
+
+
+def _group_data(report: CapacityReport, group: NodeGroup) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "min": group.minimum,
+        "max": group.maximum,
+        "desired": group.desired,
+        "upcoming": report.inputs.upcoming.get(group.name, 0),
+        "nodes": len(report.groups.nodes_of(group)),
+        "removable": report.removable(group),
+        "increase": report.scale_out.increase_of(group.name),
+    }
+
+
+def _pod_data(snapshot: Snapshot, pod: int) -> dict[str, Any]:
+    cls = snapshot.classes[int(snapshot.pods.cls[pod])]
+    owner = snapshot.owners[cls.owner].ref if cls.owner >= 0 else None
+    return {"namespace": cls.namespace, "pod": snapshot.pods.name[pod], "owner": owner}
+
+
+def pending_data(snapshot: Snapshot, one: PodVerdict) -> dict[str, Any]:
+    """Return what is said of a pending pod, as plain data."""
+    return {
+        **_pod_data(snapshot, one.pod),
+        "code": one.code.value,
+        "message": one.message,
+        "node": one.node if one.group is None else None,
+        "group": one.group,
+        "refusals": [
+            {"group": of.group, "code": of.code.value, "message": of.message} for of in one.refusals
+        ],
+    }
+
+
+# -- as a table --------------------------------------------------------------------------------------------
+
+
+def capacity_table(report: CapacityReport) -> str:
+    """Return the report as text, ending in a newline."""
+    sections = [_head(report), _groups(report), _nodes(report), _pending(report)]
+    texts = ["\n".join(section) for section in sections]
+    return "\n\n".join(text for text in texts if text) + "\n"
+
+
+def _head(report: CapacityReport) -> Iterator[str]:
+    removable = sum(one.removable for one in report.nodes)
+    ruled = sum(one.code is RemovalCode.RULE_BREAKS for one in report.nodes)
+    more = f", {ruled} more if rules of the policy may break" if ruled else ""
+    yield f"{removable} of {count(len(report.nodes), 'node')} can be removed{more}"
+    new = sum(len(step.nodes) for step in report.scale_out.increases)
+    helped = sum(one.code is PodCode.TRIGGERED for one in report.scale_out.pods)
+    taking = f"; {count(new, 'new node')} would take {helped} of them" if new else ""
+    yield f"{count(len(report.scale_out.pods), 'pending pod')}{taking}"
+    for one in report.autoscalers:
+        yield from lines_of(f"{one.name} runs here ({one.sign}): this is advice beside it.")
+
+
+def _groups(report: CapacityReport) -> Iterator[str]:
+    if not report.groups.groups:
+        return
+    rows: list[tuple[str, ...]] = [
+        ("GROUP", "NODES", "MIN", "MAX", "DESIRED", "UPCOMING", "REMOVABLE", "INCREASE")
+    ]
+    for group in report.groups.groups:
+        sizes = (group.minimum, group.maximum, group.desired)
+        rows.append(
+            (
+                group.name,
+                str(len(report.groups.nodes_of(group))),
+                *("?" if size is None else str(size) for size in sizes),
+                str(report.inputs.upcoming.get(group.name, 0)),
+                str(report.removable(group)),
+                str(report.scale_out.increase_of(group.name)),
+            )
+        )
+    yield from columns(rows, "", (0,))
+    if any(not group.is_sized for group in report.groups.groups):
+        yield "?: not known, so that no limit is judged"
+
+
+def _nodes(report: CapacityReport) -> Iterator[str]:
+    rows = [("NODE", "GROUP", "REQUESTED", "REMOVABLE", "WHY")]
+    for one in report.nodes:
+        used = ", ".join(f"{name} {share:.0%}" for name, share in one.requested.items())
+        name, group = report.snapshot.nodes.names[one.node], one.group or "-"
+        rows.append((name, group, used, "yes" if one.removable else "no", one.code.value))
+    heads, *lines = columns(rows, "", _LEFT)
+    yield heads
+    for line, one in zip(lines, report.nodes, strict=True):
+        yield line
+        if one.removable:
+            continue
+        if not one.pods:
+            yield from lines_of(one.message, "    ", "    ")
+        for staying in one.pods[:_SHOWN]:
+            text = f"{report.snapshot.pod_ref(staying.pod)}: {staying.message}"
+            yield from lines_of(text, "    ", "      ")
+        yield from more(len(one.pods) - _SHOWN, "    ")
+
+
+def _pending(report: CapacityReport) -> Iterator[str]:
+    if not report.scale_out.pods:
+        return
+    rows = [("PENDING POD", "CODE", "HELPED BY")]
+    for one in report.scale_out.pods:
+        by = helper_of(one) or "-"
+        rows.append((report.snapshot.pod_ref(one.pod), one.code.value, by))
+    heads, *lines = columns(rows, "", _LEFT)
+    yield heads
+    for line, one in zip(lines, report.scale_out.pods, strict=True):
+        yield line
+        if one.code is PodCode.FITS:
+            continue
+        for text in pending_words(one):
+            yield from lines_of(text, "    ", "      ")
+
+
+def helper_of(one: PodVerdict) -> str | None:
+    """Return which node would take a pending pod, in words; None if none would."""
+    return f"a new node of {one.group}" if one.group is not None else one.node
+
+
+def pending_words(one: PodVerdict) -> list[str]:
+    """Return why no node takes a pending pod, and why no group is increased for it where none is."""
+    return [one.message, *(f"{of.group}: {of.message}" for of in one.refusals)]

@@ -1,0 +1,144 @@
+"""The nodes as one run of scale-in sees and writes them: which can be removed, and how far each is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from datetime import timedelta
+from typing import Protocol
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.machines.capacity.codes import RemovalCode, ScaleInCode
+from rebalancer.machines.capacity.removal import NodeRemoval
+from rebalancer.machines.capacity.scaling import ScalerContext
+from rebalancer.machines.capacity.writing import write_state
+from rebalancer.plan.machines import ActStatus, MachineAct
+from rebalancer.providers.contract import NodeGroup
+from rebalancer.snapshot.scale_in import scale_ins
+from rebalancer.wire.scale_in import Phase, ScaleIn
+from rebalancer.wire.times import rfc3339, unix_seconds
+
+_AHEAD = 60.0
+"""Seconds by which a time may be ahead: the clocks of API servers differ."""
+
+
+class ScaleInOptions(Protocol):
+    """The options that a strategy of ``scales: in`` has."""
+
+    unneeded_for: timedelta
+    unready_for: timedelta
+    at_once: int
+    draining_at_once: int
+    give_up_after: timedelta
+    cool_down_after_growth: timedelta
+    cool_down_after_failure: timedelta
+
+
+class ScaleInNodes:
+    """What stands on each node, and is written on it."""
+
+    def __init__(self, context: ScalerContext) -> None:
+        self.context = context
+        self.options: ScaleInOptions = context.params
+        self.snapshot = context.report.snapshot
+        self.now = context.now()
+        """When the run began, in Unix seconds."""
+        self.states: dict[int, ScaleIn] = scale_ins(self.snapshot.nodes)
+        self.changed: dict[int, ScaleIn | None] = {}
+        """What was written on nodes; in a dry run, what would be."""
+        self.removal: dict[int, NodeRemoval] = {one.node: one for one in context.report.nodes}
+
+    # -- what is known of a node -------------------------------------------------------------------
+
+    def name(self, node: int) -> str:
+        """Return the name of a node."""
+        return self.snapshot.nodes.names[node]
+
+    def group(self, node: int) -> NodeGroup | None:
+        """Return its group, None if it is in none."""
+        return self.context.report.groups.group_of(node)
+
+    def is_empty(self, node: int) -> bool:
+        """Return whether only pods that belong to it are on it."""
+        return self.removal[node].code is RemovalCode.EMPTY
+
+    def may_go_on(self, node: int) -> bool:
+        """Return whether the scale-in of a node may go on; in no group it may: the provider may lag behind."""
+        removal = self.removal[node]
+        return removal.removable or removal.code is RemovalCode.NO_GROUP
+
+    def needed_for(self, node: int) -> timedelta:
+        """Return for how long it has to be unneeded."""
+        ready = self.snapshot.nodes.ready[node]
+        return self.options.unneeded_for if ready else self.options.unready_for
+
+    def is_past(self, since: str, time: timedelta) -> bool:
+        """Return whether so much time has passed."""
+        return age(since, self.now) >= time.total_seconds()
+
+    # -- what is done with it ----------------------------------------------------------------------
+
+    def cancel(self, node: int, why: str, *, failed: bool = False) -> MachineAct:
+        """Cancel the scale-in of a node: untaint it, and uncordon it if we cordoned it; a failure begins a cool-down."""
+        at = rfc3339(self.context.now())
+        left = ScaleIn(Phase.FAILED, at, at, self.context.by, why=why) if failed else None
+        code = ScaleInCode.FAILED if failed else ScaleInCode.CANCELLED
+        act = self.write(node, left, code, why, gives_back=True)
+        if failed and act.status is ActStatus.DONE:
+            return replace(act, status=ActStatus.FAILED)
+        return act
+
+    def write(
+        self,
+        node: int,
+        state: ScaleIn | None,
+        code: ScaleInCode,
+        text: str,
+        *,
+        gives_back: bool = False,
+    ) -> MachineAct:
+        """Have this stand on a node, with the cordon and the taint that go with it, where the scaler acts.
+
+        ``gives_back``: it takes no capacity away, see ScalerContext.
+        """
+        context = self.context
+        client, before = context.client, self.states.get(node)
+        suspended = context.suspended is not None and not (gives_back and context.gives_back)
+        if suspended or client is None:
+            status, text = ActStatus.PLANNED, f"{text} ({context.suspended})"
+        else:
+            status = ActStatus.DONE
+            try:
+                after = None if before is None else before.phase
+                written = write_state(client, self.name(node), state, after)
+            except ClusterReadError as error:
+                return self.act(node, ScaleInCode.FAILED, ActStatus.FAILED, str(error))
+            if written is None and (state is not None or before is not None):
+                gone = "the node is gone, or another client has changed what stands on it, or wants it closed or kept"
+                return self.act(node, code, ActStatus.WAITS, gone)
+            state = written if state is not None else None
+        if status is ActStatus.DONE or context.dry:
+            self.changed[node] = state
+        if state is None:
+            self.states.pop(node, None)
+        else:
+            self.states[node] = state
+        return self.act(node, code, status, text)
+
+    def act(self, node: int, code: ScaleInCode, status: ActStatus, text: str) -> MachineAct:
+        """Return what is done with a node as data."""
+        group = self.group(node)
+        return MachineAct(
+            strategy=self.context.strategy,
+            code=code.value,
+            status=status,
+            group="" if group is None else group.name,
+            node=self.name(node),
+            message=text,
+        )
+
+
+def age(at: str, now: float) -> float:
+    """Return the seconds since a time; one that is yet to come is none of ours, and would hold its node for ever."""
+    seconds = now - unix_seconds(at)
+    return seconds if seconds >= -_AHEAD else math.inf

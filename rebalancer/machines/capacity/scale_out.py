@@ -1,0 +1,145 @@
+"""The strategy scale-out: groups are increased for pending pods, before the plan is made."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rebalancer.base.errors import ClusterReadError, ProviderError
+from rebalancer.base.plain_text import count
+from rebalancer.machines.capacity.backoff import REFUSED
+from rebalancer.machines.capacity.scale_out_plan import ScaleOutPlan
+from rebalancer.machines.capacity.scaling import ScalerContext
+from rebalancer.plan.machines import ActStatus, MachineAct
+from rebalancer.providers.contract import NodeGroup
+
+
+class ScaleOutCode(enum.StrEnum):
+    """What scale-out does to groups; the names of Cluster Autoscaler's events. Stable: users alert on them."""
+
+    SCALED_OUT = "ScaledUpGroup"
+    """The size of the group is increased for pending pods."""
+    FAILED = "FailedToScaleUpGroup"
+    """The provider refused a request: to increase the group is tried again after a back-off, to decrease it by the next run."""
+    DECREASED = "DecreasedTargetSize"
+    """Requested machines were not provisioned: the size of the group is decreased to the machines that it has."""
+    BLOCKED = "GroupMayNotGrow"
+    """It would be increased, but it is in a back-off after a failure, launches no machines now, or cools down."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupResize:
+    """A group whose size is to be increased."""
+
+    group: NodeGroup
+    to: int
+    """Machines that it is to have, at most its maximum."""
+    pods: int
+
+
+def group_resizes(plan: ScaleOutPlan, groups: tuple[NodeGroup, ...]) -> list[GroupResize]:
+    """Return the groups to increase, by name; each stands there once. Those whose sizes are not known are left out."""
+    resizes: list[GroupResize] = []
+    for group in groups:
+        more = plan.increase_of(group.name)
+        if not more or group.desired is None or group.maximum is None:
+            continue
+        pods = sum(one.pods for one in plan.increases if one.group == group.name)
+        resizes.append(GroupResize(group, min(group.desired + more, group.maximum), pods))
+    return [one for one in resizes if one.to > (one.group.desired or 0)]
+
+
+class ScaleOut:
+    """See Scaler."""
+
+    def __init__(self, context: ScalerContext) -> None:
+        self._context = context
+
+    def before(self) -> Iterator[MachineAct]:
+        """See Scaler: machines take minutes to start, so that groups are increased first."""
+        report = self._context.report
+        unprovisioned = self._context.group_states.unprovisioned(report.snapshot.captured_at)
+        for group in report.groups.groups:
+            existing = max(group.minimum or 0, len(group.instances))
+            if group.name in unprovisioned and (group.desired or 0) > existing:
+                yield self._decrease(group)
+        for one in group_resizes(report.scale_out, report.groups.groups):
+            yield self._increase(one)
+        blocked: dict[str, str] = {}
+        for pod in report.scale_out.pods:
+            for refusal in pod.refusals:
+                if refusal.group in report.inputs.blocked:
+                    blocked.setdefault(refusal.group, refusal.message)
+        for name, why in sorted(blocked.items()):
+            yield self._act(ScaleOutCode.BLOCKED, ActStatus.WAITS, name, why)
+
+    def after(self) -> Iterator[MachineAct]:
+        """See Scaler."""
+        return iter(())
+
+    def _increase(self, one: GroupResize) -> MachineAct:
+        context, name = self._context, one.group.name
+        text = f"{one.group.desired} -> {one.to} machines (max {one.group.maximum}) for {count(one.pods, 'pod')}"
+        if context.suspended is not None:
+            text = f"{text}; {context.suspended}"
+            return self._act(ScaleOutCode.SCALED_OUT, ActStatus.PLANNED, name, text)
+        self._keep_groups()
+        try:
+            asked = context.guarded.increase(name, one.to)
+        except ProviderError as error:
+            context.group_states.note_failed(name, REFUSED, str(error), context.now())
+            return self._act(ScaleOutCode.FAILED, ActStatus.FAILED, name, f"{text}: {error}")
+        context.group_states.note_scaled_out(name, context.now())
+        if not asked:
+            text += "; as many were requested meanwhile"
+        return self._act(ScaleOutCode.SCALED_OUT, ActStatus.DONE, name, text)
+
+    def _decrease(self, group: NodeGroup) -> MachineAct:
+        """Give up machines that were not provisioned, so that they do not come once others have taken their pods."""
+        context, name, existing = self._context, group.name, len(group.instances)
+        states = context.group_states
+        state, size = states.groups[name], None
+        text = f"{group.desired} machines were requested, and {existing} exist: {state.why}"
+        if context.suspended is not None:
+            text = f"{text}; {context.suspended}"
+            return self._act(ScaleOutCode.DECREASED, ActStatus.PLANNED, name, text)
+        try:
+            # Noted first: after a kill, a group that has all of its machines would pass for a success, without a back-off.
+            states.note_decreased(name)
+            self._keep_groups()
+            size = context.guarded.decrease_to_existing(name)
+        except ProviderError as error:
+            return self._act(ScaleOutCode.FAILED, ActStatus.FAILED, name, f"{text}: {error}")
+        finally:
+            if size is None:
+                states.groups[name] = state
+        if size is None:
+            text += "; machines are being launched, or have come meanwhile"
+            return self._act(ScaleOutCode.DECREASED, ActStatus.WAITS, name, text)
+        text = f"{group.desired} -> {size} machines: {state.why}"
+        return self._act(ScaleOutCode.DECREASED, ActStatus.DONE, name, text)
+
+    def _keep_groups(self) -> None:
+        """Keep the state of groups before a request.
+
+        If it could not be kept, back-offs would be lost: a group would be increased and decreased in turns.
+
+        Raises:
+            ClusterReadError: it could not be.
+        """
+        try:
+            self._context.keep_groups()
+        except ClusterReadError as error:
+            raise ClusterReadError(
+                f"the state of groups could not be kept, so that no group is resized: {error}"
+            ) from error
+
+    def _act(self, code: ScaleOutCode, status: ActStatus, group: str, text: str) -> MachineAct:
+        return MachineAct(
+            strategy=self._context.strategy,
+            code=code.value,
+            status=status,
+            group=group,
+            message=text,
+        )

@@ -1,0 +1,174 @@
+"""The one place at which a run acts on machines: before it plans, and after it has moved pods.
+
+Each strategy of the policy that ``scales`` (``rebalancer.policy.values.Params``) is a :class:`Scaler` here. All of them go by
+the same assessment of the machines, made before the plan. A scaler keeps nothing in the process: what the next run has to know
+stands on nodes, at the provider and in the ConfigMap of the status, so that a CronJob, ``serve`` and a run after a kill
+go on alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from rebalancer.base.errors import ClusterReadError, ProviderError
+from rebalancer.base.stop import Stop
+from rebalancer.machines.capacity.group_states import GroupStates
+from rebalancer.machines.capacity.report import CapacityReport
+from rebalancer.plan.machines import ActStatus, MachineAct
+from rebalancer.policy.capacity import Beside
+from rebalancer.policy.model import Mode, Policy
+from rebalancer.providers.guarded import Guarded
+from rebalancer.snapshot.model import Snapshot
+
+if TYPE_CHECKING:
+    from rebalancer.kube.client import Client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalerContext:
+    """What a scaler is given."""
+
+    strategy: str
+    """As it stands in the policy."""
+    params: Any
+    """The strategy's options."""
+    report: CapacityReport
+    group_states: GroupStates
+    """The state of each group; what the scaler adds is kept for later runs."""
+    guarded: Guarded
+    client: Client | None
+    """None where there is no cluster: ``suspended`` says so, too."""
+    now: Callable[[], float]
+    """Returns the API server's time in Unix seconds."""
+    by: str
+    """This process, as it is written on nodes."""
+    stop: Stop
+    keep_groups: Callable[[], None]
+    """Keeps ``group_states`` for later runs before something is requested; raises ClusterReadError."""
+    suspended: str | None
+    """Why nothing is changed, in words; None where the scaler acts."""
+    dry: bool = False
+    """Whether that is because of a dry run only, whose plan is that of a run."""
+    gives_back: bool = False
+    """Whether nodes may be opened again also where it is suspended: to give capacity back takes none away."""
+
+
+class Scaler(Protocol):
+    """Acts on machines for one strategy. Each act may be the last before the process is killed.
+
+    Where ``ScalerContext.suspended`` says why, nothing is changed but what gives capacity back, and acts are ``planned``.
+    """
+
+    def before(self) -> Iterable[MachineAct]:
+        """Yield what is done before the plan, each once it is done; raises ClusterReadError, ProviderError."""
+
+    def after(self) -> Iterable[MachineAct]:
+        """Yield what is done once pods were moved; raises ClusterReadError, ProviderError."""
+
+
+@runtime_checkable
+class Reshaping(Protocol):
+    """A scaler that cordons and uncordons nodes before the plan, and ends the machines of empty ones after it."""
+
+    @property
+    def awaits_end(self) -> bool:
+        """Whether there is one to look at after the plan."""
+
+    def seen(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot as it is after what was done before the plan."""
+
+
+MakeScaler = Callable[[ScalerContext], Scaler]
+
+
+@dataclass(slots=True)
+class Scaling:
+    """All that one run does to machines."""
+
+    scalers: Sequence[tuple[str, Scaler]]
+    """Each with the strategy's name in the policy, in the order in which they act."""
+    keep: Callable[[Sequence[MachineAct]], bool]
+    """Keeps what later runs have to know, and announces what was done; returns whether it could."""
+    acts: list[MachineAct] = field(default_factory=list)
+    """What was done so far."""
+    kept: bool = True
+    stop: Stop | None = None
+    """Once it comes, as when the Lease is lost, nothing more is done: another process acts."""
+
+    @property
+    def awaits_end(self) -> bool:
+        """Whether something is to be done once pods were moved."""
+        return any(isinstance(one, Reshaping) and one.awaits_end for _, one in self.scalers)
+
+    @property
+    def failed(self) -> bool:
+        """Whether something could not be done."""
+        return not self.kept or any(act.status is ActStatus.FAILED for act in self.acts)
+
+    def before(self) -> None:
+        """Act before the plan."""
+        for name, scaler in self.scalers:
+            self._each(name, scaler.before())
+
+    def seen(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot as it is after what was done before the plan, or would be by a run in the place of a dry run."""
+        for _, scaler in self.scalers:
+            if isinstance(scaler, Reshaping):
+                snapshot = scaler.seen(snapshot)
+        return snapshot
+
+    def after(self) -> None:
+        """Act once pods were moved, and keep what came of it all."""
+        for name, scaler in self.scalers:
+            self._each(name, scaler.after())
+        self.kept = self.keep(self.acts)
+
+    def _until_stop(self, acts: Iterable[MachineAct]) -> Iterator[MachineAct]:
+        each = iter(acts)
+        while self.stop is None or self.stop.reason() is None:
+            if (act := next(each, None)) is None:
+                return
+            yield act
+
+    def _each(self, name: str, acts: Iterable[MachineAct]) -> None:
+        """Note what one scaler does; where it cannot go on, pods are moved and the others act all the same."""
+        try:
+            self.acts.extend(self._until_stop(acts))
+        except (ClusterReadError, ProviderError) as error:
+            self.acts.append(
+                MachineAct(
+                    strategy=name,
+                    code="Failed",
+                    status=ActStatus.FAILED,
+                    group="",
+                    message=str(error),
+                )
+            )
+
+
+def scaling_strategies(policy: Policy) -> Iterator[tuple[str, str]]:
+    """Yield the strategies of a policy that act on machines, and whether they scale ``in`` or ``out``; those first that add."""
+    named = [
+        (name, scales)
+        for name, strategy in sorted(policy.strategies.items())
+        if (scales := strategy.params.scales) is not None and policy.mode_of(name) is not Mode.OFF
+    ]
+    yield from sorted(named, key=lambda one: one[1] != "out")
+
+
+def suspension(
+    policy: Policy, strategy: str, report: CapacityReport, standstill: Sequence[str]
+) -> str | None:
+    """Return why a strategy of the policy only advises now, None if it may act; ``standstill``: why no pod may be moved."""
+    if policy.mode_of(strategy) is Mode.OBSERVE:
+        return "it only observes"
+    if policy.capacity.beside_autoscaler is Beside.ADVISE and report.autoscalers:
+        one = report.autoscalers[0]
+        return f"{one.name} runs here ({one.sign}), so that this is advice beside it"
+    if standstill:
+        return f"standing still: {standstill[0]}"
+    if not policy.allows(strategy, report.snapshot.captured_at):
+        return "its window is closed"
+    return None

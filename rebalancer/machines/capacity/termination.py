@@ -1,0 +1,164 @@
+"""Terminates the machines of drained nodes (Cluster Autoscaler: ``core/scaledown/actuation``)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from rebalancer.base.durations import format_duration
+from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefusalError
+from rebalancer.kube.client import Client
+from rebalancer.machines.capacity.codes import ScaleInCode
+from rebalancer.machines.capacity.scale_in_nodes import ScaleInNodes, age
+from rebalancer.machines.capacity.writing import delay_of, enter_ending, left_on
+from rebalancer.plan.machines import ActStatus, MachineAct
+from rebalancer.providers.contract import NodeGroup
+from rebalancer.providers.guarded import GroupSizeError
+from rebalancer.wire.scale_in import Phase, ScaleIn
+from rebalancer.wire.times import rfc3339
+
+_CORDONED = 5.0
+"""Seconds for which a node must be cordoned before it counts as empty: the scheduler may have chosen it just before."""
+_EXCLUDED = 15.0
+"""Seconds for which load balancers must have been told: connections that come through the node would break."""
+_LONGEST_DELAY = 120.0
+"""Seconds for which an empty node is waited for at most (``--node-deletion-delay-timeout``)."""
+_LATEST = 20.0
+"""Seconds after the note on the node within which the request is sent, or not at all; sending it takes up to 13 more."""
+_SETTLED = timedelta(minutes=1)
+"""Until a machine whose termination was requested is known as such: DescribeAutoScalingGroups may lag behind."""
+
+
+def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
+    """Terminate the machine of a node that is being drained, once only pods that belong to the node are on it."""
+    context, client = nodes.context, nodes.context.client
+    if context.suspended is not None or client is None:
+        after = nodes.options.give_up_after
+        if nodes.is_past(state.at, after):
+            return nodes.cancel(
+                node, f"not removed for {format_duration(after)}: {context.suspended}"
+            )
+        text = f"it is drained since {state.at} ({context.suspended})"
+        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.PLANNED, text)
+    if not nodes.may_go_on(node):
+        text = "whether it can be removed is judged by the next run"
+        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, text)
+    if age(state.at, context.now()) < (_EXCLUDED if state.excluded else _CORDONED):
+        text = f"closed at {state.at}: the scheduler may have chosen it, and load balancers use it still"
+        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, text)
+    group = nodes.group(node)
+    try:
+        left = left_on(
+            client,
+            nodes.name(node),
+            clock=context.now,
+            version=nodes.snapshot.version,
+            ready=bool(nodes.snapshot.nodes.ready[node]),
+        )
+        if left:
+            return _emptying(nodes, node, state, left)
+        if group is None:
+            return _emptying(nodes, node, state, "its machine is in no group of the provider")
+        return _delayed(client, nodes, node, state) or _terminate(client, nodes, node, state, group)
+    except (ClusterReadError, ProviderError) as error:
+        return nodes.act(node, ScaleInCode.FAILED, ActStatus.FAILED, str(error))
+
+
+def _delayed(client: Client, nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct | None:
+    """Return what is waited for before the machine of an empty node is ended, None if nothing is, or for too long."""
+    if (why := delay_of(client, nodes.name(node))) is None:
+        return None
+    if not state.empty:
+        seen = msgspec.structs.replace(state, empty=rfc3339(nodes.context.now()))
+        return nodes.write(node, seen, ScaleInCode.DRAINING, f"it is empty, and {why}")
+    if age(state.empty, nodes.context.now()) >= _LONGEST_DELAY:
+        return None
+    return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, f"it is empty, and {why}")
+
+
+def terminating(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
+    """Return how far a node is whose machine is being terminated."""
+    text = f"the termination of its machine was requested at {state.at}: a later run looks again"
+    if nodes.group(node) is None:
+        text = f"its machine was terminated at {state.at}: the cloud controller removes the node"
+    return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, text)
+
+
+def is_overdue(nodes: ScaleInNodes, node: int, state: ScaleIn) -> bool:
+    """Return whether a machine is still in its group although its termination was requested."""
+    return nodes.is_past(state.at, _SETTLED) and nodes.group(node) is not None
+
+
+def try_again(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
+    """Have the next run judge a node again whose machine should be gone; the second time its scale-in has failed."""
+    text = f"the termination of its machine was requested at {state.at}, and it is still there"
+    if state.why:
+        return nodes.cancel(node, text, failed=True)
+    again = msgspec.structs.replace(
+        state, phase=Phase.LEAVING, at=rfc3339(nodes.now), by=nodes.context.by, why=text
+    )
+    return nodes.write(node, again, ScaleInCode.DRAINING, text, gives_back=True)
+
+
+def _emptying(nodes: ScaleInNodes, node: int, state: ScaleIn, left: str) -> MachineAct:
+    after = nodes.options.give_up_after
+    if nodes.is_past(state.at, after):
+        return nodes.cancel(node, f"not empty after {format_duration(after)}: {left}", failed=True)
+    return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, left)
+
+
+def _terminate(
+    client: Client, nodes: ScaleInNodes, node: int, state: ScaleIn, group: NodeGroup
+) -> MachineAct:
+    """Terminate the machine of an empty node.
+
+    The group is read first; then that its machine is being ended is noted on the node, as it is then, so that a kill in between
+    cancels nothing; then nothing stands between that and the request.
+    """
+    refused: MachineAct | None = None
+
+    def may_be_sent() -> bool:
+        nonlocal refused
+        refused = _last_look(client, nodes, node, state)
+        return refused is None
+
+    instance = nodes.snapshot.nodes.provider_id[node] or nodes.name(node)
+    try:
+        requested = nodes.context.guarded.terminate(group.name, instance, may_be_sent)
+    except GroupSizeError as error:
+        return nodes.cancel(node, str(error))
+    except ProviderRefusalError as error:
+        # Where a reply was lost it may have been done all the same: then the node stays cordoned.
+        return nodes.cancel(node, str(error), failed=True)
+    if refused is None and not requested:
+        # It may be about to end: no pod is to come to it.
+        refused = _last_look(client, nodes, node, state)
+        text = f"its machine has left {group.name}: the cloud controller removes the node"
+        return refused or nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, text)
+    text = f"{instance} is terminated, and the size of {group.name} is decreased by one"
+    return refused or nodes.act(node, ScaleInCode.TERMINATED, ActStatus.DONE, text)
+
+
+def _last_look(client: Client, nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct | None:
+    """Note on a node that its machine is being ended; return what is done instead, None if the request may be sent now.
+
+    Whoever protects the node, or wants it for something else, may have come since the run has read it. After
+    ``_SETTLED`` another process takes the request for one that was lost: later than ``_LATEST`` it must not be sent.
+    """
+    context, stop = nodes.context, nodes.context.stop
+    if (stopped := stop.reason()) is not None:
+        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, stopped)
+    ending = msgspec.structs.replace(
+        state, phase=Phase.ENDING, at=rfc3339(context.now()), by=context.by
+    )
+    began = stop.now()
+    if (why := enter_ending(client, nodes.name(node), ending)) is not None:
+        return nodes.cancel(node, why)
+    nodes.states[node] = ending
+    if (stopped := stop.reason()) is not None:
+        return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, stopped)
+    if stop.now() - began > _LATEST:
+        text = f"it took more than {_LATEST:.0f} s to note that its machine is ended: the next run tries again"
+        return nodes.write(node, state, ScaleInCode.DRAINING, text)
+    return None

@@ -1,0 +1,248 @@
+"""The nodes of the cluster as scale-in reads and writes them: one at a time, on the version that was read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import msgspec
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.plain_text import and_more
+from rebalancer.kube.client import Client
+from rebalancer.kube.node_pods import read_node_pods
+from rebalancer.kube.nodes import NodeChange, NodeView, TaintJson, read_node
+from rebalancer.machines.drain.draining import left_of
+from rebalancer.machines.drain.triage import Orders
+from rebalancer.node_record.cordons import is_nobodys, let_go
+from rebalancer.node_record.protocol import EXCLUDE, Claims, Write, change_record
+from rebalancer.node_record.records import SCALE_INS
+from rebalancer.signals.notice import NOTICE
+from rebalancer.signals.state import STATE, state_in
+from rebalancer.snapshot.leaving import DRAIN, KEEPS, LEAVE, LEAVING, is_draining
+from rebalancer.wire.scale_in import GOING, KEY, TAINT, Phase, ScaleIn, is_written
+
+_ALL = Orders(
+    force=True,
+    delete_emptydir_data=True,
+    ignore_daemonsets=True,
+    evict_batch=True,
+    evict_gangs=True,
+)
+"""With the machine every pod goes: only those that belong to the node stay to its end."""
+_DELAYS = "delay-deletion.cluster-autoscaler.kubernetes.io/"
+"""How the annotations begin by which clients delay the end of a machine (Cluster Autoscaler's FAQ)."""
+_TAINT = {"key": TAINT.key, "effect": TAINT.effect}
+
+
+def write_state(
+    client: Client, name: str, state: ScaleIn | None, after: Phase | None
+) -> ScaleIn | None:
+    """Have ``state`` stand on a node, None: nothing; and close or open the node with the same write.
+
+    Return what was written, for None what stood there; None if the node is gone, not at the phase ``after`` any more (None:
+    at none), or to be closed while something says that it stays. Who cordoned the node, and which Node it was, is noted in ``leaving``.
+
+    Raises:
+        ClusterReadError: it could not be read or written, or what stands there is of another version.
+    """
+    before: ScaleIn | None = None
+    written = False
+
+    def decide(node: NodeView, _: ScaleIn | None) -> Write[ScaleIn] | None:
+        nonlocal before, written
+        before, written = _standing(node), False
+        phase = None if before is None else before.phase
+        if phase is not None and state is not None and phase is state.phase is not after:
+            # A reply to us was lost.
+            written = True
+            return None
+        if phase is not after or _is_refused(node, before, state):
+            return None
+        written = True
+        if state is not None and state.phase in GOING:
+            return _closed(node, before, state)
+        return Write(state, NodeChange() if before is None else _opened(node, before))
+
+    node = change_record(client, name, SCALE_INS, decide)
+    if node is None or not written:
+        return None
+    return before if state is None else _standing(node)
+
+
+def enter_ending(client: Client, name: str, state: ScaleIn) -> str | None:
+    """Note that the machine of a node is about to be ended; return why it must not be, None once it is noted.
+
+    Of two processes one alone gets None: a second request could make the group smaller a second time.
+
+    Raises:
+        ClusterReadError: it could not be read or written.
+    """
+    why: str | None = None
+
+    def decide(node: NodeView, _: ScaleIn | None) -> Write[ScaleIn] | None:
+        nonlocal why
+        before = SCALE_INS.standing(node)
+        why = _not_ours(node, before)
+        if why is None and before is not None and before.phase is Phase.ENDING:
+            # A reply to us was lost, or another process was faster.
+            ours = (before.at, before.by) == (state.at, state.by)
+            why = None if ours else f"{before.by} is ending its machine"
+            return None
+        if why is not None or before is None:
+            return None
+        return Write(msgspec.structs.replace(before, phase=Phase.ENDING, at=state.at, by=state.by))
+
+    return why if change_record(client, name, SCALE_INS, decide) is not None else "the node is gone"
+
+
+def clear_state(client: Client, name: str) -> str | None:
+    """Remove what scale-in has written on a node, with the cordon if it was ours; return what stays and why, None if nothing does.
+
+    A node whose machine is being terminated stays cordoned: pods that come to it would be lost. So does one of which it cannot be
+    read who cordoned it.
+
+    Raises:
+        ClusterReadError: it could not be read or written.
+    """
+    why: str | None = None
+
+    def decide(node: NodeView, _: ScaleIn | None) -> Write[ScaleIn] | None:
+        nonlocal why
+        state, why = SCALE_INS.standing(node), None
+        if state is not None and state.phase is Phase.ENDING and node.unschedulable:
+            why = (
+                f"node {name}: the termination of its machine was requested at {state.at}; if it stays,"
+                f" kubectl uncordon {name}, and then again"
+            )
+            return None
+        keys = (taint.get("key") for taint in node.taints)
+        if state is None and node.unschedulable and is_written(node.annotations, keys):
+            why = f"node {name}: it stays cordoned, since it cannot be read whether scale-in did that: kubectl uncordon {name}"
+        return Write(None, _opened(node, state))
+
+    change_record(client, name, SCALE_INS, decide)
+    return why
+
+
+def left_on(
+    client: Client,
+    name: str,
+    *,
+    clock: Callable[[], float],
+    version: tuple[int, int],
+    ready: bool,
+) -> str:
+    """Return which pods are still on a node, in words; empty if none is but those that belong to it.
+
+    On a node that is not ``ready`` no pod ever comes to its end. That no pod is left is confirmed by a second read.
+
+    Raises:
+        ClusterReadError: they could not be read.
+    """
+    for _ in range(2):
+        left = left_of(read_node_pods(client, [name], clock=clock, version=version), _ALL)
+        if not ready:
+            left = replace(left, terminating=(), unread=())
+        if left:
+            break
+    return left.text()
+
+
+def delay_of(client: Client, name: str) -> str | None:
+    """Return why the machine of an empty node is not ended yet, in words; None if nothing delays it.
+
+    A client may ask for a delay by an annotation, as of Cluster Autoscaler; and a volume that is still attached could not be
+    attached elsewhere for minutes.
+
+    Raises:
+        ClusterReadError: the node could not be read.
+    """
+    node = read_node(client, name)
+    if node is None:
+        return None
+    for key in sorted(node.annotations):
+        if key.startswith(_DELAYS):
+            return f"it is annotated {key}"
+    if node.volumes:
+        return f"volumes are attached to it: {and_more(node.volumes, 2)}"
+    return None
+
+
+def _not_ours(node: NodeView, state: ScaleIn | None) -> str | None:
+    if state is None or state.phase not in GOING:
+        return "another client has taken our annotation away"
+    if state.uid != node.uid:
+        return "another node has come under its name"
+    if not node.unschedulable:
+        return "another client has uncordoned it"
+    return _veto(node)
+
+
+def _veto(node: NodeView) -> str | None:
+    """Return why the machine of a node must stay, or is another one's matter, in words; None if nothing says so.
+
+    Asked again right before each step that takes away: the run has read the nodes up to minutes before.
+    """
+    for key, value in KEEPS.items():
+        if node.annotations.get(key) == value:
+            return f'it is annotated {key}: "{value}"'
+    record = state_in(node.annotations, node.uid)
+    interrupted = STATE in node.annotations and (record is None or not record.ended)
+    at_work = {
+        DRAIN: is_draining(node.annotations.get(DRAIN)),
+        LEAVE: LEAVE in node.annotations,
+        NOTICE: NOTICE in node.annotations,
+        STATE: interrupted,
+    }
+    for key, holds in at_work.items():
+        if holds:
+            return f"it is annotated {key}"
+    taints = (taint.get("key") for taint in node.taints)
+    return next((f"it is tainted {key}" for key in taints if key in LEAVING.taints), None)
+
+
+def _standing(node: NodeView) -> ScaleIn | None:
+    """Return what stands on a node.
+
+    Raises:
+        ClusterReadError: it cannot be read.
+    """
+    state = SCALE_INS.standing(node)
+    if state is None and KEY in node.annotations:
+        raise ClusterReadError(
+            f"node {node.name}: what stands in its annotation {KEY} cannot be read, and is left as it is; if no newer version of"
+            f" this wrote it: rebalancer marks --clear"
+        )
+    return state
+
+
+def _is_refused(node: NodeView, before: ScaleIn | None, state: ScaleIn | None) -> bool:
+    """Return whether a node stays as it is: it must not be closed, or its cordon would be nobody's."""
+    was_going = before is not None and before.phase in GOING
+    if state is not None and state.phase in GOING:
+        # One that was uncordoned meanwhile is not closed again.
+        return not node.unschedulable if was_going else _veto(node) is not None
+    # Where people or an announcement want it closed, it is opened once they do not: who cordoned it stays known until then.
+    return before is not None and was_going and before.cordoned and is_nobodys(node, KEY)
+
+
+def _closed(node: NodeView, before: ScaleIn | None, state: ScaleIn) -> Write[ScaleIn]:
+    fresh = before is None or before.phase not in GOING
+    labels = {EXCLUDE: "true"} if fresh and EXCLUDE not in node.labels else {}
+    taints = (*_without_taint(node), _TAINT)
+    if fresh:
+        state = msgspec.structs.replace(state, uid=node.uid, cordoned=False, excluded=False)
+    return Write(state, NodeChange(unschedulable=True, taints=taints, labels=labels))
+
+
+def _opened(node: NodeView, state: ScaleIn | None) -> NodeChange:
+    """Return what ends the scale-in of a node at ``state``: no taint, and no cordon if it was ours and no other one wants it."""
+    if state is not None and state.phase not in GOING:
+        return NodeChange()
+    owns = Claims() if state is None else SCALE_INS.entry(state).owns
+    return replace(let_go(node, KEY, owns), taints=_without_taint(node))
+
+
+def _without_taint(node: NodeView) -> tuple[TaintJson, ...]:
+    return tuple(taint for taint in node.taints if taint.get("key") != KEY)

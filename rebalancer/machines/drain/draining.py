@@ -1,0 +1,169 @@
+"""The course of a drain: look, evict, wait, until the nodes are empty or there is no point in going on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.plain_text import and_more
+from rebalancer.base.stop import Stop
+from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.node_pods import NodePods
+from rebalancer.machines.drain.triage import Fate, FateReason, Orders, Triaged, triaged
+from rebalancer.snapshot.model import Snapshot
+
+_PAUSE = 5.0
+"""Seconds between two looks, as kubectl waits after a 429."""
+_LONGEST_PAUSE = 30.0
+"""Between rounds in which nothing could go: each reads the whole cluster."""
+_FAILURES = 10
+"""So many looks or rounds in a row may fail: an API server that is restarted comes back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Pods that are still in the way of empty nodes, as ``node: namespace/name``."""
+
+    to_evict: tuple[str, ...] = ()
+    batch: tuple[str, ...] = ()
+    """Their work comes to an end by itself, as does the time of an annotation."""
+    terminating: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    """Finished, and their result is not read yet."""
+    refused: tuple[str, ...] = ()
+    """Evicted only if a flag says so; they came after the pre-flight."""
+
+    @property
+    def pods(self) -> int:
+        """How many pods."""
+        every = (self.to_evict, self.batch, self.terminating, self.unread, self.refused)
+        return sum(map(len, every))
+
+    def __bool__(self) -> bool:
+        return self.pods > 0
+
+    def text(self) -> str:
+        """Return what is left, in words."""
+        parts = [
+            ("to evict", self.to_evict),
+            ("batch", self.batch),
+            ("terminating", self.terminating),
+            ("finished, not read yet", self.unread),
+            ("refused", self.refused),
+        ]
+        return "; ".join(f"{len(pods)} {what}: {_few(pods)}" for what, pods in parts if pods)
+
+
+def _few(pods: Sequence[str]) -> str:
+    return and_more(pods, 3)
+
+
+def left_of(pods: NodePods, orders: Orders) -> Left:
+    """Return what is left on nodes.
+
+    A pod that is deleted is left until its object is gone, also where its containers have ended already: kubectl
+    waits for that, but for those whose end is overdue for longer than ordered.
+    """
+    longest = orders.skip_wait_for_delete or math.inf
+    given_up = {ref for ref, seconds in pods.overdue.items() if seconds > longest}
+    unread = {
+        f"{one.node}: {one.namespace}/{one.name}": one.unread
+        for one in pods.finished
+        if one.unread is not None
+    }
+    every = list(_named(pods.living, orders, given_up))
+    ended = () if pods.living.finished is None else _named(pods.living.finished, orders, given_up)
+
+    def of(fate: Fate, *why: FateReason) -> Iterator[str]:
+        return (pod for one, pod in every if one.fate is fate and (not why or one.why in why))
+
+    return Left(
+        to_evict=tuple(of(Fate.EVICT)),
+        batch=tuple(of(Fate.WAIT, FateReason.BATCH, FateReason.OPTED_OUT)),
+        terminating=(
+            *of(Fate.WAIT, FateReason.TERMINATING),
+            *(pod for one, pod in ended if one.why is FateReason.TERMINATING and pod not in unread),
+        ),
+        unread=tuple(f"{pod} ({by})" for pod, by in unread.items()),
+        refused=tuple(of(Fate.REFUSE)),
+    )
+
+
+def _named(
+    snapshot: Snapshot, orders: Orders, given_up: Collection[str]
+) -> Iterator[tuple[Triaged, str]]:
+    """Yield what happens to each pod, with ``node: namespace/name``; not those that are not waited for any more."""
+    for one in triaged(snapshot, np.ones(len(snapshot.nodes), bool), orders):
+        node = snapshot.nodes.names[int(snapshot.pods.node[one.pod])]
+        if one.why is not FateReason.TERMINATING or snapshot.pod_ref(one.pod) not in given_up:
+            yield one, f"{node}: {snapshot.pod_ref(one.pod)}"
+
+
+class Steps(Protocol):
+    """What a drain does; every step may be the last before the process is killed."""
+
+    def look(self) -> Left:
+        """Return what is left on the nodes; raises ClusterReadError."""
+
+    def evict(self) -> str | None:
+        """Plan and evict once; return what keeps it from going on, None if nothing does; raises ClusterReadError."""
+
+    def end_of_batch(self) -> bool:
+        """The wait for batch work is over; return whether it is evicted from now on."""
+
+    def left(self, left: Left, why: str | None) -> None:
+        """See what is left, and what kept the last round from going on."""
+
+
+def empty(steps: Steps, stop: Stop, batch_until: float) -> str | None:
+    """Empty the nodes; return None once they are, else why they are not.
+
+    Batch work is waited for until ``batch_until``, a time of the stop's clock.
+
+    Raises:
+        ClusterReadError: the cluster could not be read, again and again, or refuses us.
+    """
+    failures = idle = 0
+    why: str | None = None
+    while True:
+        left = Left()
+        try:
+            # Twice: a node whose pods one wrong answer leaves out is not empty.
+            if not (left := steps.look()) and not (left := steps.look()):
+                return None
+            if (ended := stop.reason() or _refused(left)) is not None:
+                return ended
+            steps.left(left, why)
+            why = steps.evict() if left.to_evict else None
+            failures = 0
+        except ClusterReadError as error:
+            failures += 1
+            if isinstance(error, ForbiddenError) or failures > _FAILURES:
+                raise
+            why = str(error)
+        idle = 0 if why is None and left.to_evict else idle + 1
+        waits = (*left.batch, *left.unread)
+        if waits and stop.now() >= batch_until and not steps.end_of_batch() and not left.to_evict:
+            return f"work did not end in time: {_few(waits)}"
+        if (ended := stop.wait(_pause(idle, left, why))) is not None:
+            return ended
+
+
+def _refused(left: Left) -> str | None:
+    if left.refused and not left.to_evict:
+        return f"pods came that are not evicted without a flag: {_few(left.refused)}"
+    return None
+
+
+def _pause(idle: int, left: Left, why: str | None) -> float:
+    """Return the seconds until the next look; a round that could not go on is waited for longer and longer."""
+    if idle == 0:
+        return 1.0
+    if left.to_evict or why is not None:
+        return min(_LONGEST_PAUSE, _PAUSE * 2.0 ** min(idle - 1, 5))
+    return _PAUSE

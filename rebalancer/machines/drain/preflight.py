@@ -1,0 +1,187 @@
+"""Looks at nodes before anything is changed: what would go where, what is waited for, what is in the way."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rebalancer.machines.drain.triage import Fate, Triaged
+from rebalancer.plan.plan import Code, Move, Plan, Skip
+from rebalancer.planner.disruption import DisruptionBudgets
+from rebalancer.snapshot.model import DisruptionBudget, Snapshot
+
+_LIMITS = frozenset({Code.BUDGET, Code.PDB})
+"""What keeps a pod for a time only."""
+
+
+class DrainVerdict(enum.StrEnum):
+    """What is to be expected of a node; the worst of its pods decides."""
+
+    DRAINABLE = "drainable"
+    """Its pods can go now, as far as is known."""
+    WAITS = "waits"
+    """For work that comes to an end, or for pods that are terminating."""
+    BLOCKED = "blocked"
+    """By a PodDisruptionBudget that allows nothing now."""
+    NO_ROOM = "no-room"
+    """No landing is foreseen for a replacement."""
+    NEVER = "never-satisfiable"
+    """By a PodDisruptionBudget that allows nothing even while all of its pods are Ready."""
+    MISCONFIGURED = "misconfigured"
+    """Two PodDisruptionBudgets select one pod: the API refuses every eviction of it."""
+    REFUSED = "refused"
+    """Pods are on it that are evicted only if a flag says so."""
+
+
+REFUSING = frozenset(
+    {DrainVerdict.NO_ROOM, DrainVerdict.NEVER, DrainVerdict.MISCONFIGURED, DrainVerdict.REFUSED}
+)
+"""Verdicts that end a drain before it begins: it would never be done."""
+_ORDER = list(DrainVerdict)
+
+
+@dataclass(frozen=True, slots=True)
+class PodCheck:
+    """One pod on a node that is to be empty."""
+
+    pod: int
+    fate: Fate
+    verdict: DrainVerdict
+    code: str
+    """Stable: a ``rebalancer.machines.drain.triage.FateReason``, or a reason code of plans."""
+    message: str
+    move: Move | None = None
+    """Where its replacement is expected; None if it has none, or none is foreseen."""
+    full: tuple[str, ...] = ()
+    """Where none is foreseen: nodes that only the requests of other pods keep from taking it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCheck:
+    """One node that is to be empty."""
+
+    name: str
+    verdict: DrainVerdict
+    pods: tuple[PodCheck, ...]
+
+    @staticmethod
+    def worst_of(pods: Sequence[PodCheck]) -> DrainVerdict:
+        """Return the verdict on a node with these pods."""
+        return max((one.verdict for one in pods), key=_ORDER.index, default=DrainVerdict.DRAINABLE)
+
+    @property
+    def worst(self) -> tuple[PodCheck, ...]:
+        """The pods that decide its verdict."""
+        return tuple(pod for pod in self.pods if pod.verdict is self.verdict)
+
+
+def refuses(checks: Sequence[NodeCheck]) -> bool:
+    """Return whether the order may not be begun."""
+    return any(check.verdict in REFUSING for check in checks)
+
+
+def without_budgets(snapshot: Snapshot) -> Snapshot:
+    """Return ``snapshot`` without PodDisruptionBudgets: what there is room for does not depend on them."""
+    return replace(snapshot, budgets=())
+
+
+def check(
+    snapshot: Snapshot,
+    names: Sequence[str],
+    pods: Sequence[Triaged],
+    room: Plan,
+    *,
+    without_landing: bool,
+) -> list[NodeCheck]:
+    """Return one check per node of ``names``, given what happens to the ``pods`` on them.
+
+    ``room`` is the plan on :func:`without_budgets`: it places all pods together, each in the state that those
+    before it leave. ``without_landing``: pods for which it has no landing may go anyway.
+    """
+    look = _Check(snapshot, room, without_landing=without_landing)
+    by_node: dict[str, list[PodCheck]] = {name: [] for name in names}
+    for one in pods:
+        node = snapshot.nodes.names[int(snapshot.pods.node[one.pod])]
+        by_node[node].append(look.pod(one))
+    return [
+        NodeCheck(name, NodeCheck.worst_of(checks), tuple(checks))
+        for name, checks in by_node.items()
+    ]
+
+
+class _Check:
+    """Judges single pods."""
+
+    def __init__(self, snapshot: Snapshot, room: Plan, *, without_landing: bool) -> None:
+        self._snapshot, self._without_landing = snapshot, without_landing
+        self._moves: Mapping[str, Move] = {move.uid: move for move in room.moves}
+        self._skips: Mapping[tuple[str, str], Skip] = {
+            (skip.namespace, skip.pod): skip for skip in room.skips
+        }
+        self._disruptions = DisruptionBudgets(snapshot)
+
+    def pod(self, one: Triaged) -> PodCheck:
+        move = self._moves.get(self._snapshot.pods.uid[one.pod])
+        if one.fate is not Fate.EVICT:
+            verdict = _OF_FATE[one.fate]
+            return PodCheck(one.pod, one.fate, verdict, one.why.value, one.message)
+        for verdict, code, message in self._obstacles(one.pod, move):
+            return PodCheck(one.pod, one.fate, verdict, code, message, move)
+        if move is None and (skip := self._skip(one.pod)) is not None and skip.code in _LIMITS:
+            return PodCheck(
+                one.pod, one.fate, DrainVerdict.DRAINABLE, skip.code.value, skip.message
+            )
+        return PodCheck(one.pod, one.fate, DrainVerdict.DRAINABLE, one.why.value, one.message, move)
+
+    def _obstacles(self, pod: int, move: Move | None) -> Iterator[tuple[DrainVerdict, str, str]]:
+        """Yield what is in the way of an eviction, the worst first."""
+        cls = int(self._snapshot.pods.cls[pod])
+        budgets = [self._snapshot.budgets[index] for index in self._disruptions.of(cls)]
+        if len(budgets) > 1:
+            refs = " and ".join(budget.ref for budget in budgets)
+            text = f"{refs} both select it; the API refuses every eviction of it"
+            yield DrainVerdict.MISCONFIGURED, Code.PDB_CONFLICT.value, text
+        blocking = [
+            b for b in budgets if b.allowed <= 0 and not may_go_unready(self._snapshot, pod, b)
+        ]
+        for budget in blocking:
+            if budget.never_allows:
+                text = f"{_needs(budget)}: of {budget.expected} pods it never lets one go"
+                yield DrainVerdict.NEVER, Code.PDB.value, text
+        if move is None and not self._without_landing and (why := self.no_landing(pod)) is not None:
+            yield DrainVerdict.NO_ROOM, *why
+        for budget in blocking:
+            yield DrainVerdict.BLOCKED, Code.PDB.value, _needs(budget)
+
+    def _skip(self, pod: int) -> Skip | None:
+        pods = self._snapshot.pods
+        namespace = self._snapshot.classes[int(pods.cls[pod])].namespace
+        return self._skips.get((namespace, pods.name[pod]))
+
+    def no_landing(self, pod: int) -> tuple[str, str] | None:
+        """Return why no landing is foreseen for the replacement of a pod; None if there will be no replacement."""
+        snapshot = self._snapshot
+        cls = snapshot.classes[int(snapshot.pods.cls[pod])]
+        if cls.owner < 0 or cls.per_node:
+            return None
+        skip = self._skip(pod)
+        if skip is None:
+            return Code.NO_ROOM.value, "no node that stays could ever take its replacement"
+        return None if skip.code in _LIMITS else (skip.code.value, skip.message)
+
+
+def _needs(budget: DisruptionBudget) -> str:
+    return f"{budget.ref} needs {budget.desired} healthy pods and has {budget.healthy}"
+
+
+def may_go_unready(snapshot: Snapshot, pod: int, budget: DisruptionBudget) -> bool:
+    """Return whether the API lets a pod go that is not Ready, although the budget allows no disruption."""
+    return budget.spares_unready and not snapshot.pods.is_ready(pod)
+
+
+_OF_FATE = {
+    Fate.WAIT: DrainVerdict.WAITS,
+    Fate.STAY: DrainVerdict.DRAINABLE,
+    Fate.REFUSE: DrainVerdict.REFUSED,
+}

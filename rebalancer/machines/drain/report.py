@@ -1,0 +1,176 @@
+"""What a drain says at its end, or before it begins: as a table, or as data."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rebalancer import API_VERSION
+from rebalancer.base.data_text import DATA_FORMS, data_text
+from rebalancer.base.plain_text import and_more, count, percent, printable
+from rebalancer.machines.drain.preflight import DrainVerdict, NodeCheck, PodCheck, refuses
+from rebalancer.machines.drain.triage import Fate
+from rebalancer.plan.outcome import Outcome
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.times import rfc3339
+
+_SHOWN = 5
+"""So many pods of a node are shown per reason."""
+_LANDINGS = 3
+"""So many landings of a pod are shown, the most probable first."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainReport:
+    """A drain, or its pre-flight."""
+
+    source: str
+    """URL of the API server, or path of the file."""
+    dry_run: bool
+    snapshot: Snapshot
+    """On which the pre-flight looked."""
+    checks: Sequence[NodeCheck]
+    exit_code: int
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    """Uid of the pod -> the outcome of its eviction, in the last round that tried it."""
+    ended: str | None = None
+    """Why the nodes are not empty, if they are not."""
+    warnings: Sequence[str] = ()
+    kind: str = "DrainReport"
+    """``ReplaceReport`` for a replacement."""
+
+    @property
+    def refused(self) -> bool:
+        """Whether the pre-flight forbids to begin."""
+        return refuses(self.checks)
+
+    def render(self, form: str) -> str:
+        """Return the report as ``table``, or in one of ``DATA_FORMS``."""
+        if form in DATA_FORMS:
+            return data_text(self.data(), form)
+        return "\n".join(printable(line) for line in self._lines()) + "\n"
+
+    def data(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": self.kind,
+            "dryRun": self.dry_run,
+            "source": self.source,
+            "capturedAt": rfc3339(self.snapshot.captured_at),
+            "nodes": [self._node(check) for check in self.checks],
+            "outcomes": [_outcome(self.outcomes[uid]) for uid in sorted(self.outcomes)],
+            "ended": self.ended,
+            "warnings": list(self.warnings),
+            "exitCode": self.exit_code,
+        }
+
+    def _node(self, check: NodeCheck) -> dict[str, Any]:
+        return {
+            "node": check.name,
+            "verdict": check.verdict.value,
+            "pods": [self._pod(one) for one in check.pods],
+        }
+
+    def _pod(self, one: PodCheck) -> dict[str, Any]:
+        snapshot, move = self.snapshot, one.move
+        owner = snapshot.owner_of(int(snapshot.pods.cls[one.pod]))
+        return {
+            "namespace": snapshot.classes[int(snapshot.pods.cls[one.pod])].namespace,
+            "pod": snapshot.pods.name[one.pod],
+            "uid": snapshot.pods.uid[one.pod],
+            "owner": owner.ref if owner else None,
+            "fate": one.fate.value,
+            "verdict": one.verdict.value,
+            "code": one.code,
+            "message": one.message,
+            "landings": [
+                {"node": landing.node, "probability": round(landing.probability, 6)}
+                for landing in (move.landings if move else ())
+            ],
+        }
+
+    def _lines(self) -> Iterator[str]:
+        what = "Replacement" if self.kind == "ReplaceReport" else "Drain"
+        yield f"{what} of {count(len(self.checks), 'node')}{' (dry run)' if self.dry_run else ''}"
+        major, minor = self.snapshot.version
+        yield f"{self.source}, Kubernetes {major}.{minor}, {rfc3339(self.snapshot.captured_at)}"
+        yield ""
+        width = max((len(check.name) for check in self.checks), default=0)
+        for check in self.checks:
+            yield f"  {check.name:<{width}}  {check.verdict.value:<17}  {_counted(check)}".rstrip()
+            yield from self._reasons(check)
+            if self.dry_run and not self.refused:
+                yield from self._landings(check)
+        yield from self._end()
+
+    def _reasons(self, check: NodeCheck) -> Iterator[str]:
+        if check.verdict is DrainVerdict.DRAINABLE:
+            return
+        said: dict[tuple[str, str], list[str]] = {}
+        for one in check.worst:
+            said.setdefault((one.code, one.message), []).append(self.snapshot.pod_ref(one.pod))
+        for (code, message), pods in said.items():
+            yield f"      {code}{f': {message}' if message else ''}"
+            yield f"        {and_more(pods, _SHOWN)}"
+
+    def _landings(self, check: NodeCheck) -> Iterator[str]:
+        """Yield where each replacement would land."""
+        for one in check.pods:
+            if one.move is None or not one.move.landings:
+                continue
+            landings = one.move.landings
+            shown = ", ".join(
+                f"{each.node} {percent(each.probability)}" for each in landings[:_LANDINGS]
+            )
+            left = len(landings) - _LANDINGS
+            more = f" and {count(left, 'more node')}" if left > 0 else ""
+            yield f"      {self.snapshot.pod_ref(one.pod)} -> {shown}{more}"
+
+    def _end(self) -> Iterator[str]:
+        statuses = Counter(outcome.status.value for outcome in self.outcomes.values())
+        if statuses:
+            yield ""
+            yield f"Done: {', '.join(f'{number} {status}' for status, number in sorted(statuses.items()))}."
+        yield ""
+        yield self._sentence()
+        for warning in self.warnings:
+            yield f"Note: {warning}"
+
+    def _sentence(self) -> str:
+        if self.ended is not None:
+            return f"Not empty: {self.ended}."
+        if not self.checks:
+            return "Nothing to do."
+        if self.refused:
+            return "Refused: nothing was cordoned, and nothing evicted."
+        if self.dry_run:
+            return "Nothing was cordoned or evicted: this is a dry run."
+        return "Empty: all of them."
+
+
+def _counted(check: NodeCheck) -> str:
+    fates = Counter(one.fate for one in check.pods)
+    words = {
+        Fate.EVICT: "to evict",
+        Fate.WAIT: "waited for",
+        Fate.REFUSE: "refused",
+        Fate.STAY: "left alone",
+    }
+    return ", ".join(f"{fates[fate]} {word}" for fate, word in words.items() if fates[fate])
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    move = outcome.move
+    return {
+        "namespace": move.namespace,
+        "pod": move.pod,
+        "uid": move.uid,
+        "from": move.node,
+        "outcome": outcome.status.value,
+        "message": outcome.message,
+        "landed": outcome.landed,
+        "predicted": outcome.predicted,
+    }

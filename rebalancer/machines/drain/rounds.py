@@ -1,0 +1,347 @@
+"""What ``drain`` and ``replace`` share: rounds that empty nodes, by the planner and the executor of every run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from rebalancer.base.environment import Environment, Timings
+from rebalancer.base.errors import ClusterReadError, PolicyError, StoppedError
+from rebalancer.base.stop import Stop
+from rebalancer.machines.drain.choice import NodeChoice
+from rebalancer.machines.drain.cordon import as_cordoned, mask_of
+from rebalancer.machines.drain.orders import OrderedProtections, ordered_policy, unforeseen
+from rebalancer.machines.drain.preflight import NodeCheck, check, without_budgets
+from rebalancer.machines.drain.refusals import with_refusals
+from rebalancer.machines.drain.triage import Orders, daemon_sets_on
+from rebalancer.node_record.records import Order
+from rebalancer.plan.outcome import Outcome
+from rebalancer.planner.plan import Callbacks, plan
+from rebalancer.planner.planning import Planned, Planning
+from rebalancer.policy.load import LoadedPolicy
+from rebalancer.registry import Registry
+from rebalancer.report.progress import Progress
+from rebalancer.run.context import RunContext, run_context
+from rebalancer.run.decide import make_plan
+from rebalancer.run.identity import instance
+from rebalancer.run.one_run import act
+from rebalancer.run.options import (
+    ClusterFlags,
+    Grouped,
+    PolicyFlags,
+    ProgressFlags,
+    RunOptions,
+    StateFlags,
+)
+from rebalancer.run.source import Reading, Source, open_source
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope
+from rebalancer.wire.times import rfc3339
+
+if TYPE_CHECKING:
+    from rebalancer.kube.client import Client
+    from rebalancer.kube.lease import LeaseTaken
+
+_ROUND = 600.0
+"""Seconds for one round of planning and evicting; then the cluster is read again."""
+_TURN = 5.0
+"""Seconds between two attempts to take the Lease that another run has."""
+_LONG = 300.0
+"""Seconds after which the holder of the Lease is hardly a single run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyingOptions(Grouped):
+    """The flags that ``drain`` and ``replace`` share."""
+
+    policy: PolicyFlags = field(default_factory=PolicyFlags)
+    cluster: ClusterFlags = field(default_factory=ClusterFlags)
+    state: StateFlags = field(default_factory=StateFlags)
+    progress: ProgressFlags = field(default_factory=ProgressFlags)
+    dry_run: str = "none"
+    """none, client or server."""
+    force: bool = False
+    delete_emptydir_data: bool = False
+    ignore_daemonsets: bool = False
+    without_landing: bool = False
+    evict_batch: bool = False
+    evict_gangs: bool = False
+    wait_batch: float = 21_600.0
+    """Seconds."""
+    grace_period: int = -1
+    timeout: float = 0.0
+    """Seconds for all nodes together; 0: without end."""
+    skip_wait_for_delete_timeout: int = 0
+    """Seconds."""
+    reason: str = ""
+    output: str = "table"
+
+    @property
+    def dry(self) -> bool:
+        """Whether nothing is changed."""
+        return self.dry_run != "none" or self.cluster.snapshot_path is not None
+
+    def of_run(self) -> RunOptions:
+        """Return the flags as those of the runs in which the nodes are emptied."""
+        return RunOptions(
+            policy=self.policy,
+            cluster=self.cluster,
+            state=self.state,
+            progress=self.progress,
+            dry_run=self.dry,
+            # The nodes are named on the command line: that is the order, as with kubectl.
+            yes=True,
+            deadline=_ROUND,
+        )
+
+
+@dataclass
+class EmptyingRounds:
+    """Rounds that empty nodes, under the orders of one command."""
+
+    options: EmptyingOptions
+    environment: Environment
+    stop: Stop
+    """Of the whole command."""
+    orders: Orders
+    without_landing: bool
+    progress: Progress
+    base: RunContext
+    """Of which every round is a copy, with a time and a policy of its own."""
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    """Uid -> the outcome of the last attempt to evict the pod."""
+    waited_for: tuple[str, bool] | None = None
+    """The last holder of the Lease that was reported, and whether it had held it for long; None: it was free at once."""
+
+    @classmethod
+    def of(
+        cls, options: EmptyingOptions, environment: Environment, orders: Orders
+    ) -> EmptyingRounds:
+        """Return what empties nodes.
+
+        Raises:
+            PolicyError: a flag or the policy is wrong.
+        """
+        if options.dry_run == "server" and options.cluster.snapshot_path is not None:
+            raise PolicyError(
+                ["--dry-run=server asks the API server; leave it out with a snapshot file"]
+            )
+        base = run_context(options.of_run(), environment)
+        return cls(
+            options=options,
+            environment=environment,
+            stop=environment.until_signal(),
+            orders=orders,
+            without_landing=options.without_landing,
+            progress=base.progress,
+            base=base,
+        )
+
+    def run_for(
+        self, names: Sequence[str], policy: LoadedPolicy | None = None
+    ) -> tuple[RunContext, OrderedProtections]:
+        """Return a run that moves pods off these nodes and no others, and what it takes to be movable.
+
+        ``policy``: of an earlier run, with what it has read in the cluster; None: the command's.
+        """
+        registry = Registry.installed()
+        loaded = ordered_policy(policy or self.base.loaded, registry, names)
+        protections = OrderedProtections(names, self.orders)
+        from rebalancer.kube.access import DRAIN_RULES  # noqa: PLC0415
+
+        run = replace(
+            self.base,
+            planning=Planning(
+                loaded, registry, Scope(), lifted=True, seconds=_ROUND, protections=protections
+            ),
+            stop=self.stop.sooner(_ROUND, self.environment.stop),
+            timings=Timings(self.environment.clock, shown=self.base.timings.shown),
+            rules=DRAIN_RULES,
+            notes=list(self.base.notes),
+        )
+        return run, protections
+
+    @contextmanager
+    def source(self, names: Sequence[str]) -> Iterator[tuple[RunContext, Source]]:
+        """Yield a run with its source; another run that has the Lease is waited for."""
+        while True:
+            run, _ = self.run_for(names)
+            with open_source(run, self.options.cluster) as source:
+                if source.lease_taken is None:
+                    yield run, source
+                    return
+            held = self._wait_for(source.lease_taken)
+            if (why := self.stop.wait(_TURN)) is not None:
+                if not names and self.environment.stop.is_set():
+                    raise StoppedError  # in the pre-flight, which changes nothing
+                raise ClusterReadError(f"{why}, while {held}")
+
+    def _wait_for(self, taken: LeaseTaken) -> str:
+        """Report who holds the Lease: once for each holder, and again when it has held it for long. Return that in words."""
+        lease, until = "/".join(self.options.state.lease or ()), rfc3339(taken.expires_at)
+        is_long = 0 < taken.since < self.environment.clock.unix() - _LONG
+        held = f"{taken.holder} held the Lease {lease}"
+        hint = ""
+        if is_long:
+            hint = f", since {rfc3339(taken.since)}; a serve keeps it until it ends"
+        if self.waited_for != (taken.holder, is_long):
+            self.waited_for = taken.holder, is_long
+            said = f"waiting  for {taken.holder}, which holds the Lease {lease} until {until} unless renewed{hint}"
+            self.progress.note("lease", said, holder=taken.holder, until=until)
+        return held + hint
+
+    # -- before anything is changed ----------------------------------------------------------------
+
+    def preflight(self, choice: NodeChoice) -> Preflight:
+        """Read the cluster and look at the chosen nodes.
+
+        Raises:
+            RebalancerError: nothing was changed.
+        """
+        with self.source(()) as (run, source):
+            reading = source.read()
+            names = self._chosen(choice, reading.snapshot)
+            if source.client is not None:
+                self._look_up_daemon_sets(source.client, reading.snapshot, names)
+            checks = self._checks(run, reading.snapshot, names)
+            if self.options.dry_run == "server" and source.client is not None:
+                from rebalancer.machines.drain.dry_evictions import asked  # noqa: PLC0415
+
+                checks = asked(source.client, reading.snapshot, checks)
+            return Preflight(source.name, reading.snapshot, names, checks)
+
+    def _chosen(self, choice: NodeChoice, snapshot: Snapshot) -> Sequence[str]:
+        try:
+            return choice.of(snapshot)
+        except PolicyError:
+            if choice.names or self.waited_for is None:
+                raise
+            # What had the Lease may have removed the nodes with these labels.
+            return ()
+
+    def _checks(self, run: RunContext, snapshot: Snapshot, names: Sequence[str]) -> list[NodeCheck]:
+        """Return what is to be expected of these nodes, all of them emptied together; ``run`` has read them."""
+        of_nodes, protections = self.run_for(names, run.loaded)
+        cordoned = as_cordoned(snapshot, mask_of(snapshot, names))
+        problem = of_nodes.planning.problem(without_budgets(cordoned))
+        room = plan(problem, of_nodes.planning.settings(), Callbacks()).plan
+        checks = check(
+            cordoned,
+            names,
+            protections.triaged(cordoned),
+            room,
+            without_landing=self.without_landing,
+        )
+        return with_refusals(checks, problem, room.moves, ~mask_of(snapshot, names))
+
+    def _look_up_daemon_sets(
+        self, client: Client, snapshot: Snapshot, names: Sequence[str]
+    ) -> None:
+        from rebalancer.kube.node_pods import is_missing  # noqa: PLC0415
+
+        named = sorted(daemon_sets_on(snapshot, mask_of(snapshot, names)))
+        missing = frozenset(ref for ref in named if is_missing(client, *ref))
+        self.orders = replace(self.orders, missing=missing)
+
+    def end_after(self, seconds: float) -> None:
+        """Let everything end after so many seconds."""
+        self.stop = self.stop.sooner(seconds, self.environment.stop)
+
+    def evict_batch(self) -> None:
+        """Wait for batch work no longer."""
+        self.orders = replace(self.orders, evict_batch=True)
+
+    # -- rounds ------------------------------------------------------------------------------------
+
+    def evict(self, uids: Mapping[str, str]) -> str | None:
+        """Plan and evict once; return what keeps it from going on, None if nothing does.
+
+        ``uids``: name of each node -> its uid. While another Node has one of the names, none of its pods is touched.
+        """
+        names = list(uids)
+        with self.source(names) as (run, source):
+            reading = source.read()
+            there = reading.snapshot.nodes
+            if others := [
+                n for n in names if n in there.index and there.uid[there.index[n]] != uids[n]
+            ]:
+                return f"another node has come under the name {others[0]}"
+            planned = make_plan(run, reading, None)
+            if planned.standstill:
+                return planned.standstill[0]
+            if not planned.plan.moves:
+                planned, why = self._without_plan(run, planned, names)
+                if why is not None:
+                    return why
+            return self._act(run, source, reading, planned)
+
+    def _without_plan(
+        self, run: RunContext, planned: Planned, names: Sequence[str]
+    ) -> tuple[Planned, str | None]:
+        """Return a plan of the pods that go without a landing, or why nothing can go now."""
+        checks = self._checks(run, planned.snapshot, names)
+        moves = tuple(unforeseen(planned.snapshot, checks))
+        if moves:
+            return replace(planned, plan=replace(planned.plan, moves=moves)), None
+        said = [one.message for of in checks for one in of.pods if one.message]
+        return planned, said[0] if said else planned.plan.stopped
+
+    def _act(
+        self, run: RunContext, source: Source, reading: Reading, planned: Planned
+    ) -> str | None:
+        asked = self.options.grace_period
+        seconds = None if asked < 0 else asked
+        execution = act(
+            run,
+            source,
+            reading,
+            planned,
+            None,
+            ordered=True,
+            grace=lambda _: seconds,
+        )
+        if execution is None:
+            return None
+        self.outcomes.update({outcome.move.uid: outcome for outcome in execution.outcomes})
+        if execution.stopped is not None:
+            return execution.stopped
+        failed = [one for one in execution.outcomes if not one.status.may_have_evicted]
+        return failed[0].message if failed else None
+
+    # -- the nodes themselves ----------------------------------------------------------------------
+
+    def client(self) -> Client:
+        """Return a client for what is done outside of rounds.
+
+        Raises:
+            ClusterReadError: there is no cluster to talk to.
+        """
+        return self.options.cluster.client(self.environment, self.stop)
+
+    def order(self) -> Order:
+        """Return what is written on nodes: the process that empties them, why and until when."""
+        now, left = self.environment.clock.unix(), self.stop.left()
+        return Order(
+            by=instance(self.base.environment),
+            why=self.options.reason or "ordered on the command line",
+            at=rfc3339(now),
+            until="" if left == float("inf") else rfc3339(now + left),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """What a look at the nodes shows before anything is changed."""
+
+    source: str
+    snapshot: Snapshot
+    names: Sequence[str]
+    checks: Sequence[NodeCheck]
+
+    @property
+    def uids(self) -> dict[str, str]:
+        """Name of each node -> its uid: what the order is about from then on."""
+        nodes = self.snapshot.nodes
+        return {name: nodes.uid[nodes.index[name]] for name in self.names}

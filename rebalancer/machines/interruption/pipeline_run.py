@@ -1,0 +1,360 @@
+"""What is done about one machine that will go: step after step, or back again if it stays."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import InitVar, dataclass, field, replace
+from functools import partial
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Stop
+from rebalancer.kube.client import Client
+from rebalancer.machines.interruption.attempt import attempt, context_of
+from rebalancer.machines.interruption.model import DONE, StepContext, Undoing, skipped, timed_out
+from rebalancer.machines.interruption.parts import seconds_of
+from rebalancer.machines.interruption.pipeline import PipelineContext, PlannedStep
+from rebalancer.machines.interruption.record import Record, patiently
+from rebalancer.plan.machines import PipelineOutcome, Result, StepOutcome, StepStatus
+from rebalancer.signals.model import Interruption
+from rebalancer.signals.state import RecordedInterruption, State
+from rebalancer.wire.times import rfc3339
+
+_WRITE = 3.0
+"""Seconds for writing how far the steps have come: a server that does not answer takes no step's time."""
+_UNDO = 20.0
+"""Seconds for one attempt to undo a step."""
+_PAUSE, _LONGEST_PAUSE = 5.0, 60.0
+"""Seconds between two attempts to undo a step, at first and at most."""
+
+
+@dataclass
+class PipelineRun:
+    """One machine. :meth:`run` is called in a thread of its own, all else by others."""
+
+    pipeline: PipelineContext
+    node: str
+    """Name of the Node; empty where the machine is none."""
+    uid: str
+    """Of the Node: with another one of its name this has nothing to do."""
+    instance: str
+    """Name of the machine at its provider; may be empty."""
+    followed: InitVar[State | None] = None
+    """What stood on the followed Node when the machine was first announced here."""
+    causes: dict[str, Interruption] = field(default_factory=dict)
+    """Id -> an interruption that holds."""
+    withdraws: bool = False
+    """Nothing cancelled what announced the machine, but it has not gone: what announced it stays known."""
+    running: PlannedStep | None = None
+    record: Record = field(init=False)
+    is_sole: Callable[[], bool] = lambda: True
+    """Asks whether no other Node says that its machine is this one."""
+    last: Interruption = field(default_factory=lambda: Interruption(id="", kind="none", source=""))
+    """The one that came last: once all are cancelled, it is what is reported, and undone at the machine's provider."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _began_at: float = 0.0
+    """Unix seconds at which the running step began."""
+    _ends_at: float = math.inf
+    """Unix seconds at which its part of the time is over."""
+
+    def __post_init__(self, followed: State | None) -> None:
+        self.record = Record(self.node, self.uid, followed)
+
+    # -- interruptions -----------------------------------------------------------------------------
+
+    def take(self, interruption: Interruption) -> None:
+        """Take an interruption: it is new, has another deadline, or is cancelled."""
+        with self._lock:
+            self.last, self.withdraws = interruption, False
+            if interruption.cancelled:
+                self.causes.pop(interruption.id, None)
+            else:
+                self.causes[interruption.id] = interruption
+        if self.running is not None:
+            # A step that runs may get less time by this, and never more.
+            self._ends_at = min(self._ends_at, self._end_of_part())
+
+    @property
+    def urgent(self) -> Interruption | None:
+        """The interruption that comes first, one that is over last; None once all are cancelled."""
+        now = self.pipeline.clock.unix()
+        with self._lock:
+            every = list(self.causes.values())
+        return min(every, key=lambda one: (one.is_over(now), _deadline(one)), default=None)
+
+    @property
+    def goes_at(self) -> float:
+        """Unix seconds at which the machine goes, infinite if that is not known."""
+        urgent = self.urgent
+        return math.inf if urgent is None else _deadline(urgent)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the machine does not go before its source lets go; not by an interruption that no source holds up."""
+        urgent = self.urgent
+        with self._lock:
+            held = any(one.held for one in self.causes.values())
+        return held and urgent is not None and urgent.deadline is None
+
+    def begins(self) -> float:
+        """Return when the steps are to begin, in Unix seconds; -inf: now."""
+        with self._lock:
+            every = list(self.causes.values())
+        begins = [
+            -math.inf
+            if one.deadline is None
+            else one.deadline - self.pipeline.policy.lead(one.kind)
+            for one in every
+        ]
+        return min(begins, default=-math.inf)
+
+    # -- steps -------------------------------------------------------------------------------------
+
+    def run(self) -> PipelineOutcome | None:
+        """Run the steps, or undo them if the machine stays; None: the process ends, and another one goes on."""
+        if not self._on_node(self.record.read, "how far the steps have come could not be read"):
+            self.record.assume()
+        while self.pipeline.stop.reason() is None:
+            outcome = self._undo() if self.urgent is None else self._steps()
+            if outcome is not None:
+                return outcome
+        return None
+
+    def _steps(self) -> PipelineOutcome | None:
+        """Run what is still to be run; None: the process ends, or the machine stays."""
+        record, clock = self.record, self.pipeline.clock
+        with self._lock:
+            causes = [RecordedInterruption.of(one) for one in self.causes.values()]
+        news = {cause.id for cause in causes} - {cause.id for cause in record.state.causes}
+        if record.state.ended and not news:
+            return record.state.outcome
+        if record.state.ended or not record.state.begun:
+            record.begin(causes, clock.unix())
+            self._announce(self._goes())
+        record.causes(causes)
+        for planned in self.pipeline.steps:
+            if record.outcome(planned.name) is not None:
+                continue
+            outcome = self._one(planned)
+            while self._holds(planned, outcome):
+                self._say(
+                    f"step {planned.name}: {outcome}; the machine is held, and it is tried again"
+                )
+                self.pipeline.stop.wait(_PAUSE)
+                outcome = self._one(planned)
+            if self._is_over():
+                return None
+            record.step(planned.name, outcome, clock.unix())
+        record.end(clock.unix())
+        self._write()
+        self._announce("; ".join(f"{name} {one}" for name, one in self.outcomes().items()))
+        return record.state.outcome
+
+    def _one(self, planned: PlannedStep) -> StepOutcome:
+        """Run one step in its part of the time."""
+        if planned.params.needs_node and (not self.node or self.record.gone):
+            return skipped("there is no such node")
+        if self._has_expired():
+            return timed_out("the machine was to have gone before this step began")
+        self._began_at, self.running = self.pipeline.clock.unix(), planned
+        try:
+            self.record.step(planned.name, StepOutcome(StepStatus.RUNNING), self._began_at)
+            self._write()
+            if self._is_over():
+                # Who leads next runs it: both at once would send it twice.
+                return timed_out("it did not begin")
+            if (known := self.record.outcome(planned.name)) is not None:
+                # It could be read only now.
+                return known
+            if planned.params.needs_node and self.record.gone:
+                return skipped("the node is gone")
+            self._ends_at = self._end_of_part()
+            seconds = self._ends_at - self._began_at
+            return self._attempt(
+                planned, seconds, lambda context: planned.step.act(context, planned.params)
+            )
+        finally:
+            self.running = None
+
+    def _holds(self, planned: PlannedStep, outcome: StepOutcome) -> bool:
+        """Return whether a step goes on that empties the node: the machine is not let go with pods on it."""
+        until = self.record.state.begun + self.pipeline.policy.hold_up_to.total_seconds()
+        return (
+            planned.params.strategy is not None
+            and not outcome.is_good
+            and not self._is_over()
+            and self.is_held
+            and self.pipeline.clock.unix() < until
+        )
+
+    def _end_of_part(self) -> float:
+        """Return when the running step's part of the time is over, in Unix seconds."""
+        steps, running, urgent = self.pipeline.steps, self.running, self.urgent
+        begun, policy, held = self.record.state.begun, self.pipeline.policy, self.is_held
+        deadline = None if urgent is None else urgent.deadline
+        usual = policy.without_deadline.total_seconds()
+        if deadline is None:
+            deadline = begun + (policy.hold_up_to.total_seconds() if held else usual)
+        first = 0 if running is None else steps.index(running)
+        # While a machine is held, pods have all the time that they need.
+        parts = [None if held and step.params.strategy else step.part for step in steps[first:]]
+        total, left = usual if held else deadline - begun, deadline - self._began_at
+        seconds = seconds_of(parts, total, left)
+        if running is not None and running.params.waits:
+            seconds = max(seconds, seconds_of([None, *parts[1:]], total, left))
+        return self._began_at + seconds
+
+    def _has_expired(self) -> bool:
+        """Return whether the machine was to have gone, but is here: the process did not run meanwhile."""
+        urgent = self.urgent
+        return urgent is not None and urgent.is_over(self.pipeline.clock.unix())
+
+    def _is_over(self) -> bool:
+        return self.pipeline.stop.reason() is not None or self.urgent is None
+
+    def _attempt(
+        self, planned: PlannedStep, seconds: float, act: Callable[[StepContext], StepOutcome]
+    ) -> StepOutcome:
+        urgent = self.urgent
+        interruption = self.last if urgent is None else urgent
+        instance = interruption.instance or self.instance
+        if instance and not self.is_sole():
+            # Its kubelet chose the name, and it may be another one's machine.
+            self._say(f"another node names the machine {instance}, too: nothing is done to it")
+            instance = ""
+        interruption = replace(interruption, node=self.node, uid=self.uid, instance=instance)
+
+        def why_stop() -> str | None:
+            if urgent is not None and self.urgent is None:
+                return "the machine stays"
+            late = self.pipeline.clock.unix() >= self._ends_at
+            return "its part of the time is over" if late else None
+
+        stop = self.pipeline.stop.sooner(seconds, threading.Event())
+        stop.add(why_stop)
+        return attempt(
+            self.pipeline,
+            planned,
+            stop,
+            lambda client: act(self._context(planned, interruption, client, stop)),
+            seconds,
+        )
+
+    def _context(
+        self, planned: PlannedStep, interruption: Interruption, client: Client, stop: Stop
+    ) -> StepContext:
+        return context_of(
+            self.pipeline, planned, self.record, interruption, client, stop, self.outcomes()
+        )
+
+    # -- the machine stays -------------------------------------------------------------------------
+
+    def _undo(self) -> PipelineOutcome | None:
+        """Undo the steps, the last one first; None: the process ends, or the machine goes after all."""
+        read = partial(self._on_node, self.record.read, "what is to be undone could not be read")
+        if not self._again_and_again(read):
+            return None
+        if not self.record.state.begun:
+            return PipelineOutcome(Result.CANCELLED, {})  # it was cancelled before the first step
+        outcomes = self.outcomes()
+        for planned in reversed(self.pipeline.steps):
+            undoes = self._has_begun(planned) and isinstance(planned.step, Undoing)
+            if undoes and not self._again_and_again(partial(self._undone, planned)):
+                return None
+        if any(planned.params.keeps for planned in self.pipeline.steps):
+            forget = partial(self._on_node, self._forget, "what steps kept cannot be removed")
+            if not self._again_and_again(forget):
+                return None
+        clear = self._withdrawn if self.withdraws else self.record.clear
+        if not self._again_and_again(
+            lambda: self._on_node(clear, "the record on the node cannot be removed")
+        ):
+            return None
+        why = "has not gone in time" if self.withdraws else "stays"
+        self._announce(f"The machine {why}: what was done was undone")
+        return PipelineOutcome(Result.WITHDRAWN if self.withdraws else Result.CANCELLED, outcomes)
+
+    def _has_begun(self, planned: PlannedStep) -> bool:
+        """Return whether a step may have to be undone. Of one that keeps elsewhere, the node is not asked: it may say nothing."""
+        return planned.params.keeps or planned.name in self.record.state.steps
+
+    def _forget(self, client: Client) -> None:
+        self.pipeline.kept.forget(client, self.instance)
+
+    def _withdrawn(self, client: Client) -> None:
+        self.record.withdraw(client, self.pipeline.clock.unix())
+
+    def _undone(self, planned: PlannedStep) -> bool:
+        def undo(context: StepContext) -> StepOutcome:
+            if isinstance(planned.step, Undoing):
+                planned.step.undo(context, planned.params)
+            return DONE
+
+        self._ends_at = math.inf
+        outcome = self._attempt(planned, _UNDO, undo)
+        if outcome.status is not StepStatus.DONE:
+            self._say(f"step {planned.name} is not undone: {outcome.why}")
+            return False
+        self.record.undone(planned.name)
+        return True
+
+    def _again_and_again(self, act: Callable[[], bool]) -> bool:
+        """Return whether it was done before the process ends, or the machine goes after all."""
+        pause = _PAUSE
+        while not act():
+            if self.urgent is not None or self.pipeline.stop.wait(pause) is not None:
+                return False
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        return True
+
+    # -- the record on the node, and messages ------------------------------------------------------
+
+    def outcomes(self) -> Mapping[str, StepOutcome]:
+        """Return what came of the steps that have ended."""
+        return {
+            planned.name: outcome
+            for planned in self.pipeline.steps
+            if (outcome := self.record.outcome(planned.name)) is not None
+        }
+
+    def _write(self) -> None:
+        self._on_node(self.record.write, "how far the steps have come could not be written")
+
+    def _on_node(self, act: Callable[[Client], object], trouble: str) -> bool:
+        stop = self.pipeline.stop.sooner(_WRITE, threading.Event())
+        client = self.pipeline.client.beside(stop)
+        try:
+            patiently(lambda: act(client), stop)
+        except ClusterReadError as error:
+            if self.pipeline.stop.reason() is None:
+                self._say(f"{trouble}: {error}")
+            return False
+        finally:
+            client.close()
+        return True
+
+    def _goes(self) -> str:
+        urgent = self.urgent
+        if urgent is None:
+            return "The machine stays"
+        when = "soon" if urgent.deadline is None else f"at {rfc3339(urgent.deadline)}"
+        why = f": {urgent.reason}" if urgent.reason else ""
+        return f"The machine goes {when} ({urgent.kind}, by {urgent.source}{why})"
+
+    def _announce(self, text: str) -> None:
+        self._say(text)
+        if self.node and not self.record.gone:
+            self.pipeline.write_event(self.node, text)
+
+    @property
+    def machine(self) -> str:
+        """What it is about, in words."""
+        return self.node or self.instance
+
+    def _say(self, text: str) -> None:
+        self.pipeline.say(f"{self.machine}: {text}")
+
+
+def _deadline(one: Interruption) -> float:
+    return math.inf if one.deadline is None else one.deadline

@@ -1,0 +1,428 @@
+"""All machines that will go: one pipeline run for each, and what came of it."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from rebalancer.base.plain_text import printable
+from rebalancer.machines.interruption.admission import Pace, Places, Pool, nodes_to_withdraw
+from rebalancer.machines.interruption.pipeline import PipelineContext
+from rebalancer.machines.interruption.pipeline_run import PipelineRun
+from rebalancer.plan.machines import InterruptedMachine, PipelineOutcome, Result, StepOutcome
+from rebalancer.signals.model import Interruption, Receiver, SignalError
+from rebalancer.signals.nodes import NodeNews, is_sole, machine_of
+from rebalancer.signals.state import STATE, RecordedInterruption, state_in
+from rebalancer.wire.objects import Node
+
+_REMEMBERED = 1000
+"""So many ended interruptions are known by their ids, should they be received again."""
+_ATTEMPTS = 3
+_PAUSE = 2.0
+_LOOK = 1.0
+_LOOK_AT_NODES = 10.0
+"""Seconds between two looks for nodes whose machines have not gone in time."""
+
+
+@dataclass
+class _Entry:
+    run: PipelineRun
+    receivers: dict[str, Receiver] = field(default_factory=dict)
+    """Id -> the source of it, which waits for its end."""
+    interruptions: dict[str, Interruption] = field(default_factory=dict)
+    """Id -> the interruption as it was received last."""
+    thread: threading.Thread | None = None
+    limited: bool = False
+    """Whether it was said that it waits for other nodes to be opened."""
+
+
+class PipelineRuns:
+    """Takes interruptions, and runs the pipeline for each machine, so many at once as the policy allows. Thread-safe."""
+
+    def __init__(self, pipeline: PipelineContext, nodes: NodeNews) -> None:
+        self._pipeline, self._nodes = pipeline, nodes
+        self._lock = threading.Lock()
+        self._news = threading.Event()
+        self._entries: dict[str, _Entry] = {}
+        """Uid of the node, else name of the machine -> its run."""
+        self._ended: OrderedDict[tuple[str, str], PipelineOutcome] = OrderedDict()
+        """(source, id) -> what came of it."""
+        self._reported: list[InterruptedMachine] = []
+        """Those that have ended since the last report."""
+        self.results: Counter[tuple[str, ...]] = Counter()
+        """(source, result) -> how many."""
+        self.steps: Counter[tuple[str, ...]] = Counter()
+        """(step, status) -> how many."""
+        self._pace = Pace()
+        self._thread = threading.Thread(target=self._dispatch, name="interruptions", daemon=True)
+
+    def start(self) -> None:
+        """Begin with what is due, and with what comes from now on."""
+        self._thread.start()
+
+    def join(self, seconds: float) -> None:
+        """Wait until all threads have ended, after the stop of the pipeline's context; so many seconds at most."""
+        until = self._pipeline.clock.now() + seconds
+        with self._lock:
+            threads = [one.thread for one in self._entries.values() if one.thread is not None]
+        for thread in filter(threading.Thread.is_alive, (self._thread, *threads)):
+            thread.join(max(0.0, until - self._pipeline.clock.now()))
+
+    # -- interruptions -----------------------------------------------------------------------------
+
+    def resume(self, nodes: Iterable[Node]) -> None:
+        """Go on with the nodes that a process before this one has not brought to an end.
+
+        A source of the policy in force withdraws what is not so; of another one nothing is known, and nothing is done.
+        """
+        for node in nodes:
+            state = state_in(node.metadata.annotations, node.metadata.uid)
+            if state is None or state.ended:
+                continue
+            for cause in state.causes:
+                if cause.source in self._pipeline.sources:
+                    self.take(_recorded(node, cause), None)
+                else:
+                    self._pipeline.say(
+                        f"{node.metadata.name}: the annotation {STATE} names the source {printable(cause.source)}, which this"
+                        " policy does not have; nothing is done about it"
+                    )
+
+    def take(self, interruption: Interruption, receiver: Receiver | None) -> None:
+        """Take an interruption; ``receiver`` waits for its end."""
+        known = (interruption.source, interruption.id)
+        with self._lock:
+            outcome = self._ended.get(known)
+        if outcome is not None and not interruption.cancelled:
+            self._done(receiver, interruption, outcome)
+            return
+        node = self._node_of(interruption)
+        if (ended := self._is_over(interruption, receiver, node)) is not None:
+            self._end_unbegun(interruption, receiver, ended)
+            return
+        key = interruption.machine if node is None else node.metadata.uid
+        cancelled: Receiver | None = None
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                entry = self._entries[key] = _Entry(self._run_of(interruption, node))
+                if interruption.cancelled:
+                    self._take_known(entry, node)
+            self._ended.pop(known, None)
+            entry.interruptions[interruption.id] = interruption
+            if receiver is not None:
+                entry.receivers[interruption.id] = receiver
+            if interruption.cancelled:
+                cancelled = entry.receivers.pop(interruption.id, None)
+            entry.run.take(interruption)
+            self._news.set()
+        if cancelled is not None:
+            self._done(cancelled, interruption, PipelineOutcome(Result.CANCELLED, {}))
+
+    def _is_late(self, interruption: Interruption, receiver: Receiver | None) -> bool:
+        """Return whether the machine was to have gone before this was received first; what is resumed was received before."""
+        if receiver is None or not interruption.is_over(self._pipeline.clock.unix()):
+            return False
+        with self._lock:
+            return not any(
+                interruption.id in entry.interruptions for entry in self._entries.values()
+            )
+
+    def _node_of(self, interruption: Interruption) -> Node | None:
+        """Return the Node that was announced, None if there is none: of its name alone, another one may be there by now."""
+        one = interruption
+        node = self._nodes.node_of(one.node, one.provider_id, one.instance)
+        machine = one.instance or machine_of(one.provider_id)
+        if node is None or one.uid not in ("", node.metadata.uid):
+            return None
+        return node if machine in ("", machine_of(node.spec.provider_id)) else None
+
+    def _is_over(
+        self, interruption: Interruption, receiver: Receiver | None, node: Node | None
+    ) -> Result | None:
+        """Return how it ends before anything is begun, None if it does not."""
+        if self._is_late(interruption, receiver):
+            return Result.EXPIRED
+        return Result.GONE if node is None and interruption.uid else None
+
+    def _end_unbegun(
+        self, interruption: Interruption, receiver: Receiver | None, result: Result
+    ) -> None:
+        one, outcome = interruption, PipelineOutcome(result, {})
+        with self._lock:
+            self._ended[one.source, one.id] = outcome
+            self.results[one.source, outcome.result.value] += 1
+        late = "it was to have gone before this was received"
+        why = late if result is Result.EXPIRED else "its node is gone"
+        self._pipeline.say(f"{one.machine}: {why} ({one.kind}, by {one.source}); nothing is done")
+        self._done(receiver, one, outcome)
+
+    def _run_of(self, interruption: Interruption, node: Node | None) -> PipelineRun:
+        if node is None:
+            machine = interruption.instance or machine_of(interruption.provider_id)
+            return PipelineRun(self._pipeline, "", "", machine)
+        return PipelineRun(
+            self._pipeline,
+            node.metadata.name,
+            node.metadata.uid,
+            machine_of(node.spec.provider_id),
+            state_in(node.metadata.annotations, node.metadata.uid),
+            is_sole=lambda: is_sole(node, self._nodes.every()),
+        )
+
+    def _take_known(self, entry: _Entry, node: Node | None) -> None:
+        """Take what else stands on the node: where one is cancelled, others may still hold."""
+        state = None if node is None else state_in(node.metadata.annotations, node.metadata.uid)
+        if node is None or state is None:
+            return
+        for cause in state.causes:
+            if cause.source not in self._pipeline.sources:
+                continue
+            one = _recorded(node, cause)
+            entry.run.take(one)
+            entry.interruptions[one.id] = one
+
+    def open_interruptions(self, receiver: Receiver) -> list[Interruption]:
+        """Return the interruptions of a source that are not at their end: they need heartbeats."""
+        with self._lock:
+            return [
+                entry.interruptions[id_]
+                for entry in self._entries.values()
+                for id_, of in entry.receivers.items()
+                if of is receiver
+            ]
+
+    @property
+    def needs_planner(self) -> bool:
+        """Whether a step runs whose work is the planner's."""
+        with self._lock:
+            running = [entry.run.running for entry in self._entries.values()]
+        return any(step is not None and step.params.strategy is not None for step in running)
+
+    def report(self) -> list[InterruptedMachine]:
+        """Return the machines whose runs have not ended, and those that ended since the last call."""
+        with self._lock:
+            ended, self._reported = self._reported, []
+            entries = list(self._entries.values())
+        return [
+            *ended,
+            *(
+                _interrupted_machine(
+                    one.run, "waiting" if one.thread is None else "under-way", one.run.outcomes()
+                )
+                for one in entries
+            ),
+        ]
+
+    def counts(self) -> Mapping[str, int]:
+        """Return how many machines wait for their time or a place, and for how many the pipeline runs."""
+        with self._lock:
+            under_way = sum(one.thread is not None for one in self._entries.values())
+            return {"waiting": len(self._entries) - under_way, "under-way": under_way}
+
+    # -- pipeline runs -----------------------------------------------------------------------------
+
+    def _dispatch(self) -> None:
+        stop, looked = self._pipeline.stop, -math.inf
+        while stop.reason() is None:
+            self._news.clear()
+            if self._pipeline.clock.now() - looked >= _LOOK_AT_NODES:
+                looked = self._pipeline.clock.now()
+                self._withdraw_due()
+            self._end_gone()
+            self._begin_due()
+            stop.sooner(_LOOK, self._news).wait(_LOOK)
+
+    def _end_gone(self) -> None:
+        """End what waits for nodes that are gone, or in whose names others have come."""
+        with self._lock:
+            waiting = {key: one for key, one in self._entries.items() if one.thread is None}
+        if not waiting:
+            return
+        there = {node.metadata.uid for node in self._nodes.every()}
+        for key, entry in waiting.items():
+            if not there or not entry.run.uid or entry.run.uid in there:
+                continue
+            with self._lock:
+                if self._entries.get(key) is not entry or entry.thread is not None:
+                    continue
+                del self._entries[key]
+            for one in entry.interruptions.values():
+                self._follow_machine(one, entry.receivers.get(one.id))
+
+    def _follow_machine(self, interruption: Interruption, receiver: Receiver | None) -> None:
+        """Go on with an announcement whose Node is gone, if its machine is there: it may have joined again as another Node."""
+        one = interruption
+        node = self._nodes.node_of("", "", one.instance) if one.instance else None
+        if node is None:
+            self._end_unbegun(one, receiver, Result.GONE)
+            return
+        name, provider = node.metadata.name, node.spec.provider_id
+        self.take(replace(one, node=name, uid=node.metadata.uid, provider_id=provider), receiver)
+
+    def _withdraw_due(self) -> None:
+        """Give nodes back whose machines have not gone in time."""
+        now = self._pipeline.clock.unix()
+        for node, state in nodes_to_withdraw(self._pipeline.policy, self._nodes.every(), now):
+            uid = node.metadata.uid
+            if not {cause.source for cause in state.causes} <= self._pipeline.sources:
+                continue
+            with self._lock:
+                if uid in self._entries:
+                    continue
+                last = _recorded(node, state.causes[0])
+                entry = self._entries[uid] = _Entry(self._run_of(last, node))
+                entry.run.last, entry.run.withdraws = last, True
+
+    def _begin_due(self) -> None:
+        clock = self._pipeline.clock
+        with self._lock:
+            due = [
+                (key, entry)
+                for key, entry in self._entries.items()
+                if entry.thread is None
+                and entry.run.begins() <= clock.unix()
+                and self._pace.allows(key, Pool.of(entry.run), clock.now())
+            ]
+            if not due:
+                return
+            under_way = [one.run for one in self._entries.values() if one.thread is not None]
+            places = Places(self._pipeline.policy, self._nodes.every(), under_way)
+            for key, entry in sorted(due, key=lambda item: item[1].run.goes_at):
+                if places.take(entry.run):
+                    self._begin(key, entry)
+                elif places.is_limited(entry.run) and not entry.limited:
+                    entry.limited = True
+                    self._pipeline.say(
+                        f"{entry.run.machine}: it waits: no more than {places.most_closed} nodes are closed at once without a deadline"
+                        " (interruption.closedWithoutDeadline)"
+                    )
+
+    def _begin(self, key: str, entry: _Entry) -> None:
+        entry.thread = threading.Thread(
+            target=self._run_one, args=(key, entry), name=f"interruption-{key}", daemon=True
+        )
+        entry.thread.start()
+
+    def _run_one(self, key: str, entry: _Entry) -> None:
+        try:
+            self._until_its_end(key, entry)
+        except Exception as error:  # noqa: BLE001  # of one machine: the others keep their places
+            self._pipeline.say(
+                f"{entry.run.machine}: {type(error).__name__}: {error}; it is tried again"
+            )
+            self._pipeline.stop.wait(_PAUSE)
+            with self._lock:
+                entry.thread = None
+
+    def _until_its_end(self, key: str, entry: _Entry) -> None:
+        pipeline_run = entry.run
+        clock = self._pipeline.clock
+        begins = Pool.of(pipeline_run), clock.now()
+        while (outcome := pipeline_run.run()) is not None:
+            undone = outcome.result in (Result.CANCELLED, Result.WITHDRAWN)
+            with self._lock:
+                self._pace.begin(key, *begins)
+                if undone and pipeline_run.urgent is not None:
+                    # It goes after all: that is another run, in its turn.
+                    entry.run, entry.thread = self._again(pipeline_run), None
+                    self._news.set()
+                    return
+                if not undone and pipeline_run.urgent is None:
+                    continue
+                del self._entries[key]
+                interruptions = dict(entry.interruptions)
+                self._keep(pipeline_run, interruptions, outcome)
+            for id_, receiver in entry.receivers.items():
+                self._done(receiver, interruptions[id_], outcome)
+            self._news.set()
+            return
+
+    def _again(self, before: PipelineRun) -> PipelineRun:
+        """Return a run with the interruptions that hold, for a machine of which all was undone."""
+        return PipelineRun(
+            self._pipeline,
+            before.node,
+            before.uid,
+            before.instance,
+            causes={**before.causes},
+            is_sole=before.is_sole,
+        )
+
+    def _keep(
+        self,
+        pipeline_run: PipelineRun,
+        interruptions: Mapping[str, Interruption],
+        outcome: PipelineOutcome,
+    ) -> None:
+        self._reported.append(
+            _interrupted_machine(pipeline_run, outcome.result.value, outcome.steps)
+        )
+        if outcome.result is Result.WITHDRAWN:
+            self.results[pipeline_run.last.source, outcome.result.value] += 1
+        del self._reported[:-_REMEMBERED]
+        for one in interruptions.values():
+            if one.cancelled and outcome.result is not Result.CANCELLED:
+                continue
+            if not one.cancelled:
+                self._ended[one.source, one.id] = outcome
+            self.results[one.source, outcome.result.value] += 1
+        while len(self._ended) > _REMEMBERED:
+            self._ended.popitem(last=False)
+        for name, step in outcome.steps.items():
+            self.steps[name, step.status.value] += 1
+
+    def _done(
+        self, receiver: Receiver | None, interruption: Interruption, outcome: PipelineOutcome
+    ) -> None:
+        """Have the source let go; after some attempts it is left: what is not done is received again."""
+        if receiver is None:
+            return
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                receiver.done(interruption, outcome)
+            except SignalError as error:
+                self._pipeline.say(f"{interruption.source}: {interruption.machine}: {error}")
+            except Exception as error:  # noqa: BLE001  # a plug-in's error must not end the runs of other machines
+                self._pipeline.say(f"{interruption.source}: {type(error).__name__}: {error}")
+            else:
+                return
+            if attempt == _ATTEMPTS or self._pipeline.stop.wait(_PAUSE * attempt) is not None:
+                return
+
+
+def _recorded(node: Node, cause: RecordedInterruption) -> Interruption:
+    return Interruption(
+        id=cause.id,
+        kind=cause.kind,
+        source=cause.source,
+        node=node.metadata.name,
+        uid=node.metadata.uid,
+        provider_id=node.spec.provider_id,
+        deadline=cause.deadline,
+        until=cause.until,
+        held=cause.held,
+        reason=cause.reason,
+    )
+
+
+def _interrupted_machine(
+    pipeline_run: PipelineRun, result: str, steps: Mapping[str, StepOutcome]
+) -> InterruptedMachine:
+    urgent, states = pipeline_run.urgent, pipeline_run.record.state.causes
+    if urgent is None and states:
+        first = states[0]
+    else:
+        first = RecordedInterruption.of(urgent or pipeline_run.last)
+    return InterruptedMachine(
+        pipeline_run.node,
+        pipeline_run.instance,
+        first.kind,
+        first.source,
+        first.deadline,
+        result,
+        steps,
+    )

@@ -1,0 +1,31 @@
+"""Cordon: no new pods on a node that will go."""
+
+from __future__ import annotations
+
+from rebalancer.kube.nodes import NodeChange, NodeView
+from rebalancer.machines.interruption.steps.node_change import NodeChangeStep
+from rebalancer.node_record.cordons import let_go
+from rebalancer.node_record.protocol import Claims
+from rebalancer.policy.interruption import StepParams
+from rebalancer.signals.state import STATE
+
+
+class CordonParams(StepParams):
+    """The step cordon has no options."""
+
+
+class Cordon(NodeChangeStep):
+    """Cordons the node; if the machine stays after all, it is uncordoned, unless others had cordoned it before."""
+
+    Params = CordonParams
+    claims = Claims(cordon=True)
+
+    @staticmethod
+    def change(node: NodeView) -> NodeChange | None:
+        """See NodeChangeStep."""
+        return None if node.unschedulable else NodeChange(unschedulable=True)
+
+    @staticmethod
+    def reverse(node: NodeView) -> NodeChange | None:
+        """See NodeChangeStep."""
+        return let_go(node, STATE, Cordon.claims) if node.unschedulable else None

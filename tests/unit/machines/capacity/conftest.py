@@ -1,0 +1,163 @@
+"""Machines without a provider: objects and groups in, what is said of them out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from rebalancer.machines.capacity.assessment import assess
+from rebalancer.machines.capacity.groups import Groups
+from rebalancer.machines.capacity.removal import NodeRemoval, removals
+from rebalancer.machines.capacity.report import CapacityReport
+from rebalancer.machines.capacity.scale_out_plan import NO_INPUTS, ScaleOutPlan
+from rebalancer.machines.capacity.scale_out_planner import plan_scale_out
+from rebalancer.planner.planning import Planning
+from rebalancer.policy.load import load_policy
+from rebalancer.providers.contract import NodeGroup
+from rebalancer.registry import Registry
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope
+from rebalancer.testing.snapshots import snapshot_of
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is said of the nodes."""
+
+    snapshot: Snapshot
+    standings: list[NodeRemoval]
+    scale_out: ScaleOutPlan | None = None
+
+    def __getitem__(self, node):
+        return self.standings[self.snapshot.nodes.index[node]]
+
+    @property
+    def codes(self):
+        return {self.snapshot.nodes.names[one.node]: one.code.value for one in self.standings}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What is said of the pending pods."""
+
+    snapshot: Snapshot
+    scale_out: ScaleOutPlan
+
+    def __getitem__(self, pod):
+        (one,) = [of for of in self.scale_out.pods if self.snapshot.pods.name[of.pod] == pod]
+        return one
+
+    @property
+    def by(self):
+        return {
+            step.group: self.scale_out.increase_of(step.group) for step in self.scale_out.increases
+        }
+
+    @property
+    def codes(self):
+        return {self.snapshot.pods.name[of.pod]: of.code.value for of in self.scale_out.pods}
+
+
+@dataclass(frozen=True)
+class Given:
+    """A provider that knows these groups."""
+
+    known: Sequence[NodeGroup]
+
+    def groups(self, nodes):
+        return self.known
+
+    def group_named(self, name, nodes):
+        return next((one for one in self.known if one.name == name), None)
+
+    def template(self, group):
+        return None
+
+    def launch_failure(self, group, since):
+        return None
+
+    def is_launching(self, group):
+        return False
+
+    def set_size(self, group, desired):
+        raise AssertionError("a look acts on nothing")
+
+    def terminate(self, group, instance):
+        raise AssertionError("a look acts on nothing")
+
+
+class Machines:
+    """Asks about machines under a policy."""
+
+    def __init__(self, folder):
+        self._folder, self._registry = folder, Registry.installed()
+
+    def planning(self, policy=""):
+        path = self._folder / "policy.yaml"
+        strategies = "" if "strategies:" in policy else "strategies: {}\n"
+        path.write_text(f"apiVersion: rebalancer/v1\nkind: Policy\n{strategies}{policy}")
+        return Planning(load_policy(path, self._registry), self._registry, Scope())
+
+    def judge(self, objects, groups=(), policy="", *, has_provider=True) -> Judged:
+        planning, snapshot = self.planning(policy), snapshot_of(objects)
+        of = Groups(snapshot, groups)
+        under = planning.loaded.policy.capacity.under
+        problem, settings = planning.problem(snapshot), planning.settings()
+        needed = self.scale_out(objects, groups, policy).scale_out.needed
+        return Judged(
+            snapshot,
+            removals(problem, settings, of, under, has_provider=has_provider, needed=needed),
+        )
+
+    def look(self, objects, groups=(), policy="") -> Judged:
+        """Ask as a run does, of a provider with these groups."""
+        planning, snapshot = self.planning(policy), snapshot_of(objects)
+        settings = planning.loaded.policy.capacity
+        seen = assess(planning, settings, snapshot, "pools", Given(groups), lambda *_: NO_INPUTS)
+        return Judged(snapshot, list(seen.nodes), seen.scale_out)
+
+    def report(self, objects, groups=(), inputs=NO_INPUTS, policy="") -> CapacityReport:
+        """Return all that is said of a cluster."""
+        planned = self.scale_out(objects, groups, policy, inputs=inputs)
+        judged = self.judge(objects, groups, policy)
+        return CapacityReport(
+            snapshot=planned.snapshot,
+            provider="test",
+            groups=Groups(planned.snapshot, groups),
+            autoscalers=(),
+            nodes=tuple(judged.standings),
+            scale_out=planned.scale_out,
+        )
+
+    def scale_out(
+        self, objects, groups=(), policy="", templates=None, inputs=NO_INPUTS, triggering=None
+    ) -> Planned:
+        """``triggering``: the names of the pods for which groups may grow; None: all."""
+        planning, snapshot = self.planning(policy), snapshot_of(objects)
+        if triggering is not None:
+            inputs = replace(inputs, triggering=np.isin(list(snapshot.pods.name), triggering))
+        return Planned(
+            snapshot,
+            plan_scale_out(
+                snapshot,
+                planning.scheduler_profile(snapshot),
+                Groups(snapshot, groups),
+                lambda group: (templates or {}).get(group.name),
+                planning.loaded.policy.capacity,
+                inputs,
+            ),
+        )
+
+
+@pytest.fixture
+def machines(tmp_path):
+    return Machines(tmp_path)
+
+
+def group(name, *nodes, low=0, high=10, desired=None, zones=()):
+    """Return a group with these nodes."""
+    wanted = len(nodes) if desired is None else desired
+    return NodeGroup(
+        name=name, instances=nodes, minimum=low, maximum=high, desired=wanted, zones=zones
+    )

@@ -1,0 +1,164 @@
+"""The verdict on a node: what is in the way, by the worst of its pods."""
+
+import pytest
+
+from rebalancer.machines.drain.cordon import as_cordoned, mask_of
+from rebalancer.machines.drain.orders import OrderedProtections, ordered_policy, unforeseen
+from rebalancer.machines.drain.preflight import DrainVerdict, check, without_budgets
+from rebalancer.machines.drain.triage import Orders
+from rebalancer.planner.plan import Callbacks, plan
+from rebalancer.planner.planning import Planning
+from rebalancer.policy.load import load_policy, load_text
+from rebalancer.registry import Registry
+from rebalancer.snapshot.protect import Scope
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import node, workload
+
+
+def budget(name, app, allowed, healthy, desired, expected, **spec):
+    return {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": {"matchLabels": {"app": app}}, **spec},
+        "status": {
+            "disruptionsAllowed": allowed,
+            "currentHealthy": healthy,
+            "desiredHealthy": desired,
+            "expectedPods": expected,
+        },
+    }
+
+
+def looked(objects, *names, without_landing=False):
+    snapshot = snapshot_of(objects)
+    registry = Registry.installed()
+    protections = OrderedProtections(names, Orders())
+    planning = Planning(
+        ordered_policy(load_policy(None, registry), registry, names),
+        registry,
+        Scope(),
+        lifted=True,
+        protections=protections,
+    )
+    cordoned = as_cordoned(snapshot, mask_of(snapshot, names))
+    problem = planning.problem(without_budgets(cordoned))
+    room = plan(problem, planning.settings(), Callbacks()).plan
+    pods = protections.triaged(cordoned)
+    return cordoned, check(cordoned, names, pods, room, without_landing=without_landing)
+
+
+NODES = [node("n1"), node("n2"), node("n3")]
+
+
+def test_a_node_whose_pods_all_land_elsewhere_is_drainable():
+    _, (n1,) = looked([*NODES, *workload("web", ["n1", "n1", "n2"])], "n1")
+    assert n1.verdict is DrainVerdict.DRAINABLE
+    assert {one.move.landings[0].node for one in n1.pods} <= {"n2", "n3"}
+
+
+def test_an_empty_node_is_drainable():
+    assert [of.verdict for of in looked(NODES, "n1")[1]] == [DrainVerdict.DRAINABLE]
+
+
+@pytest.mark.parametrize(
+    ("budgets", "verdict"),
+    [
+        ([budget("b", "web", 1, 2, 1, 2)], DrainVerdict.DRAINABLE),
+        ([budget("b", "web", 0, 1, 1, 2)], DrainVerdict.BLOCKED),
+        ([budget("b", "web", 0, 2, 2, 2)], DrainVerdict.NEVER),
+        ([budget("b", "web", 0, 2, 65535, 2)], DrainVerdict.NEVER),
+        (
+            [budget("a", "web", 1, 2, 1, 2), budget("b", "web", 1, 2, 1, 2)],
+            DrainVerdict.MISCONFIGURED,
+        ),
+    ],
+)
+def test_budgets_are_judged_by_what_they_will_ever_allow(budgets, verdict):
+    _, (n1,) = looked([*NODES, *workload("web", ["n1", "n2"]), *budgets], "n1")
+    assert n1.verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("of_budget", "goes"),
+    [
+        ((0, 1, 1, 2, {}), True),  # IfHealthyBudget: enough are healthy
+        ((0, 1, 2, 3, {}), False),
+        ((0, 1, 2, 3, {"unhealthyPodEvictionPolicy": "AlwaysAllow"}), True),
+    ],
+)
+def test_a_pod_that_is_not_ready_goes_where_the_api_lets_it(of_budget, goes):
+    *numbers, spec = of_budget
+    objects = [*NODES, *workload("web", ["n1"]), budget("b", "web", *numbers, **spec)]
+    for each in objects:
+        if each["kind"] == "Pod":
+            each["status"]["conditions"] = [{"type": "Ready", "status": "False"}]
+    snapshot, checks = looked(objects, "n1")
+    assert (checks[0].verdict is DrainVerdict.DRAINABLE) is goes
+    assert len(unforeseen(snapshot, checks)) == goes
+
+
+def test_pods_are_placed_together_and_who_finds_no_room_is_named():
+    objects = [node("n1"), node("n2", cpu="1"), *workload("web", ["n1"] * 3, cpu="400m")]
+    snapshot, (n1,) = looked(objects, "n1")
+    assert n1.verdict is DrainVerdict.NO_ROOM
+    assert [one.code for one in n1.worst] == ["NoRoom"]
+    assert unforeseen(snapshot, [n1]) == []
+    snapshot, (n1,) = looked(objects, "n1", without_landing=True)
+    assert n1.verdict is DrainVerdict.DRAINABLE
+    assert [move.landings for move in unforeseen(snapshot, [n1])] == [()]
+
+
+def test_nodes_that_go_together_take_none_of_each_others_pods():
+    objects = [*NODES[:2], node("n3", cpu="100m"), *workload("web", ["n1", "n2"], cpu="500m")]
+    _, checks = looked(objects, "n1", "n2")
+    assert [of.verdict for of in checks] == [DrainVerdict.NO_ROOM] * 2
+    assert [of.verdict for of in looked(objects, "n1")[1]] == [DrainVerdict.DRAINABLE]
+
+
+def test_rules_count_for_the_room():
+    term = {
+        "labelSelector": {"matchLabels": {"app": "web"}},
+        "topologyKey": "kubernetes.io/hostname",
+    }
+    anti = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    objects = [*NODES, *workload("web", ["n1", "n2", "n3"], spec={"affinity": anti})]
+    _, (n1,) = looked(objects, "n1")
+    assert n1.verdict is DrainVerdict.NO_ROOM
+
+
+def test_a_node_is_tainted_by_its_cordon():
+    snapshot = as_cordoned(snapshot_of(NODES), mask_of(snapshot_of(NODES), ["n2"]))
+    assert snapshot.nodes.unschedulable.tolist() == [False, True, False]
+    keys = [[t.key for t in snapshot.nodes.taint_sets[i]] for i in snapshot.nodes.taint_set]
+    assert keys == [[], ["node.kubernetes.io/unschedulable"], []]
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["protect: {pods: [{namespaces: [shop]}]}", "select: {namespaces: {exclude: [shop]}}"],
+)
+def test_elsewhere_the_policy_says_which_pods_may_make_room(given):
+    objects = [
+        *NODES,
+        *workload("db", ["n1", "n2"], namespace="shop"),
+        *workload("web", ["n1", "n2"]),
+    ]
+    registry = Registry.installed()
+    text = f"apiVersion: rebalancer/v1\nkind: Policy\n{given}\n"
+    planning = Planning(
+        ordered_policy(load_text(text.encode(), "policy", registry), registry, ["n1"]),
+        registry,
+        Scope(),
+        lifted=True,
+        protections=OrderedProtections(["n1"], Orders()),
+    )
+    snapshot = snapshot_of(objects)
+    movable = planning.problem(snapshot).movable
+    refs = {
+        (snapshot.classes[cls].namespace, snapshot.nodes.names[node])
+        for cls, node in zip(
+            snapshot.pods.cls[movable].tolist(), snapshot.pods.node[movable].tolist(), strict=True
+        )
+    }
+    # What was ordered to go goes whatever the policy says.
+    assert refs == {("shop", "n1"), ("default", "n1"), ("default", "n2")}
