@@ -14,7 +14,7 @@ from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Cause
 from rebalancer.policy.values import Params
 from rebalancer.scheduler.model import SchedulerModel
-from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.marks import to_be_empty
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.selected import Selected
@@ -325,6 +325,28 @@ class Judging(Protocol):
 
     def delta_of(self, pod: int, destinations: Int32s) -> Floats:
         """Return :meth:`Term.delta` (K,) of moving this very pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Moves that are thought of, each with the nodes where its replacement may land."""
+
+    cls: Int32s
+    """(M,)"""
+    node: Int32s
+    replacement: Int32s
+    destinations: Int32s
+    """(E,) those of all moves in a row."""
+    of: Ints
+    """(E,) whose each is, ascending."""
+
+
+@runtime_checkable
+class Batched(Protocol):
+    """A term that is asked about many moves in less time than about one after the other."""
+
+    def deltas(self, moves: Moves) -> Floats:
+        """Return :meth:`Term.delta` of each landing (E,)."""
 
 
 @runtime_checkable

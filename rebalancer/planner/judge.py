@@ -9,7 +9,7 @@ import numpy as np
 from rebalancer.cost.term import Entry, Judging, Term, View
 from rebalancer.plan.plan import Code
 from rebalancer.planner.effects import Effect, Effects, signs
-from rebalancer.planner.kept_verdicts import KeptVerdicts
+from rebalancer.planner.kept_verdicts import KeptVerdicts, Missing, Move
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.settings import Threshold
 from rebalancer.planner.verdict import TOLERANCE, Verdict
@@ -21,6 +21,10 @@ _UNWANTED_SHARE = 0.05
 _NOTHING = (0.0, 0.0, 0.0)
 # At most so many nodes that the scheduler may pick without a gain are noted.
 DRAWING = 2
+
+
+Priced = tuple[int, int, float, Prediction]
+"""A pod, the node that it leaves, what its eviction costs, and where its replacement lands."""
 
 
 class Judge:
@@ -41,9 +45,7 @@ class Judge:
 
         ``unless_gamble``: the gain in balance need not be exact if the move is a gamble.
         """
-        return self._kept.verdict(
-            pod, cls, node, cost, self.judge_landing, unless_gamble=unless_gamble
-        )
+        return self._judged([(pod, cls, node, cost)], unless_gamble=unless_gamble)[0]
 
     def judge_many(
         self, pods: Int32s, costs: Floats, *, unless_gamble: bool = False
@@ -54,24 +56,46 @@ class Judge:
             (pod, int(state.cls_of[pod]), int(state.node_of[pod]), cost)
             for pod, cost in zip(pods.tolist(), costs.tolist(), strict=True)
         ]
-        asked = [pod for pod, *of_pod in moves if not self._kept.is_known(pod, *of_pod)]
-        foreseen = self._view.scheduler.pending.foresee_many(state, np.array(asked, np.int32))
-        predictions = dict(zip(asked, foreseen, strict=True))
-        return [
-            self._kept.verdict(
-                *move,
-                self.judge_landing,
-                unless_gamble=unless_gamble,
-                prediction=predictions.get(move[0]),
-            )
-            for move in moves
-        ]
+        return self._judged(moves, unless_gamble=unless_gamble)
+
+    def _judged(self, moves: Sequence[Move], *, unless_gamble: bool) -> list[Verdict]:
+        """Return the verdict on each move; predictions and effects that are not known are made all at once."""
+        verdicts = [self._kept.known(*move) for move in moves]
+        asked = [row for row, verdict in enumerate(verdicts) if verdict is None]
+        state, pending = self._view.state, self._view.scheduler.pending
+        predictions = pending.foresee_many(
+            state, np.array([moves[row][0] for row in asked], np.int32)
+        )
+        missing: list[tuple[int, Missing, Priced]] = []
+        for row, prediction in zip(asked, predictions, strict=True):
+            found = self._kept.standing(moves[row], prediction, unless_gamble=unless_gamble)
+            if isinstance(found, Missing):
+                pod, _, node, cost = moves[row]
+                missing.append((row, found, (pod, node, cost, prediction)))
+            else:
+                verdicts[row] = found
+        made = self.judge_landings([priced for *_, priced in missing])
+        for (row, found, _), verdict in zip(missing, made, strict=True):
+            self._kept.keep(found, verdict)
+            verdicts[row] = verdict
+        return [verdict for verdict in verdicts if verdict is not None]
 
     def judge_landing(self, pod: int, node: int, cost: float, prediction: Prediction) -> Verdict:
         """Return the verdict on moving ``pod`` off ``node`` if its replacement lands as ``prediction`` says."""
-        if (missing := self._unpredicted(prediction)) is not None:
-            return missing
-        effect = self.effects.of(pod, node, prediction)
+        return self.judge_landings([(pod, node, cost, prediction)])[0]
+
+    def judge_landings(self, moves: Sequence[Priced]) -> list[Verdict]:
+        """Return the verdict on each of ``moves`` if its replacement lands as predicted."""
+        verdicts = [self._unpredicted(prediction) for *_, prediction in moves]
+        rows = [row for row, verdict in enumerate(verdicts) if verdict is None]
+        landings = [(moves[row][0], moves[row][1], moves[row][3]) for row in rows]
+        for row, effect in zip(rows, self.effects.of_many(landings), strict=True):
+            verdicts[row] = self._verdict(moves[row], effect)
+        return [verdict for verdict in verdicts if verdict is not None]
+
+    def _verdict(self, move: Priced, effect: Effect) -> Verdict:
+        """Return the verdict on a move that has this effect."""
+        pod, node, cost, prediction = move
         most = -effect.changes.min(axis=1)
         best = (float(most[0]), float(most[1]), float(most[2]))
         refused = self._refusal(pod, node, prediction, effect, cost)

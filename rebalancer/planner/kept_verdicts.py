@@ -20,6 +20,10 @@ from rebalancer.snapshot.columns import Int32s
 _KEPT_LANDINGS = 2_000_000
 
 
+Move = tuple[int, int, int, float]
+"""A pod, its class, the node that it leaves, and what its eviction costs."""
+
+
 @dataclass(slots=True)
 class _Kept:
     """A verdict, and what it was computed from."""
@@ -43,8 +47,18 @@ class _Kept:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What a verdict that is yet to be made is kept by."""
+
+    key: Hashable
+    alike: Hashable | None
+    rules: tuple[int, ...]
+    balance: tuple[int, ...]
+
+
 class KeptVerdicts:
-    """The verdicts on the moves of one draft; makes those that it has not, or that hold no more."""
+    """The verdicts on the moves of one draft."""
 
     def __init__(self, view: View, terms: Sequence[WeightedTerm], guard: Term) -> None:
         self._view = view
@@ -62,29 +76,24 @@ class KeptVerdicts:
         """Verdicts by all that rules see of a move: the same for many nodes that pods of a class leave."""
         self._landings = 0
 
-    def verdict(
-        self,
-        pod: int,
-        cls: int,
-        node: int,
-        cost: float,
-        make: Callable[[int, int, float, Prediction], Verdict],
-        *,
-        unless_gamble: bool,
-        prediction: Prediction | None = None,
-    ) -> Verdict:
-        """Return the verdict on moving ``pod``, of class ``cls``, off ``node``; ``make`` is asked only where none holds.
+    def known(self, pod: int, cls: int, node: int, cost: float) -> Verdict | None:
+        """Return the verdict on moving ``pod``, of class ``cls``, off ``node``, if it was made in this very state."""
+        kept = self._of_move.get((cls, node, cost, self._judged(pod)))
+        return (
+            kept.verdict if kept is not None and kept.version == self._view.state.version else None
+        )
 
-        ``unless_gamble``: the gain in balance need not be exact if the move is a gamble. ``prediction``: where its
-        replacement lands, if that is known.
+    def standing(
+        self, move: Move, prediction: Prediction, *, unless_gamble: bool
+    ) -> Verdict | Missing:
+        """Return the verdict on a move whose replacement lands as predicted, if it still holds; else what to keep it by.
+
+        ``unless_gamble``: the gain in balance need not be exact if the move is a gamble.
         """
+        pod, cls, node, cost = move
         judged = self._judged(pod)
-        key, version = (cls, node, cost, judged), self._view.state.version
+        key = cls, node, cost, judged
         kept = self._of_move.get(key)
-        if kept is not None and kept.version == version:
-            return kept.verdict
-        if prediction is None:
-            prediction = self._view.scheduler.pending.foresee(self._view.state, pod)
         rules = self._rules.of(cls, node, prediction)
         if kept is not None and (kept.prediction is not prediction or kept.rules != rules):
             kept = None
@@ -97,19 +106,18 @@ class KeptVerdicts:
         # Balance changes with nearly every move, so that it is asked last.
         balance = self._balance.of(cls, node, prediction)
         if kept is not None and kept.balance == balance:
-            kept.version = version
+            kept.version = self._view.state.version
             return kept.verdict
-        verdict = make(pod, node, cost, prediction)
-        self._make_room(len(prediction.nodes))
-        made = self._of_move[key] = _Kept(version, prediction, rules, balance, verdict)
-        if alike is not None:
-            self._alike[alike] = made
-        return verdict
+        return Missing(key, alike, rules, balance)
 
-    def is_known(self, pod: int, cls: int, node: int, cost: float) -> bool:
-        """Return whether the verdict on a move was made in this very state."""
-        kept = self._of_move.get((cls, node, cost, self._judged(pod)))
-        return kept is not None and kept.version == self._view.state.version
+    def keep(self, missing: Missing, verdict: Verdict) -> None:
+        """Keep a verdict made in this very state."""
+        self._make_room(len(verdict.prediction.nodes))
+        version = self._view.state.version
+        kept = _Kept(version, verdict.prediction, missing.rules, missing.balance, verdict)
+        self._of_move[missing.key] = kept
+        if missing.alike is not None:
+            self._alike[missing.alike] = kept
 
     def _make_room(self, landings: int) -> None:
         """Forget all where this many landings more are too many."""

@@ -222,6 +222,10 @@ class SchedulerModel:
         self, state: ClusterState, asked: Sequence[tuple[Question, Ask]]
     ) -> Iterator[tuple[Hashable, Prediction]]:
         """Yield the key and the prediction of each question; what may be kept is kept."""
+        if len(asked) == 1:
+            # Of one pod alone, rows of arrays take longer.
+            yield asked[0][0].key, self.predict_replacement(state, asked[0][1].pod)
+            return
         size = self.profile.nodes_to_find(len(self.snapshot.nodes))
         answers = self._batch.predict(state, [ask for _, ask in asked], self._order, size)
         for (question, ask), answer in zip(asked, answers, strict=True):

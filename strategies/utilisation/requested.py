@@ -14,6 +14,7 @@ from rebalancer.api import (
     Candidates,
     Entry,
     Gauge,
+    Moves,
     View,
 )
 from strategies.utilisation.params import LowUtilisationParams
@@ -252,17 +253,23 @@ class UtilisationTerm:
         self, cls: int, node: int, replacement: int, destinations: NDArray[np.int32]
     ) -> NDArray[np.float64]:
         """See Term."""
-        # Destinations, then the node that the pod leaves.
-        nodes = np.append(destinations, np.int32(node))
-        now, used = self._nodes().columns.cost[nodes], self._used(nodes)
-        back = np.flatnonzero(nodes == node)
-        used[:, back] -= self._demands[:, [cls]]
-        used[:, :-1] += self._demands[:, [replacement]]
-        then = self._phi(used, nodes)
-        change = float(then[-1] - now[-1])
+        pod, left, successor = np.array([[cls], [node], [replacement]], np.int32)
+        of = np.zeros(len(destinations), np.int64)
+        return self.deltas(Moves(pod, left, successor, destinations, of))
+
+    def deltas(self, moves: Moves) -> NDArray[np.float64]:
+        """See Batched: a function of the loads of two nodes, for all pairs at once."""
+        node, to, of = moves.node, moves.destinations, moves.of
+        cost = self._nodes().columns.cost
+        left = self._phi(self._used(node) - self._demands[:, moves.cls], node)
+        used, now = self._used(to), cost[to]
         # What lands on the node that the pod has left finds it without the pod.
-        now[back] = then[-1]
-        return change + then[:-1] - now[:-1]
+        back = (to == node[of]).nonzero()[0]
+        used[:, back] -= self._demands[:, moves.cls[of[back]]]
+        now[back] = left[of[back]]
+        used += self._demands[:, moves.replacement[of]]
+        changes: NDArray[np.float64] = (left - cost[node])[of] + self._phi(used, to) - now
+        return changes
 
     def stamp(self, cls: int, node: int, replacement: int, destinations: NDArray[np.int32]) -> int:  # noqa: ARG002  # see Stamped
         """See Stamped: it holds while nothing comes to these nodes or leaves them."""

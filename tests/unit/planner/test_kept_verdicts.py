@@ -48,11 +48,11 @@ def drifted(seed):
 def test_a_kept_verdict_is_the_one_that_would_be_computed_again(plan, monkeypatch, seed, sampled):
     profile = (Sampling if sampled else SchedulerProfile).for_version((1, 36))
     seen = {"kept": 0, "made": 0}
-    judge, made = Judge.judge, Judge.judge_landing
+    judge, made = Judge.judge, Judge.judge_landings
 
-    def counted(self, *args):
-        seen["made"] += 1
-        return made(self, *args)
+    def counted(self, moves):
+        seen["made"] += len(moves)
+        return made(self, moves)
 
     def checked(self, pod, cls, node, cost, *, unless_gamble=False):
         verdict = judge(self, pod, cls, node, cost, unless_gamble=unless_gamble)
@@ -64,7 +64,7 @@ def test_a_kept_verdict_is_the_one_that_would_be_computed_again(plan, monkeypatc
             landing = fresh.predict(view.state, replacement)
         assert verdict.prediction.nodes.tolist() == landing.nodes.tolist()
         assert verdict.prediction.probability.tolist() == landing.probability.tolist()
-        again = made(self, pod, node, cost, landing)
+        (again,) = made(self, [(pod, node, cost, landing)])
         assert (verdict.refused, verdict.vain) == (again.refused, again.vain)
         assert (verdict.gain[:2], verdict.best[:2]) == (again.gain[:2], again.best[:2])
         if verdict.refused is None and not (unless_gamble and is_gamble(verdict)):
@@ -73,7 +73,7 @@ def test_a_kept_verdict_is_the_one_that_would_be_computed_again(plan, monkeypatc
 
     budgets = Budgets(in_flight=Limit.parse(3), per_run=Limit.parse("100%"))
     monkeypatch.setattr(Judge, "judge", checked)
-    monkeypatch.setattr(Judge, "judge_landing", counted)
+    monkeypatch.setattr(Judge, "judge_landings", counted)
     assert plan(drifted(seed), settings=Settings(budgets=budgets), profile=profile).moves
     assert 0 < seen["made"] <= seen["kept"]
 
