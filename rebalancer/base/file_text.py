@@ -10,7 +10,7 @@ import yaml
 
 _CHUNK = 1 << 21
 _GZIP_MAGIC = b"\x1f\x8b"
-_MOST_DEPTH = 500
+_MAX_DEPTH = 500
 """Levels of nesting. API objects have a few dozen; some hundred thousand overflow the stack of the loader in C."""
 
 
@@ -80,8 +80,8 @@ def yaml_documents(text: bytes) -> Iterator[Any]:
         yaml.YAMLError: it is no YAML, or nested too deep.
     """
     for event, depth in yaml_events(text):
-        if depth > _MOST_DEPTH:
+        if depth > _MAX_DEPTH:
             raise yaml.MarkedYAMLError(
-                problem=f"nested more than {_MOST_DEPTH} levels deep", problem_mark=event.start_mark
+                problem=f"nested more than {_MAX_DEPTH} levels deep", problem_mark=event.start_mark
             )
     yield from yaml.load_all(text, YamlLoader)

@@ -21,11 +21,11 @@ from rebalancer.base.stop import Stop
 
 T = TypeVar("T")
 
-LONGEST = 5.0
+TIMEOUT = 5.0
 """Seconds for one request, its look-up of the host's address and its answer included."""
 _AT_THE_END = 1.0
 """Seconds that remain for it where the run had to end."""
-_LONGEST_REFUSAL = 1 << 14
+_MAX_REFUSAL = 1 << 14
 
 
 class SendingError(Exception):
@@ -50,20 +50,20 @@ def place(url: str) -> str:
 
 
 def send(method: str, url: str, body: bytes, headers: Mapping[str, str], stop: Stop) -> None:
-    """Send one request; wait at most :data:`LONGEST`, and a second once ``stop`` has come.
+    """Send one request; wait at most :data:`TIMEOUT`, and a second once ``stop`` has come.
 
     Raises:
         SendingError: see there.
     """
     later = stop.later(_AT_THE_END)
     if (
-        why := _limit_time(lambda: attempt(method, url, body, headers), later, LONGEST)
+        why := _limit_time(lambda: attempt(method, url, body, headers), later, TIMEOUT)
     ) is not None:
         raise SendingError(f"{place(url)} {why}")
 
 
 def attempt(
-    method: str, url: str, body: bytes, headers: Mapping[str, str], seconds: float = LONGEST
+    method: str, url: str, body: bytes, headers: Mapping[str, str], seconds: float = TIMEOUT
 ) -> str | None:
     """Send one request and wait; return why it failed, or None. ``seconds``: longest wait for the socket."""
     answer = _answer(method, url, body, headers, seconds=seconds, most=1)
@@ -156,7 +156,7 @@ def _answer(
             return HttpAnswer(answer.status, answer.read(most))
     except urllib.error.HTTPError as error:
         with error:
-            return HttpAnswer(error.code, error.read(min(most, _LONGEST_REFUSAL)))
+            return HttpAnswer(error.code, error.read(min(most, _MAX_REFUSAL)))
     except urllib.error.URLError as error:
         return f"could not be reached ({_words(error.reason)})"
     except (OSError, http.client.HTTPException, ValueError) as error:

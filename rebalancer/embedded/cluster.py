@@ -46,7 +46,7 @@ from rebalancer.snapshot.model import Snapshot
 TOKEN = "embedded-cluster-admin"  # noqa: S105 - opens nothing but a loopback port of this process
 _USER = "system:serviceaccount:kube-system:embedded-admin"
 _NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
-_LONGEST_WAIT = 1.0
+_MAX_WAIT = 1.0
 _SETTLE_SECONDS = 120.0
 
 
@@ -193,7 +193,7 @@ class EmbeddedCluster(Administration):
                 if self.clock.now() >= end or (not self.clock.runs and upcoming is None):
                     raise TimeoutError(f"after {timeout:g} s still moving: {', '.join(moving[:5])}")
                 if self.clock.runs:
-                    self.store.changed.wait(min(_LONGEST_WAIT, max(0.0, end - self.clock.now())))
+                    self.store.changed.wait(min(_MAX_WAIT, max(0.0, end - self.clock.now())))
                     self._check()
                 elif upcoming is not None:
                     self._engine.run_until(min(upcoming, end))
@@ -213,9 +213,9 @@ class EmbeddedCluster(Administration):
                 while not self._stopping:
                     self._engine.run_due(self.clock.now())
                     upcoming = self._engine.next_timer()
-                    pause = _LONGEST_WAIT if upcoming is None else upcoming - self.clock.now()
+                    pause = _MAX_WAIT if upcoming is None else upcoming - self.clock.now()
                     if self._engine.idle and not self._stopping:
-                        self.store.changed.wait(min(_LONGEST_WAIT, max(0.0, pause)))
+                        self.store.changed.wait(min(_MAX_WAIT, max(0.0, pause)))
             except BaseException as error:  # noqa: BLE001 - shown by the next call of its user
                 self._failure = error
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rebalancer.embedded.apiserver.store import Change, Store
 
-_MOST_STEPS = 200_000
+_MAX_STEPS = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Engine:
 
     def drain(self) -> None:
         """Let the controllers act until all queues are empty."""
-        for _ in range(_MOST_STEPS):
+        for _ in range(_MAX_STEPS):
             if self.idle:
                 return
             for controller in self._controllers:

@@ -36,7 +36,7 @@ def find_pod(snapshot: Snapshot, text: str) -> int:
     if (pod := _row(snapshot, namespace, name)) is not None:
         return pod
     if of_that_name := pods.name.rows_of({name}).tolist():
-        hint = _meant(map(snapshot.pod_ref, of_that_name))
+        hint = _suggest(map(snapshot.pod_ref, of_that_name))
     else:
         in_namespace = np.array([of.namespace == namespace for of in classes] or [False], bool)
         known = [pods.name[pod] for pod in np.flatnonzero(in_namespace[pods.cls]).tolist()]
@@ -138,7 +138,7 @@ def _no_workload(snapshot: Snapshot, text: str, of_that_name: Iterable[Owner]) -
     """Return that there is none; ``of_that_name`` are those of other kinds, or in other namespaces."""
     missing = f"workload {text}: there is none that has pods"
     if others := {owner.ref for owner in of_that_name}:
-        return f"{missing}{_meant(others)}"
+        return f"{missing}{_suggest(others)}"
     parts = text.split("/")
     namespace = parts[-2] if len(parts) > 1 else "default"
     refs_by_name: dict[str, set[str]] = {}
@@ -151,7 +151,7 @@ def _no_workload(snapshot: Snapshot, text: str, of_that_name: Iterable[Owner]) -
     return f"{missing}{_hint(parts[-1], refs_by_name, lambda name: ' or '.join(sorted(refs_by_name[name])))}"
 
 
-def _meant(refs: Iterable[str]) -> str:
+def _suggest(refs: Iterable[str]) -> str:
     return f"; did you mean {' or '.join(sorted(refs)[:_FEW])}?"
 
 

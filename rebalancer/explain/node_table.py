@@ -8,7 +8,7 @@ from rebalancer.base.plain_text import columns, count, lines_of, more, percent
 from rebalancer.cost.inspection import Gauge
 from rebalancer.explain.node import Amount, NodeFacts
 from rebalancer.explain.pods import PodDecision
-from rebalancer.explain.text import MOST, amount, format_unaffected_pod, head, pod_lines
+from rebalancer.explain.text import MAX_ENTRIES, amount, format_unaffected_pod, head, pod_lines
 from rebalancer.report import words
 from rebalancer.report.model import RunReport
 
@@ -135,7 +135,7 @@ def _arrivals(report: RunReport, facts: NodeFacts) -> Iterator[str]:
         f"{words.number(expected)} by expectation"
     )
     yield ""
-    for one in facts.arrivals[:MOST]:
+    for one in facts.arrivals[:MAX_ENTRIES]:
         move = one.outcome.move
         place = words.place(report, move.node)
         yield from lines_of(
@@ -143,4 +143,4 @@ def _arrivals(report: RunReport, facts: NodeFacts) -> Iterator[str]:
             "  ",
             " " * 9,
         )
-    yield from more(len(facts.arrivals) - MOST)
+    yield from more(len(facts.arrivals) - MAX_ENTRIES)

@@ -16,11 +16,11 @@ from rebalancer.report.ending import ending
 from rebalancer.report.model import RunReport
 from rebalancer.scheduler.explain import ExplainedNode, LandingExplanation
 
-MOST = 20
+MAX_ENTRIES = 20
 """Most entries of a list in a table; the JSON has all."""
 
 _INDENT = " " * 6
-_MOST_WARNINGS = 4
+_MAX_WARNINGS = 4
 _BYTES = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki"))
 
 
@@ -35,9 +35,9 @@ def head(title: str, report: RunReport) -> Iterator[str]:
     yield from lines_of(words.cluster_line(report), hanging="  ")
     if report.standstill:
         yield from lines_of(ending(report), hanging="  ")
-    for warning in report.warnings[:_MOST_WARNINGS]:
+    for warning in report.warnings[:_MAX_WARNINGS]:
         yield from lines_of(f"Warning: {warning}", hanging="  ")
-    yield from more(len(report.warnings) - _MOST_WARNINGS, "")
+    yield from more(len(report.warnings) - _MAX_WARNINGS, "")
 
 
 def amount(of: Amount, value: float) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from rebalancer.base.plain_text import and_more, columns, count, lines_of, more
 from rebalancer.explain.pods import PodDecision, PodFacts
-from rebalancer.explain.text import MOST, breach_words, head, pod_lines
+from rebalancer.explain.text import MAX_ENTRIES, breach_words, head, pod_lines
 from rebalancer.explain.workload import Place, RuleState, WorkloadFacts, WorkloadRule
 from rebalancer.report import words
 from rebalancer.report.model import RunReport
 
-_MOST_NODES = 12
+_MAX_NODES = 12
 
 
 def workload_table(report: RunReport, facts: WorkloadFacts) -> str:
@@ -47,14 +47,14 @@ def _counts(facts: WorkloadFacts) -> Iterator[str]:
 def _places(facts: WorkloadFacts) -> Iterator[str]:
     moves = any(place.now != place.after for place in facts.nodes)
     rows = [["Where its pods are", "now", *["after the plan"] * moves]]
-    room = _MOST_NODES
+    room = _MAX_NODES
     for zone in facts.zones:
         rows.append(_place(zone, "  ", moves=moves))
         of_zone = [place for place in facts.nodes if place.zone == zone.name][:room]
         rows += [_place(place, "    ", moves=moves) for place in of_zone]
         room -= len(of_zone)
     yield from columns(rows, "")
-    yield from more(len(facts.nodes) - _MOST_NODES, "    ")
+    yield from more(len(facts.nodes) - _MAX_NODES, "    ")
 
 
 def _place(place: Place, indent: str, *, moves: bool) -> list[str]:
@@ -73,14 +73,14 @@ def _rules(facts: WorkloadFacts) -> Iterator[str]:
     impossible = sum(rule.now.unsatisfiable is not None for rule in facts.rules)
     cannot = f", {impossible} cannot hold" if impossible else ""
     yield f"Rules: {len(facts.rules)}, {unmet} unmet{cannot}"
-    for rule in facts.rules[:MOST]:
+    for rule in facts.rules[:MAX_ENTRIES]:
         yield ""
         yield from lines_of(f"{_strategy(rule)}: {rule.group.label}", "  ", "      ")
         if rule.target:
             yield from lines_of(f"asks for {rule.target}", "      ", "        ")
         for line in _states(rule):
             yield from lines_of(line, "      ", "        ")
-    yield from more(len(facts.rules) - MOST)
+    yield from more(len(facts.rules) - MAX_ENTRIES)
 
 
 def _strategy(rule: WorkloadRule) -> str:
@@ -149,10 +149,10 @@ def _evictable(facts: WorkloadFacts) -> Iterator[str]:
 def _moves(report: RunReport, facts: WorkloadFacts) -> Iterator[str]:
     moving = [pod for pod in facts.pods if pod.move is not None]
     yield f"The plan moves {count(len(moving), 'pod')} of it"
-    for pod in moving[:MOST]:
+    for pod in moving[:MAX_ENTRIES]:
         yield ""
         yield from pod_lines(report, pod, of_node=False)
-    yield from more(len(moving) - MOST)
+    yield from more(len(moving) - MAX_ENTRIES)
 
 
 def _stays(facts: WorkloadFacts) -> Iterator[str]:
@@ -165,13 +165,13 @@ def _stays(facts: WorkloadFacts) -> Iterator[str]:
         return
     yield f"A rule asks for a move, but they stay: {count(sum(map(len, groups.values())), 'pod')}"
     ordered = sorted(groups.items(), key=lambda item: (-len(item[1]), item[1]))
-    for (why, breaks), pods in ordered[:MOST]:
+    for (why, breaks), pods in ordered[:MAX_ENTRIES]:
         yield ""
         yield from lines_of(and_more(pods, 4), "  ", "      ")
         yield from lines_of(why, "      ", "        ")
         if breaks:
             yield from lines_of(breaks, "      ", "        ")
-    yield from more(len(ordered) - MOST)
+    yield from more(len(ordered) - MAX_ENTRIES)
 
 
 def _reason(pod: PodFacts) -> tuple[str, str]:

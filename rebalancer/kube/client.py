@@ -38,7 +38,7 @@ _NO_ANSWER = (
     "it has not answered within {:g} s: check that an API server runs at this address, and not only a tunnel or load"
     " balancer in front of it; --request-timeout gives it more time"
 )
-_LOOK = 0.1
+_POLL_INTERVAL = 0.1
 """Seconds after which a request that waits for its turn looks whether its time is over."""
 
 QueryParams = Mapping[str, str | int]
@@ -290,7 +290,7 @@ class Client:
         Raises:
             TransportError: the time is over.
         """
-        while not self._slots.acquire(timeout=_LOOK):
+        while not self._slots.acquire(timeout=_POLL_INTERVAL):
             self._begin(self.stop, deadline)
 
     def _encoding(self) -> dict[str, str]:

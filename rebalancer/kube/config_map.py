@@ -13,7 +13,7 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import CONFIG_MAPS
 
-LARGEST = 1_000_000
+MAX_BYTES = 1_000_000
 """Bytes of data; the API's limit is 1 MiB for the whole object."""
 
 
@@ -69,10 +69,10 @@ class ConfigMapStore:
             ClusterReadError: it could not be written.
         """
         size = sum(len(key.encode()) + len(value.encode()) for key, value in data.items())
-        if size > LARGEST:
+        if size > MAX_BYTES:
             raise ClusterReadError(
                 f"its data has grown to {size} bytes; ConfigMap {self._namespace}/{self._name} holds"
-                f" {LARGEST}"
+                f" {MAX_BYTES}"
             )
         # The version it was read at makes this a compare-and-swap.
         changed = {**known._object, "data": dict(data)}  # noqa: SLF001

@@ -16,7 +16,7 @@ from rebalancer.kube.failures import TransportError
 
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _PLUGIN_SECONDS = 120.0
-_LONGEST = 300
+_MAX_TEXT = 300
 
 
 class Credentials:
@@ -179,7 +179,7 @@ def _run_plugin(
             missing = isinstance(error, FileNotFoundError)
             named = f"there is no program {choice.plugin.get('command')}: is it on the PATH?"
             said = printable(named if missing else " ".join(str(error).split()))
-    raise ClusterReadError(f"the {what} failed: {said[:_LONGEST]}")
+    raise ClusterReadError(f"the {what} failed: {said[:_MAX_TEXT]}")
 
 
 def _ask(choice: kubeconfig.ContextChoice) -> None:
@@ -232,4 +232,4 @@ class _translated:  # noqa: N801  (a context manager that reads like a verb)
         else:
             # The text of other errors may quote the data, and their kind says nothing to a user.
             text = "the credentials are malformed: check the certificates and keys of the user"
-        raise ClusterReadError(f"{self._what}: {text[:_LONGEST]}") from None
+        raise ClusterReadError(f"{self._what}: {text[:_MAX_TEXT]}") from None

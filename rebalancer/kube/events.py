@@ -23,11 +23,11 @@ CONTROLLER = "kube-rebalancer"
 _CREATE = AccessRule("create", EVENTS.group, EVENTS.plural)
 _SECONDS = 5.0
 """For one event."""
-_GOODBYE = 2.0
+_JOIN_TIMEOUT = 2.0
 """Seconds for what is not written yet when the run ends."""
 _OF_THE_CLUSTER = "default"
 """Namespace of events about objects that have none, as the API demands."""
-_LONGEST_NOTE = 1024
+_MAX_NOTE = 1024
 """The API's own limit, in bytes."""
 
 _API_VERSIONS = {
@@ -98,7 +98,7 @@ class EventWriter:
         if self._thread is None:
             return None
         self._queue.put(None)
-        self._thread.join(_GOODBYE)
+        self._thread.join(_JOIN_TIMEOUT)
         failures = self._failures + ["there was no time"] * (self._asked - self._tried)
         if not failures:
             return None
@@ -125,7 +125,7 @@ class EventWriter:
 
     def _run(self) -> None:
         # Connections and places among the requests of its own: events hold up nothing else either.
-        client = self._client.beside(self._client.stop.later(_GOODBYE))
+        client = self._client.beside(self._client.stop.later(_JOIN_TIMEOUT))
         while (event := self._queue.get()) is not None:
             try:
                 _create(client, *event)
@@ -180,9 +180,9 @@ def event_of(
 def shorten(note: str) -> str:
     """Return ``note`` within the API's limit, cut at a whole character."""
     encoded = note.encode()
-    if len(encoded) <= _LONGEST_NOTE:
+    if len(encoded) <= _MAX_NOTE:
         return note
-    return encoded[: _LONGEST_NOTE - 3].decode("utf-8", "ignore") + "..."
+    return encoded[: _MAX_NOTE - 3].decode("utf-8", "ignore") + "..."
 
 
 def _name(subject: Subject, note: str, now: float) -> str:

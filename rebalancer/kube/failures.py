@@ -11,7 +11,7 @@ from rebalancer.base.errors import ClusterReadError, RebalancerError
 from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import Resource
 
-_LONGEST = 500
+_MAX_TEXT = 500
 
 
 class TransportError(ClusterReadError):
@@ -127,12 +127,12 @@ def status_of(body: bytes) -> ApiStatus:
             return ApiStatus(*refusal_in(body))
         return _statuses.decode(body)
     except (ValueError, RecursionError):
-        return ApiStatus(message=" ".join(body.decode("utf-8", "replace").split())[:_LONGEST])
+        return ApiStatus(message=" ".join(body.decode("utf-8", "replace").split())[:_MAX_TEXT])
 
 
 def refusal(status: int, body: bytes, rule: AccessRule, server: str) -> ClusterReadError:
     """Return the error for an answer other than 2xx to a request that needs ``rule``."""
-    said = status_of(body).message[:_LONGEST]
+    said = status_of(body).message[:_MAX_TEXT]
     if status == 401:
         return StatusError(
             status,

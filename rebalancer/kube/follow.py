@@ -29,10 +29,10 @@ from rebalancer.wire.kinds import AFTER_PODS, Resource
 from rebalancer.wire.objects import Node
 from rebalancer.wire.pods import PodRecord
 
-_PATIENCE = 2.0
+_TIMEOUT = 2.0
 """Seconds for a watch to report what must have happened; then the list is read again."""
-_LOOK = 0.02
-_GOODBYE = 5.0
+_POLL_INTERVAL = 0.02
+_JOIN_TIMEOUT = 5.0
 
 
 class Listener(Protocol):
@@ -130,7 +130,7 @@ class Follower:
         for track in self._tracks:
             if track.watch is not None:
                 track.watch.close()
-        until = self._client.monotonic() + _GOODBYE
+        until = self._client.monotonic() + _JOIN_TIMEOUT
         for thread in self._threads:
             thread.join(timeout=max(0.0, until - self._client.monotonic()))
 
@@ -277,13 +277,17 @@ class Follower:
         Of some ``kinds`` only, if any are given. Return which were listed; without kinds, what was listed
         just before for the budgets is not listed again.
         """
-        until = self._client.monotonic() + _PATIENCE
+        until = self._client.monotonic() + _TIMEOUT
         listed = set() if kinds else set(self._fresh)
         while behind := [
             track for track in self._behind(evicted, kinds) if track.resource.kind not in listed
         ]:
             fixes = any(track.trouble is None for track in behind)
-            if fixes and self._client.monotonic() < until and self._stop.wait(_LOOK) is None:
+            if (
+                fixes
+                and self._client.monotonic() < until
+                and self._stop.wait(_POLL_INTERVAL) is None
+            ):
                 continue
             listed |= self._list_all_again(behind, "their watch was broken or late")
             if self._pods.resource.kind in listed:
@@ -309,8 +313,10 @@ class Follower:
         return self._with_controllers(missing) if missing else settled
 
     def _with_controllers(self, missing: set[tuple[str, str]]) -> Settled:
-        until = self._client.monotonic() + _PATIENCE
-        while missing and self._client.monotonic() < until and self._stop.wait(_LOOK) is None:
+        until = self._client.monotonic() + _TIMEOUT
+        while (
+            missing and self._client.monotonic() < until and self._stop.wait(_POLL_INTERVAL) is None
+        ):
             missing = self._settle().without_object() - self._absent
         kinds = {kind for kind, _ in missing}
         tracks = [track for track in self._tracks if track.resource.kind in kinds]

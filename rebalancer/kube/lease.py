@@ -21,9 +21,9 @@ from rebalancer.wire.times import unix_seconds
 
 _RETRY = 1.0
 """Seconds after a renewal that failed."""
-_LOOK = 2.0
+_POLL_INTERVAL = 2.0
 """Seconds between two looks at a Lease whose holder seems to be dead."""
-_GOODBYE = 5.0
+_JOIN_TIMEOUT = 5.0
 """Most seconds for giving the Lease back."""
 
 
@@ -118,7 +118,7 @@ class Lease:
                 return LeaseTaken(holder, now + _duration(lease), _since(lease))
             if left <= 0:
                 break
-            if self.client.stop.wait(min(_LOOK, left)) is not None:
+            if self.client.stop.wait(min(_POLL_INTERVAL, left)) is not None:
                 return LeaseTaken(holder, now + left, _since(lease))
             lease, now = self.read(self.client)
         return lease, now
@@ -213,11 +213,11 @@ class AcquiredLease:
         """Give the Lease back; return None, or a warning if that failed (it expires by itself then)."""
         lost = self.explain_loss()
         self._end.set()
-        self._thread.join(_GOODBYE)
+        self._thread.join(_JOIN_TIMEOUT)
         if lost is not None:
             return f"{lost}; the run ended with that"
         try:
-            if self._write(self._lease.client.last_words, None, _GOODBYE):
+            if self._write(self._lease.client.last_words, None, _JOIN_TIMEOUT):
                 return None
         except ClusterReadError as error:
             return f"the Lease could not be given back: {error}"

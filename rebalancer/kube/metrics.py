@@ -27,7 +27,7 @@ from rebalancer.wire.lists import item_decoder
 from rebalancer.wire.metrics import NodeMetrics, PodMetrics
 
 _PIECE = 1 << 19
-_LONGEST_REFUSAL = 1 << 14
+_MAX_REFUSAL = 1 << 14
 
 
 class NotMeasuredError(Exception):
@@ -147,7 +147,7 @@ class MetricsApi:
 def _require_list(stream: Stream, resource: Resource, server: str) -> None:
     if stream.status == 200:
         return
-    body = stream.read_up_to(_LONGEST_REFUSAL)
+    body = stream.read_up_to(_MAX_REFUSAL)
     if stream.status in (401, 403):
         rule = AccessRule("list", resource.group, resource.plural)
         raise refusal(stream.status, body, rule, server)

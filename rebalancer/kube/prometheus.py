@@ -28,12 +28,12 @@ from rebalancer.wire.kinds import NODE_METRICS, Resource
 from rebalancer.wire.metrics import NOT_MEASURED
 from rebalancer.wire.times import rfc3339
 
-_LONGEST_ANSWER = 256 << 20
+_MAX_ANSWER = 256 << 20
 """Bytes. A sample has some 200, and there are at most as many as pods."""
-_LONGEST_TEXT = 300
-_MOST = 2.0**53
+_MAX_TEXT = 300
+_MAX_VALUE = 2.0**53
 """Of cores or bytes: what is more would not add up in a float."""
-_LARGEST_SHARE = 2.0
+_MAX_SHARE = 2.0
 """A node may use more than its allocatable. A share beyond this is a percentage, most likely."""
 
 _Key = tuple[str, ...]
@@ -130,7 +130,7 @@ class PrometheusSource:
             {"Accept": "application/json", **_authorization(settings.token_file)},
             stop,
             seconds=stop.left(),
-            most=_LONGEST_ANSWER,
+            most=_MAX_ANSWER,
             context=_trusting(settings.ca_file),
         )
 
@@ -244,7 +244,7 @@ def _unusable(resource: str, samples: list[_Sample]) -> str | None:
     if len(samples) != 1:
         return f"{len(samples) or 'no'} sample{'' if not samples else 's'} of {resource}"
     value = _number(samples[0])
-    usable = 0 <= value <= _MOST
+    usable = 0 <= value <= _MAX_VALUE
     return None if usable else f"{resource} is {_short(samples[0].value[1])}"
 
 
@@ -257,7 +257,7 @@ def _number(sample: _Sample) -> float:
 
 def _share(resource: str, node: str, samples: list[_Sample]) -> float:
     value = _number(samples[0])
-    if value > _LARGEST_SHARE:
+    if value > _MAX_SHARE:
         raise NotMeasuredError(
             f"nodes.{resource}: {value:g} of node {node} is no share from 0 to 1, as unit: share has it"
         )
@@ -270,4 +270,4 @@ def _quantity(resource: str, sample: _Sample) -> str:
 
 
 def _short(text: str) -> str:
-    return printable(text)[:_LONGEST_TEXT]
+    return printable(text)[:_MAX_TEXT]

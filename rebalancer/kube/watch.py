@@ -31,8 +31,8 @@ SILENCE = 75.0
 """The server sends a bookmark about once a minute; a stream silent for longer is dead."""
 CATCHING_UP = 0.5
 """Seconds for the server to send what happened while a stream was broken; it sends that at once."""
-_LONGEST_STREAM = 300.0
-_FIRST_WAIT, _LONGEST_WAIT = 0.25, 8.0
+_MAX_STREAM = 300.0
+_FIRST_WAIT, _MAX_WAIT = 0.25, 8.0
 _REFUSALS = 6
 """As many in a row may pass by themselves: a quarter of a minute with the waits between them."""
 
@@ -216,10 +216,10 @@ class Watch(Generic[T]):
                 self.broken += self._stop.reason() is None
             # The server ends a stream after its time, also one of a kind that never changes.
             lasted = self._client.monotonic() - began
-            if self.resource_version != before or lasted > _LONGEST_WAIT:
+            if self.resource_version != before or lasted > _MAX_WAIT:
                 wait = _FIRST_WAIT
             self._stop.wait(wait)
-            wait = min(wait * 2, _LONGEST_WAIT)
+            wait = min(wait * 2, _MAX_WAIT)
 
     def is_current(self) -> bool:
         """Return whether a stream is open that is not silent for too long, as after the machine has slept.
@@ -244,7 +244,7 @@ class Watch(Generic[T]):
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": self.resource_version,
-            "timeoutSeconds": math.ceil(min(left, _LONGEST_STREAM)),
+            "timeoutSeconds": math.ceil(min(left, _MAX_STREAM)),
         }
         query |= {"fieldSelector": self._where.selector} if self._where.selector else {}
         stream = self._client.stream(

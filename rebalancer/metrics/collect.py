@@ -154,9 +154,9 @@ def _by_owner(evicted: Iterable[Outcome]) -> Values:
     """Return the evictions by owner, all but the owners with most of them in one."""
     counts = Counter(one.move.owner for one in evicted)
     most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    values: dict[tuple[str, ...], float] = {(ref,): n for ref, n in most[: table.MOST_OWNERS]}
+    values: dict[tuple[str, ...], float] = {(ref,): n for ref, n in most[: table.MAX_OWNERS]}
     # Always there, so that a query has an answer where nothing was evicted.
-    return values | {(table.OTHERS,): sum(n for _, n in most[table.MOST_OWNERS :])}
+    return values | {(table.OTHERS,): sum(n for _, n in most[table.MAX_OWNERS :])}
 
 
 def _of_memory(remembered: Remembered, evicted: Iterable[Outcome]) -> Mapping[Metric, Values]:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rebalancer.plan.totals import MOST_SERIES
+from rebalancer.plan.totals import MAX_SERIES
 from rebalancer.plan.totals import OTHERS as OTHER_NAMESPACES
 
-MOST_OWNERS = 20
+MAX_OWNERS = 20
 """Owners with a time series of their own in one metric; the evictions of all others are one more."""
 OTHERS = "other"
 """Value of the label ``owner`` for these others."""
@@ -48,7 +48,7 @@ MOVES = Metric("rebalancer_moves", ("outcome",), "Moves of the plan by outcome."
 EVICTIONS = Metric(
     "rebalancer_evictions",
     ("owner",),
-    f"Evicted pods by owner: the {MOST_OWNERS} with most of them, the sum of all further ones as {OTHERS}.",
+    f"Evicted pods by owner: the {MAX_OWNERS} with most of them, the sum of all further ones as {OTHERS}.",
 )
 LANDINGS = Metric(
     "rebalancer_landings",
@@ -114,7 +114,7 @@ RUNS_TOTAL = Metric(
 MOVES_TOTAL = Metric(
     "rebalancer_moves_total",
     ("outcome", "strategy", "namespace"),
-    f"Moves that were tried, by outcome, strategy and namespace, since the counting began; those beyond {MOST_SERIES} combinations under the namespace {OTHER_NAMESPACES}.",
+    f"Moves that were tried, by outcome, strategy and namespace, since the counting began; those beyond {MAX_SERIES} combinations under the namespace {OTHER_NAMESPACES}.",
 )
 LANDINGS_TOTAL = Metric(
     "rebalancer_landings_total",

@@ -24,7 +24,7 @@ from rebalancer.policy.protect import Protect
 from rebalancer.policy.values import Direction, Params
 
 _OBSERVED = "what it limited only observes"
-_LONGEST = 366 * 86_400
+_MAX_SECONDS = 366 * 86_400
 """Seconds of the longest grace period that a policy can write."""
 
 
@@ -82,7 +82,7 @@ def _method(top: Written[PeerPolicy], notes: Notes) -> dict[str, Any]:
             "with 0 a pod is gone before its processes end, and below 0 it is 1 there as well: 1s"
         )
         notes.add(top.at("gracePeriodSeconds"), KeyFate.DIFFERS, text)
-    return {"gracePeriod": format_duration(timedelta(seconds=min(max(1, seconds), _LONGEST)))}
+    return {"gracePeriod": format_duration(timedelta(seconds=min(max(1, seconds), _MAX_SECONDS)))}
 
 
 def _write(name: str, one: _Strategy, *, observes: bool, shared: bool) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.document import KeyPath
 from rebalancer.policy.values import Params
 
-_MOST = 1_000_000
+_MAX_NUMBER = 1_000_000
 """Largest count of a budget."""
 
 
@@ -46,7 +46,7 @@ _OF_CONTAINERS = ("OOMKilled", "Error", "Completed", "ContainerCannotRun", "Star
 """Reasons for which containers have ended, also those of pods that run on."""
 _STATUSES = ("", "True", "False", "Unknown")
 _OF_EVERY_POD = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "PodScheduled")
-_LONGEST = 999_999 * 3600
+_MAX_SECONDS = 999_999 * 3600
 """Seconds of the longest duration that a policy can write: no pod is as old."""
 
 
@@ -142,7 +142,7 @@ def _backs_off(use: Use, notes: Notes) -> None:
 
 
 def _duration(seconds: int) -> str:
-    return format_duration(timedelta(seconds=min(seconds, _LONGEST)))
+    return format_duration(timedelta(seconds=min(seconds, _MAX_SECONDS)))
 
 
 def _states(args: Written[LifeTimeArgs], notes: Notes) -> list[str]:
@@ -365,9 +365,9 @@ def budgets(top: Written[PeerPolicy], notes: Notes) -> dict[str, Any]:
     if (most := policy.max_no_of_pods_to_evict_per_node) is not None:
         converted |= per_node(most, top.at("maxNoOfPodsToEvictPerNode"), notes)
     if (most := policy.max_no_of_pods_to_evict_total) is not None:
-        converted["perRun"] = min(most, _MOST)
+        converted["perRun"] = min(most, _MAX_NUMBER)
     if (most := policy.max_no_of_pods_to_evict_per_namespace) is not None:
-        converted["perNamespace"] = min(most, _MOST)
+        converted["perNamespace"] = min(most, _MAX_NUMBER)
     return converted
 
 

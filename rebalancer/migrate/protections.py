@@ -17,7 +17,7 @@ from rebalancer.policy.document import KeyPath
 from rebalancer.policy.protect import Protect
 
 # Durations of a policy are not longer; no pod is that old.
-_LONGEST = timedelta(hours=999_999)
+_MAX_AGE = timedelta(hours=999_999)
 Evictor = Written[EvictorArgs]
 
 
@@ -111,7 +111,7 @@ def _min_age(evictors: Sequence[Evictor], notes: Notes) -> str | None:
         text = "counted from when a pod was Ready"
         also = "" if age == longest else "; another profile's is longer, and holds"
         notes.add(path, KeyFate.DIFFERS, text + also)
-    return format_duration(min(max(longest, timedelta(0)), _LONGEST))
+    return format_duration(min(max(longest, timedelta(0)), _MAX_AGE))
 
 
 def _remarks(evictor: Evictor, notes: Notes) -> None:

@@ -19,12 +19,12 @@ from rebalancer.report.summary import Summary
 
 _FINE = (ExitCode.DONE, ExitCode.MOVES_PLANNED, ExitCode.ASKED_RED)
 _NAMED = 3
-_LONGEST = 2000
+_MAX_TEXT = 2000
 """Characters of a summary; Slack takes 3,000 in a block."""
 
 
 SHIPPED = ("plain", "slack", "teams")
-_MOST_BYTES = 64 * 1024
+_MAX_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class Notice:
         summary = printable(self.summary)
         return {
             "result": self.result,
-            "summary": summary if len(summary) <= _LONGEST else f"{summary[: _LONGEST - 3]}...",
+            "summary": summary if len(summary) <= _MAX_TEXT else f"{summary[: _MAX_TEXT - 3]}...",
             "source": printable(self.source),
             "exitCode": str(self.exit_code),
             "evicted": str(self.evicted),
@@ -139,7 +139,7 @@ def load_template(name: str) -> Any:
             raw = (folder / f"{name}.json").read_bytes()
         else:
             with Path(name).open("rb") as stream:
-                raw = stream.read(_MOST_BYTES)
+                raw = stream.read(_MAX_BYTES)
         template = json.loads(raw)
     except OSError as error:
         known = ", ".join(SHIPPED)

@@ -10,16 +10,16 @@ import msgspec
 
 from rebalancer.plan.outcome import Outcome, Status
 
-MOST_SERIES = 500
+MAX_SERIES = 500
 """Combinations of outcome, strategy and namespace with a sum of their own."""
 OTHERS = "_other"
 """In place of the namespace in the sums of all others; no namespace has an underscore in its name."""
-LARGEST = 1_000_000_000
+MAX_COUNT = 1_000_000_000
 """Where a sum stays: beyond it a document could not be read again."""
 RESULTS = {True: "as-predicted", False: "elsewhere", None: "unknown"}
 """Whether a replacement landed as predicted -> the name of that."""
 
-Count = Annotated[int, msgspec.Meta(ge=0, le=LARGEST)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 
 
 class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
@@ -55,17 +55,17 @@ def with_moves(totals: Totals, outcomes: Iterable[Outcome]) -> Totals:
     landings = dict.fromkeys(RESULTS.values(), 0) | totals.landings
     for one in tried:
         key = one.status.value, one.move.strategy, one.move.namespace
-        if key not in moves and len(moves) >= MOST_SERIES:
+        if key not in moves and len(moves) >= MAX_SERIES:
             key = *key[:2], OTHERS
-        moves[key] = min(moves.get(key, 0) + 1, LARGEST)
+        moves[key] = min(moves.get(key, 0) + 1, MAX_COUNT)
         if one.status.is_carried_out and one.move.has_replacement:
             result = RESULTS[one.predicted]
-            landings[result] = min(landings[result] + 1, LARGEST)
+            landings[result] = min(landings[result] + 1, MAX_COUNT)
     return Totals(totals.runs, tuple((*key, n) for key, n in sorted(moves.items())), landings)
 
 
 def with_run(totals: Totals, exit_code: int) -> Totals:
     """Return the sums with one run more."""
     code = str(exit_code)
-    runs = totals.runs | {code: min(totals.runs.get(code, 0) + 1, LARGEST)}
+    runs = totals.runs | {code: min(totals.runs.get(code, 0) + 1, MAX_COUNT)}
     return Totals(dict(sorted(runs.items())), totals.moves, totals.landings)

@@ -15,10 +15,10 @@ import yaml
 
 KeyPath = tuple[str | int, ...]
 
-MOST_BYTES = 256 * 1024
+MAX_BYTES = 256 * 1024
 """Of a policy's file."""
-_MOST_VALUES = 20_000
-_MOST_DEPTH = 40
+_MAX_VALUES = 20_000
+_MAX_DEPTH = 40
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+\Z")
 
 
@@ -109,9 +109,9 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         # Checked here and not in the result, because PyYAML recurses.
-        if self._depth > _MOST_DEPTH:
+        if self._depth > _MAX_DEPTH:
             line = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
-            raise _UnusableError(line, f"is nested more than {_MOST_DEPTH} levels deep")
+            raise _UnusableError(line, f"is nested more than {_MAX_DEPTH} levels deep")
         self._depth += 1
         node = super().compose_node(parent, index)
         self._depth -= 1
@@ -136,8 +136,8 @@ _resolve(
 
 
 def _compose(raw: bytes) -> yaml.Node:
-    if len(raw) > MOST_BYTES:
-        raise _UnusableError(0, f"is larger than {MOST_BYTES // 1024} KiB: is it a policy at all?")
+    if len(raw) > MAX_BYTES:
+        raise _UnusableError(0, f"is larger than {MAX_BYTES // 1024} KiB: is it a policy at all?")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -184,16 +184,16 @@ class _Reader:
         line = node.start_mark.line + 1
         self.lines.setdefault(path, line)
         self._values += 1
-        if self._values > _MOST_VALUES:
+        if self._values > _MAX_VALUES:
             # Reported once; further values are dropped.
-            if self._values == _MOST_VALUES + 1:
-                self._wrong(line, path, f"unfolds to more than {_MOST_VALUES} values; write less")
+            if self._values == _MAX_VALUES + 1:
+                self._wrong(line, path, f"unfolds to more than {_MAX_VALUES} values; write less")
             return None
         if any(node is outer for outer in inside):
             self._wrong(line, path, "contains itself by an alias; write it out")
             return None
-        if len(inside) > _MOST_DEPTH:
-            self._wrong(line, path, f"is nested more than {_MOST_DEPTH} levels deep")
+        if len(inside) > _MAX_DEPTH:
+            self._wrong(line, path, f"is nested more than {_MAX_DEPTH} levels deep")
             return None
         if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
             return {

@@ -23,7 +23,7 @@ from rebalancer.policy.consistency import (
     selecting_machines,
     without_effect,
 )
-from rebalancer.policy.document import MOST_BYTES, parse, without_nulls
+from rebalancer.policy.document import MAX_BYTES, parse, without_nulls
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration
 from rebalancer.policy.model import ENVELOPE, Policy, StrategyPolicy
@@ -110,7 +110,7 @@ def load_policy(
     if path is None:
         sources.read_directory(resources.files("rebalancer.policy") / "default", BUILT_IN)
     elif path == "-" and stdin is not None:
-        sources.add(stdin.read(MOST_BYTES + 1), _STDIN, "Policy")
+        sources.add(stdin.read(MAX_BYTES + 1), _STDIN, "Policy")
     elif Path(path).is_dir():
         sources.read_directory(Path(path), str(path))
     else:
@@ -231,7 +231,7 @@ class _Sources(Sources):
             return policy
         try:
             with file.open("rb") as stream:
-                raw = stream.read(MOST_BYTES + 1)
+                raw = stream.read(MAX_BYTES + 1)
         except OSError as error:
             self._problem(main, where, f"{file} cannot be read ({error.strerror})")
             return policy

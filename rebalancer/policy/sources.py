@@ -13,7 +13,7 @@ from typing import Any
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.plain_text import quote_value
-from rebalancer.policy.document import MOST_BYTES, FileProblem, KeyPath, YamlDocument, parse
+from rebalancer.policy.document import MAX_BYTES, FileProblem, KeyPath, YamlDocument, parse
 from rebalancer.policy.kube_scheduler import API_VERSION as SCHEDULER_VERSION
 from rebalancer.policy.kube_scheduler import KIND as SCHEDULER_KIND
 
@@ -101,7 +101,7 @@ class Sources:
             return
         try:
             with entry.open("rb") as stream:
-                self.add(stream.read(MOST_BYTES + 1), file, kind)
+                self.add(stream.read(MAX_BYTES + 1), file, kind)
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             message = (

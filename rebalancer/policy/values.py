@@ -27,7 +27,7 @@ from rebalancer.base.plain_text import quote_value
 from rebalancer.wire.label_syntax import is_label_key, is_label_value
 
 _COUNT_MAX = 1_000_000
-_LONGEST = timedelta(days=366)
+_MAX_DURATION = timedelta(days=366)
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*%\Z", re.ASCII)
 
 
@@ -106,9 +106,9 @@ Duration = Annotated[
 
 
 def _positive(span: timedelta) -> timedelta:
-    if not timedelta(0) < span <= _LONGEST:
+    if not timedelta(0) < span <= _MAX_DURATION:
         raise ValueError(
-            f'"{format_duration(span)}" should be more than 0s and at most {format_duration(_LONGEST)}'
+            f'"{format_duration(span)}" should be more than 0s and at most {format_duration(_MAX_DURATION)}'
         )
     return span
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _EPOCH = datetime(2023, 1, 1)  # noqa: DTZ001 (wall-clock time of no particular zone)
 _NEVER_AFTER_YEARS = 9
 # Clocks change by two hours at most (Antarctica/Troll); zones no longer move across the date line.
-_LARGEST_SHIFT = timedelta(hours=3)
+_MAX_SHIFT = timedelta(hours=3)
 # Without the extensions of croniter, some of which give random times.
 _CRON_FIELD = re.compile(
     r"(?:[0-9*,/?#L-]|sun|mon|tue|wed|thu|fri|sat"
@@ -117,7 +117,7 @@ class Window(Section):
         """Yield the times after ``now`` at which the window opens, in order (Unix seconds)."""
         from croniter import CroniterError  # noqa: PLC0415
 
-        cron = self._cron(self._wall(now) - _LARGEST_SHIFT)
+        cron = self._cron(self._wall(now) - _MAX_SHIFT)
         upcoming: list[float] = []
         last = now
         while True:
@@ -128,7 +128,7 @@ class Window(Section):
             for start in starts:
                 heapq.heappush(upcoming, start)
             # Wall-clock order may differ from time order: look ahead by the largest difference.
-            while upcoming and upcoming[0] <= starts[0] - _LARGEST_SHIFT.total_seconds():
+            while upcoming and upcoming[0] <= starts[0] - _MAX_SHIFT.total_seconds():
                 start = heapq.heappop(upcoming)
                 if start > last:
                     last = start
@@ -169,7 +169,7 @@ class Window(Section):
 
     def _margin(self, now: float) -> timedelta:
         """Return the largest difference of wall-clock order and time order around ``now``."""
-        zone, reach = ZoneInfo(self.time_zone), _LARGEST_SHIFT.total_seconds()
+        zone, reach = ZoneInfo(self.time_zone), _MAX_SHIFT.total_seconds()
         return abs(_offset(zone, now - reach) - _offset(zone, now + reach))
 
     def _instants(self, wall: datetime) -> tuple[float, ...]:
@@ -211,7 +211,7 @@ def next_allowed(sets: Sequence[Sequence[Window]], now: float) -> float | None:
     None if there is none before the calendar ends, or among the first four hundred times that a window opens or closes.
     """
     at = now
-    for _ in range(_MOST_CHANGES):
+    for _ in range(_MAX_CHANGES):
         closed = [windows for windows in sets if not is_open(windows, at)]
         if not closed:
             return at
@@ -223,7 +223,7 @@ def next_allowed(sets: Sequence[Sequence[Window]], now: float) -> float | None:
     return None
 
 
-_MOST_CHANGES = 400
+_MAX_CHANGES = 400
 
 
 def _next_change(windows: Sequence[Window], at: float) -> float | None:

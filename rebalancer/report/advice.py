@@ -58,7 +58,7 @@ _OF_CODE: Mapping[Code, str] = {
 
 _NEVER = "never-satisfiable"
 """As the pre-flight of a drain calls it."""
-_MOST = 4
+_MAX_STEPS = 4
 
 
 def next_steps(report: RunReport) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ def next_steps(report: RunReport) -> tuple[str, ...]:
     return (
         *_about_the_plan(report),
         *_about_pending_pods(report),
-        *list(_about_what_stays(report))[:_MOST],
+        *list(_about_what_stays(report))[:_MAX_STEPS],
     )
 
 
@@ -106,7 +106,7 @@ def _about_what_stays(report: RunReport) -> Iterator[str]:
             )
         elif name == _NEVER:
             stuck = sorted({_ref(skip) for skip in report.plan.skips if _cause(skip)[1] == _NEVER})
-            few = ", ".join(stuck[:_MOST]) + (" and others" if len(stuck) > _MOST else "")
+            few = ", ".join(stuck[:_MAX_STEPS]) + (" and others" if len(stuck) > _MAX_STEPS else "")
             yield f"{pods} ({name}): {few} {NEVER_ALLOWS}: change it, or add replicas."
         else:
             yield f"{pods} ({name or code}): {_advice(Code(code), name, report)}."

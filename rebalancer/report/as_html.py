@@ -28,11 +28,11 @@ from rebalancer.report.model import RunReport
 from rebalancer.report.pod_map import pod_map
 from rebalancer.report.summary import LEGEND, RuleSummary, Stays, Summary
 
-_MOST_HEAT = 150
-_MOST_NODES = 120
-_MOST_GROUPS = 100
-_MOST_PODS = 20
-_MOST_RULES = 100
+_MAX_HEAT = 150
+_MAX_NODES = 120
+_MAX_GROUPS = 100
+_MAX_PODS = 20
+_MAX_RULES = 100
 _BAR, _STRIP, _FUNNEL = 150, 160, 320
 """Widths of the longest bars, in pixels."""
 _LEVELS = 5
@@ -191,12 +191,12 @@ def _unmet(summary: Summary) -> dict[str, Any]:
             {
                 "heading": group.heading,
                 "why": group.why,
-                "names": group.names[:_MOST_RULES],
-                "left": len(group.names) - _MOST_RULES,
+                "names": group.names[:_MAX_RULES],
+                "left": len(group.names) - _MAX_RULES,
             }
-            for group in summary.unmet[:_MOST_GROUPS]
+            for group in summary.unmet[:_MAX_GROUPS]
         ],
-        "left": sum(group.rules for group in summary.unmet[_MOST_GROUPS:]),
+        "left": sum(group.rules for group in summary.unmet[_MAX_GROUPS:]),
     }
 
 
@@ -210,12 +210,12 @@ def _width(value: float, most: float, longest: int) -> str:
 def _heat(summary: Summary) -> dict[str, Any]:
     changes = summary.changes
     moved = [change for change in changes.workloads if change.by == "zone"]
-    shown = [*moved[:_MOST_HEAT], *changes.still][: max(_MOST_HEAT, len(changes.still))]
+    shown = [*moved[:_MAX_HEAT], *changes.still][: max(_MAX_HEAT, len(changes.still))]
     return {
         "zones": changes.zones,
         "phases": changes.names,
         "rows": [_heat_row(change) for change in shown] if changes.has_zones else [],
-        "left": max(0, len(moved) - _MOST_HEAT),
+        "left": max(0, len(moved) - _MAX_HEAT),
     }
 
 
@@ -244,7 +244,7 @@ def _nodes(nodes: Sequence[NodeLoad]) -> dict[str, Any]:
     by_change = sorted(
         nodes, key=lambda node: -max(_difference(node.cpu), _difference(node.memory))
     )
-    shown = sorted(by_change[:_MOST_NODES], key=lambda node: (node.zone, node.name))
+    shown = sorted(by_change[:_MAX_NODES], key=lambda node: (node.zone, node.name))
     rows = []
     zone = None
     for node in shown:
@@ -293,15 +293,15 @@ def _funnel(report: RunReport) -> list[dict[str, str]]:
 
 
 def _stays(one: Stays) -> dict[str, Any]:
-    shown = one.groups[:_MOST_GROUPS]
+    shown = one.groups[:_MAX_GROUPS]
     return {
         "pods": f"{one.pods:,}",
         "code": one.code,
         "why": one.why,
         "groups": [
-            {"pods": and_more(group.pods, _MOST_PODS), "message": group.message} for group in shown
+            {"pods": and_more(group.pods, _MAX_PODS), "message": group.message} for group in shown
         ],
-        "left": skips.total(one.groups[_MOST_GROUPS:]),
+        "left": skips.total(one.groups[_MAX_GROUPS:]),
     }
 
 

@@ -16,11 +16,11 @@ from rebalancer.report.model import RunReport
 from rebalancer.report.summary import LEGEND, Summary
 
 # A comment has room for 65,536 characters.
-_MOST_ROWS = 50
-_MOST_GROUPS = 5
-_MOST_TEXT = 300
-_MOST_TEXTS = 10
-_MOST_NAMES = 5
+_MAX_ROWS = 50
+_MAX_GROUPS = 5
+_MAX_TEXT = 300
+_MAX_TEXTS = 10
+_MAX_NAMES = 5
 
 
 def as_markdown(report: RunReport) -> str:
@@ -41,7 +41,7 @@ def as_markdown(report: RunReport) -> str:
 def code(text: str) -> str:
     """Return ``text`` as a code span that may stand in a table, whatever it holds."""
     shown = printable(text)
-    shown = shown if len(shown) <= _MOST_TEXT else f"{shown[: _MOST_TEXT - 3]}..."
+    shown = shown if len(shown) <= _MAX_TEXT else f"{shown[: _MAX_TEXT - 3]}..."
     runs = [len(run) for run in re.findall("`+", shown)]
     fence = "`" * (max(runs, default=0) + 1)
     pad = " " if shown.startswith("`") or shown.endswith("`") or not shown.strip() else ""
@@ -57,10 +57,10 @@ def _head(summary: Summary) -> Iterator[str]:
         yield _prose(line)
     yield ""
     yield f"{code(words.title(report))}<br>{code(words.cluster_line(report))}"
-    for warning in report.warnings[:_MOST_TEXTS]:
+    for warning in report.warnings[:_MAX_TEXTS]:
         yield f"- Warning: {code(warning)}"
-    if len(report.warnings) > _MOST_TEXTS:
-        yield f"- ... and {len(report.warnings) - _MOST_TEXTS:,} more warnings"
+    if len(report.warnings) > _MAX_TEXTS:
+        yield f"- ... and {len(report.warnings) - _MAX_TEXTS:,} more warnings"
 
 
 def _prose(text: str) -> str:
@@ -96,9 +96,9 @@ def _rules(summary: Summary) -> Iterator[str]:
     yield from (f"- {_prose(line)}" for line in summary.nodes)
     impossible = summary.impossible
     yield from ([""] if impossible else [])
-    yield from (f"- Cannot hold: {code(text)}" for text in impossible[:_MOST_TEXTS])
-    if len(impossible) > _MOST_TEXTS:
-        yield f"- ... and {len(impossible) - _MOST_TEXTS:,} more that cannot hold"
+    yield from (f"- Cannot hold: {code(text)}" for text in impossible[:_MAX_TEXTS])
+    if len(impossible) > _MAX_TEXTS:
+        yield f"- ... and {len(impossible) - _MAX_TEXTS:,} more that cannot hold"
 
 
 def _unmet(summary: Summary) -> Iterator[str]:
@@ -106,10 +106,10 @@ def _unmet(summary: Summary) -> Iterator[str]:
         return
     yield f"**{summary.unmet_heading}**"
     yield ""
-    for group in summary.unmet[:_MOST_TEXTS]:
+    for group in summary.unmet[:_MAX_TEXTS]:
         why = f": {code(group.why)}" if group.why else ""
-        yield f"- **{group.heading}**: {code(and_more(group.names, _MOST_NAMES))}{why}"
-    left = sum(group.rules for group in summary.unmet[_MOST_TEXTS:])
+        yield f"- **{group.heading}**: {code(and_more(group.names, _MAX_NAMES))}{why}"
+    left = sum(group.rules for group in summary.unmet[_MAX_TEXTS:])
     if left:
         yield f"- ... and {left:,} more rules"
 
@@ -119,9 +119,9 @@ def _workloads(summary: Summary) -> Iterator[str]:
     if not changes:
         return
     steps = " → ".join(name.lower() for name in summary.changes.names)
-    rows = [[code(one.owner), f"{one.moves:,}", _domains(one)] for one in changes[:_MOST_ROWS]]
+    rows = [[code(one.owner), f"{one.moves:,}", _domains(one)] for one in changes[:_MAX_ROWS]]
     yield from _table(["Workload", "Moves", f"Pods, {steps}"], rows)
-    if (left := len(changes) - _MOST_ROWS) > 0:
+    if (left := len(changes) - _MAX_ROWS) > 0:
         yield ""
         yield f"... and {left:,} more workloads"
 
@@ -140,10 +140,10 @@ def _moves(summary: Summary) -> Iterator[str]:
         return
     yield f"<details><summary>{count(len(outcomes), 'move')}</summary>"
     yield ""
-    rows = [_move(summary.report, outcome) for outcome in outcomes[:_MOST_ROWS]]
+    rows = [_move(summary.report, outcome) for outcome in outcomes[:_MAX_ROWS]]
     yield from _table(["Wave", "Pod", "From → to", "Why", "Outcome"], rows)
     yield ""
-    if (left := len(outcomes) - _MOST_ROWS) > 0:
+    if (left := len(outcomes) - _MAX_ROWS) > 0:
         yield f"... and {left:,} more (`-o csv` lists all)"
         yield ""
     yield "</details>"
@@ -164,9 +164,9 @@ def _stays(summary: Summary) -> Iterator[str]:
     yield ""
     for stays in summary.stays:
         yield f"- **{stays.pods:,} {stays.code}**: {stays.why}"
-        for group in stays.groups[:_MOST_GROUPS]:
+        for group in stays.groups[:_MAX_GROUPS]:
             yield f"  - {code(and_more(group.pods))}: {code(group.message)}"
-        if (left := skips.total(stays.groups[_MOST_GROUPS:])) > 0:
+        if (left := skips.total(stays.groups[_MAX_GROUPS:])) > 0:
             yield f"  - ... and {left:,} more"
     yield ""
     yield "</details>"

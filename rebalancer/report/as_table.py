@@ -24,13 +24,13 @@ from rebalancer.report.summary import LEGEND, RuleSummary, Summary
 
 # As much as is read at a glance; -o wide shows all.
 _MANY_MOVES = 20
-_MOST_WORKLOADS = 20
-_MOST_GROUPS = 3
-_MOST_WARNINGS = 8
-_MOST_IMPOSSIBLE = 3
-_MOST_UNMET = 5
-_MOST_NAMES = 3
-_MOST_DOMAINS = 6
+_MAX_WORKLOADS = 20
+_MAX_GROUPS = 3
+_MAX_WARNINGS = 8
+_MAX_IMPOSSIBLE = 3
+_MAX_UNMET = 5
+_MAX_NAMES = 3
+_MAX_DOMAINS = 6
 _ALL = 1 << 30
 
 _INDENT = " " * 6
@@ -96,7 +96,7 @@ class _TableReport:
         screen.gap()
         screen.prose(words.title(report), hanging="  ", style="dim")
         screen.prose(words.cluster_line(report), hanging="  ", style="dim")
-        warnings = report.warnings[: self._most(_MOST_WARNINGS)]
+        warnings = report.warnings[: self._most(_MAX_WARNINGS)]
         for warning in warnings:
             screen.prose(f"Warning: {warning}", hanging="  ", style="yellow")
         self._more(len(report.warnings) - len(warnings), "", " warnings")
@@ -123,9 +123,9 @@ class _TableReport:
         for line in self._summary.nodes:
             screen.prose(f"{line[:1].upper()}{line[1:]}.", "  ", _INDENT)
         impossible = self._summary.impossible
-        for text in impossible[: self._most(_MOST_IMPOSSIBLE)]:
+        for text in impossible[: self._most(_MAX_IMPOSSIBLE)]:
             screen.prose(f"Cannot hold: {text}", "  ", _INDENT)
-        self._more(len(impossible) - self._most(_MOST_IMPOSSIBLE), "  ")
+        self._more(len(impossible) - self._most(_MAX_IMPOSSIBLE), "  ")
 
     def _rule_table(self, rules: Sequence[RuleSummary]) -> None:
         amounts = [dict(rule.amounts) for rule in rules]
@@ -154,10 +154,10 @@ class _TableReport:
         if not summary.unmet:
             return
         screen.heading(summary.unmet_heading)
-        shown = summary.unmet[: self._most(_MOST_UNMET)]
+        shown = summary.unmet[: self._most(_MAX_UNMET)]
         for group in shown:
             screen.prose(group.heading, "  ", style="yellow")
-            names = and_more(group.names, self._most(_MOST_NAMES))
+            names = and_more(group.names, self._most(_MAX_NAMES))
             screen.prose(f"{names}{f': {group.why}' if group.why else ''}", _INDENT, " " * 8)
         left = sum(group.rules for group in summary.unmet[len(shown) :])
         self._more(left, "  ", " rules")
@@ -170,8 +170,8 @@ class _TableReport:
             return
         zones = self._summary.changes.zones
         by_zone = any(change.by == "zone" for change in changes)
-        few = by_zone and len(zones) <= _MOST_DOMAINS
-        shown = changes[: self._most(_MOST_WORKLOADS)]
+        few = by_zone and len(zones) <= _MAX_DOMAINS
+        shown = changes[: self._most(_MAX_WORKLOADS)]
         self._screen.heading("By workload")
         rows = [
             [change.owner, f"{change.moves:,}", _domains(change, slashes=few)] for change in shown
@@ -235,7 +235,7 @@ class _TableReport:
         for stays in summary.stays:
             screen.gap()
             screen.prose(f"{stays.pods:,} {stays.code}: {stays.why}", "  ")
-            shown = stays.groups[: self._most(_MOST_GROUPS)]
+            shown = stays.groups[: self._most(_MAX_GROUPS)]
             for group in shown:
                 pods = and_more(group.pods, self._most(2))
                 screen.prose(f"{pods}: {group.message}", _INDENT, " " * 8)
@@ -261,7 +261,7 @@ def _domains(change: WorkloadChange, *, slashes: bool) -> str:
     changed = [
         f"{name} {' -> '.join(map(words.number, counts))}" for name, counts in change.list_changes()
     ]
-    return and_more(changed, _MOST_DOMAINS)
+    return and_more(changed, _MAX_DOMAINS)
 
 
 def _mood_of(rule: RuleSummary) -> str:

@@ -134,7 +134,7 @@ class Changes:
         stand = [self._by_owner(step, owners) for step in self.steps]
         present = [owner for owner in owners if stand[0][owner]]
         most = sorted(present, key=lambda owner: (-sum(stand[0][owner].values()), owner))[
-            :_MOST_STILL
+            :_MAX_STILL
         ]
         return tuple(self._workload(owner, [of[owner] for of in stand], ()) for owner in most)
 
@@ -212,7 +212,7 @@ class Changes:
                 yield move.node, NOT_LANDED if landed is None else self.zone_of(landed), 1.0
 
 
-_MOST_STILL = 60
+_MAX_STILL = 60
 _NOTHING = (0.0, 0.0, 0.0)
 
 _Pods = defaultdict[str, float]

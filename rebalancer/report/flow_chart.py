@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from rebalancer.report.changes import Flow
 from rebalancer.report.words import number
 
-_MOST_ZONES = 12
-_MOST_ROWS = 12
+_MAX_ZONES = 12
+_MAX_ROWS = 12
 _OTHERS = "other zones"
 _LEFT, _RIGHT = 150, 485
 _POST = 5
@@ -80,7 +80,7 @@ def flow_chart(flows: Sequence[Flow]) -> FlowChart | None:
         *right.posts(_RIGHT, _RIGHT + 12, "start"),
     ]
     height = int(max(left.height, right.height)) + 8
-    rows = sorted(flows, key=lambda flow: -flow.moves)[:_MOST_ROWS]
+    rows = sorted(flows, key=lambda flow: -flow.moves)[:_MAX_ROWS]
     return FlowChart(height, f"Moves between zones. {label}", bands, posts, rows)
 
 
@@ -89,7 +89,7 @@ def _merge(flows: Sequence[Flow]) -> list[Flow]:
     for flow in flows:
         moves[flow.source] += flow.moves
         moves[flow.target] += flow.moves
-    kept = set(sorted(moves, key=lambda name: -moves[name])[:_MOST_ZONES])
+    kept = set(sorted(moves, key=lambda name: -moves[name])[:_MAX_ZONES])
     merged: defaultdict[tuple[str, str], float] = defaultdict(float)
     for flow in flows:
         source = flow.source if flow.source in kept else _OTHERS

@@ -27,11 +27,11 @@ from rebalancer.policy.load import LoadedPolicy, flags_of_changes
 from rebalancer.policy.model import Mode
 from rebalancer.wire.times import unix_seconds
 
-_MOST_BYTES = 128 << 20
+_MAX_BYTES = 128 << 20
 """15,000 moves, a tenth of the largest cluster that is measured, with 20 landings each take 50 MB."""
-_MOST_YAML_BYTES = 16 << 20
-_MOST_MOVES = 100_000
-_MOST_DEPTH = 16
+_MAX_YAML_BYTES = 16 << 20
+_MAX_MOVES = 100_000
+_MAX_DEPTH = 16
 _ARCHIVE = b"PK\x03\x04"
 _ANEW = "make a new plan: rebalancer run --dry-run -o json"
 
@@ -58,7 +58,7 @@ class _Move(msgspec.Struct, rename={"node": "from", "makes_way_for": "makesWayFo
     node: _Name
     strategy: _Name
     gain: _Gain
-    wave: Annotated[int, msgspec.Meta(ge=1, le=_MOST_MOVES)]
+    wave: Annotated[int, msgspec.Meta(ge=1, le=_MAX_MOVES)]
     makes_way_for: _Name | None = None
     owner: str = ""
     reason: str = ""
@@ -81,13 +81,13 @@ class _Node(msgspec.Struct):
 
 
 class _Emptying(msgspec.Struct):
-    nodes: Annotated[list[_Node], msgspec.Meta(max_length=_MOST_MOVES)] = []
+    nodes: Annotated[list[_Node], msgspec.Meta(max_length=_MAX_MOVES)] = []
 
 
 class _File(msgspec.Struct, rename="camel"):
     captured_at: str
     policy_hash: str
-    moves: Annotated[list[_Move], msgspec.Meta(max_length=_MOST_MOVES)]
+    moves: Annotated[list[_Move], msgspec.Meta(max_length=_MAX_MOVES)]
     policy_source: str = ""
     warnings: list[str] = []
     source: str = ""
@@ -209,9 +209,9 @@ class _WrongError(Exception):
 
 def _bytes(path: str, stdin: BinaryIO) -> bytes:
     if path == "-":
-        return stdin.read(_MOST_BYTES + 1)
+        return stdin.read(_MAX_BYTES + 1)
     with Path(path).open("rb") as file:
-        return file.read(_MOST_BYTES + 1)
+        return file.read(_MAX_BYTES + 1)
 
 
 # -- text to data ----------------------------------------------------------------------------------
@@ -219,9 +219,9 @@ def _bytes(path: str, stdin: BinaryIO) -> bytes:
 
 def _decoder(raw: bytes) -> Callable[[type[Any]], Any]:
     """Return what decodes the file as one type or another, without what that type does not name."""
-    if len(raw) > _MOST_BYTES:
+    if len(raw) > _MAX_BYTES:
         raise _WrongError(
-            f"is larger than {_MOST_BYTES >> 20} MiB; take out what no move needs: jq 'del(.skipped)'"
+            f"is larger than {_MAX_BYTES >> 20} MiB; take out what no move needs: jq 'del(.skipped)'"
         )
     text = raw.removeprefix(b"\xef\xbb\xbf").strip()
     if not text:
@@ -233,9 +233,9 @@ def _decoder(raw: bytes) -> Callable[[type[Any]], Any]:
 
 
 def _yaml(text: bytes) -> Any:
-    if len(text) > _MOST_YAML_BYTES:
+    if len(text) > _MAX_YAML_BYTES:
         raise _WrongError(
-            f"is larger than {_MOST_YAML_BYTES >> 20} MiB, too much for YAML; write the plan as JSON: -o json"
+            f"is larger than {_MAX_YAML_BYTES >> 20} MiB, too much for YAML; write the plan as JSON: -o json"
         )
     decoded = text.decode()
     _check_events(yaml_events(decoded))
@@ -248,8 +248,8 @@ def _check_events(events: Iterator[tuple[Any, int]]) -> None:
         line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent):
             raise _WrongError(f"line {line}: aliases are not allowed")
-        if depth > _MOST_DEPTH:
-            raise _WrongError(f"line {line}: is nested more than {_MOST_DEPTH} levels deep")
+        if depth > _MAX_DEPTH:
+            raise _WrongError(f"line {line}: is nested more than {_MAX_DEPTH} levels deep")
 
 
 # -- data to plan ----------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from rebalancer.report.changes import Changes, Shares, Step, select_outcomes
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.model import PodFlag
 
-_MOST_NODES, _MOST_PODS, _MOST_WORKLOADS = 24, 300, 24
-_MOST_LIKELY = 6
+_MAX_NODES, _MAX_PODS, _MAX_WORKLOADS = 24, 300, 24
+_MAX_LANDINGS = 6
 _TONES = 8
 _TIED = "\0"
 """Before the name of a zone: several of its nodes, among which the scheduler will choose."""
@@ -99,10 +99,10 @@ class PodMap:
 def pod_map(report: RunReport, changes: Changes) -> PodMap | None:
     """Return the pods on their nodes before and after; None if nothing moves or there is too much to show."""
     nodes, pods = len(report.snapshot.nodes), len(report.snapshot.pods)
-    if nodes > _MOST_NODES or pods > _MOST_PODS:
+    if nodes > _MAX_NODES or pods > _MAX_PODS:
         return None
     moves = Counter(outcome.move.owner for outcome in select_outcomes(report))
-    if not 0 < len(moves) <= _MOST_WORKLOADS:
+    if not 0 < len(moves) <= _MAX_WORKLOADS:
         return None
     return _Drawing(report, changes, moves).draw()
 
@@ -193,7 +193,7 @@ class _Drawing:
             return ""
         landings = self._by_uid[uid].move.landings
         likely = [f"{one.node} {percent(one.probability)}" for one in landings]
-        return f", on one of {and_more(likely, _MOST_LIKELY)}"
+        return f", on one of {and_more(likely, _MAX_LANDINGS)}"
 
     def _goes(self, outcome: Outcome) -> bool:
         if len(self._changes.steps) == 1:
@@ -251,7 +251,7 @@ class _Drawing:
             f"{name.replace(_TIED, 'one of several in ')} {len(of)}"
             for name, of in sorted(by_node.items())
         ]
-        label = f"{caption}, pods on nodes: {and_more(pods, _MOST_NODES)}"
+        label = f"{caption}, pods on nodes: {and_more(pods, _MAX_NODES)}"
         return Panel(caption, label, zones, boxes, squares)
 
     def _box(self, name: str, x: int, y: int, height: int) -> NodeBox:

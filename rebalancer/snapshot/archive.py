@@ -27,7 +27,7 @@ from rebalancer.wire.kinds import OWNING_KINDS
 
 MAGIC = b"PK"
 _PIECE = 1 << 20
-_LARGEST_MANIFEST = 1 << 20
+_MAX_MANIFEST = 1 << 20
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
@@ -49,7 +49,7 @@ class SnapshotArchive:
         """
         with _as_value_errors():
             self._zip = zipfile.ZipFile(stream)
-        text = b"".join(self._pieces(MANIFEST, _LARGEST_MANIFEST))
+        text = b"".join(self._pieces(MANIFEST, _MAX_MANIFEST))
         self.manifest: Manifest = decode_manifest(text)
 
     def pieces(self, stored: StoredList) -> Iterator[bytes]:

@@ -25,7 +25,7 @@ _CLASSES = bytes(_TABLE)
 
 _ITEMS_KEY = re.compile(rb'"items"\s*:\s*\Z')
 _KEY_WINDOW = 64
-_LARGEST_ENVELOPE = _LARGEST_ITEM = 1 << 26
+_MAX_ENVELOPE = _MAX_ITEM = 1 << 26
 """Bytes. Both are kept in memory; etcd takes objects of a few MiB."""
 
 
@@ -152,7 +152,7 @@ class ItemScanner:
                 self.envelope += chunk[cursor : opening + 1]
                 return opening + 1
         self.envelope += chunk[cursor:]
-        if len(self.envelope) > _LARGEST_ENVELOPE:
+        if len(self.envelope) > _MAX_ENVELOPE:
             raise ValueError("it is no list: there is no array named items")
         return len(chunk)
 
@@ -163,7 +163,7 @@ class ItemScanner:
         if self._item:
             if not ends:
                 self._item.append(chunk[cursor:until])
-                if self._offset + until - self._item_offset > _LARGEST_ITEM:
+                if self._offset + until - self._item_offset > _MAX_ITEM:
                     raise ValueError("an object is too large to be one")
                 return
             self._item.append(chunk[cursor : ends[0] + 1])

@@ -26,7 +26,7 @@ ZONE_KEYS = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/z
 """Labels that name a node's zone; the second is deprecated, and what old clusters carry."""
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,63}")
 _LABEL_VALUE = re.compile(r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
-_LONGEST_VALUE = 63
+_MAX_VALUE = 63
 
 
 class NodeLabels:
@@ -157,7 +157,7 @@ def unparsable(requirement: LabelSelectorRequirement) -> str | None:
     for value in requirement.values or ():
         if requirement.operator in ("Gt", "Lt") and _integer(value) is None:
             return f"{requirement.operator} {value!r} is not an integer"
-        if len(value) > _LONGEST_VALUE or not _LABEL_VALUE.fullmatch(value):
+        if len(value) > _MAX_VALUE or not _LABEL_VALUE.fullmatch(value):
             return f"{value!r} is not a label value"
     return None
 

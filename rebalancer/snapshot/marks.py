@@ -59,7 +59,7 @@ def as_planned_on(
     """
     nodes, now = snapshot.nodes, snapshot.captured_at
 
-    def seen(taint: Taint) -> Taint | None:
+    def as_planned(taint: Taint) -> Taint | None:
         if not _is_mark(taint):
             return taint
         mark = parse_mark(taint.value)
@@ -70,7 +70,7 @@ def as_planned_on(
         return None if mark.reason == STEER else taint
 
     kept = tuple(
-        tuple(one for taint in taints if (one := seen(taint)) is not None)
+        tuple(one for taint in taints if (one := as_planned(taint)) is not None)
         for taints in nodes.taint_sets
     )
     if kept == nodes.taint_sets:

@@ -10,7 +10,7 @@ from rebalancer.snapshot.columns import Bools, Int32s, Interner, Ints
 from rebalancer.snapshot.labels import NodeLabels
 from rebalancer.snapshot.leaving import is_leaving, notices_of
 from rebalancer.snapshot.model import Nodes
-from rebalancer.snapshot.requests import LARGEST
+from rebalancer.snapshot.requests import MAX_AMOUNT
 from rebalancer.wire import objects as o
 from rebalancer.wire.quantity import parse, parse_resource
 from rebalancer.wire.times import unix_seconds
@@ -82,7 +82,7 @@ def fold_amounts(
         amount = parse_resource(resource, amounts.get(resource, 0))
         if amount < 0:
             raise ValueError(f"{resource} is negative ({amounts[resource]})")
-        column[row] = min(LARGEST, amount)
+        column[row] = min(MAX_AMOUNT, amount)
     return min(parse(amounts.get("pods", 0)), 2**31 - 1)
 
 

@@ -328,7 +328,7 @@ def _merge_pod_affinity(affinity: o.PodAffinity | None, labels: o.Labels) -> o.P
     if affinity is None:
         return None
 
-    def merged(term: o.PodAffinityTerm) -> o.PodAffinityTerm:
+    def merge(term: o.PodAffinityTerm) -> o.PodAffinityTerm:
         selector = with_label_keys(
             term.label_selector, labels, term.match_label_keys, term.mismatch_label_keys
         )
@@ -336,10 +336,10 @@ def _merge_pod_affinity(affinity: o.PodAffinity | None, labels: o.Labels) -> o.P
 
     return msgspec.structs.replace(
         affinity,
-        required=affinity.required and tuple(merged(term) for term in affinity.required),
+        required=affinity.required and tuple(merge(term) for term in affinity.required),
         preferred=affinity.preferred
         and tuple(
-            msgspec.structs.replace(term, pod_affinity_term=merged(term.pod_affinity_term))
+            msgspec.structs.replace(term, pod_affinity_term=merge(term.pod_affinity_term))
             for term in affinity.preferred
         ),
     )

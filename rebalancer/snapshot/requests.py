@@ -9,7 +9,7 @@ from rebalancer.wire.quantity import parse_resource
 
 Amounts = dict[str, int]
 
-LARGEST = 2**52
+MAX_AMOUNT = 2**52
 """More than any node has of anything (4 PiB of memory). Larger amounts count as this one.
 
 The API admits quantities up to 2^63, and sums beyond: of a pod that no node could ever hold, but that must not
@@ -81,12 +81,12 @@ def _container(container: Container, defaults: Mapping[str, int] | None) -> Amou
 
 def _amount(name: str, text: str | float) -> int:
     # A negative amount, which only a file can have, is left to be seen: nothing is predicted of such a pod.
-    return max(-LARGEST, min(LARGEST, parse_resource(name, text)))
+    return max(-MAX_AMOUNT, min(MAX_AMOUNT, parse_resource(name, text)))
 
 
 def _add(total: Amounts, amounts: Mapping[str, int]) -> None:
     for name, amount in amounts.items():
-        total[name] = min(LARGEST, total.get(name, 0) + amount)
+        total[name] = min(MAX_AMOUNT, total.get(name, 0) + amount)
 
 
 def _raise_to(total: Amounts, amounts: Mapping[str, int]) -> None:

@@ -44,7 +44,7 @@ def with_scale_ins(snapshot: Snapshot, changed: Mapping[int, ScaleIn | None]) ->
             for taint in sets[int(taint_set[node])]
             if taint.key != TAINT.key and not (taint.key == UNSCHEDULABLE.key and lifted)
         ]
-        taints = _closed(kept) if closed else tuple(kept)
+        taints = _close(kept) if closed else tuple(kept)
         if taints not in sets:
             sets.append(taints)
         taint_set[node] = sets.index(taints)
@@ -68,7 +68,7 @@ def _state(notices: tuple[Announcement, ...]) -> ScaleIn | None:
     return next((one.scale_in for one in notices if one.scale_in is not None), None)
 
 
-def _closed(taints: list[Taint]) -> tuple[Taint, ...]:
+def _close(taints: list[Taint]) -> tuple[Taint, ...]:
     cordoned = any(taint.key == UNSCHEDULABLE.key for taint in taints)
     return (*taints, *(() if cordoned else (UNSCHEDULABLE,)), TAINT)
 

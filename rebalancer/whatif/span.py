@@ -9,7 +9,7 @@ import numpy as np
 from rebalancer.base.durations import parse_seconds
 from rebalancer.base.errors import PolicyError
 
-_MOST = 3600.0
+_MAX_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,10 @@ class Span:
             raise PolicyError(
                 [f"{flag} {text}: write for example 10s, or 5s-1m for FROM-TO"]
             ) from None
-        if not 0 <= least <= most <= _MOST:
-            raise PolicyError([f"{flag} {text}: the time goes from 0 up to {_MOST:g} seconds"])
+        if not 0 <= least <= most <= _MAX_SECONDS:
+            raise PolicyError(
+                [f"{flag} {text}: the time goes from 0 up to {_MAX_SECONDS:g} seconds"]
+            )
         return Span(least, most)
 
     def draw(self, random: np.random.Generator | None) -> float:

@@ -12,7 +12,7 @@ from rebalancer.base.errors import PolicyError
 from rebalancer.whatif.objects import Json, Objects, controller, is_ready, unschedule
 
 KINDS = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController")
-_MOST = 150_000
+_MAX_REPLICAS = 150_000
 """Pods: as many as Kubernetes supports in one cluster (``considerations for large clusters``)."""
 _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
@@ -45,10 +45,10 @@ class Scale:
             raise PolicyError([f"--scale {text}: write KIND/NAMESPACE/NAME=REPLICAS"])
         if parts[0].lower() not in kinds:
             raise PolicyError([f"--scale {text}: the kind is one of {', '.join(KINDS)}"])
-        replicas = int(number) if len(number) <= len(str(_MOST)) else _MOST + 1
-        if replicas > _MOST:
+        replicas = int(number) if len(number) <= len(str(_MAX_REPLICAS)) else _MAX_REPLICAS + 1
+        if replicas > _MAX_REPLICAS:
             raise PolicyError(
-                [f"--scale {text}: a cluster has no room for more than {_MOST:,} pods"]
+                [f"--scale {text}: a cluster has no room for more than {_MAX_REPLICAS:,} pods"]
             )
         return Scale(kinds[parts[0].lower()], parts[1], parts[2], replicas)
 

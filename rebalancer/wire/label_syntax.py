@@ -9,13 +9,13 @@ import re
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z", re.ASCII)
 _PREFIX = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z", re.ASCII)
-_LONGEST_PREFIX = 253
+_MAX_PREFIX = 253
 
 
 def is_label_key(text: str) -> bool:
     """Return whether ``text`` may be the key of a label: ``name`` or ``prefix.example/name``."""
     prefix, slash, name = text.rpartition("/")
-    if slash and (len(prefix) > _LONGEST_PREFIX or not _PREFIX.match(prefix)):
+    if slash and (len(prefix) > _MAX_PREFIX or not _PREFIX.match(prefix)):
         return False
     return _NAME.match(name) is not None
 

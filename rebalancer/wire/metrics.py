@@ -21,7 +21,7 @@ Measured = tuple[int | None, int | None]
 NOT_MEASURED = "rebalancer/not-measured"
 """Annotation of a node: why what was answered of it is no measurement."""
 
-_MOST = 2**53
+_MAX_AMOUNT = 2**53
 """Nine million cores, nine petabytes: what is more is no measurement, and would not add up in a float."""
 
 
@@ -55,7 +55,7 @@ class Used(_Metrics, frozen=True):
         except ValueError:
             return None
         given = [amount for amount in (cpu, memory) if amount is not None]
-        return (cpu, memory) if given and all(0 <= one <= _MOST for one in given) else None
+        return (cpu, memory) if given and all(0 <= one <= _MAX_AMOUNT for one in given) else None
 
 
 class Shares(_Metrics, frozen=True):

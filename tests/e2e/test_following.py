@@ -65,7 +65,7 @@ PATIENT = """
 import sys
 from rebalancer.cli import command
 from rebalancer.kube import follow
-follow._PATIENCE = 600.0
+follow._TIMEOUT = 600.0
 sys.exit(command(sys.argv[1:]))
 """
 

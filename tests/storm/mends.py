@@ -184,11 +184,11 @@ MENDS: tuple[Mend, ...] = (
         "D2",
         [
             (
-                "    return max(-LARGEST, min(LARGEST, parse_resource(name, text)))",
+                "    return max(-MAX_AMOUNT, min(MAX_AMOUNT, parse_resource(name, text)))",
                 "    return parse_resource(name, text)",
             ),
             (
-                "        total[name] = min(LARGEST, total.get(name, 0) + amount)",
+                "        total[name] = min(MAX_AMOUNT, total.get(name, 0) + amount)",
                 "        total[name] = total.get(name, 0) + amount",
             ),
         ],

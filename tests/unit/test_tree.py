@@ -36,3 +36,54 @@ def test_each_package_that_decides_has_tests_of_its_own() -> None:
     tested = {path.parent.name for path in (ROOT / "tests" / "unit").glob("*/test_*.py")}
     # What helps to test is tried by tests of all other packages; `plan` is data with properties.
     assert deciding - tested <= {"plan", "testing"}
+
+
+NAMED_BY_VERBS = "base explain embedded kube metrics migrate notices plan policy report snapshot testing whatif wire"
+"""Packages of which no function is named by a past participle; the others are still owed."""
+
+NO_ACTION = {
+    *("evicted", "landed", "reached"),  # methods of an observer: what has just happened
+    *("changed_since", "resettled", "unmoved", "occupied", "filled", "left"),  # owed
+    *("withdrawn_after", "annotated"),  # owed
+    "failed_pods",  # the name of a strategy
+}
+IRREGULAR = re.compile(
+    "born|bound|broken|brought|built|caught|chosen|done|drawn|fed|found|given|gone|held|hidden|kept"
+    "|known|laid|led|left|lost|made|meant|met|paid|said|seen|sent|shown|sold|spent|taken|taught"
+    "|thought|thrown|told|torn|understood|won|written"
+)
+NO_PARTICIPLES = {"embed", "exceed", "feed", "need", "proceed", "seed", "shed"}
+
+
+def is_participle(name: str) -> bool:
+    """Whether the name of a function begins with what looks like a past participle."""
+    word = name.strip("_").split("_")[0]
+    return IRREGULAR.fullmatch(word) is not None or (
+        word.endswith("ed") and word not in NO_PARTICIPLES
+    )
+
+
+def test_no_function_is_named_by_a_past_participle() -> None:
+    named = {
+        f"{path.relative_to(ROOT)}: {node.name}"
+        for package in NAMED_BY_VERBS.split()
+        for path in (ROOT / "rebalancer" / package).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and is_participle(node.name)
+        if not any("property" in ast.unparse(of) for of in node.decorator_list)
+        if node.name not in NO_ACTION
+    }
+    assert not named
+
+
+def test_limits_are_named_by_what_they_limit() -> None:
+    vague = re.compile(
+        r"^(_LOOK|_PATIENCE|_GOODBYE|_?(?:MOST|LONGEST|LARGEST)(?:_\w+)?) = ", re.MULTILINE
+    )
+    named = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for package in NAMED_BY_VERBS.split()
+        for path in (ROOT / "rebalancer" / package).rglob("*.py")
+        for name in vague.findall(path.read_text(encoding="utf-8"))
+    }
+    assert not named, "MAX_..., POLL_INTERVAL, TIMEOUT, JOIN_TIMEOUT"

@@ -29,7 +29,7 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 _TOLERATED_SECONDS = 300
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2000000000, "system-node-critical": 2000001000}
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
-_LONGEST_NAME = 253
+_MAX_NAME = 253
 
 
 _COUNTED = ("pods", "count/pods")
@@ -60,7 +60,7 @@ def _check_name(kind: Kind, metadata: Json) -> None:
         raise status.invalid(
             kind, "", "metadata.name", "Required value: name or generateName is required"
         )
-    if len(name) > _LONGEST_NAME or not _NAME.match(name):
+    if len(name) > _MAX_NAME or not _NAME.match(name):
         raise status.invalid(
             kind, name, "metadata.name", f'Invalid value: "{name}": a lowercase RFC 1123 subdomain'
         )

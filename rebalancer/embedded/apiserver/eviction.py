@@ -26,7 +26,7 @@ from rebalancer.snapshot.labels import object_selector
 from rebalancer.wire.pods import FINISHED
 
 _TOO_MANY = "Cannot evict pod as it would violate the pod's disruption budget."
-_MOST_DISRUPTED = 2000
+_MAX_DISRUPTED = 2000
 _BUDGET_IN_MESSAGES = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudget")
 
 
@@ -89,7 +89,7 @@ def _check(budget: Json) -> None:
         raise _refuse(f"The disruption budget {name} is still being processed by the server.", 10)
     if budget_status["disruptionsAllowed"] < 0:
         raise status.forbidden(_BUDGET_IN_MESSAGES, name, "pdb disruptions allowed is negative")
-    if len(budget_status.get("disruptedPods", {})) > _MOST_DISRUPTED:
+    if len(budget_status.get("disruptedPods", {})) > _MAX_DISRUPTED:
         why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller"
         raise status.forbidden(_BUDGET_IN_MESSAGES, name, why)
     if budget_status["disruptionsAllowed"] == 0:

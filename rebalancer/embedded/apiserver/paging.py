@@ -65,7 +65,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-_LONGEST = 1800.0
+_MAX_WATCH_SECONDS = 1800.0
 _POLL = 0.5
 _BOOKMARK_SECONDS = 1.0
 
@@ -238,7 +238,7 @@ class Watch:
         self._selection = Selection.of(target.kind, query)
         self._bookmarks = query.get("allowWatchBookmarks", "") in ("1", "true", "True")
         text = query.get("timeoutSeconds", "")
-        self._seconds = float(text) if text.isdecimal() and int(text) else _LONGEST
+        self._seconds = float(text) if text.isdecimal() and int(text) else _MAX_WATCH_SECONDS
         self._wanted = query.get("resourceVersion", "")
         if self._wanted and not self._wanted.isdecimal():
             raise status.bad_request(f'Invalid value: "{self._wanted}": resourceVersion')

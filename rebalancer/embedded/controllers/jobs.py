@@ -24,7 +24,7 @@ from rebalancer.embedded.engine import Engine
 from rebalancer.wire.pods import FINISHED
 
 # Ten minutes for a first pause of ten seconds.
-_LONGEST_BACKOFF = 60
+_MAX_BACKOFF = 60
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Jobs(WorkloadController):
         if not record.failures:
             return 0.0
         first = self.engine.timings.job_backoff
-        pause = min(first * 2 ** (record.failures - 1), first * _LONGEST_BACKOFF)
+        pause = min(first * 2 ** (record.failures - 1), first * _MAX_BACKOFF)
         return max(0.0, record.last_failure + pause - self.store.clock.now())
 
     def _over(self, job: Json, succeeded: int, failed: int) -> str:

@@ -15,7 +15,7 @@ from rebalancer.wire.protobuf.frames import MAGIC
 from rebalancer.wire.protobuf.schema import as_broken_list, message, text
 
 _LENGTH = 4
-_LONGEST = 64 << 20
+_MAX_BYTES = 64 << 20
 """No object is so long: etcd takes none of more than a few MiB."""
 _ITEM = b"\x12"
 """Tag of a list's items."""
@@ -76,7 +76,7 @@ class ChangeFrames:
         self._rest += piece
         while len(self._rest) >= _LENGTH:
             end = _LENGTH + int.from_bytes(self._rest[:_LENGTH], "big")
-            if end > _LONGEST:
+            if end > _MAX_BYTES:
                 raise BrokenListError("a change is too long to be one")
             if end > len(self._rest):
                 return

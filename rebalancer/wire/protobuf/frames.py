@@ -19,7 +19,7 @@ _RAW = 2
 _METADATA = 1
 """Field of every list; the other one, 2, is its items."""
 _ITEM = 2 << 3 | _LENGTH_DELIMITED
-_LONGEST = 64 << 20
+_MAX_BYTES = 64 << 20
 """Bytes of an item that nothing real has: etcd takes objects of a few MiB. Longer ones would fill the memory."""
 
 
@@ -106,7 +106,7 @@ class ListFrames:
             if prefix is None:
                 break
             field, length, position = prefix
-            if length > _LONGEST:
+            if length > _MAX_BYTES:
                 raise BrokenListError(f"an item is {length} bytes long")
             if position + length > end:
                 break

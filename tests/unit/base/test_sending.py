@@ -108,7 +108,7 @@ def test_the_place_of_an_address_is_scheme_and_host():
 
 
 def test_a_server_that_does_not_answer_is_waited_for_a_second_once_the_run_had_to_end(monkeypatch):
-    monkeypatch.setattr(sending, "LONGEST", 600.0)
+    monkeypatch.setattr(sending, "TIMEOUT", 600.0)
     signalled = threading.Event()
     signalled.set()
     stalls = threading.Event()

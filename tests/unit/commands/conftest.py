@@ -10,4 +10,4 @@ from rebalancer.kube import client
 def _patient(monkeypatch):
     """Let what is said last, and what is sent to others, take as long as it takes here."""
     monkeypatch.setattr(client, "LAST_WORDS", 300.0)
-    monkeypatch.setattr(sending, "LONGEST", 300.0)
+    monkeypatch.setattr(sending, "TIMEOUT", 300.0)

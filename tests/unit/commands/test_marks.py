@@ -158,7 +158,7 @@ class SignalAtPatch(threading.Event):
         self._faults = cluster.faults
 
     def is_set(self):
-        return self._faults.seen("PATCH", "/nodes/") > 0
+        return self._faults.count_seen("PATCH", "/nodes/") > 0
 
 
 def test_a_signal_while_stale_marks_are_removed_ends_the_run(tmp_path):

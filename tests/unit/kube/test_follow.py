@@ -68,7 +68,7 @@ def small_cluster() -> Iterator[EmbeddedCluster]:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch that is late on a busy machine is waited for; tests of late ones say how long."""
-    monkeypatch.setattr(follow, "_PATIENCE", BUSY)
+    monkeypatch.setattr(follow, "_TIMEOUT", BUSY)
 
 
 @pytest.fixture
@@ -300,7 +300,7 @@ def impatient(follower: Follower, monkeypatch: pytest.MonkeyPatch, *, without: s
             if track.resource.plural != without
         )
     )
-    monkeypatch.setattr(follow, "_PATIENCE", 0.5)
+    monkeypatch.setattr(follow, "_TIMEOUT", 0.5)
 
 
 # -- when it cannot be followed ---------------------------------------------------------------------

@@ -401,7 +401,7 @@ def test_it_is_given_back_after_the_run_had_to_end(server: ScriptedServer, tmp_p
 def test_giving_it_back_takes_seconds_at_most(
     server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rebalancer.kube.lease._GOODBYE", 0.3)
+    monkeypatch.setattr("rebalancer.kube.lease._JOIN_TIMEOUT", 0.3)
     LeaseOnServer(server)
     acquired = lease(server, tmp_path, sleeps=Stop(SystemClock())).acquire()
     assert isinstance(acquired, AcquiredLease)

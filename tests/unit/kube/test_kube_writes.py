@@ -96,7 +96,7 @@ def test_nothing_waits_for_an_event(
     server: ScriptedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither the caller, nor a request when there may be only one, nor the end of the run for long."""
-    monkeypatch.setattr("rebalancer.kube.events._GOODBYE", 0.3)
+    monkeypatch.setattr("rebalancer.kube.events._JOIN_TIMEOUT", 0.3)
     server.on("POST", EVENTS, Say(after=600.0))
     server.on("GET", "/x", Say())
     client = client_of(server.url, tmp_path, in_flight=1)

@@ -136,7 +136,7 @@ def test_owners_are_bounded_and_no_eviction_is_lost():
     ]
     values = samples(of_report(report(outcomes), None, NOW))
     owners = {key[1]: value for key, value in values.items() if key[0] == "rebalancer_evictions"}
-    assert len(owners) == table.MOST_OWNERS + 1
+    assert len(owners) == table.MAX_OWNERS + 1
     assert owners["Deployment/shop/app-049"] == 2
     assert sum(owners.values()) == 51
 

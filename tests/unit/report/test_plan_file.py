@@ -171,14 +171,14 @@ def test_text_that_is_no_text_is_refused(data):
 
 def test_size_is_bounded(data, monkeypatch):
     text = json.dumps(data).encode()
-    monkeypatch.setattr(plan_file, "_MOST_BYTES", len(text))
+    monkeypatch.setattr(plan_file, "_MAX_BYTES", len(text))
     assert len(read(data).moves) == 2
-    monkeypatch.setattr(plan_file, "_MOST_BYTES", len(text) - 1)
+    monkeypatch.setattr(plan_file, "_MAX_BYTES", len(text) - 1)
     assert "jq 'del(.skipped)'" in refusal(data)
 
 
 def test_yaml_is_bounded_more_tightly(planned, monkeypatch):
-    monkeypatch.setattr(plan_file, "_MOST_YAML_BYTES", 1 << 10)
+    monkeypatch.setattr(plan_file, "_MAX_YAML_BYTES", 1 << 10)
     with pytest.raises(PolicyError, match="write the plan as JSON"):
         read_plan("-", BytesIO(as_yaml(planned).encode()))
 

@@ -95,7 +95,7 @@ def test_after_a_run_pods_are_where_they_landed_or_stayed(web, status, landed, b
 def test_nothing_is_drawn_without_moves_or_of_too_many_nodes_or_pods(web, monkeypatch):
     assert drawn(web()) is None
     given = web(move("web-0"))
-    for limit, most in (("_MOST_NODES", 7), ("_MOST_PODS", 2), ("_MOST_WORKLOADS", 0)):
+    for limit, most in (("_MAX_NODES", 7), ("_MAX_PODS", 2), ("_MAX_WORKLOADS", 0)):
         with monkeypatch.context() as patch:
             patch.setattr(of, limit, most)
             assert drawn(given) is None

@@ -27,7 +27,7 @@ class Acquired:
     def __init__(self):
         self.released = 0
 
-    def lost(self):
+    def explain_loss(self):
         return "taken by another"
 
     def release(self):

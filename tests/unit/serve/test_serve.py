@@ -281,11 +281,11 @@ def test_a_server_that_fails_for_a_while_ends_nothing(cluster, tmp_path):
 
 def test_a_signal_during_a_run_ends_it_in_good_order(cluster, tmp_path):
     with serving(cluster, tmp_path, lease=LEASE, memory=MEMORY) as served:
-        soon(lambda: cluster.faults.seen("POST", "/eviction$") > 0)
+        soon(lambda: cluster.faults.count_seen("POST", "/eviction$") > 0)
         assert served.end() is ExitCode.DONE
         report = json.loads(served.out.getvalue())
         reported = sum(move["outcome"] in ("evicted", "lost") for move in report["moves"])
-        assert reported == cluster.faults.seen("POST", "/eviction$")
+        assert reported == cluster.faults.count_seen("POST", "/eviction$")
         assert holder(cluster) == ""
         evicted = re.findall(r"evicted  default/", served.err.getvalue())
         assert len(evicted) == reported

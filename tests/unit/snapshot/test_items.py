@@ -51,7 +51,7 @@ def test_items_are_located_however_the_text_is_cut(
 
 
 def test_what_has_no_end_is_not_kept_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_LARGEST_ITEM", 1000)
+    monkeypatch.setattr(module, "_MAX_ITEM", 1000)
     scanner = ItemScanner()
     assert not list(scanner.feed(b'{"items":[{"a":"'))
     assert not list(scanner.feed(b"x" * 900))

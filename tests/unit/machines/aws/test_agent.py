@@ -226,11 +226,11 @@ def test_it_goes_on_after_faults_of_both_sides_and_ends_in_order(cluster, metada
 
 def test_a_lost_reply_of_the_api_server_is_no_second_notice(cluster, metadata):
     cluster.faults.add(Fault("PATCH", NODES, drop=True, late=True))
-    before = cluster.faults.seen("PATCH", NODES)
+    before = cluster.faults.count_seen("PATCH", NODES)
     metadata.say(SPOT, SPOT_NOTICE)
     with attending(cluster, metadata) as err:
         soon(lambda: "spot (terminate)" in err.getvalue())
-    assert cluster.faults.seen("PATCH", NODES) == before + 1
+    assert cluster.faults.count_seen("PATCH", NODES) == before + 1
     assert standing(cluster) == SPOT_SAID
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 import yaml
 
-from rebalancer.kube.config_map import LARGEST
+from rebalancer.kube.config_map import MAX_BYTES
 from rebalancer.machines.capacity.backoff import TIMEOUT, GroupState, failed
 from rebalancer.machines.capacity.scale_out_plan import ScaleOutInputs
 from rebalancer.machines.capacity.state import KEY as STATE_KEY
@@ -215,7 +215,7 @@ def test_reasons_are_left_out_where_they_would_not_fit_and_counted(machines):
     left_out = document["reasons"]["leftOut"]["nodes"]
     assert 0 < left_out == 2000 - len(document["reasons"]["nodes"])
     assert len(written.state.nodes) == 2000 - left_out
-    assert sum(map(len, written.data.values())) < LARGEST
+    assert sum(map(len, written.data.values())) < MAX_BYTES
 
 
 def test_without_groups_and_without_pods(machines):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalancer.plan.outcome import Status
-from rebalancer.plan.totals import LARGEST, MOST_SERIES, OTHERS, Totals, with_moves, with_run
+from rebalancer.plan.totals import MAX_COUNT, MAX_SERIES, OTHERS, Totals, with_moves, with_run
 from rebalancer.run.memory.document import Document, decode, encode
 from tests.unit.run.memory.outcomes import badly, outcome, well
 
@@ -39,23 +39,23 @@ def test_runs_count_by_exit_code():
     assert with_run(with_run(with_run(Totals(), 4), 0), 0).runs == {"0": 2, "4": 1}
 
 
-@given(st.lists(st.integers(0, 2 * MOST_SERIES), max_size=30))
+@given(st.lists(st.integers(0, 2 * MAX_SERIES), max_size=30))
 def test_a_sum_never_falls_and_the_number_of_them_is_bounded(namespaces):
-    full = Totals(moves=tuple(("evicted", "x", f"ns-{i:04}", 1) for i in range(MOST_SERIES - 2)))
+    full = Totals(moves=tuple(("evicted", "x", f"ns-{i:04}", 1) for i in range(MAX_SERIES - 2)))
     totals = full
     for number in namespaces:
         after = with_moves(totals, [elsewhere(f"ns-{number:04}", well())])
         known = {series[:3]: series[3] for series in after.moves}
         assert all(known[series[:3]] >= series[3] for series in totals.moves)
         totals = after
-    assert len(totals.moves) <= MOST_SERIES + 1
-    assert sum(series[3] for series in totals.moves) == MOST_SERIES - 2 + len(namespaces)
+    assert len(totals.moves) <= MAX_SERIES + 1
+    assert sum(series[3] for series in totals.moves) == MAX_SERIES - 2 + len(namespaces)
     if len(set(namespaces)) > 2:
         assert ("evicted", "topology-spread", OTHERS) in {series[:3] for series in totals.moves}
 
 
 def test_a_sum_stays_where_it_could_not_be_read_again():
-    most = Totals({"0": LARGEST}, (("evicted", "topology-spread", "default", LARGEST),))
+    most = Totals({"0": MAX_COUNT}, (("evicted", "topology-spread", "default", MAX_COUNT),))
     totals = with_run(with_moves(most, [well()]), 0)
     assert totals.runs == most.runs
     assert totals.moves == most.moves
