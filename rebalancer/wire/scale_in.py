@@ -57,6 +57,8 @@ class ScaleIn(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether it was us who labelled it so that load balancers leave it out."""
     empty: str = ""
     """When it was first seen empty while something else was waited for, see ``rebalancer.machines.capacity.writing.delay_of``."""
+    release: str = ""
+    """Namespace and name of the Lease under which it was written: another release leaves it alone. Empty: written without one."""
     why: str = ""
     """Of ``failed``; before: why its machine is to be terminated a second time."""
 

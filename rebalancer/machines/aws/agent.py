@@ -10,10 +10,11 @@ from collections.abc import Callable
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
+from rebalancer.kube.nodes import NodeView
 from rebalancer.machines.aws.imds import Imds, ImdsError
 from rebalancer.machines.aws.instance_notices import OURS, InstanceNotices
-from rebalancer.node_record.notices import write_notice
-from rebalancer.signals.notice import NodeNotice
+from rebalancer.node_record.protocol import Entry, Form, Write, change_record
+from rebalancer.signals.notice import NOTICE, NodeNotice, read, written
 
 _LONGEST_WAIT = 30.0
 """Seconds between two attempts, however often they failed: a notice may leave two minutes in all."""
@@ -65,7 +66,7 @@ class Agent:
     def _write(self, wanted: NodeNotice | None) -> None:
         if wanted == self._written and not self._is_due(wanted):
             return
-        write_notice(self._client, self._node, wanted, OURS)
+        write_notice(self._client, self._node, wanted)
         if wanted != self._written:
             self._say(f"node {self._node}: {_words(wanted)}")
         self._written, self._looked = wanted, self._stop.now()
@@ -81,6 +82,32 @@ class Agent:
         if self._looked is None:
             return True
         return wanted is not None and self._stop.now() - self._looked >= _LOOK_AGAIN
+
+
+def _entry(notice: NodeNotice) -> Entry:
+    return Entry(by=notice.id, why=notice.reason or notice.kind, until=notice.deadline)
+
+
+NOTICES = Form(NOTICE, read, written, _entry, lambda notice, _: notice)
+
+
+def write_notice(client: Client, name: str, notice: NodeNotice | None) -> None:
+    """Have ``notice`` stand on the node of this name; None: what stands there is taken away, if an agent wrote it.
+
+    Raises:
+        ClusterReadError: it could not be read or written, or there is none of this name.
+    """
+
+    def decide(_: NodeView, standing: NodeNotice | None) -> Write[NodeNotice] | None:
+        if notice is not None:
+            return None if standing == notice else Write(notice)
+        is_ours = standing is not None and standing.id.startswith(OURS)
+        return Write(None) if is_ours else None
+
+    if change_record(client, name, NOTICES, decide) is None:
+        raise ClusterReadError(
+            f"there is no node {name}; NODE_NAME must be the name of the agent's own node"
+        )
 
 
 def _words(notice: NodeNotice | None) -> str:

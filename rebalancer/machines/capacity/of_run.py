@@ -157,6 +157,7 @@ def _scalers(
             client=source.client,
             now=_server_time(run, source, reading),
             by=instance(run.environment),
+            release="/".join(run.lease or ()),
             stop=run.stop,
             keep_groups=keep_groups,
             suspended="a dry run changes nothing" if dry else suspended,

@@ -43,7 +43,12 @@ class ScaleInNodes:
         self.snapshot = context.report.snapshot
         self.now = context.now()
         """When the run began, in Unix seconds."""
-        self.states: dict[int, ScaleIn] = scale_ins(self.snapshot.nodes)
+        standing = scale_ins(self.snapshot.nodes)
+        self.others = {node for node, state in standing.items() if self._is_anothers(state)}
+        """The nodes that another release notes, drains or removes: nothing is written on them."""
+        self.states: dict[int, ScaleIn] = {
+            node: state for node, state in standing.items() if node not in self.others
+        }
         self.changed: dict[int, ScaleIn | None] = {}
         """What was written on nodes; in a dry run, what would be."""
         self.removal: dict[int, NodeRemoval] = {one.node: one for one in context.report.nodes}
@@ -53,6 +58,13 @@ class ScaleInNodes:
     def name(self, node: int) -> str:
         """Return the name of a node."""
         return self.snapshot.nodes.names[node]
+
+    def _is_anothers(self, state: ScaleIn) -> bool:
+        """Return whether another release goes on with a node; one that would long have written again is gone, and leaves it to us."""
+        options, ours = self.options, self.context.release
+        longest = max(options.unneeded_for, options.unready_for, options.give_up_after)
+        live = not self.is_past(state.at, 2 * max(longest, options.cool_down_after_failure))
+        return live and "" not in (ours, state.release) and state.release != ours
 
     def group(self, node: int) -> NodeGroup | None:
         """Return its group, None if it is in none."""
@@ -81,7 +93,8 @@ class ScaleInNodes:
     def cancel(self, node: int, why: str, *, failed: bool = False) -> MachineAct:
         """Cancel the scale-in of a node: untaint it, and uncordon it if we cordoned it; a failure begins a cool-down."""
         at = rfc3339(self.context.now())
-        left = ScaleIn(Phase.FAILED, at, at, self.context.by, why=why) if failed else None
+        by, release = self.context.by, self.context.release
+        left = ScaleIn(Phase.FAILED, at, at, by, release=release, why=why) if failed else None
         code = ScaleInCode.FAILED if failed else ScaleInCode.CANCELLED
         act = self.write(node, left, code, why, gives_back=True)
         if failed and act.status is ActStatus.DONE:

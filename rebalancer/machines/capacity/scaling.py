@@ -44,6 +44,8 @@ class ScalerContext:
     """Returns the API server's time in Unix seconds."""
     by: str
     """This process, as it is written on nodes."""
+    release: str
+    """Namespace and name of the Lease that the run holds, as written on nodes; empty without one."""
     stop: Stop
     keep_groups: Callable[[], None]
     """Keeps ``group_states`` for later runs before something is requested; raises ClusterReadError."""

@@ -19,7 +19,8 @@ _MOST_NEW = 50
 
 def note_new(nodes: ScaleInNodes) -> Iterator[MachineAct]:
     """Note the nodes that can be removed, and could not before; the empty ones first."""
-    new = [node for node, of in nodes.removal.items() if of.removable and node not in nodes.states]
+    known = nodes.states.keys() | nodes.others
+    new = [node for node, of in nodes.removal.items() if of.removable and node not in known]
     for node in sorted(new, key=lambda node: not nodes.is_empty(node))[:_MOST_NEW]:
         yield from note(nodes, node)
 
@@ -28,7 +29,7 @@ def note(nodes: ScaleInNodes, node: int, state: ScaleIn | None = None) -> Iterat
     """Note since when a node is unneeded. The last look must not be longer ago than that takes: runs may have paused."""
     at, needed = rfc3339(nodes.now), nodes.needed_for(node)
     if state is None or nodes.is_past(state.at, needed):
-        fresh = ScaleIn(Phase.UNNEEDED, at, at, nodes.context.by)
+        fresh = ScaleIn(Phase.UNNEEDED, at, at, nodes.context.by, release=nodes.context.release)
         text = f"{nodes.removal[node].message}; it is drained once it is unneeded for {format_duration(needed)}"
         if state is not None:
             text += f" from now on: no run has looked since {state.at}"
@@ -64,7 +65,11 @@ def start_draining(nodes: ScaleInNodes) -> Iterator[MachineAct]:
 def _cordon(nodes: ScaleInNodes, node: int) -> MachineAct:
     state = nodes.states[node]
     leaving = msgspec.structs.replace(
-        state, phase=Phase.LEAVING, at=rfc3339(nodes.now), by=nodes.context.by
+        state,
+        phase=Phase.LEAVING,
+        at=rfc3339(nodes.now),
+        by=nodes.context.by,
+        release=nodes.context.release,
     )
     text = f"unneeded since {state.since}: {nodes.removal[node].message}"
     return nodes.write(node, leaving, ScaleInCode.DRAIN_STARTED, text)

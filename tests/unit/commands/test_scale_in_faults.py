@@ -2,6 +2,7 @@
 
 import json
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -330,3 +331,35 @@ def test_a_time_that_is_yet_to_come_holds_nothing_for_ever(tmp_path, monkeypatch
         for _ in range(12):
             ground.tick()
         assert sorted(ground.pool.ended) == ["n2", "n3"]
+
+
+# -- two releases --------------------------------------------------------------------------------------------
+
+
+def _of_another_group(monkeypatch, ground):
+    """Have the provider show a release only a group that has no node of the cluster."""
+    other = replace(ground.pool.group, name="other", instances=())
+    monkeypatch.setattr(ground.pool, "groups", lambda _nodes: [other])
+    monkeypatch.setattr(ground.pool, "catch_up", lambda: None)
+
+
+def test_another_release_leaves_a_node_alone_that_this_one_drains(tmp_path, monkeypatch):
+    """For it the node is in no group, and would be given up when it is not empty in time."""
+    with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
+        _full(ground, "n1")
+        for name in "ab":
+            lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+            ground.cluster.apply({**lease, "metadata": {"name": name}})
+        for _ in range(10):
+            if not ground.closed("n2"):
+                ground.tick(lease=("default", "a"))
+        assert ground.stated("n2")["release"] == "default/a"
+        with monkeypatch.context() as patch:
+            _of_another_group(patch, ground)
+            acts = ground.tick(20 * 60.0, lease=("default", "b"))
+            assert [act for act in acts if act[1] == "n2"] == []
+            assert (ground.stated("n2")["phase"], ground.closed("n2")) == ("leaving", True)
+            # That release is gone: who comes later gives the node back.
+            acts = ground.tick(4 * 3600.0, lease=("default", "b"))
+            assert ("Failed", "n2", "failed") in acts
+            assert ground.is_open("n2")

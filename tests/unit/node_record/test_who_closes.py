@@ -10,11 +10,11 @@ import pytest
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.engine import Durations
 from rebalancer.kube.nodes import NodeChange, change_node
+from rebalancer.machines.aws.agent import write_notice
 from rebalancer.machines.capacity.writing import write_state
 from rebalancer.machines.drain.cordon import cordon, finish
 from rebalancer.machines.drain.stages import enter
 from rebalancer.node_record.marks import remove_marks, set_mark
-from rebalancer.node_record.notices import write_notice
 from rebalancer.node_record.protocol import EXCLUDE
 from rebalancer.node_record.records import Order, ReplacePhase, Stage
 from rebalancer.signals.notice import NodeNotice
@@ -104,8 +104,8 @@ def interruption() -> Actor:
 def agent() -> Actor:
     notice = NodeNotice("imds/i-1/spot", "spot", deadline="2030-01-01T00:00:00Z")
     return Actor(
-        lambda ground: write_notice(ground.here.client, NODE, notice, "imds/"),
-        lambda ground: write_notice(ground.here.client, NODE, None, "imds/"),
+        lambda ground: write_notice(ground.here.client, NODE, notice),
+        lambda ground: write_notice(ground.here.client, NODE, None),
     )
 
 

@@ -13,10 +13,9 @@ from rebalancer.base.stop import Stop
 from rebalancer.commands.node_agent import watch_machine
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.kube.client import connect
-from rebalancer.machines.aws.agent import Agent
+from rebalancer.machines.aws.agent import Agent, write_notice
 from rebalancer.machines.aws.imds import Imds, ImdsError
-from rebalancer.machines.aws.instance_notices import LIFECYCLE, OURS, REBALANCE, SPOT
-from rebalancer.node_record.notices import write_notice
+from rebalancer.machines.aws.instance_notices import LIFECYCLE, REBALANCE, SPOT
 from rebalancer.run.options import ClusterFlags
 from rebalancer.signals.notice import NOTICE, NodeNotice
 from rebalancer.testing.objects import EmbeddedCluster, node
@@ -130,13 +129,13 @@ def test_the_most_urgent_notice_stands(agent, cluster, metadata):
 
 
 def test_an_agent_that_starts_again_takes_away_what_was_withdrawn_meanwhile(agent, client, cluster):
-    write_notice(client, "mine", NodeNotice("imds/i-of-before/spot/x", "spot"), OURS)
+    write_notice(client, "mine", NodeNotice("imds/i-of-before/spot/x", "spot"))
     agent.look()
     assert standing(cluster) is None
 
 
 def test_what_others_have_written_stays(agent, client, cluster):
-    write_notice(client, "mine", NodeNotice("theirs", "maintenance"), OURS)
+    write_notice(client, "mine", NodeNotice("theirs", "maintenance"))
     agent.look()
     assert standing(cluster)["id"] == "theirs"
 
@@ -154,7 +153,7 @@ def test_metadata_that_cannot_be_read_withdraws_nothing(agent, cluster, metadata
 def test_one_path_that_is_broken_hides_no_notice_of_another_and_withdraws_none(
     agent, client, cluster, metadata
 ):
-    write_notice(client, "mine", NodeNotice("imds/i-1/rebalance/x", "rebalance"), OURS)
+    write_notice(client, "mine", NodeNotice("imds/i-1/rebalance/x", "rebalance"))
     metadata.broken[REBALANCE] = 500
     with pytest.raises(ImdsError, match="answered 500"):
         agent.look()
@@ -177,7 +176,7 @@ def test_an_annotation_that_was_removed_is_written_again(client, cluster, metada
     agent = Agent("mine", Imds(metadata.url, stop), client, stop, lambda _: None)
     metadata.say(SPOT, SPOT_NOTICE)
     agent.look()
-    write_notice(client, "mine", None, OURS)
+    write_notice(client, "mine", None)
     agent.look()
     clock.ahead = 120.0
     agent.look()
