@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tests.aws.cloud import called
-from tests.storm.machines.scenario import CloudFault
+from tests.storm.machines.scenario import LAST_LOOK, CloudFault
 
 LATE = 5.0
 """Seconds by which a late call is forwarded late."""
@@ -35,7 +35,7 @@ class Call:
     name: str
     """``service:Action``, in IAM's words."""
     number: int
-    """Among those of its name, from 1."""
+    """Among those of its name, from 1; last looks at a group are counted apart."""
     form: Mapping[str, str]
     fault: CloudFault | None
     status: int = 0
@@ -88,7 +88,8 @@ class CloudProxy:
         name, form = called({**environ, "PATH_INFO": path}, body)
         if name is None:
             return self._forward(method, path, headers, body)
-        number, fault = self._script.next(name)
+        is_last_look = "AutoScalingGroupNames.member.1" in form
+        number, fault = self._script.next(LAST_LOOK if is_last_look else name)
         call = Call(time.time(), name, number, form, fault, by=self._by)
         self.calls.append(call)
         self._hook(call)

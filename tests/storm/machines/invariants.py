@@ -23,6 +23,18 @@ EXIT_GRACE = 12.0
 """Seconds after its time, or after SIGTERM, within which a process must have ended."""
 SKEW = 30.0
 """Seconds by which our clock may be wrong: `safety.maxClockSkew` of each scenario's policy."""
+DELAY = 110.0
+"""Seconds for which a machine is not ended while somebody asks for a delay: two minutes, as Cluster Autoscaler has it."""
+TOLD = 10.0
+"""Seconds for which load balancers must have been told before a machine is ended."""
+ENOUGH = 4
+"""Machines that the pods of a scale-out need: three pods on each."""
+EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
+HARMLESS: Mapping[str, set[str]] = {
+    "scale-out": {"no capacity", "zone lost", "tenant's autoscaler"},
+    "scale-in": {"tenant's autoscaler", "one group chosen"},
+}
+"""Duty -> what may happen beside it, and it gets done all the same."""
 _TERMINATE = "autoscaling:TerminateInstanceInAutoScalingGroup"
 _RESIZE = "autoscaling:SetDesiredCapacity"
 _COMPLETE = "autoscaling:CompleteLifecycleAction"
@@ -65,6 +77,9 @@ def protected_stay(record: Record) -> Iterator[str]:
             yield f"{name} was ended {call.at - since:.1f} s after a person protected it"
         if name in record.ground.kept:
             yield f"{name} was ended, whose pod has to stay"
+        delayed = record.ground.delayed
+        if delayed is not None and delayed < known and call.at < delayed + DELAY:
+            yield f"{name} was ended {call.at - delayed:.1f} s after a delay was asked for"
 
 
 def _looked_at(record: Record, node: str, before: float) -> float:
@@ -322,18 +337,44 @@ def gets_done(record: Record) -> Iterator[str]:
     scenario = record.scenario
     if scenario.faults or scenario.cloud or any(act.name in OURS for act in scenario.acts):
         return
-    if scenario.duty == "scale-out" and {act.name for act in scenario.acts} <= {"no capacity"}:
-        if record.pending:
-            yield f"{record.pending} pods wait, and other groups may grow"
+    if {act.name for act in scenario.acts} - HARMLESS.get(scenario.duty, set()):
         return
-    if scenario.acts:
-        return
+    pods = record.objects("Pod", record.ended).values()
+    if scenario.duty == "scale-out" and (left := sum("nodeName" not in p["spec"] for p in pods)):
+        yield f"{left} pods wait, and groups may grow"
     if scenario.duty in ("scale-in", "two releases") and not _ending(record):
         yield "no machine was ended"
     if scenario.duty in ("drain", "replace") and record.runs[0].code != 0:
         yield f"it exited with {record.runs[0].code}: {record.runs[0].err.strip()[-200:]}"
     if scenario.duty == "interruption" and not any(c.name == _COMPLETE for c in record.calls):
         yield "the hook was not answered"
+
+
+def load_balancers_are_told(record: Record) -> Iterator[str]:
+    """(r) Before a machine is ended, load balancers have had the time to leave it out."""
+    if record.scenario.has(*CLOCKS):
+        return
+    for call in _ending(record):
+        node = record.node_of_instance(_instance(call), call.at)
+        if node is None or call.name != _TERMINATE:
+            continue
+        since: float | None = None
+        for change in record.changes:
+            if change.kind == "Node" and change.uid == node["metadata"]["uid"]:
+                shown = EXCLUDE in (change.object["metadata"].get("labels") or {})
+                since = (since or change.at) if shown and change.at <= call.at else None
+            if change.at > call.at:
+                break
+        if since is None or call.at - since < TOLD:
+            yield f"{node['metadata']['name']} was ended, and load balancers were not told in time"
+
+
+def nothing_twice(record: Record) -> Iterator[str]:
+    """(s) No more machines are asked for than the waiting pods need."""
+    if record.scenario.duty != "scale-out" or record.scenario.has("no capacity", "zone lost"):
+        return
+    if (total := sum(record.sizes.values())) > ENOUGH:
+        yield f"{total} machines are asked for, and {ENOUGH} are enough: {dict(record.sizes)}"
 
 
 INVARIANTS: Mapping[str, Invariant] = {
@@ -354,6 +395,8 @@ INVARIANTS: Mapping[str, Invariant] = {
     "o": drained_means_empty,
     "p": agent_keeps_to_its_notice,
     "q": gets_done,
+    "r": load_balancers_are_told,
+    "s": nothing_twice,
 }
 
 

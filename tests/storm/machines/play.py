@@ -346,9 +346,8 @@ class Scene:
         self._moment(f"{seen.kind} {seen.number}")
 
     def _called(self, call: Call) -> None:
-        self._moment(f"{call.name} {call.number}")
-        if "AutoScalingGroupNames.member.1" in call.form:
-            self._moment(LAST_LOOK)
+        is_last_look = "AutoScalingGroupNames.member.1" in call.form
+        self._moment(LAST_LOOK if is_last_look else f"{call.name} {call.number}")
 
     def _moment(self, moment: str) -> bool:
         """Do what is to be done at a moment; return whether there was anything."""

@@ -52,12 +52,14 @@ CLOUD_FAULTS = (
     "stale",
 )
 """What goes wrong with a call of the cloud; `cloud.Front` has the meaning of each."""
+LAST_LOOK = "one group is read"
+"""The moment, and the call, at which a group is read by its name: the last before its machine is ended."""
 _SCALE_IN_CALLS = (
     "autoscaling:DescribeAutoScalingGroups",
     "autoscaling:TerminateInstanceInAutoScalingGroup",
 )
 CALLS: Mapping[Duty, tuple[str, ...]] = {
-    "scale-in": _SCALE_IN_CALLS,
+    "scale-in": (*_SCALE_IN_CALLS, LAST_LOOK),
     "two releases": _SCALE_IN_CALLS,
     "scale-out": (
         "autoscaling:DescribeAutoScalingGroups",
@@ -114,9 +116,20 @@ WORLD: Mapping[Duty, tuple[str, ...]] = {
         "person cordons",
         "load comes back",
         "same tags elsewhere",
+        "delay asked for",
+        "tenant's autoscaler",
+        "one group chosen",
+        "state of a newer version",
     ),
     "two releases": ("protected", "budget closed", "person cordons", "load comes back"),
-    "scale-out": ("zone lost", "load goes", "same tags elsewhere", "no capacity"),
+    "scale-out": (
+        "zone lost",
+        "load goes",
+        "same tags elsewhere",
+        "no capacity",
+        "agents are slow",
+        "tenant's autoscaler",
+    ),
     "agent": ("announced", "withdrawn", "metadata are silent", "person cordons"),
     "drain": ("opt-out", "budget closed", "replaced under its name", "person uncordons"),
     "replace": ("opt-out", "budget closed", "replaced under its name", "person uncordons"),
@@ -128,15 +141,17 @@ WORLD: Mapping[Duty, tuple[str, ...]] = {
         "duplicate message",
         "old message",
         "message of another machine",
+        "names another's machine",
+        "rebalance recommended",
     ),
     "escalate": ("withdrawn", "replaced under its name", "old notice", "forged record"),
 }
+POLICY = ("agents are slow", "one group chosen")
+"""What stands in the policy, which is read when a process starts."""
 CLOCKS = ("our clock is wrong", "our clock jumps")
 """What happens to the process's time of day."""
 OURS = ("SIGTERM", "SIGKILL", "SIGSTOP", "wrong clock", *CLOCKS)
 """What happens to the process; the wrong clock is the API server's, as its answers date themselves."""
-LAST_LOOK = "one group is read"
-"""The moment at which a group is read by its name: the last thing before its machine is ended."""
 LONG_STOP = 90.0
 """Seconds for which a process is stopped: longer than the term of a Lease."""
 
@@ -228,6 +243,21 @@ _WRITTEN: tuple[Scenario, ...] = (
     Scenario(17, "scale-in", acts=(Act("our clock jumps", "before", amount=400.0),)),
     Scenario(18, "escalate", acts=(Act("our clock is wrong", "before", amount=-20.0),)),
     Scenario(19, "scale-in"),
+    Scenario(20, "interruption", acts=(Act("replaced under its name", "patch node 1"),)),
+    Scenario(21, "interruption", acts=(Act("names another's machine"),)),
+    Scenario(
+        22,
+        "scale-in",
+        cloud=(CloudFault(LAST_LOOK, "late", "first"),),
+        acts=(Act("SIGTERM", LAST_LOOK),),
+    ),
+    Scenario(23, "scale-in", acts=(Act("one group chosen"),)),
+    Scenario(24, "interruption", acts=(Act("rebalance recommended"),)),
+    Scenario(25, "scale-out", acts=(Act("zone lost"),)),
+    Scenario(26, "scale-in", acts=(Act("delay asked for"),)),
+    Scenario(27, "scale-out", acts=(Act("agents are slow"),)),
+    Scenario(28, "scale-in", acts=(Act("tenant's autoscaler"),)),
+    Scenario(29, "scale-in", acts=(Act("state of a newer version"),)),
 )
 """Written seeds; CI plays those from 0 to 11."""
 
@@ -268,7 +298,10 @@ def _draw_cloud(draw: random.Random, duty: Duty) -> tuple[CloudFault, ...]:
 
 def _draw_acts(draw: random.Random, duty: Duty) -> tuple[Act, ...]:
     names = draw.sample(WORLD[duty], draw.choice((0, 1, 1, 2)))
-    acts = [Act(name, draw.choice(("before", *_moments(duty)))) for name in names]
+    acts = [
+        Act(name, "before" if name in POLICY else draw.choice(("before", *_moments(duty))))
+        for name in names
+    ]
     if draw.random() < 0.4:
         acts.append(_draw_ours(draw, duty))
     return tuple(acts)
@@ -297,5 +330,5 @@ def _moments(duty: Duty) -> tuple[str, ...]:
         moments.append(LAST_LOOK)
     if duty == "replace":
         moments += ["hook 1", "hook 2"]
-    moments += [f"{call} {number}" for call in CALLS[duty] for number in (1, 2)]
+    moments += [f"{call} {n}" for call in CALLS[duty] if call != LAST_LOOK for n in (1, 2)]
     return tuple(moments)

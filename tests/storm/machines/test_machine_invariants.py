@@ -8,7 +8,7 @@ import pytest
 from tests.controlplane.audit import Request
 from tests.e2e.instance_metadata import NOTHING
 from tests.storm.machines.cloud import Call
-from tests.storm.machines.invariants import INVARIANTS, violations
+from tests.storm.machines.invariants import EXCLUDE, INVARIANTS, violations
 from tests.storm.machines.record import Hooked, Record
 from tests.storm.machines.scenario import DUTIES, Scenario, scenario
 from tests.storm.machines.world import NOTICE, Ground
@@ -23,6 +23,12 @@ COMPLETE = "autoscaling:CompleteLifecycleAction"
 def node(name, uid="", **spec):
     meta = {"name": name, "uid": uid or name, "labels": {"group": "pool-a"}, "annotations": {}}
     return {"metadata": meta, "spec": {"providerID": f"aws:///z/{name}", **spec}}
+
+
+def told(made):
+    """Load balancers leave it out."""
+    made["metadata"]["labels"][EXCLUDE] = "true"
+    return made
 
 
 def noted(name):
@@ -48,7 +54,7 @@ class Changes:
 
     def __init__(self):
         self.all = []
-        self.add(START - 50, "Node", node("i-1"))
+        self.add(START - 50, "Node", told(node("i-1")))
         self.add(START - 50, "Node", node("i-2"))
         self.add(START - 50, "Pod", pod("web-1", "i-1"))
         self.add(START, "Lease", lease("main-x"))
@@ -110,6 +116,11 @@ SUCCESSOR = (
     .all
 )
 CORDONED = Changes().add(START + 1, "Node", node("i-3", unschedulable=True)).all
+UNTOLD = Changes().add(START - 5, "Node", node("i-1")).all
+TOLD_LATE = (
+    Changes().add(START - 5, "Node", node("i-1")).add(ENDED - 3, "Node", told(node("i-1"))).all
+)
+WAITING = Changes().add(START, "Pod", {"metadata": {"name": "w", "uid": "w"}, "spec": {}}).all
 RIVAL = Changes().add(START + 1, "Lease", lease("rival")).all
 TAINT = {"key": "rebalancer/scale-in", "effect": "NoSchedule"}
 
@@ -180,7 +191,11 @@ BROKEN = [
     ("q", record(calls=[])),
     ("q", record("drain", runs=[ran(code=4)])),
     ("q", record("interruption", calls=[])),
-    ("q", record("scale-out", pending=1)),
+    ("q", record("scale-out", changes=WAITING)),
+    ("b", record(ground=ground(delayed=ENDED - 60))),
+    ("r", record(changes=UNTOLD)),
+    ("r", record(changes=TOLD_LATE)),
+    ("s", record("scale-out", sizes={"pool-a": 3, "pool-b": 2})),
 ]
 
 

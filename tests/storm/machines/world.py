@@ -15,7 +15,7 @@ import yaml
 
 from tests.aws.cloud import REGION, Cloud
 from tests.aws.fleet import ENABLED, Fleet
-from tests.aws.messages import hook, spot
+from tests.aws.messages import hook, rebalance, spot
 from tests.controlplane import ControlPlane, objects, operations, stages, wait_until
 from tests.controlplane.api import ApiError
 from tests.e2e.instance_metadata import NOTHING, InstanceMetadata
@@ -43,6 +43,8 @@ _RELEASE = "release"
 """Tag of a group: of which release it is, where there are two."""
 _SCARCE = "pool-b"
 """The group for which the cloud has no machine, where it has not: the one that would be increased first."""
+_STARTS = "agent.storm.test/not-ready"
+_DELAY = "delay-deletion.cluster-autoscaler.kubernetes.io/storm"
 _PODS = f"/api/v1/namespaces/{APPS}/pods"
 _BUDGET = f"/apis/policy/v1/namespaces/{APPS}/poddisruptionbudgets/web"
 _SPOT = ("spot", "--action=terminate", "--time=2036-11-20T10:00:00Z")
@@ -80,6 +82,10 @@ class Ground:
     """Release -> its groups, where there are two."""
     says: tuple[str, ...] = ()
     """What the instance metadata of n-a say, as a command of the program that gives them."""
+    starts_with: tuple[dict[str, str], ...] = ()
+    """Taints that new nodes have as long as their agents are not ready: these never are."""
+    delayed: float | None = None
+    """When somebody asked for a delay of the end of every machine."""
     protected: dict[str, float] = field(default_factory=dict)
     """Uids of nodes that a person has protected -> when."""
     opted_out: dict[str, float] = field(default_factory=dict)
@@ -101,6 +107,7 @@ class MachineWorld:
         """``folder``: for what the instance metadata log."""
         self._plane, self._api, self._cloud = plane, plane.api, cloud
         self._metadata = InstanceMetadata(folder)
+        self._machines = _Machines(plane)
         self._fleet: Fleet | None = None
         self._aliens: Fleet | None = None
         self.ground = Ground()
@@ -123,6 +130,7 @@ class MachineWorld:
         """Clear everything, and make what the duty is about."""
         self._clear()
         self.ground = Ground()
+        self._machines.waits = True
         duties: Mapping[str, Callable[[], None]] = {
             "scale-in": self._for_scale_in,
             "scale-out": self._for_scale_out,
@@ -134,11 +142,12 @@ class MachineWorld:
             "two releases": self._for_two_releases,
         }
         duties[scenario.duty]()
+        self._machines.waits = False
 
     def join(self) -> None:
         """Let machines register their nodes, and the cloud controller remove the nodes of those that ended."""
         if self._fleet is not None:
-            self._fleet.join()
+            self._fleet.join(taints=self.ground.starts_with)
             self._fail_launches(self._fleet)
 
     def _fail_launches(self, fleet: Fleet) -> None:
@@ -292,6 +301,13 @@ class MachineWorld:
             "withdrawn": self._withdraw,
             "announced": lambda: self._tell(_SPOT),
             "metadata are silent": self._metadata.end,
+            "names another's machine": self._name_anothers,
+            "rebalance recommended": self._recommend,
+            "agents are slow": self._slow_agents,
+            "delay asked for": self._delay,
+            "tenant's autoscaler": self._add_tenant,
+            "one group chosen": self._choose_group,
+            "state of a newer version": self._newer_state,
             "no capacity": lambda: self._cloud.exhausted.add(_SCARCE),
             "duplicate message": lambda: self._put(self._message),
             "old message": lambda: self._put(self._spot("n-c", days=10)),
@@ -317,7 +333,7 @@ class MachineWorld:
     def _forge(self) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if self.ground.kept:
-            (name,) = self.ground.kept
+            name = max(self.ground.kept)
             uid = self._api.get(f"/api/v1/nodes/{name}")["metadata"]["uid"]
             record = {
                 "phase": "ending",
@@ -379,6 +395,56 @@ class MachineWorld:
         self._annotate_node("n-a", NOTICE, None)
         self.ground.withdrawn = time.time()
 
+    def _name_anothers(self) -> None:
+        """A kubelet says that its machine is the announced one's."""
+        self._node("a-thief", self._instances["n-a"])
+        self.ground.not_named.add("a-thief")
+
+    def _recommend(self) -> None:
+        """AWS says of all machines but one that they may be interrupted some time: none has to go."""
+        for name in sorted(self.ground.not_named & self._instances.keys()):
+            at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            self._put(rebalance(self._instances[name], id=str(uuid.uuid4()), time=at))
+
+    def _slow_agents(self) -> None:
+        self.ground.starts_with = ({"key": _STARTS, "value": "", "effect": "NoSchedule"},)
+        self.ground.policy["capacity"] = {"startupTaints": [_STARTS]}
+
+    def _delay(self) -> None:
+        for node in self.nodes():
+            self._annotate_node(node["metadata"]["name"], _DELAY, "true")
+        self.ground.delayed = time.time()
+
+    def _add_tenant(self) -> None:
+        """A tenant's pod has the label of an autoscaler's."""
+        labels = {"app": "karpenter"}
+        tenant = objects.pod("tenant", namespace=APPS, labels=labels, cpu="10m")
+        # On the node that has to stay, if there is one: it has no controller.
+        last = max(node["metadata"]["name"] for node in self.nodes())
+        tenant["spec"]["nodeName"] = next(iter(self.ground.kept), last)
+        self._plane.apply([tenant])
+
+    def _choose_group(self) -> None:
+        """The policy names the nodes of one group for scale-in."""
+        (strategy,) = self.ground.policy["strategies"].values()
+        strategy["select"] = {"nodes": {"group": "pool-a"}}
+        self.ground.victims = self._of_group("pool-a")
+
+    def _newer_state(self) -> None:
+        """What stands on the nodes of a group was written by a version that knows more phases."""
+        state = {"phase": "resting", "since": "2026-01-01T00:00:00Z", "at": "2026-01-01T00:00:00Z"}
+        for name in self._of_group("pool-a"):
+            self._annotate_node(name, SCALE_IN, json.dumps(state))
+            self.ground.kept.add(name)
+
+    def _of_group(self, group: str) -> set[str]:
+        """Return the names of the nodes of a group."""
+        return {
+            node["metadata"]["name"]
+            for node in self.nodes()
+            if node["metadata"]["labels"].get("group") == group
+        }
+
     # -- afterwards ----------------------------------------------------------------------------------
 
     def calm(self) -> None:
@@ -403,7 +469,7 @@ class MachineWorld:
     # -- parts ---------------------------------------------------------------------------------------
 
     def _groups(self, sizes: Mapping[str, int]) -> Fleet:
-        fleet = self._fleet = Fleet(self._cloud, Machines(self._plane))
+        fleet = self._fleet = Fleet(self._cloud, self._machines)
         for zone, (name, size) in zip("ab", sizes.items(), strict=False):
             fleet.add(name, size, low=LOW, high=6, zone=zone)
             self.ground.bounds[name] = (size, LOW)
@@ -508,6 +574,17 @@ def _failed_launch(group: str) -> dict[str, str]:
         "StatusCode": "Failed",
         "StatusMessage": message,
     }
+
+
+class _Machines(Machines):
+    """Machines that are waited for while a scenario is made; later some may be lost on purpose."""
+
+    waits = True
+
+    def settle(self) -> None:
+        """Wait until all are Ready."""
+        if self.waits:
+            super().settle()
 
 
 class _Nowhere:
