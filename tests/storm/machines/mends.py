@@ -96,4 +96,126 @@ MENDS: tuple[Mend, ...] = (
         ],
         [5],
     ),
+    Mend(
+        "what was announced for a node is not done to the next one of its name",
+        "M2",
+        [
+            (
+                "            if node.uid != self.uid:\n                return None\n            self._adopt(node)",
+                "            self._adopt(node)",
+            )
+        ],
+        [20, 6],
+    ),
+    Mend(
+        "a machine that two nodes name is nobody's",
+        "M5",
+        [
+            (
+                'is_it = len(of_it) == 1 and provider_id in ("", of_it[0].spec.provider_id)',
+                "is_it = bool(of_it)",
+            )
+        ],
+        [21],
+    ),
+    Mend(
+        "no machine is ended once the process must end",
+        "M9",
+        [
+            (
+                (
+                    "    if (stopped := stop.reason()) is not None:\n"
+                    "        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, stopped)\n"
+                ),
+                "",
+            ),
+            (
+                (
+                    "    if (stopped := stop.reason()) is not None:\n"
+                    "        return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, stopped)\n"
+                ),
+                "",
+            ),
+        ],
+        [22],
+    ),
+    Mend(
+        "nodes that the select of scale-in leaves out stay",
+        "M10",
+        [
+            (
+                "    others = np.zeros_like(known) if candidates is None else ~candidates\n",
+                "    others = np.zeros_like(known)\n",
+            )
+        ],
+        [23],
+    ),
+    Mend(
+        "a recommendation to rebalance closes no node",
+        "M12",
+        [
+            (
+                "        return event.kind not in self._params.ignore_kinds and self._around.unix() < event.over",
+                "        return self._around.unix() < event.over",
+            )
+        ],
+        [24],
+    ),
+    Mend(
+        "a lost zone does not stop groups from being increased",
+        "M16",
+        [
+            (
+                "        return self.unready <= max(_OK_UNREADY, _SHARE_UNREADY * self.registered)",
+                "        return self.unready <= 0.2 * self.registered",
+            )
+        ],
+        [25],
+    ),
+    Mend(
+        "load balancers are told before a machine is ended",
+        "M17",
+        [
+            (
+                'labels = {EXCLUDE: "true"} if fresh and EXCLUDE not in node.labels else {}',
+                "labels = {}",
+            )
+        ],
+        [19],
+    ),
+    Mend(
+        "whoever asks for a delay of the end of a machine gets it",
+        "M18",
+        [("        if key.startswith(_DELAYS):\n", "        if False:\n")],
+        [26],
+    ),
+    Mend(
+        "a machine whose agent is not ready is an upcoming one",
+        "M19",
+        [("self._startup = frozenset(startup_taints)", "self._startup = frozenset()")],
+        [27],
+    ),
+    Mend(
+        "a tenant's pod is no autoscaler",
+        "M20",
+        [("        if not _is_of_system(cls):\n", "        if False:\n")],
+        [28],
+    ),
+    Mend(
+        "each release writes on the nodes of its own groups only",
+        "M21",
+        [
+            (
+                "            case Phase.UNNEEDED | Phase.FAILED if removal.code is RemovalCode.NO_GROUP:\n",
+                "            case Phase.UNNEEDED | Phase.FAILED if False:\n",
+            )
+        ],
+        [12],
+    ),
+    Mend(
+        "what a newer version has written is left as it is",
+        "M30",
+        [("        if before is None and KEY in node.annotations:\n", "        if False:\n")],
+        [29],
+    ),
 )
