@@ -3,12 +3,11 @@
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
-from tests.storm.__main__ import parse_seeds
+from tests.storm.arguments import folder_of, parse_seeds, play_seeds, say, storm_parser
 from tests.storm.machines.invariants import violations
 from tests.storm.machines.play import Stage, stage
 from tests.storm.machines.scenario import scenario
@@ -17,24 +16,17 @@ from tests.storm.machines.scenario import scenario
 def main() -> int:
     """Play the scenarios of the seeds; return 1 if anything was violated."""
     chosen = _parser().parse_args()
-    folder = Path(chosen.keep or tempfile.mkdtemp(prefix="storm-machines-"))
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = folder_of(chosen)
     begun = time.monotonic()
-    bad: list[int] = []
     hits: Counter[str] = Counter()
     seeds = parse_seeds(chosen.seeds, chosen.runs)
-    with stage(folder.resolve()) as made:
-        _say(f"all is ready after {time.monotonic() - begun:.0f} s; outputs: {folder}")
-        for seed in seeds:
-            if chosen.short and scenario(seed).hits_long:
-                continue
-            if not any(_holds(made, seed, chosen, hits) for _ in range(1 + chosen.again)):
-                bad.append(seed)
-    _say(
-        f"{len(seeds)} scenarios in {time.monotonic() - begun:.0f} s, {len(bad)} with violations: {bad}"
-    )
-    _say(f"faults that came to bear: {dict(sorted(hits.items()))}")
-    return 1 if bad or not seeds else 0
+    if chosen.short:
+        seeds = [seed for seed in seeds if not scenario(seed).hits_long]
+    with stage(folder) as made:
+        say(f"all is ready after {time.monotonic() - begun:.0f} s; outputs: {folder}")
+        code = play_seeds(seeds, chosen, lambda seed: _holds(made, seed, chosen, hits))
+    say(f"faults that came to bear: {dict(sorted(hits.items()))}")
+    return code
 
 
 def _holds(made: Stage, seed: int, chosen: argparse.Namespace, hits: Counter[str]) -> bool:
@@ -42,7 +34,7 @@ def _holds(made: Stage, seed: int, chosen: argparse.Namespace, hits: Counter[str
     try:
         record = made.play(scenario(seed), chosen.source)
     except Exception as error:  # noqa: BLE001 - the next one may show more; this one counts as failed
-        _say(f"         NOT PLAYED to its end: {error!r}  {scenario(seed)}")
+        say(f"         NOT PLAYED to its end: {error!r}  {scenario(seed)}")
         return False
     violated = violations(record)
     codes = ", ".join(str(ran.code) for ran in record.runs)
@@ -50,11 +42,11 @@ def _holds(made: Stage, seed: int, chosen: argparse.Namespace, hits: Counter[str
         record.hooked
     )
     moved = len([*record.evictions()])
-    _say(
+    say(
         f"{time.monotonic() - started:5.1f} s  exit {codes}, {moved} evicted, {ended} ended  {record.scenario}"
     )
     for letter, text in violated:
-        _say(f"         VIOLATED ({letter}) {text}")
+        say(f"         VIOLATED ({letter}) {text}")
     hits.update(record.hits)
     if chosen.rows:
         row = {
@@ -73,32 +65,11 @@ def _holds(made: Stage, seed: int, chosen: argparse.Namespace, hits: Counter[str
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.storm.machines", description=__doc__)
-    parser.add_argument(
-        "--seeds", default="0-11", help="one, or a range, or several of both: 3,7-9"
-    )
-    parser.add_argument("--runs", type=int, help="so many seeds, from the first one on")
-    parser.add_argument(
-        "--again",
-        type=int,
-        default=0,
-        metavar="N",
-        help="play a seed that violated something up to N times more: real processes on a busy machine",
-    )
+    parser = storm_parser("python -m tests.storm.machines", __doc__, "0-11")
     parser.add_argument(
         "--short", action="store_true", help="leave out what stops a process for minutes"
     )
-    parser.add_argument("--source", type=Path, help="play another tree than the installed one")
-    parser.add_argument("--keep", metavar="FOLDER", help="where the runs' outputs are kept")
-    parser.add_argument(
-        "--rows", metavar="FILE", help="add a line of JSON per run, for the results"
-    )
     return parser
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -25,13 +25,15 @@ SKEW = 30.0
 """Seconds by which our clock may be wrong: `safety.maxClockSkew` of each scenario's policy."""
 DELAY = 110.0
 """Seconds for which a machine is not ended while somebody asks for a delay: two minutes, as Cluster Autoscaler has it."""
+STARVED = 4.0
+"""Seconds that the machine may keep a process from running before it is asked for nothing more in its time."""
 TOLD = 10.0
 """Seconds for which load balancers must have been told before a machine is ended."""
 ENOUGH = 4
 """Machines that the pods of a scale-out need: three pods on each."""
 EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
 HARMLESS: Mapping[str, set[str]] = {
-    "scale-out": {"no capacity", "zone lost", "tenant's autoscaler"},
+    "scale-out": {"no capacity", "tenant's autoscaler"},
     "scale-in": {"tenant's autoscaler", "one group chosen"},
 }
 """Duty -> what may happen beside it, and it gets done all the same."""
@@ -337,6 +339,8 @@ def gets_done(record: Record) -> Iterator[str]:
     scenario = record.scenario
     if scenario.faults or scenario.cloud or any(act.name in OURS for act in scenario.acts):
         return
+    if any(ran.starved_since(0.0) > STARVED for ran in record.runs):
+        return
     if {act.name for act in scenario.acts} - HARMLESS.get(scenario.duty, set()):
         return
     pods = record.objects("Pod", record.ended).values()
@@ -360,11 +364,9 @@ def load_balancers_are_told(record: Record) -> Iterator[str]:
             continue
         since: float | None = None
         for change in record.changes:
-            if change.kind == "Node" and change.uid == node["metadata"]["uid"]:
+            if change.at <= call.at and change.uid == node["metadata"]["uid"]:
                 shown = EXCLUDE in (change.object["metadata"].get("labels") or {})
-                since = (since or change.at) if shown and change.at <= call.at else None
-            if change.at > call.at:
-                break
+                since = (since or change.at) if shown else None
         if since is None or call.at - since < TOLD:
             yield f"{node['metadata']['name']} was ended, and load balancers were not told in time"
 

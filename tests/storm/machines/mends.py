@@ -123,18 +123,15 @@ MENDS: tuple[Mend, ...] = (
         "M9",
         [
             (
+                "        now = self._read(group)\n        minimum, _, wanted = _sizes(now)\n        if instance",
                 (
-                    "    if (stopped := stop.reason()) is not None:\n"
-                    "        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, stopped)\n"
+                    "        if not may_be_sent():\n            return False\n"
+                    "        now = self._read(group)\n        minimum, _, wanted = _sizes(now)\n        if instance"
                 ),
-                "",
             ),
             (
-                (
-                    "    if (stopped := stop.reason()) is not None:\n"
-                    "        return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, stopped)\n"
-                ),
-                "",
+                "        if not may_be_sent():\n            return False\n        self.machines.terminate",
+                "        self.machines.terminate",
             ),
         ],
         [22],
@@ -160,17 +157,6 @@ MENDS: tuple[Mend, ...] = (
             )
         ],
         [24],
-    ),
-    Mend(
-        "a lost zone does not stop groups from being increased",
-        "M16",
-        [
-            (
-                "        return self.unready <= max(_OK_UNREADY, _SHARE_UNREADY * self.registered)",
-                "        return self.unready <= 0.2 * self.registered",
-            )
-        ],
-        [25],
     ),
     Mend(
         "load balancers are told before a machine is ended",

@@ -59,6 +59,7 @@ class Changes:
         self.add(START - 50, "Pod", pod("web-1", "i-1"))
         self.add(START, "Lease", lease("main-x"))
         self.add(START + 2, "Pod", pod("web-1", "i-1"), "DELETED")
+        self.add(ENDED + 1, "Node", node("i-1"), "MODIFIED")
 
     def add(self, at, kind, obj, what="ADDED"):
         self.all.append(Change(len(self.all) + 1, at, kind, what, obj))

@@ -1,0 +1,268 @@
+"""People with the real kubectl and the product on one node: whoever has cordoned it last owns the cordon, and nobody else opens it."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+import yaml
+
+from tests.aws.cloud import REGION
+from tests.aws.fleet import ENABLED
+from tests.controlplane import objects, operations, wait_until
+from tests.controlplane.build import binary
+from tests.e2e.machines import fleet_of
+from tests.e2e.product import PATIENCE, Product, rebalancer
+from tests.e2e.served import PATIENT, Server
+
+DRAIN, REPLACE, LEAVE = "rebalancer/drain", "rebalancer/replace", "rebalancer/leave"
+NOTICE, INTERRUPTION, SCALE_IN = (
+    "rebalancer/notice",
+    "rebalancer/interruption",
+    "rebalancer/scale-in",
+)
+EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
+NODE = "n-0"
+WEB = {"app": "web"}
+BASE = {"apiVersion": "rebalancer/v1", "kind": "Policy", "protect": {"minPodAge": "0s"}}
+
+
+@pytest.fixture
+def kubectl(cluster):
+    """Call kubectl as an administrator; what it may not refuse has to succeed."""
+
+    def call(*args, fails=False):
+        done = subprocess.run(
+            [str(binary("kubectl")), f"--kubeconfig={cluster.kubeconfig}", *args],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode != 0) is fails, done.stderr
+        return done
+
+    return call
+
+
+@pytest.fixture
+def held(cluster):
+    """A node whose pods no budget lets go, and another one."""
+    cluster.apply([objects.node(NODE, labels={"generation": "old"})])
+    operations.wait_nodes_ready(cluster.api, 1)
+    cluster.apply(
+        [objects.deployment("web", 2, labels=WEB), objects.pdb("web", WEB, minAvailable=2)]
+    )
+    operations.wait_pods_ready(cluster.api, 2)
+    cluster.apply([objects.node("n-1", labels={"generation": "new"})])
+    operations.wait_nodes_ready(cluster.api, 2)
+    return cluster
+
+
+def node(cluster, name=NODE):
+    """Return whether a node is cordoned, and what of ours stands on it."""
+    now = cluster.api.get(f"/api/v1/nodes/{name}")
+    ours = {key for key in now["metadata"].get("annotations", {}) if key.startswith("rebalancer/")}
+    ours |= {key for key in now["metadata"]["labels"] if key == EXCLUDE}
+    ours |= {one["key"] for one in now["spec"].get("taints", ()) if "rebalancer" in one["key"]}
+    return bool(now["spec"].get("unschedulable")), ours
+
+
+def is_closed_by(cluster, key, name=NODE):
+    closed, ours = node(cluster, name)
+    return closed and key in ours
+
+
+@contextlib.contextmanager
+def under_way(cluster, *args):
+    """Let a command of the product work meanwhile; it ends by a signal as by Ctrl-C."""
+    command = [sys.executable, "-m", "rebalancer", *args, f"--kubeconfig={cluster.kubeconfig}"]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)
+
+
+BEFORE = [("cordon", NODE), ("drain", NODE, "--timeout=2s", "--force")]
+
+
+@pytest.mark.parametrize("theirs", BEFORE, ids=lambda args: args[0])
+def test_what_people_closed_before_a_drain_stays_closed_when_the_drain_gives_up(
+    held, kubectl, theirs
+):
+    kubectl(*theirs, fails=theirs[0] == "drain")
+    with under_way(held, "drain", NODE, "--timeout=600s", "--uncordon-on-failure"):
+        wait_until(lambda: is_closed_by(held, DRAIN), 60, "the drain's record")
+    assert node(held) == (True, set())
+
+
+DURING = {
+    # kubectl drain of a node that is closed already leaves no trace: the drain opens what it has closed.
+    "drain": (("drain", NODE, "--timeout=2s", "--force"), (False, set())),
+    "uncordon": (("uncordon", NODE), (False, set())),
+    "annotate": (("annotate", "node", NODE, f"{LEAVE}=now"), (True, {LEAVE})),
+}
+
+
+@pytest.mark.parametrize("what", DURING)
+def test_what_people_do_to_a_node_that_is_drained_holds_when_the_drain_gives_up(
+    held, kubectl, what
+):
+    theirs, left = DURING[what]
+    with under_way(held, "drain", NODE, "--timeout=600s", "--uncordon-on-failure"):
+        wait_until(lambda: is_closed_by(held, DRAIN), 60, "the drain's record")
+        kubectl(*theirs, fails=what == "drain")
+    assert node(held) == left
+
+
+def test_kubectl_drain_and_ours_empty_a_node_together_and_it_stays_closed(held, kubectl):
+    with under_way(held, "drain", NODE, "--timeout=600s", "--uncordon-on-failure") as ours:
+        wait_until(lambda: is_closed_by(held, DRAIN), 60, "the drain's record")
+        held.api.patch(
+            "/apis/policy/v1/namespaces/default/poddisruptionbudgets/web",
+            {"spec": {"minAvailable": 1}},
+        )
+        kubectl("drain", NODE, "--timeout=300s")
+        wait_until(lambda: ours.poll() is not None, 60, "the drain's end")
+    assert ours.returncode == 0
+    closed, _ = node(held)
+    assert closed
+    assert not [p for p in operations.pods(held.api) if p["spec"].get("nodeName") == NODE]
+
+
+def test_a_node_that_people_open_is_not_closed_again_by_the_replacement_that_had_closed_it(
+    held, kubectl
+):
+    args = ("--selector=generation=old", "--pause=0s", "--timeout=600s", "--then=true")
+    with under_way(held, "replace", *args) as ours:
+        wait_until(lambda: is_closed_by(held, REPLACE), 60, "the replacement's record")
+        kubectl("uncordon", NODE)
+        # What it does about it, it has done by then: it looks at its nodes several times a second.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            ours.wait(5.0)
+        closed, _ = node(held)
+        assert not closed
+    closed, _ = node(held)
+    assert not closed
+
+
+@pytest.fixture
+def serve(held, tmp_path):
+    """Serve with the notices of nodes as its source."""
+    policy = BASE | {"strategies": {"leaving": {}}, "signals": {"kubernetes": {}}}
+    product = Product(held, tmp_path, yaml.safe_dump(policy))
+    product.kubeconfig = held.kubeconfig
+    server = Server(product, tmp_path, "serve", "--every=1h", "--output=json")
+    try:
+        server.await_words("nothing to do")
+        yield server
+    finally:
+        server.end()
+
+
+def announce(kubectl):
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3000))
+    said = json.dumps({"id": "spot-1", "kind": "spot", "deadline": at})
+    kubectl("annotate", "node", NODE, f"{NOTICE}={said}")
+
+
+def withdraw(cluster, kubectl):
+    kubectl("annotate", "node", NODE, f"{NOTICE}-")
+    wait_until(lambda: INTERRUPTION not in node(cluster)[1], PATIENT, "it was undone")
+
+
+def test_what_people_closed_before_an_interruption_stays_closed_when_the_machine_stays(
+    held, kubectl, serve
+):
+    kubectl("cordon", NODE)
+    announce(kubectl)
+    wait_until(lambda: EXCLUDE in node(held)[1], PATIENT, "the step exclude")
+    withdraw(held, kubectl)
+    assert node(held) == (True, set())
+
+
+@pytest.mark.parametrize("opens", [False, True])
+def test_an_interruption_opens_what_it_closed_and_leaves_open_what_people_opened(
+    held, kubectl, serve, opens
+):
+    announce(kubectl)
+    wait_until(lambda: EXCLUDE in node(held)[1], PATIENT, "the step exclude")
+    assert node(held)[0]
+    if opens:
+        kubectl("uncordon", NODE)
+    withdraw(held, kubectl)
+    assert node(held) == (False, set())
+
+
+@pytest.fixture
+def scaled(cluster, tmp_path, monkeypatch):
+    """Three machines, one of which is enough; return what makes a run, and what it did with machines."""
+    with fleet_of(cluster, monkeypatch) as fleet:
+        fleet.add("pool", 3, low=1, high=6)
+        cluster.apply([objects.deployment("web", 2, labels=WEB, cpu="500m")])
+        operations.wait_pods_ready(cluster.api, 2)
+        aws = {"tags": [ENABLED], "region": REGION, "endpoint": fleet.cloud.url}
+        times = {"unneededFor": "1s", "coolDownAfterGrowth": "0s"}
+        policy = BASE | {"provider": {"aws": aws}, "strategies": {"scale-in": times}}
+        path = tmp_path / "policy.yaml"
+        path.write_text(yaml.safe_dump(policy))
+
+        def run():
+            flags = (f"--policy={path}", "--output=json", f"--kubeconfig={cluster.kubeconfig}")
+            ran = rebalancer("run", "--yes", *flags)
+            assert ran.code == 0, ran.err
+            return {act["node"]: act["code"] for act in ran.report["machines"]}
+
+        yield run, sorted(fleet.machines("pool"))
+
+
+def closed_by_scale_in(cluster, run, names):
+    """Run until scale-in has closed a node; return its name."""
+
+    def first():
+        run()
+        return next((name for name in names if is_closed_by(cluster, EXCLUDE, name)), None)
+
+    return wait_until(first, 60, "scale-in closes a node")
+
+
+def test_a_node_that_people_open_is_no_longer_removed_and_nothing_of_ours_is_left_on_it(
+    cluster, kubectl, scaled
+):
+    run, names = scaled
+    name = closed_by_scale_in(cluster, run, names)
+    kubectl("uncordon", name)
+    assert run()[name] == "Cancelled"
+    closed, ours = node(cluster, name)
+    assert not closed
+    assert ours <= {SCALE_IN}
+
+
+def test_a_node_that_people_closed_stays_closed_when_scale_in_gives_it_back(
+    cluster, kubectl, scaled
+):
+    run, names = scaled
+    for name in names:
+        kubectl("cordon", name)
+    name = closed_by_scale_in(cluster, run, names)
+    kubectl("annotate", "node", name, "cluster-autoscaler.kubernetes.io/scale-down-disabled=true")
+    wait_until(lambda: run() is not None and not node(cluster, name)[1], 60, "given back")
+    assert node(cluster, name) == (True, set())
+
+
+def test_a_node_that_people_drain_by_annotation_stays_closed_when_scale_in_gives_it_back(
+    cluster, kubectl, scaled
+):
+    run, names = scaled
+    name = closed_by_scale_in(cluster, run, names)
+    kubectl("annotate", "node", name, f"{LEAVE}=now")
+    wait_until(
+        lambda: run() is not None and node(cluster, name)[1] == {LEAVE}, 60, "given back"
+    )
+    assert node(cluster, name) == (True, {LEAVE})
