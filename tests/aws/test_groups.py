@@ -208,6 +208,25 @@ def test_a_machine_is_asked_to_end_once(account, monkeypatch, status, kind):
     assert sent == [1]
 
 
+def test_half_an_answer_is_an_error_and_its_bytes_are_not_in_the_text(account):
+    account.add("pool")
+    half = b"<DescribeAutoScalingGroupsResponse><AutoScalingGroups><member><Tags>secret"
+    headers: Any = {}
+    client = service("autoscaling", _REGION)
+
+    def answered(**_):
+        return AWSResponse("https://aws", 200, headers, _Raw(half))
+
+    client.meta.events.register_first("before-send", answered)
+    try:
+        with pytest.raises(ProviderError, match="the answer cannot be read") as caught:
+            _opened().groups(())
+    finally:
+        client.meta.events.unregister("before-send", answered)
+    assert type(caught.value) is ProviderError
+    assert "secret" not in str(caught.value)
+
+
 def _calls(*services):
     """The calls that are made from now on, in IAM's words."""
     made = set()

@@ -13,8 +13,9 @@ from tests.aws.cloud import REGION
 from tests.aws.fleet import ENABLED
 from tests.controlplane import objects, operations, wait_until
 from tests.controlplane.build import binary
+from tests.controlplane.stages import COMPLETE_AFTER
 from tests.e2e.machines import fleet_of
-from tests.e2e.product import PATIENCE, Product, rebalancer
+from tests.e2e.product import Product, rebalancer
 from tests.e2e.served import PATIENT, Server
 
 DRAIN, REPLACE, LEAVE = "rebalancer/drain", "rebalancer/replace", "rebalancer/leave"
@@ -49,16 +50,23 @@ def kubectl(cluster):
 
 @pytest.fixture
 def held(cluster):
-    """A node whose pods no budget lets go, and another one."""
+    """A node with batch work that no budget lets go and that does not end, and another node."""
     cluster.apply([objects.node(NODE, labels={"generation": "old"})])
     operations.wait_nodes_ready(cluster.api, 1)
-    cluster.apply(
-        [objects.deployment("web", 2, labels=WEB), objects.pdb("web", WEB, minAvailable=2)]
-    )
-    operations.wait_pods_ready(cluster.api, 2)
+    job = {"parallelism": 1, "completions": 1, "backoffLimit": 0}
+    cluster.apply([objects.job("sums", job_spec=job, pod_annotations={COMPLETE_AFTER: "3600s"})])
+    cluster.apply([objects.pdb("sums", {"job": "sums"}, minAvailable=65535)])
+    operations.wait_pods_ready(cluster.api, 1)
     cluster.apply([objects.node("n-1", labels={"generation": "new"})])
     operations.wait_nodes_ready(cluster.api, 2)
     return cluster
+
+
+def end_work(cluster):
+    """Nothing holds the node any more."""
+    now = {"gracePeriodSeconds": 0, "propagationPolicy": "Foreground"}
+    cluster.api.delete("/apis/policy/v1/namespaces/default/poddisruptionbudgets/sums")
+    cluster.api.delete("/apis/batch/v1/namespaces/default/jobs/sums", now)
 
 
 def node(cluster, name=NODE):
@@ -124,10 +132,7 @@ def test_what_people_do_to_a_node_that_is_drained_holds_when_the_drain_gives_up(
 def test_kubectl_drain_and_ours_empty_a_node_together_and_it_stays_closed(held, kubectl):
     with under_way(held, "drain", NODE, "--timeout=600s", "--uncordon-on-failure") as ours:
         wait_until(lambda: is_closed_by(held, DRAIN), 60, "the drain's record")
-        held.api.patch(
-            "/apis/policy/v1/namespaces/default/poddisruptionbudgets/web",
-            {"spec": {"minAvailable": 1}},
-        )
+        end_work(held)
         kubectl("drain", NODE, "--timeout=300s")
         wait_until(lambda: ours.poll() is not None, 60, "the drain's end")
     assert ours.returncode == 0
@@ -139,7 +144,9 @@ def test_kubectl_drain_and_ours_empty_a_node_together_and_it_stays_closed(held, 
 def test_a_node_that_people_open_is_not_closed_again_by_the_replacement_that_had_closed_it(
     held, kubectl
 ):
-    args = ("--selector=generation=old", "--pause=0s", "--timeout=600s", "--then=true")
+    end_work(held)
+    # The machine is being removed for longer than this test takes.
+    args = ("--selector=generation=old", "--pause=0s", "--timeout=600s", "--then=sleep 30")
     with under_way(held, "replace", *args) as ours:
         wait_until(lambda: is_closed_by(held, REPLACE), 60, "the replacement's record")
         kubectl("uncordon", NODE)
@@ -262,7 +269,5 @@ def test_a_node_that_people_drain_by_annotation_stays_closed_when_scale_in_gives
     run, names = scaled
     name = closed_by_scale_in(cluster, run, names)
     kubectl("annotate", "node", name, f"{LEAVE}=now")
-    wait_until(
-        lambda: run() is not None and node(cluster, name)[1] == {LEAVE}, 60, "given back"
-    )
+    wait_until(lambda: run() is not None and node(cluster, name)[1] == {LEAVE}, 60, "given back")
     assert node(cluster, name) == (True, {LEAVE})

@@ -81,6 +81,7 @@ def asking(what: str) -> Iterator[None]:
         SignalError: see there.
     """
     from botocore.exceptions import BotoCoreError, ClientError, NoRegionError  # noqa: PLC0415
+    from botocore.parsers import ResponseParserError  # noqa: PLC0415
 
     try:
         yield
@@ -91,6 +92,11 @@ def asking(what: str) -> Iterator[None]:
     except NoRegionError as error:
         raise SignalError(
             f"{what}: no region: set the option `region`, or AWS_REGION in the environment"
+        ) from error
+    except ResponseParserError as error:
+        # Its text has the whole answer in it.
+        raise SignalError(
+            f"{what}: the answer cannot be read: it is damaged, or broke off"
         ) from error
     except (BotoCoreError, ValueError, OSError) as error:
         # OSError: the file of a web identity's token.
