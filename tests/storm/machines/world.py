@@ -4,8 +4,8 @@ import json
 import math
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -56,6 +56,7 @@ _BASE: dict[str, Any] = {
     "budgets": {"inFlight": 4, "perNode": 30, "perRun": 100, "perHour": 1000, "perOwner": "100%"},
 }
 _SCALE_IN = {"scale-in": {"unneededFor": "3s", "coolDownAfterGrowth": "0s", "giveUpAfter": "20s"}}
+UNPROCESSABLE = 422
 MOST_FAILURES = 20
 """Activities of a group that fail: one each time that machines are looked for."""
 
@@ -147,7 +148,8 @@ class MachineWorld:
     def join(self) -> None:
         """Let machines register their nodes, and the cloud controller remove the nodes of those that ended."""
         if self._fleet is not None:
-            self._fleet.join(taints=self.ground.starts_with)
+            with _taken_names():
+                self._fleet.join(taints=self.ground.starts_with)
             self._fail_launches(self._fleet)
 
     def _fail_launches(self, fleet: Fleet) -> None:
@@ -209,6 +211,7 @@ class MachineWorld:
         self._plane.apply(objects.node(name) for name in ("n-a", "n-b"))
         operations.wait_nodes_ready(self._api, 2)
         self._web(2)
+        self.ground.victims = {"n-a"}
         self._tell(NOTHING)
 
     def _for_scale_out(self) -> None:
@@ -560,6 +563,16 @@ class MachineWorld:
             return not operations.pods(self._api, APPS) and not self.nodes()
 
         wait_until(empty, 60, "an empty cluster")
+
+
+@contextmanager
+def _taken_names() -> Iterator[None]:
+    """A machine whose Node another one has come under cannot register: the name is taken."""
+    try:
+        yield
+    except ApiError as error:
+        if error.status != UNPROCESSABLE:
+            raise
 
 
 def _failed_launch(group: str) -> dict[str, str]:
