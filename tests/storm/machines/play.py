@@ -41,7 +41,7 @@ DEADLINE = 12.0
 """Seconds of each run, and for which `drain` and `replace` try."""
 SERVED = 16.0
 """Seconds for which `serve` is up, unless it is stopped for longer."""
-SCALED_IN = 26.0
+SCALED_IN = 30.0
 """The same for scale-in: a closed node is given time for what load balancers have to learn."""
 PERIOD = 2.0
 """Seconds between the runs of `serve` where machines are scaled."""
@@ -133,6 +133,8 @@ class Scene:
         self._hooked: list[Hooked] = []
         self._threads: list[threading.Thread] = []
         self._clouds: list[CloudProxy] = []
+        self._begun: dict[int, threading.Event] = {}
+        """Port of a proxy -> set by its first request: a busy machine takes its time to start a process."""
 
     def __enter__(self) -> Self:
         return self
@@ -148,7 +150,7 @@ class Scene:
         proxy = self._proxy(Script(scenario.faults, skew))
         cloud = self._cloud(CloudScript(scenario.cloud))
         seconds = self._seconds()
-        self._timers()
+        self._timers(self._begun[proxy.port])
         with self._joining(), self._second_release(seconds):
             self._runs.append(self._run(proxy, cloud, seconds, "main"))
             if self._runs[-1].killed:
@@ -235,6 +237,8 @@ class Scene:
             self._runs += ran
 
     def _run(self, proxy: Proxy, cloud: CloudProxy, seconds: float, name: str) -> Ran:
+        """Run the product to its end; what serves is ended so many seconds after its first request."""
+        begun = self._begun[proxy.port]
         identity, is_rival = f"{ACCOUNT}-{name}", name.endswith(OTHER)
         serves = self._serves
         arguments = [
@@ -252,9 +256,8 @@ class Scene:
             with self._lock:
                 self._process = process
         if serves:
-            timer = threading.Timer(seconds, lambda: process.signal(signal.SIGTERM))
-            timer.daemon = True
-            timer.start()
+            over = threading.Thread(target=_end, args=(process, begun, seconds), daemon=True)
+            over.start()
         process.wait(LONGEST)
         return ran
 
@@ -333,17 +336,22 @@ class Scene:
 
     def _proxy(self, script: Script, *, noted: bool = True) -> Proxy:
         """Return a proxy before the API server; ``noted``: its requests are moments of the scenario."""
-        seen = self._seen if noted else (lambda _: None)
-        return self._stack.enter_context(Proxy(self._stage.upstream, script, seen))
+        begun = threading.Event()
+
+        def seen(request: Seen) -> None:
+            begun.set()
+            if noted:
+                self._moment(f"{request.kind} {request.number}")
+
+        proxy = self._stack.enter_context(Proxy(self._stage.upstream, script, seen))
+        self._begun[proxy.port] = begun
+        return proxy
 
     def _cloud(self, script: CloudScript, release: str = "main") -> CloudProxy:
         called = self._called if release == "main" else (lambda _: None)
         made = storm_cloud.before(self._stage.cloud.url, script, called, release)
         self._clouds.append(self._stack.enter_context(made))
         return self._clouds[-1]
-
-    def _seen(self, seen: Seen) -> None:
-        self._moment(f"{seen.kind} {seen.number}")
 
     def _called(self, call: Call) -> None:
         is_last_look = "AutoScalingGroupNames.member.1" in call.form
@@ -356,15 +364,19 @@ class Scene:
             self._do(act)
         return bool(due)
 
-    def _timers(self) -> None:
-        """Start the acts that come after so many seconds."""
+    def _timers(self, begun: threading.Event) -> None:
+        """Start the acts that come so many seconds after the product's first request."""
+
+        def act_later(act: Act) -> None:
+            begun.wait(LONGEST / 2)
+            time.sleep(float(act.moment.removeprefix("after ")))
+            self._do(act)
+
         for act in self._scenario.acts:
-            if not act.moment.startswith("after "):
-                continue
-            timer = threading.Timer(float(act.moment.removeprefix("after ")), self._do, (act,))
-            timer.daemon = True
-            timer.start()
-            self._threads.append(timer)
+            if act.moment.startswith("after "):
+                thread = threading.Thread(target=act_later, args=(act,), daemon=True)
+                thread.start()
+                self._threads.append(thread)
 
     def _do(self, act: Act) -> None:
         if act.name in self._acted:
@@ -389,6 +401,13 @@ class Scene:
             self._process.stop_for(act.amount)
         else:
             self._process.signal(signal.Signals[act.name])
+
+
+def _end(process: Process, begun: threading.Event, seconds: float) -> None:
+    """End a process so many seconds after it has begun."""
+    begun.wait(LONGEST / 2)
+    time.sleep(seconds)
+    process.signal(signal.SIGTERM)
 
 
 @contextlib.contextmanager
