@@ -5,7 +5,7 @@ import json
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -82,26 +82,41 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             f"| SIGTERM to exit, median | {statistics.median(terms):.1f} s |",
             f"| SIGTERM to exit, 99th percentile | {worst:.1f} s |",
         ]
-    lines += ["", "| invariant | violated in runs |", "|---|---|"]
+    lines += tables(
+        rows, INVARIANTS, {"fault": "hits", "request": "hit_kinds", "beside it": "acts"}
+    )
+    return "\n".join(lines) + "\n"
+
+
+def tables(
+    rows: Sequence[Mapping[str, Any]],
+    invariants: Mapping[str, Callable[..., object]],
+    counted: Mapping[str, str],
+) -> list[str]:
+    """Return in how many runs each invariant was violated, and for each title in how many what its key holds came to bear."""
+    lines = ["", "| invariant | violated in runs |", "|---|---|"]
     broken = Counter(letter for row in rows for letter in {one[0] for one in row["violated"]})
-    for letter, check in INVARIANTS.items():
+    for letter, check in invariants.items():
         said = (check.__doc__ or "").strip().rstrip(".")
         lines.append(f"| {said} | {broken[letter]} |")
-    for title, key in (("fault", "hits"), ("request", "hit_kinds"), ("beside it", "acts")):
+    for title, key in counted.items():
         lines += ["", f"| {title} | runs hit |", "|---|---|"]
-        counts = Counter(name for row in rows for name in row[key])
+        counts = Counter(name for row in rows for name in set(row[key]))
         lines += [f"| {name} | {count} |" for name, count in sorted(counts.items())]
-    return "\n".join(lines) + "\n"
+    return lines
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file; a seed that was played again counts once, as it went the last time."""
+    rows = {row["seed"]: row for row in map(json.loads, path.read_text().splitlines())}
+    return [rows[seed] for seed in sorted(rows)]
 
 
 def main() -> None:
     """Print the tables of a file of rows."""
     parser = argparse.ArgumentParser(prog="python -m tests.storm.results")
     parser.add_argument("rows", type=Path)
-    text = parser.parse_args().rows.read_text()
-    # A seed that was played again counts once, as it went the last time.
-    rows = {row["seed"]: row for row in map(json.loads, text.splitlines())}
-    sys.stdout.write(table([rows[seed] for seed in sorted(rows)]))
+    sys.stdout.write(table(rows_of(parser.parse_args().rows)))
 
 
 if __name__ == "__main__":
