@@ -126,7 +126,9 @@ def test_what_people_do_to_a_node_that_is_drained_holds_when_the_drain_gives_up(
     with under_way(held, "drain", NODE, "--timeout=600s", "--uncordon-on-failure"):
         wait_until(lambda: is_closed_by(held, DRAIN), 60, "the drain's record")
         kubectl(*theirs, fails=what == "drain")
-    assert node(held) == left
+    closed, ours = node(held)
+    # Where it stays closed for people, the drain still says that the cordon was its own.
+    assert (closed, ours - ({DRAIN} if closed else set())) == left
 
 
 def test_kubectl_drain_and_ours_empty_a_node_together_and_it_stays_closed(held, kubectl):
@@ -215,7 +217,7 @@ def scaled(cluster, tmp_path, monkeypatch):
         cluster.apply([objects.deployment("web", 2, labels=WEB, cpu="500m")])
         operations.wait_pods_ready(cluster.api, 2)
         aws = {"tags": [ENABLED], "region": REGION, "endpoint": fleet.cloud.url}
-        times = {"unneededFor": "1s", "coolDownAfterGrowth": "0s"}
+        times = {"unneededFor": "20s", "coolDownAfterGrowth": "0s"}
         policy = BASE | {"provider": {"aws": aws}, "strategies": {"scale-in": times}}
         path = tmp_path / "policy.yaml"
         path.write_text(yaml.safe_dump(policy))

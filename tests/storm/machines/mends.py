@@ -2,6 +2,22 @@
 
 from tests.storm.mends import Mend
 
+_BY_NAME = [
+    (
+        '        if uid not in ("", node.uid):\n            return None\n        write = decide',
+        "        write = decide",
+    ),
+    (
+        '    return node if node is not None and uid in ("", node.uid) else None',
+        "    return node",
+    ),
+    (
+        'return record if about in ("", node.uid) else None',
+        "return record",
+    ),
+]
+"""Records on nodes are read and written by the node's name, whichever Node has it."""
+
 MENDS: tuple[Mend, ...] = (
     Mend(
         "what has come under the name of a replaced node is no node to replace",
@@ -16,22 +32,10 @@ MENDS: tuple[Mend, ...] = (
                 "return before in after",
             ),
             (
-                "        entered = node.uid == stage.uid and (before == stage or may(node, before))",
-                "        entered = before == stage or may(node, before)",
-            ),
-            (
                 "            if node is not None and not done and not self._choice.still_has(node):",
                 "            if False:",
             ),
-            ("        if node.uid != order.uid:\n            return None\n", ""),
-            (
-                "    return node if node is not None and node.uid == order.uid else None",
-                "    return node",
-            ),
-            (
-                'return None if stage is None or stage.uid not in ("", node.uid) else stage',
-                "return stage",
-            ),
+            *_BY_NAME,
             (
                 "if node is None or node.uid == self._uids[name]]",
                 "if node is None or True]",
@@ -99,12 +103,7 @@ MENDS: tuple[Mend, ...] = (
     Mend(
         "what was announced for a node is not done to the next one of its name",
         "M2",
-        [
-            (
-                "            if node.uid != self.uid:\n                return None\n            self._adopt(node)",
-                "            self._adopt(node)",
-            )
-        ],
+        _BY_NAME,
         [20, 6],
     ),
     Mend(
@@ -201,7 +200,7 @@ MENDS: tuple[Mend, ...] = (
     Mend(
         "what a newer version has written is left as it is",
         "M30",
-        [("        if before is None and KEY in node.annotations:\n", "        if False:\n")],
+        [("    if state is None and KEY in node.annotations:\n", "    if False:\n")],
         [29],
     ),
 )
