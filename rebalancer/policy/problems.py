@@ -29,8 +29,6 @@ _WANTED = {
     "string_type": "text; quotes make it text",
     "tuple_type": "a list",
 }
-_MOVED: Mapping[KeyPath, str] = {("protect", "namespaces"): "select.namespaces"}
-"""Key of earlier versions -> its name now."""
 _BOUNDS = {
     "greater_than": ("more than", "gt"),
     "greater_than_equal": ("at least", "ge"),
@@ -111,9 +109,7 @@ def _problem(
     path = _path_in(data, detail["loc"], lacks=kind == "missing")
     if kind == "extra_forbidden":
         known = list_keys(model, path[:-1]) | (set(also) if len(path) == 1 else set())
-        now = _MOVED.get(path)
-        hint = did_you_mean(path[-1], known) if now is None else f"; it is {now} now"
-        message = f"unknown key{hint}"
+        message = f"unknown key{did_you_mean(path[-1], known)}"
     elif kind == "missing":
         message = "is missing; add it"
     else:

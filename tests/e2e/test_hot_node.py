@@ -60,7 +60,7 @@ def installed(hot, tmp_path):
 
 def remembered(installed):
     path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{installed.name}-memory"
-    signals = json.loads(installed.api.get(path)["data"]["memory.json"])["signals"]
+    signals = json.loads(installed.api.get(path)["data"]["memory.json"])["streaks"]
     return signals["low-utilisation"]["runs"]
 
 

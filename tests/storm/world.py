@@ -56,7 +56,7 @@ _TEAM = {"key": "team", "value": "x", "effect": "PreferNoSchedule"}
 
 _DEPTH = 3000
 _NONSENSE = (
-    f'{{"version": 1, "owners": {{}}, "signals": {{}}, "colour": {"[" * _DEPTH}{"]" * _DEPTH}}}'
+    f'{{"version": 1, "owners": {{}}, "streaks": {{}}, "colour": {"[" * _DEPTH}{"]" * _DEPTH}}}'
 )
 _NEWER = '{"version": 99, "owners": [], "evictions": {"hour": 20}}'
 
@@ -381,7 +381,7 @@ class World:
     def _use_hour(self) -> None:
         used = BUDGETS["perHour"] - LEFT_OF_HOUR
         tally = [[int(time.time() // 60), used]]
-        document = {"version": 1, "owners": {}, "evictions": tally, "signals": {}}
+        document = {"version": 1, "owners": {}, "evictions": tally, "streaks": {}}
         self._give_memory(json.dumps(document))
 
     def _give_memory(self, text: str) -> None:

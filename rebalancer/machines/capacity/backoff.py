@@ -28,22 +28,22 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """What later runs have to know of a group. Times are Unix seconds, 0 for never."""
 
-    scaled_out_at: _Moment = msgspec.field(default=0, name="grown")
+    scaled_out_at: _Moment = 0
     """When its size was last increased."""
-    upcoming_since: _Moment = msgspec.field(default=0, name="missing")
+    upcoming_since: _Moment = 0
     """Since when there are upcoming machines; 0 also for the back-off in which machines were given up."""
     failures: _Count = 0
     """In a row."""
-    failed_at: _Moment = msgspec.field(default=0, name="failed")
+    failed_at: _Moment = 0
     """When it last failed."""
-    backoff_until: _Moment = msgspec.field(default=0, name="until")
+    backoff_until: _Moment = 0
     code: str = ""
     """Why it failed: :data:`TIMEOUT`, :data:`REFUSED` or :data:`NOT_LAUNCHED`."""
     why: str = ""
     """The same in words."""
     suspended: str = ""
     """Why it launches no machines on purpose, in words; empty where nothing keeps it from that."""
-    unknown_since: _Moment = msgspec.field(default=0, name="unknown")
+    unknown_since: _Moment = 0
     """Since when it has machines of which none is a node of this cluster."""
 
     def is_foreign(self, now: float) -> bool:

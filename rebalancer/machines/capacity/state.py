@@ -38,7 +38,7 @@ class State(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Node -> its code."""
     pods: dict[str, str] = {}
     """uid of a pending pod -> its code."""
-    triggered: dict[str, str] = msgspec.field(default_factory=dict, name="promised")
+    triggered: dict[str, str] = {}
     """uid of a pending pod -> the group that was scaled out for it."""
 
     def of(self, group: str) -> GroupState:

@@ -97,7 +97,7 @@ class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False)
     """``Kind/namespace/name`` -> memory."""
     evictions: tuple[tuple[_Seconds, Count], ...] = ()
     """(minute since 1970, evictions) of the last hour, for budgets.perHour."""
-    streaks: dict[str, StreakMemory] = msgspec.field(name="signals", default_factory=dict)
+    streaks: dict[str, StreakMemory] = {}
     """Strategy -> what it has seen."""
     pace: PaceMemory | None = None
     """None until a run has evicted."""
@@ -117,7 +117,7 @@ class _Parts(msgspec.Struct):
     version: int = 0
     owners: msgspec.Raw = msgspec.Raw(b"{}")
     evictions: msgspec.Raw = msgspec.Raw(b"[]")
-    streaks: msgspec.Raw = msgspec.field(name="signals", default=msgspec.Raw(b"{}"))
+    streaks: msgspec.Raw = msgspec.Raw(b"{}")
     pace: msgspec.Raw = msgspec.Raw(b"null")
     totals: msgspec.Raw = msgspec.Raw(b"{}")
 
@@ -144,7 +144,7 @@ def decode(data: Mapping[str, str]) -> tuple[Document, Flaw | None]:
     document = Document(
         owners=_each(parts.owners, OwnerMemory, "owners", lost),
         evictions=evictions or (),
-        streaks=_each(parts.streaks, StreakMemory, "signals", lost),
+        streaks=_each(parts.streaks, StreakMemory, "streaks", lost),
         pace=_part(parts.pace, PaceMemory | None, "pace", lost),
         totals=_part(parts.totals, Totals, "totals", lost) or Totals(),
     )

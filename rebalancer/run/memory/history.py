@@ -39,7 +39,7 @@ def as_data(document: Document, now: float) -> dict[str, Any]:
             for ref, owner in sorted(document.owners.items())
             for name, term in sorted(owner.terms.items())
         ],
-        "signals": [
+        "streaks": [
             {"strategy": name, "node": node, "runs": runs, "at": rfc3339(seen.at)}
             for name, seen in sorted(document.streaks.items())
             for node, runs in sorted(seen.runs.items())

@@ -304,10 +304,6 @@ strategies:
             "3: select.namespaces: names none; leave the key out to select all",
         ),
         (
-            "protect: {namespaces: {exclude: [a]}}",
-            "3: protect.namespaces: unknown key; it is select.namespaces now",
-        ),
-        (
             "protect: {recreatedBy: [CloneSet]}",
             '3: protect.recreatedBy[0]: "CloneSet" is no Kind.group, like CloneSet.apps.kruise.io',
         ),

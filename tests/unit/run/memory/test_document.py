@@ -117,8 +117,8 @@ def test_where_the_hour_cannot_be_understood_it_is_said(text):
         ({"owners": {"a": GOOD, "b": {**GOOD, "terms": {"t": {"until": 1e400}}}}}, "owners[b]"),
         ({"owners": {"a": GOOD, "b": {**GOOD, "terms": {"t": {"strikes": -1}}}}}, "owners[b]"),
         ({"owners": {"a": GOOD, "b": None}}, "owners[b]"),
-        ({"signals": {"low-utilisation": {"runs": {"n0": "two"}}}}, "signals[low-utilisation]"),
-        ({"signals": {"x": {"at": 1e300}}}, "signals[x]"),
+        ({"streaks": {"low-utilisation": {"runs": {"n0": "two"}}}}, "streaks[low-utilisation]"),
+        ({"streaks": {"x": {"at": 1e300}}}, "streaks[x]"),
         ({"totals": {"runs": {"0": -1}}}, "totals"),
         ({"totals": {"moves": [["evicted", "x", 3]]}}, "totals"),
     ],
@@ -206,7 +206,7 @@ _documents = st.fixed_dictionaries(
     optional={
         "owners": st.one_of(st.dictionaries(st.text(max_size=8), _owner, max_size=2), _anything),
         "evictions": st.one_of(st.lists(st.lists(_numbers, max_size=3), max_size=3), _anything),
-        "signals": st.one_of(
+        "streaks": st.one_of(
             st.dictionaries(
                 st.text(max_size=8),
                 st.fixed_dictionaries({"at": _numbers, "runs": _anything}),

@@ -59,7 +59,7 @@ def test_what_was_seen_on_nodes_is_reported_with_its_runs():
     data = json.loads(render_history(document, NOW, "json"))
     assert data == yaml.safe_load(render_history(document, NOW, "yaml"))
     at = "2027-01-15T08:00:00Z"
-    assert data["signals"] == [
+    assert data["streaks"] == [
         {"strategy": "low-utilisation", "node": "n0", "runs": 3, "at": at},
         {"strategy": "low-utilisation", "node": "n1", "runs": 2, "at": at},
     ]
