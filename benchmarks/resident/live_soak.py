@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.resident.process import megabytes, serving
 from benchmarks.resident.soak import EVERY, LEASE, POLICY, resident_on, said, until_same
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.serve.vitals import Vitals
+from rebalancer.serve.health import Health
 from tests.controlplane import objects, operations
 from tests.controlplane.api import ApiError
 from tests.controlplane.cluster import ControlPlane
@@ -132,13 +132,13 @@ def _soaked(
 def _within(plane: ControlPlane, kubeconfig: Path, folder: Path) -> Iterator[tuple[_Look, _Lives]]:
     """Run `serve` in a thread; yield what compares it with a fresh list, and what says whether it lives."""
     stop = threading.Event()
-    resident, vitals = resident_on(kubeconfig, folder, stop)
+    resident, health = resident_on(kubeconfig, folder, stop)
     thread = threading.Thread(target=resident.live)
     thread.start()
 
     def look() -> tuple[bool, str]:
-        took = _looked(plane, vitals)
-        return took is not None, said(vitals, took)
+        took = _looked(plane, health)
+        return took is not None, said(health, took)
 
     try:
         yield look, thread.is_alive
@@ -184,10 +184,10 @@ def _change(plane: ControlPlane, chance: random.Random, step: int) -> None:
             operations.cordon(plane.api, [f"node-{chance.randrange(_NODES)}"], on=step % 2 == 0)
 
 
-def _looked(plane: ControlPlane, vitals: Vitals) -> float | None:
+def _looked(plane: ControlPlane, health: Health) -> float | None:
     while True:
         try:
-            return until_same(plane.kubeconfig, time.time, vitals)
+            return until_same(plane.kubeconfig, time.time, health)
         except ClusterReadError:  # the API server has just been restarted
             time.sleep(1.0)
 

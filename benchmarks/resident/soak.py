@@ -27,8 +27,8 @@ from rebalancer.kube.client import connect
 from rebalancer.kube.follow import Follower
 from rebalancer.kube.read import read_cluster
 from rebalancer.run.options import RunOptions
+from rebalancer.serve.health import Health
 from rebalancer.serve.resident import Resident
-from rebalancer.serve.vitals import Vitals
 from tests.same import contents
 
 _say = functools.partial(print, flush=True)
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop, ends = threading.Event(), time.monotonic() + 60 * chosen.minutes
     with EmbeddedCluster() as embedded, tempfile.TemporaryDirectory() as folder:
         befallen = _Cluster(embedded, chosen.seed)
-        resident, vitals = resident_on(embedded.kubeconfig, Path(folder), stop)
+        resident, health = resident_on(embedded.kubeconfig, Path(folder), stop)
         thread = threading.Thread(target=resident.live)
         thread.start()
         step, differs = 0, False
@@ -98,9 +98,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             befallen.change(step)
             if step % 10 == 0:
                 embedded.faults.clear()
-                took = until_same(embedded.kubeconfig, embedded.clock.now, vitals)
+                took = until_same(embedded.kubeconfig, embedded.clock.now, health)
                 differs = took is None
-                _say(f"step {step}: {said(vitals, took)}")
+                _say(f"step {step}: {said(health, took)}")
                 embedded.faults.requests.clear()
         lived = thread.is_alive()
         stop.set()
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(differs or not lived)
 
 
-def resident_on(kubeconfig: Path, folder: Path, stop: threading.Event) -> tuple[Resident, Vitals]:
+def resident_on(kubeconfig: Path, folder: Path, stop: threading.Event) -> tuple[Resident, Health]:
     """Return `serve` for a cluster, to be run in a thread of this process until ``stop``."""
     policy = folder / "policy.yaml"
     policy.write_text(POLICY)
@@ -122,8 +122,8 @@ def resident_on(kubeconfig: Path, folder: Path, stop: threading.Event) -> tuple[
         lease=(namespace, name),
     )
     environment = Environment(SystemClock(), {}, _Nowhere(), _Nowhere(), stop)
-    vitals = Vitals(environment.clock, options.deadline)
-    return Resident(options, environment, lambda _: EVERY, vitals), vitals
+    health = Health(environment.clock, options.deadline)
+    return Resident(options, environment, lambda _: EVERY, health), health
 
 
 class _Nowhere(io.StringIO):
@@ -133,7 +133,7 @@ class _Nowhere(io.StringIO):
         return len(text)
 
 
-def until_same(kubeconfig: Path, clock: Callable[[], float], vitals: Vitals) -> float | None:
+def until_same(kubeconfig: Path, clock: Callable[[], float], health: Health) -> float | None:
     """Return the seconds until what is known is what a fresh list gives, None if that never comes.
 
     ``clock``: Unix seconds of the cluster.
@@ -141,7 +141,7 @@ def until_same(kubeconfig: Path, clock: Callable[[], float], vitals: Vitals) -> 
     client = connect(kubeconfig=kubeconfig, environ={})
     began = time.monotonic()
     while (took := time.monotonic() - began) < _PATIENCE:
-        follower: Follower | None = vitals.follower
+        follower: Follower | None = health.follower
         if follower is not None:
             known = contents(follower.snapshot(()))
             if known == contents(read_cluster(client, clock=clock).snapshot):
@@ -150,10 +150,10 @@ def until_same(kubeconfig: Path, clock: Callable[[], float], vitals: Vitals) -> 
     return None
 
 
-def said(vitals: Vitals, took: float | None) -> str:
+def said(health: Health, took: float | None) -> str:
     """Return a line on one look, which was the same after ``took`` seconds."""
     same = "never the same" if took is None else f"the same after {took:.1f} s"
-    return f"{vitals.runs} runs, {same}, {megabytes():.0f} MB"
+    return f"{health.runs} runs, {same}, {megabytes():.0f} MB"
 
 
 if __name__ == "__main__":

@@ -25,8 +25,8 @@ from rebalancer.commands.flags import (
 )
 from rebalancer.run.options import RunOptions
 from rebalancer.serve.endpoints import answering, parse_address
+from rebalancer.serve.health import Health
 from rebalancer.serve.schedule import parse_schedule
-from rebalancer.serve.vitals import Vitals
 
 PATIENCE = 5.0
 """Seconds for what is under way when a signal comes to end by itself; the chart's pod has 10."""
@@ -96,7 +96,7 @@ def command(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--every") from None
     environment, options = system_environment(patience=PATIENCE), RunOptions.of(**flags)
-    vitals = Vitals(environment.clock, options.deadline, keeps_report=show_report)
-    resident = Resident(options, environment, schedule, vitals)
-    with nullcontext() if address is None else answering(address, vitals.paths()):
+    health = Health(environment.clock, options.deadline, keeps_report=show_report)
+    resident = Resident(options, environment, schedule, health)
+    with nullcontext() if address is None else answering(address, health.paths()):
         return int(resident.live())

@@ -15,8 +15,8 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.run.context import RunContext
 from rebalancer.run.memory.keeper import missing
 from rebalancer.run.source import require_rights, usage_of
+from rebalancer.serve.health import Health
 from rebalancer.serve.interruptions import Interruptions
-from rebalancer.serve.vitals import Vitals
 from rebalancer.wire.kinds import PODS
 
 _COMPACT = 60.0
@@ -55,8 +55,9 @@ class Rights:
 class Following:
     """Reads the cluster once and follows it; reads it again where the policy asks for more than is followed."""
 
-    def __init__(self, vitals: Vitals, rights: Rights, observer: Observer) -> None:
-        self._vitals, self._rights, self._observer = vitals, rights, observer
+    def __init__(self, health: Health, rights: Rights, observer: Observer) -> None:
+        self._health, self._rights, self._observer = health, rights, observer
+        self._follower: Follower | None = None
         self._at_end = ExitStack()
         self._finished: frozenset[str] = frozenset()
         """The phases of the pods that have ended and are followed, too."""
@@ -70,14 +71,19 @@ class Following:
         Raises:
             ClusterReadError: the cluster could not be read, or may not be; or there is no memory.
         """
-        planning, vitals = run.planning, self._vitals
+        planning = run.planning
         follows = planning.finished <= self._finished and planning.autoscalers <= self._autoscalers
-        if vitals.follower is None or not follows:
-            vitals.follower = None
+        if self._follower is None or not follows:
+            self._follower = self._health.follower = None
             self.close()
-            vitals.follower = self._at_end.enter_context(self._read(run, client))
+            self._follower = self._at_end.enter_context(self._read(run, client))
+            self._health.follower = self._follower
             self._finished, self._autoscalers = planning.finished, planning.autoscalers
-        return vitals.follower
+        return self._follower
+
+    def has_begun(self) -> bool:
+        """Return whether a cluster is followed."""
+        return self._follower is not None
 
     def _read(self, run: RunContext, client: Client) -> Follower:
         self._rights.require(run, client)
@@ -88,7 +94,7 @@ class Following:
             keep=True,
             finished=run.planning.finished,
             autoscalers=run.planning.autoscalers,
-            progress=self._vitals.see,
+            progress=self._health.beat,
         ).kept
         if kept is None:
             raise ValueError("what was read to be followed is kept")
@@ -96,10 +102,10 @@ class Following:
 
     def compact(self, evicted: set[str]) -> None:
         """Compact what is kept, once a minute; ``evicted``: uids of the pods that the last run has evicted."""
-        now = self._vitals.clock.now()
-        if self._vitals.follower is not None and now - self._compacted >= _COMPACT:
+        now = self._health.clock.now()
+        if self._follower is not None and now - self._compacted >= _COMPACT:
             self._compacted = now
-            self._vitals.follower.compact(evicted)
+            self._follower.compact(evicted)
 
     def close(self) -> None:
         """Follow no more."""

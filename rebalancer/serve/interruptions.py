@@ -133,9 +133,9 @@ class Interruptions:
         """Return the machines whose pipeline runs have not ended, or ended since the last call."""
         return () if self._pipeline is None else tuple(self._pipeline.runs.report())
 
-    def ailment(self) -> str | None:
+    def problem(self) -> str | None:
         """Return which source hangs, None if none does."""
-        return None if self._pipeline is None else self._pipeline.ailment()
+        return None if self._pipeline is None else self._pipeline.problem()
 
     def counts(self) -> SignalCounts | None:
         """Return what the metrics show, None if nothing is listened to."""

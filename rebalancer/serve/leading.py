@@ -13,7 +13,7 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.lease import AcquiredLease, Lease, LeaseTaken, is_final
 from rebalancer.run.identity import identity
 from rebalancer.run.source import release
-from rebalancer.serve.vitals import Vitals
+from rebalancer.serve.health import Health
 
 LEASE_SECONDS = 15
 """Another replica takes the Lease when it was not renewed for so long. A single run's lasts longer, since no other
@@ -33,11 +33,12 @@ class Leading:
         lease: tuple[str, str] | None,
         environment: Environment,
         stop: Stop,
-        vitals: Vitals,
+        health: Health,
+        follows: Callable[[], bool],
     ) -> None:
-        """``lease``: (namespace, name); None: this process leads alone."""
+        """``lease``: (namespace, name); None: this process leads alone. ``follows``: whether it has read the cluster before."""
         self._lease, self._environment, self._stop = lease, environment, stop
-        self._vitals = vitals
+        self._health, self._follows = health, follows
         self._identity = identity(environment)
 
     @contextmanager
@@ -59,18 +60,19 @@ class Leading:
         try:
             yield acquired.explain_loss
         finally:
-            self._vitals.leads = False
+            self._health.leads = False
             release(self._environment, acquired)
 
     def _acquired(
         self, client: Client, namespace: str, name: str, waiting: Callable[[], None]
     ) -> AcquiredLease | None:
-        vitals, err = self._vitals, self._environment.err
+        health, err, stands_by = self._health, self._environment.err, False
 
         def looked() -> None:
-            vitals.see()
-            if not vitals.stands_by:
-                vitals.stands_by = True
+            nonlocal stands_by
+            health.beat()
+            if not stands_by:
+                stands_by = health.stands_by = True
                 say(err, "rebalancer: another run has the Lease: standing by")
             waiting()
 
@@ -83,18 +85,18 @@ class Leading:
             clock=self._environment.clock.unix,
         )
         # What asks for it again and again, since the server fails, does not hang either.
-        vitals.see()
+        health.beat()
         try:
             taken = lease.acquire(looked)
         except ClusterReadError as error:
-            if is_final(error) and vitals.follower is None:
+            if is_final(error) and not self._follows():
                 raise
             say(err, f"rebalancer: {error}; it is tried again")
             self._stop.wait(_TRY_AGAIN)
             return None
         finally:
-            vitals.stands_by = False
-        vitals.see()
+            health.stands_by = False
+        health.beat()
         return None if isinstance(taken, LeaseTaken) else taken
 
 

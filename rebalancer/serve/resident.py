@@ -25,12 +25,12 @@ from rebalancer.run.options import RunOptions
 from rebalancer.run.source import Followed, Source, usage_of
 from rebalancer.serve.early import Early
 from rebalancer.serve.following import Following, Rights
+from rebalancer.serve.health import Health
 from rebalancer.serve.interruptions import Interruptions
 from rebalancer.serve.leading import Leading, Lost
 from rebalancer.serve.policy_in_force import PolicyInForce
 from rebalancer.serve.schedule import Schedule
 from rebalancer.serve.timetable import Timetable
-from rebalancer.serve.vitals import Vitals
 from rebalancer.wire.pods import PodRecord
 
 _THOROUGH = 20
@@ -41,24 +41,27 @@ class Resident:
     """Leads, follows and runs, until a signal comes."""
 
     def __init__(
-        self, options: RunOptions, environment: Environment, schedule: Schedule, vitals: Vitals
+        self, options: RunOptions, environment: Environment, schedule: Schedule, health: Health
     ) -> None:
         """Read the policy.
 
         Raises:
             RebalancerError: the policy or a flag is wrong.
         """
-        self.vitals = vitals
+        self._health = health
+        self._runs = 0
         self._options, self._environment = options, environment
         self._stop = Stop(environment.clock, signalled=environment.stop)
         self._policy = PolicyInForce(options.policy, Registry.installed())
-        self._leading = Leading(options.state.lease, environment, self._stop, vitals)
         self._early = Early(environment.clock)
         self._interruptions = Interruptions(environment, self._policy.registry)
-        vitals.interruptions = self._interruptions
+        health.interruptions = self._interruptions
         self._timetable = Timetable(environment.clock, schedule, self._early, self._interruptions)
         self._rights = Rights(self._interruptions)
-        self._following = Following(vitals, self._rights, _All(self._early, self._interruptions))
+        self._following = Following(health, self._rights, _All(self._early, self._interruptions))
+        self._leading = Leading(
+            options.state.lease, environment, self._stop, health, self._following.has_begun
+        )
         self._evicted: set[str] = set()
         """uids of the pods that the last run has evicted."""
         self._notes: tuple[str, ...] = ()
@@ -91,7 +94,7 @@ class Resident:
             run = self._context()
             follower = self._following.follower(run, client)
             self._interruptions.listen_as(run, client, follower, lost)
-            self.vitals.leads = True
+            self._health.leads = True
             while self._goes_on(lost):
                 self._run(client, lost)
                 self._await_next(lost)
@@ -111,7 +114,7 @@ class Resident:
 
     def _run(self, client: Client, lost: Lost) -> None:
         """Make one run, and keep the outcome of it; what goes wrong is said, and the next run tries again."""
-        self.vitals.see()
+        self._health.beat()
         self._timetable.begin_run()
         # Until it evicts or reports, a run that is stopped may be cut off.
         self._environment.committed.clear()
@@ -131,17 +134,18 @@ class Resident:
             if self._stop.reason() is not None:
                 raise
             self._say_new((str(error),))
-            self.vitals.failed_run(error.exit_code, self._environment.clock.unix())
+            self._health.failed_run(error.exit_code, self._environment.clock.unix())
         else:
             if ended.report is not None:
                 self._keep(ended.report)
                 now = self._environment.clock.unix()
-                self.vitals.reported(ended.report, ended.remembered, now)
+                self._health.reported(ended.report, ended.remembered, now)
         self._collect_garbage()
         self._environment.committed.set()
-        self.vitals.runs += 1
+        self._runs += 1
+        self._health.runs = self._runs
         self._timetable.end_run()
-        self.vitals.see()
+        self._health.beat()
 
     def _ended(self, run: RunContext, client: Client, lost: Lost) -> EndedRun:
         # The policy may be another one now: in a context of its own, whose times are not those of the run.
@@ -184,7 +188,7 @@ class Resident:
 
         What outlasts a run is looked at once in so many runs: it is much, and nearly all of it stays.
         """
-        if self.vitals.runs % _THOROUGH == 0:
+        if self._runs % _THOROUGH == 0:
             gc.unfreeze()
         gc.collect()
         gc.freeze()
@@ -194,7 +198,7 @@ class Resident:
     def _await_next(self, lost: Lost) -> None:
         """Wait until a run is due, by the schedule or since something has changed; at once where the last took longer."""
         while self._goes_on(lost):
-            self.vitals.see()
+            self._health.beat()
             why = self._timetable.await_next(self._stop)
             if why is not None:
                 if why:

@@ -128,7 +128,7 @@ class SignalPipeline:
         self.context.client.close()
         self.nodes.end_following()
 
-    def ailment(self) -> str | None:
+    def problem(self) -> str | None:
         """Return which source hangs, None if none does."""
         for one in self.listening:
             if (silent := one.hangs()) is not None:

@@ -12,9 +12,9 @@ from typing import Any
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ExitCode
 from rebalancer.embedded.cluster import EmbeddedCluster
+from rebalancer.serve.health import Health
 from rebalancer.serve.resident import Resident
 from rebalancer.serve.schedule import Schedule
-from rebalancer.serve.vitals import Vitals
 from tests.unit.commands.embedded import NOW_POLICY, run_options
 
 BUSY = 240.0
@@ -58,9 +58,9 @@ class Served:
         }
         clock = clock or ServerClock(cluster)
         environment = Environment(clock, {}, self.out, self.err, self.stop)
-        self.vitals = Vitals(environment.clock, BUSY, keeps_report=True)
+        self.health = Health(environment.clock, BUSY, keeps_report=True)
         schedule = every if callable(every) else lambda _: every
-        self.resident = Resident(run_options(**chosen), environment, schedule, self.vitals)
+        self.resident = Resident(run_options(**chosen), environment, schedule, self.health)
         self._thread = threading.Thread(target=self._live)
         self._thread.start()
 
@@ -79,7 +79,7 @@ class Served:
 
     def await_runs(self, number: int) -> None:
         """Wait until so many runs have ended."""
-        soon(lambda: self.vitals.runs >= number or self.error is not None, self.err.getvalue)
+        soon(lambda: self.health.runs >= number or self.error is not None, self.err.getvalue)
         assert self.error is None, self.error
 
 

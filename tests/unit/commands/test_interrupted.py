@@ -66,7 +66,7 @@ def test_a_node_that_says_it_will_go_is_cordoned_emptied_and_reported(cluster, t
 
         def counted():
             nonlocal metrics
-            metrics = served.vitals.paths()["/metrics"]().body.decode()
+            metrics = served.health.paths()["/metrics"]().body.decode()
             return "rebalancer_interruptions_ended{" in metrics
 
         soon(counted, served.err.getvalue)

@@ -55,11 +55,11 @@ def test_serve_increases_a_group_once_for_the_pending_pods(tmp_path, monkeypatch
         ) as served:
             soon(lambda: bool(asked), served.err.getvalue)
             # Upcoming machines are awaited by the runs that follow.
-            served.await_runs(served.vitals.runs + 3)
+            served.await_runs(served.health.runs + 3)
             assert asked == [3]
             ground.pool.catch_up()
             soon(lambda: ground.ready("web") == 3, served.err.getvalue)
-            served.await_runs(served.vitals.runs + 3)
+            served.await_runs(served.health.runs + 3)
             assert served.end() is ExitCode.DONE
         assert (asked, ground.pool.group.desired, len(ground.nodes)) == ([3], 3, 3)
         assert ground.pool.ended == []

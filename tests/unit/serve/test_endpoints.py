@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.serve.endpoints import Answer, answering, parse_address
-from rebalancer.serve.vitals import LONGEST_SILENCE, Vitals
+from rebalancer.serve.health import LONGEST_SILENCE, Health
 from tests.unit.commands.embedded import third_zone_joined
 from tests.unit.commands.serving import BUSY, serving
 
@@ -105,48 +105,48 @@ def silent_for(seconds: float) -> Any:
 
 def test_it_is_well_while_it_works_and_hears_from_the_server():
     clock = HandClock()
-    vitals = Vitals(clock, deadline=120)
-    health = vitals.paths()["/healthz"]
-    assert health().status == 200
+    health = Health(clock, deadline=120)
+    answer = health.paths()["/healthz"]
+    assert answer().status == 200
     clock.time += 239
-    assert health().status == 200
+    assert answer().status == 200
     clock.time += 2
-    assert (health().status, health().body) == (503, b"nothing was done for 241 s\n")
-    vitals.seen = clock.time
-    vitals.follower = silent_for(LONGEST_SILENCE - 1)
-    assert health().status == 200
-    vitals.follower = silent_for(LONGEST_SILENCE + 1)
-    assert b"the API server has not reported changes for 301 s" in health().body
+    assert (answer().status, answer().body) == (503, b"nothing was done for 241 s\n")
+    health.seen = clock.time
+    health.follower = silent_for(LONGEST_SILENCE - 1)
+    assert answer().status == 200
+    health.follower = silent_for(LONGEST_SILENCE + 1)
+    assert b"the API server has not reported changes for 301 s" in answer().body
 
 
-def test_of_several_ailments_the_one_that_says_most_is_named():
+def test_of_several_problems_the_one_that_says_most_is_named():
     clock = HandClock()
-    vitals = Vitals(clock, deadline=120)
-    vitals.interruptions = interrupted("signal source queue has not answered for 141 s")
-    assert vitals.ailment() == "signal source queue has not answered for 141 s"
-    vitals.follower = silent_for(LONGEST_SILENCE + 1)
-    assert "the API server" in str(vitals.ailment())
+    health = Health(clock, deadline=120)
+    health.interruptions = interrupted("signal source queue has not answered for 141 s")
+    assert health.problem() == "signal source queue has not answered for 141 s"
+    health.follower = silent_for(LONGEST_SILENCE + 1)
+    assert "the API server" in str(health.problem())
     clock.time += 241
-    assert vitals.ailment() == "nothing was done for 241 s"
+    assert health.problem() == "nothing was done for 241 s"
 
 
-def interrupted(ailment: str) -> Any:
+def interrupted(problem: str) -> Any:
     """What listens to signals, one source of which hangs."""
-    return SimpleNamespace(ailment=lambda: ailment)
+    return SimpleNamespace(problem=lambda: problem)
 
 
 def test_it_is_ready_when_it_leads_or_stands_by():
-    vitals = Vitals(HandClock(), deadline=120)
-    ready = vitals.paths()["/readyz"]
+    health = Health(HandClock(), deadline=120)
+    ready = health.paths()["/readyz"]
     assert ready().status == 503
-    vitals.stands_by = True
+    health.stands_by = True
     assert ready() == Answer(200, b"stands by\n")
-    vitals.stands_by, vitals.leads = False, True
+    health.stands_by, health.leads = False, True
     assert ready() == Answer(200, b"leads\n")
 
 
 def test_the_report_is_shown_only_where_that_is_switched_on():
-    assert "/report" not in Vitals(HandClock(), deadline=120).paths()
+    assert "/report" not in Health(HandClock(), deadline=120).paths()
 
 
 def values_of(text):
@@ -161,7 +161,7 @@ def test_metrics_and_report_are_those_of_the_last_run(tmp_path):
     with (
         third_zone_joined("web") as cluster,
         serving(cluster, tmp_path) as served,
-        answering(("127.0.0.1", 0), served.vitals.paths()) as port,
+        answering(("127.0.0.1", 0), served.health.paths()) as port,
     ):
         served.await_runs(1)
         assert asked(port, "/healthz") == (200, "ok\n")
@@ -176,7 +176,7 @@ def test_metrics_and_report_are_those_of_the_last_run(tmp_path):
 
 
 def test_before_the_first_run_there_are_metrics_and_no_report():
-    paths = Vitals(HandClock(), deadline=120, keeps_report=True).paths()
+    paths = Health(HandClock(), deadline=120, keeps_report=True).paths()
     assert paths["/report"]().status == 404
     values = values_of(paths["/metrics"]().body.decode())
     assert values["rebalancer_leads",] == 0
@@ -184,8 +184,8 @@ def test_before_the_first_run_there_are_metrics_and_no_report():
 
 
 def test_a_run_without_a_report_leaves_its_exit_code():
-    vitals = Vitals(HandClock(), deadline=120)
-    vitals.failed_run(ExitCode.UNREADABLE, 5.0)
-    values = values_of(vitals.paths()["/metrics"]().body.decode())
+    health = Health(HandClock(), deadline=120)
+    health.failed_run(ExitCode.UNREADABLE, 5.0)
+    values = values_of(health.paths()["/metrics"]().body.decode())
     assert values["rebalancer_last_run_exit_code",] == 3
     assert values["rebalancer_last_run_timestamp_seconds",] == 5

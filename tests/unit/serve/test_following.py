@@ -7,7 +7,7 @@ from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.resources import AccessRule
 from rebalancer.serve import following
 from rebalancer.serve.following import Following, Rights
-from rebalancer.serve.vitals import Vitals
+from rebalancer.serve.health import Health
 from tests.unit.commands.serving import like
 from tests.unit.machines.interruption.scene import HandClock
 
@@ -80,10 +80,10 @@ def test_rights_are_asked_for_once_for_each_policy_and_again_after_a_refusal(ask
 def test_what_is_kept_is_compacted_once_a_minute():
     clock = HandClock()
     compacted: list[set[str]] = []
-    vitals = Vitals(clock, deadline=120)
-    made = Following(vitals, rights(), like())
+    health = Health(clock, deadline=120)
+    made = Following(health, rights(), like())
     made.compact({"before"})
-    vitals.follower = like(compact=compacted.append)
+    made._follower = like(compact=compacted.append)
     for seconds, evicted in ((0.0, "first"), (59.0, "too soon"), (1.0, "second"), (300.0, "third")):
         clock.seconds += seconds
         made.compact({evicted})

@@ -39,7 +39,7 @@ class Pipeline:
     def close(self):
         self.closed = True
 
-    def ailment(self):
+    def problem(self):
         return f"source {self.number} hangs"
 
     def counts(self):
@@ -105,7 +105,7 @@ def test_the_sources_are_opened_again_only_where_the_policy_changes_them(
 
 def test_what_is_shown_is_that_of_the_pipeline_that_listens(interruptions, started, tmp_path):
     def shown():
-        return interruptions.report(), interruptions.ailment(), interruptions.counts()
+        return interruptions.report(), interruptions.problem(), interruptions.counts()
 
     assert shown() == ((), None, None)
     listen(interruptions, policy(tmp_path, SIGNALS))

@@ -12,8 +12,8 @@ from rebalancer.kube.failures import ForbiddenError, StatusError
 from rebalancer.kube.lease import LeaseTaken
 from rebalancer.kube.resources import AccessRule
 from rebalancer.serve import leading
+from rebalancer.serve.health import Health
 from rebalancer.serve.leading import Leading
-from rebalancer.serve.vitals import Vitals
 from tests.unit.commands.serving import like
 
 FORBIDDEN = ForbiddenError((AccessRule("update", "coordination.k8s.io", "leases"),))
@@ -41,21 +41,20 @@ class Scene:
         self.err = io.StringIO()
         clock = SystemClock()
         self.environment = Environment(clock, {}, io.StringIO(), self.err)
-        self.vitals = Vitals(clock, deadline=120)
-        self.vitals.follower = like() if follows else None
+        self.health = Health(clock, deadline=120)
         self.waits: list[float] = []
         self.looks = 0
         stop: Any = Stop(clock)
         stop.wait = self.waits.append
         monkeypatch.setattr(leading, "Lease", lambda *_, **__: like(acquire=acquire))
-        self.leading = Leading(lease, self.environment, stop, self.vitals)
+        self.leading = Leading(lease, self.environment, stop, self.health, lambda: follows)
 
     def term(self):
         return self.leading.term(like(), self._look)
 
     def _look(self):
         self.looks += 1
-        assert self.vitals.stands_by
+        assert self.health.stands_by
 
 
 def refusing(error):
@@ -89,7 +88,7 @@ def test_a_lease_that_is_refused_ends_what_has_not_led_yet(monkeypatch, error, f
         assert lost is None
     assert "it is tried again" in scene.err.getvalue()
     assert scene.waits == [2.0]
-    assert not scene.vitals.stands_by
+    assert not scene.health.stands_by
 
 
 def test_it_stands_by_while_another_leads_and_says_so_once(monkeypatch):
@@ -104,11 +103,11 @@ def test_it_stands_by_while_another_leads_and_says_so_once(monkeypatch):
     with scene.term() as lost:
         assert lost is not None
         assert lost() == "taken by another"
-        assert not scene.vitals.stands_by
-        scene.vitals.leads = True
+        assert not scene.health.stands_by
+        scene.health.leads = True
     assert scene.looks == 3
     assert scene.err.getvalue().count("standing by") == 1
-    assert (scene.vitals.leads, acquired.released) == (False, 1)
+    assert (scene.health.leads, acquired.released) == (False, 1)
 
 
 def test_the_lease_is_given_back_though_its_term_ends_by_an_error(monkeypatch):
@@ -117,12 +116,12 @@ def test_the_lease_is_given_back_though_its_term_ends_by_an_error(monkeypatch):
 
     def lead():
         with scene.term():
-            scene.vitals.leads = True
+            scene.health.leads = True
             raise DOWN
 
     with pytest.raises(ClusterReadError):
         lead()
-    assert (scene.vitals.leads, acquired.released) == (False, 1)
+    assert (scene.health.leads, acquired.released) == (False, 1)
 
 
 def test_what_stopped_while_it_stood_by_leads_nothing(monkeypatch):
@@ -133,7 +132,7 @@ def test_what_stopped_while_it_stood_by_leads_nothing(monkeypatch):
     scene = Scene(monkeypatch, acquire)
     with scene.term() as lost:
         assert lost is None
-    assert not scene.vitals.stands_by
+    assert not scene.health.stands_by
 
 
 def test_without_a_lease_it_leads_alone_and_for_good(monkeypatch):

@@ -48,7 +48,7 @@ def test_it_acts_at_once_and_lists_nothing_again(cluster, tmp_path):
         report = json.loads(served.out.getvalue())
         assert [move["outcome"] for move in report["moves"]] == ["evicted"] * 2
         soon(lambda: len(cluster.objects("Pod", "default")) == 6)
-        served.await_runs(served.vitals.runs + 3)
+        served.await_runs(served.health.runs + 3)
         lists = [f"GET {resource.path()}" for resource in LISTED]
         # Lists and watches have one path: one of each, and no list of a later run.
         asked = [line for line in cluster.faults.requests if line in lists]
@@ -76,8 +76,8 @@ def test_what_each_run_sees_is_what_would_be_read(cluster, tmp_path):
 
             def same():
                 assert served.error is None
-                assert served.vitals.follower is not None
-                seen = served.vitals.follower.snapshot(())
+                assert served.health.follower is not None
+                seen = served.health.follower.snapshot(())
                 fresh = read_cluster(client, clock=cluster.clock.now).snapshot
                 return contents(seen) == contents(fresh)
 
@@ -107,16 +107,16 @@ def test_a_notice_is_not_lost_with_a_run_that_fails(cluster, tmp_path, monkeypat
         cluster.cordon(["n-b"])
         served.await_runs(3)
         assert served.err.getvalue().count("node n-b says something else: planning now") == 2
-        assert served.vitals.failed is None
+        assert served.health.failed is None
 
 
 def test_what_cannot_read_the_lease_is_at_work_all_the_same(cluster, tmp_path):
     cluster.faults.add(Fault(path="/leases/", status=400, times=10**6))
     with serving(cluster, tmp_path, lease=LEASE) as served:
         soon(lambda: "it is tried again" in served.err.getvalue())
-        served.vitals.seen = -1e9
-        soon(lambda: served.vitals.ailment() is None)
-        assert not served.vitals.leads
+        served.health.seen = -1e9
+        soon(lambda: served.health.problem() is None)
+        assert not served.health.leads
 
 
 def test_a_policy_that_becomes_wrong_is_named_and_the_old_one_stays(cluster, tmp_path):
@@ -188,7 +188,7 @@ def test_a_run_is_due_from_the_beginning_of_the_last_one(cluster, tmp_path):
     with serving(cluster, tmp_path, schedule, policy=NOW_POLICY + "mode: observe\n") as served:
         served.await_runs(3)
     # Asked once for a run, before it sends its first request.
-    assert len(asked) in (served.vitals.runs, served.vitals.runs + 1)
+    assert len(asked) in (served.health.runs, served.health.runs + 1)
     assert asked[1] > asked[0]
 
 
@@ -201,9 +201,9 @@ def test_a_policy_that_asks_for_autoscalers_has_them_followed(cluster, tmp_path)
             NOW_POLICY.replace("protect: {", "protect: {afterScaling: 10m, ")
         )
         soon(lambda: cluster.faults.requests.count(lists) == 2)  # a list and a watch
-        served.await_runs(served.vitals.runs + 3)
+        served.await_runs(served.health.runs + 3)
         assert cluster.faults.requests.count(lists) == 2
-        assert served.vitals.failed is None
+        assert served.health.failed is None
 
 
 def test_a_policy_that_is_wrong_from_the_beginning_ends_it(cluster, tmp_path):
@@ -225,7 +225,7 @@ def test_without_its_memory_it_does_not_begin(cluster, tmp_path):
         soon(lambda: served.error is not None)
         assert isinstance(served.error, ClusterReadError)
         assert "there is no ConfigMap default/none: create it" in str(served.error)
-    assert not served.vitals.leads
+    assert not served.health.leads
     assert holder(cluster) == ""
 
 
@@ -233,9 +233,9 @@ def test_a_memory_that_is_gone_later_ends_nothing(cluster, tmp_path):
     with serving(cluster, tmp_path, every=0.2, memory=MEMORY) as served:
         served.await_runs(1)
         cluster.faults.add(Fault("GET", "/configmaps/", status=404, times=10**6))
-        soon(lambda: served.vitals.failed is ExitCode.UNREADABLE)
+        soon(lambda: served.health.failed is ExitCode.UNREADABLE)
         cluster.faults.clear()
-        soon(lambda: served.vitals.failed is None)
+        soon(lambda: served.health.failed is None)
         assert served.err.getvalue().count("there is no ConfigMap") == 1
 
 
@@ -253,8 +253,8 @@ def test_a_second_one_stands_by_reads_nothing_and_takes_over(cluster, tmp_path):
         first.await_runs(1)
         led = holder(cluster)
         with serving(cluster, tmp_path, every=0.2, lease=LEASE) as second:
-            soon(lambda: second.vitals.stands_by)
-            assert second.vitals.follower is None
+            soon(lambda: second.health.stands_by)
+            assert second.health.follower is None
             code, report = Runner(cluster, tmp_path)(lease=LEASE)
             assert (code, report["heldBy"]["holder"]) == (ExitCode.DONE, led)
             assert first.end() is ExitCode.DONE
@@ -266,15 +266,15 @@ def test_a_server_that_fails_for_a_while_ends_nothing(cluster, tmp_path):
     with serving(cluster, tmp_path, every=0.2, lease=LEASE) as served:
         served.await_runs(1)
         cluster.faults.add(Fault(status=500, times=10**6))
-        soon(lambda: served.vitals.failed is not None or not served.vitals.leads)
+        soon(lambda: served.health.failed is not None or not served.health.leads)
         cluster.faults.clear()
         cluster.apply(
             deployment("db", 3, labels={"app": "db"}, affinity=prefer_apart({"app": "db"}))
         )
         cluster.settle()
-        runs = served.vitals.runs
+        runs = served.health.runs
         served.await_runs(runs + 2)
-        assert served.vitals.failed is None
+        assert served.health.failed is None
         assert served.end() is ExitCode.DONE
         assert holder(cluster) == ""
 

@@ -85,11 +85,11 @@ def test_a_source_that_cannot_be_opened_leaves_no_other_open(start):
 
 def test_a_source_that_hangs_is_named(start):
     pipeline, clock = start({"queue": Source()})
-    assert pipeline.ailment() is None
+    assert pipeline.problem() is None
     clock.ahead = 141.0
-    ailment = pipeline.ailment()
-    assert ailment is not None
-    assert ailment.startswith("signal source queue has not answered for 14")
+    problem = pipeline.problem()
+    assert problem is not None
+    assert problem.startswith("signal source queue has not answered for 14")
 
 
 def test_what_is_closed_has_closed_its_sources(start):

@@ -1,4 +1,4 @@
-"""What is known of a process that serves from outside: whether it is well, what it last did."""
+"""What is told of a process that serves: whether it is well, what it last did."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _SPARE = 120.0
 
 
 @dataclass(slots=True)
-class Vitals:
-    """Written by the main thread, read by those that answer requests."""
+class Health:
+    """Written by the main thread, which never asks it; read by those that answer requests."""
 
     clock: Clock
     deadline: float
@@ -51,9 +51,9 @@ class Vitals:
     _report: bytes | None = None
 
     def __post_init__(self) -> None:
-        self.see()
+        self.beat()
 
-    def see(self) -> None:
+    def beat(self) -> None:
         """Note that the main thread is at work."""
         self.seen = self.clock.now()
 
@@ -96,7 +96,7 @@ class Vitals:
         paths = {"/healthz": self._health, "/readyz": self._readiness, "/metrics": self._metrics}
         return {**paths, "/report": self._last_report} if self.keeps_report else paths
 
-    def ailment(self) -> str | None:
+    def problem(self) -> str | None:
         """Return why the process should be restarted, None if it is well."""
         still = self.clock.now() - self.seen
         if still > self.deadline + _SPARE:
@@ -104,15 +104,15 @@ class Vitals:
         silent = self._silence()
         if silent > LONGEST_SILENCE:
             return f"the API server has not reported changes for {silent:.0f} s"
-        return None if self.interruptions is None else self.interruptions.ailment()
+        return None if self.interruptions is None else self.interruptions.problem()
 
     def _silence(self) -> float:
         follower = self.follower
         return 0.0 if follower is None else follower.silent_for()
 
     def _health(self) -> Answer:
-        ailment = self.ailment()
-        return Answer(200, b"ok\n") if ailment is None else Answer(503, f"{ailment}\n".encode())
+        problem = self.problem()
+        return Answer(200, b"ok\n") if problem is None else Answer(503, f"{problem}\n".encode())
 
     def _readiness(self) -> Answer:
         if self.leads:
