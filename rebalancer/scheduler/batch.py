@@ -10,6 +10,7 @@ from operator import attrgetter
 import numpy as np
 
 from rebalancer.scheduler.filters import Filters
+from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.kept_predictions import unlimited
 from rebalancer.scheduler.many_landings import landings, totals
 from rebalancer.scheduler.many_scores import ManyScores, stacked
@@ -17,12 +18,14 @@ from rebalancer.scheduler.prediction import Prediction, likely, uniform
 from rebalancer.scheduler.rings import Rings
 from rebalancer.scheduler.sampling import Margins
 from rebalancer.scheduler.scores import Scorer
-from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.state import ClusterState
 
 # So many numbers has an array of a block of rows at most: they stay in the processor's cache.
 _BLOCK = 1 << 16
 _Answer = tuple[Prediction, Margins]
+_BY_VICTIM = ("NodeResourcesFit", "PodTopologySpread")
+"""Filters that look at what the victim leaves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,17 +33,36 @@ class Ask:
     """One pod whose landing is asked for."""
 
     pod: int
-    """The victim, which terminates meanwhile."""
+    """The victim."""
     cls: int
     node: int
     replacement: int
+    gone: bool
+    """It is gone when its replacement is placed; else it terminates meanwhile, and holds all but its place in a spread."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Freed:
+    """What victims that are gone leave to their replacements, each on its own node."""
+
+    rows: Int32s
+    """(G,) which asks."""
+    nodes: Int32s
+    fits: Bools
+    """(G,) whether the replacement fits there now."""
+    rise: Ints
+    """(G,) by how much the node's total score rises."""
+
+
+_NO_NODES = np.zeros(0, np.int32)
+_NOTHING_FREED = _Freed(_NO_NODES, _NO_NODES, np.zeros(0, bool), np.zeros(0, np.int64))
 
 
 class Batch:
-    """Predicts for pods that the model knows all about, and whose landings no ports, disks or volumes decide."""
+    """Predicts for pods that the model knows all about; of victims that are gone, no rule but spread may count them."""
 
-    def __init__(self, filters: Filters, scorer: Scorer) -> None:
-        self._filters, self._scorer = filters, scorer
+    def __init__(self, filters: Filters, scorer: Scorer, columns: KeptColumns) -> None:
+        self._filters, self._scorer, self._columns = filters, scorer, columns
 
     def predict(
         self, state: ClusterState, asks: Sequence[Ask], order: Int32s, size: int
@@ -56,7 +78,8 @@ class Batch:
         for first in range(0, len(asks), step):
             block = by_replacement[first : first + step]
             of_block = [asks[index] for index in block]
-            feasible = self._feasible(state, of_block)
+            freed = self._freed(state, of_block)
+            feasible = self._feasible(state, of_block, freed)
             count = feasible.sum(axis=1)
             for row in (count <= 1).nonzero()[0].tolist():
                 nodes = feasible[row].nonzero()[0].astype(np.int32)
@@ -66,6 +89,10 @@ class Batch:
                 if not which:
                     continue
                 scores = self._scores(state, [of_block[row] for row in which])
+                place = np.cumsum(rows) - 1
+                mine = rows[freed.rows]
+                at = place[freed.rows[mine]], freed.nodes[mine]
+                scores.fixed_total[at] += freed.rise[mine]
                 if sampled:
                     answers = self._of_windows(scores, feasible[which], order, size)
                 else:
@@ -74,16 +101,38 @@ class Batch:
                     made[block[row]] = answer
         return made
 
-    def _feasible(self, state: ClusterState, asks: Sequence[Ask]) -> Bools:
+    def _freed(self, state: ClusterState, asks: Sequence[Ask]) -> _Freed:
+        """Return what victims that are gone leave; ``asks`` are in the order of their replacements."""
+        parts = [_NOTHING_FREED]
+        groups: dict[tuple[int, int], list[int]] = {}
+        for row, ask in enumerate(asks):
+            if ask.gone:
+                groups.setdefault((ask.replacement, ask.cls), []).append(row)
+        for (replacement, cls), rows in groups.items():
+            nodes = np.array([asks[row].node for row in rows], np.int32)
+            fits, total = self._columns.without(state, replacement, cls, nodes)
+            rise = total - self._columns.of(state, replacement).total[nodes]
+            parts.append(_Freed(np.array(rows, np.int32), nodes, fits, rise))
+        columns = zip(*((p.rows, p.nodes, p.fits, p.rise) for p in parts), strict=True)
+        return _Freed(*(np.concatenate(column) for column in columns))
+
+    def _feasible(self, state: ClusterState, asks: Sequence[Ask], freed: _Freed) -> Bools:
         """Return the nodes (K, N) that pass all filters; ``asks`` are in the order of their replacements."""
-        rows = []
-        for replacement, mine in groupby(asks, attrgetter("replacement")):
-            leaving = [(ask.cls, ask.node) for ask in mine]
-            passing = self._filters.passing_but_spread(state, replacement)
-            within = self._filters.spread_after(state, replacement, leaving)
-            many = np.broadcast_to(passing, (len(leaving), len(passing)))
-            rows.append(many if within is None else many & within)
-        return np.concatenate(rows)
+        others, fits, within = [], [], []
+        for replacement, of_class in groupby(asks, attrgetter("replacement")):
+            leaving = [(ask.cls, ask.node) for ask in of_class]
+            passing = self._filters.passing_but(state, replacement, _BY_VICTIM)
+            shape = len(leaving), len(passing)
+            others.append(np.broadcast_to(passing, shape))
+            fits.append(np.broadcast_to(self._columns.of(state, replacement).fits, shape))
+            spread = self._filters.spread_after(state, replacement, leaving)
+            within.append(np.broadcast_to(True, shape) if spread is None else spread)
+        feasible = np.concatenate(others) & np.concatenate(within)
+        if self._filters.checks("NodeResourcesFit"):
+            room = np.concatenate(fits)
+            room[freed.rows, freed.nodes] = freed.fits
+            feasible &= room
+        return feasible
 
     def _scores(self, state: ClusterState, asks: Sequence[Ask]) -> ManyScores:
         """Return what the plug-ins say (K, N) of each."""

@@ -115,17 +115,23 @@ class Filters:
                 mask = mask & good
         return mask
 
-    def passing_but_spread(self, state: ClusterState, cls: int) -> Bools:
-        """Return the nodes (N,) that pass every filter but PodTopologySpread."""
+    def passing_but(self, state: ClusterState, cls: int, left_out: Sequence[str]) -> Bools:
+        """Return the nodes (N,) that pass every filter but those ``left_out``."""
         mask = self.static(cls)
-        for index, good in self._among_others(state, cls, spread=False):
-            if index not in self._off:
+        for index, good in self._among_others(
+            state, cls, spread="PodTopologySpread" not in left_out
+        ):
+            if index not in self._off and FILTERS[index] not in left_out:
                 mask = mask & good
         return mask
 
+    def checks(self, name: str) -> bool:
+        """Return whether a filter runs at all."""
+        return FILTERS.index(name) not in self._off
+
     def spread_after(self, state: ClusterState, cls: int, leaving: Sequence[Pair]) -> Bools | None:
         """Return the nodes (K, N) that pass PodTopologySpread once each of ``leaving`` (K,) alone has left; None: all."""
-        if FILTERS.index("PodTopologySpread") in self._off:
+        if not self.checks("PodTopologySpread"):
             return None
         return self._spread.fits_after(state, cls, leaving)
 

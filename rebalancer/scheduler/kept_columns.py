@@ -64,6 +64,14 @@ class KeptColumns:
             columns.seen = len(state.touched)
         return columns
 
+    def without(
+        self, state: ClusterState, cls: int, victims: int, nodes: Int32s
+    ) -> tuple[Bools, Ints]:
+        """Return ``fits`` and ``total`` for a class of ``nodes`` (K,), all different, once one of ``victims`` is gone from each."""
+        with state.freed(victims, nodes):
+            fits, *_, total = self._asked(state, cls, nodes)
+        return fits, total
+
     def _made(self, state: ClusterState, cls: int) -> Columns:
         return Columns(*self._asked(state, cls, self._all), len(state.touched))
 

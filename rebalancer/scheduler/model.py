@@ -79,7 +79,7 @@ class SchedulerModel:
         self.filters = Filters(snapshot, self.placement, self.resources, *parts, profile)
         self._allocated = UnofferedResources(snapshot, self.resources)
         self._scorer = Scorer(snapshot, profile, self.placement, *parts, self.filters.volumes)
-        self._batch = Batch(self.filters, self._scorer)
+        self._batch = Batch(self.filters, self._scorer, self.columns)
         self._known_windows: dict[bytes, Windows] = {}
         self._unmodelled: dict[int, tuple[str, ...]] = {}
         self._counted: dict[int, tuple[Int32s, frozenset[int]]] = {}
@@ -210,7 +210,11 @@ class SchedulerModel:
             if (known := model._predictions.known(state, question)) is not None:  # noqa: SLF001
                 made[question.key] = known
             else:
-                missing[question.key] = model, question, Ask(pod, cls, node, replacement)
+                missing[question.key] = (
+                    model,
+                    question,
+                    Ask(pod, cls, node, replacement, model.snapshot.waits(cls)),
+                )
         for model in {id(model): model for model, *_ in missing.values()}.values():
             mine = [(question, ask) for of, question, ask in missing.values() if of is model]
             made.update(model._predict_many(state, mine))  # noqa: SLF001
@@ -237,20 +241,28 @@ class SchedulerModel:
 
     def _is_batched(self, cls: int) -> bool:
         """Return whether replacements of pods of a class can be predicted many at once."""
-        of_class = self.snapshot.classes[cls]
-        other = of_class.restarts or self.snapshot.waits(cls)
-        replacement = of_class.replacement
-        return not (other or self.unmodelled(replacement) or self._fails_to_score(replacement))
+        replacement = self.snapshot.classes[cls].replacement
+        if self.snapshot.waits(cls) and (
+            self.filters.unusual(replacement) or (self.interpod.counted(replacement) == cls).any()
+        ):
+            return False
+        alone = self.snapshot.classes[cls].restarts or self._fails_to_score(replacement)
+        return not (alone or self.unmodelled(replacement))
 
     def _questions(self, state: ClusterState, cls: int) -> Callable[[int], Question]:
         """Return what is asked of a pod of a class by the node that it leaves."""
         replacement = self.snapshot.classes[cls].replacement
         counted, spread = self._counted_by(replacement)
         columns, static = self.columns.of(state, replacement), self.static_mask(replacement)
-        keeps = not (self.placement.supposed.is_any or self.filters.unusual(replacement))
+        waits = self.snapshot.waits(cls)
+        keeps = not (waits or self.placement.supposed.is_any or self.filters.unusual(replacement))
 
         def question(node: int) -> Question:
-            source = self._source(cls, node, replacement) if cls in spread else ()
+            source: tuple[int, ...] = ()
+            if waits:
+                source = (node,)
+            elif cls in spread:
+                source = self._source(cls, node, replacement)
             key = (replacement, cls if source else -1, source)
             return Question(key, counted, columns, static, keeps)
 

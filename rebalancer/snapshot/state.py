@@ -240,6 +240,17 @@ class ClusterState(ClassCounts):
                 self._stamps[cls] = stamp
 
     @contextmanager
+    def freed(self, cls: int, nodes: Int32s) -> Iterator[None]:
+        """Hold what each of ``nodes``, all different, has without a pod of ``cls``: of requests alone, nothing else sees it."""
+        for node in nodes.tolist():
+            self._loads.hold(cls, node, -1)
+        try:
+            yield
+        finally:
+            for node in nodes.tolist():
+                self._loads.hold(cls, node, +1)
+
+    @contextmanager
     def filled(self, pod: int, cls: int, node: int) -> Iterator[None]:
         """Hold the state in which ``pod``, which has no node, stands on ``node`` as one of ``cls``."""
         before, stamp = int(self.cls_of[pod]), self._stamps[cls]

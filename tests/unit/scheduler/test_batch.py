@@ -47,11 +47,20 @@ def _agree(
 
 
 @settings(max_examples=200, deadline=None)
-@given(clusters(least=2, most=9), steps(), st.sampled_from((0, 2, 7_000_000_000)), st.booleans())
+@given(
+    clusters(least=2, most=9),
+    steps(),
+    st.sampled_from((0, 2, 7_000_000_000)),
+    st.booleans(),
+    st.sets(st.integers(0, 7)),
+)
 def test_many_predictions_are_those_of_one_pod_each(
-    made: Cluster, way: list[Step], weight: int, sampled: bool
+    made: Cluster, way: list[Step], weight: int, sampled: bool, at_once: set[int]
 ) -> None:
     nodes, standing, new = made
+    for index, one in enumerate(standing):
+        if index in at_once:
+            one["spec"]["terminationGracePeriodSeconds"] = 0
     world = World(nodes, [*standing, new], namespaces=namespaces())
     profile = (_Narrow if sampled else SchedulerProfile).for_version(
         (1, 36), weights={POD_TOPOLOGY_SPREAD: weight}
