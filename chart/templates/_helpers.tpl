@@ -41,10 +41,11 @@
 {{- not (not $keeps) -}}
 {{- end -}}
 
-{{- /* Whether steps keep what they have to give back: one that changes something at a cloud; where the policy is not ours, interruptionState.enabled. */ -}}
+{{- /* Whether serve keeps what announced machines, and what steps have to give back: where the policy has signals, or a step that changes something at a cloud; where it is not ours, interruptionState.enabled. */ -}}
 {{- define "rebalancer.keepsInterruptions" -}}
 {{- $keeps := (.Values.interruptionState).enabled -}}
 {{- if not .Values.existingPolicy -}}
+{{- $keeps = or $keeps (gt (len ((.Values.policy | default dict).signals | default dict)) 0) -}}
 {{- range (((.Values.policy | default dict).interruption | default dict).steps | default list) -}}
 {{- $step := . -}}
 {{- if kindIs "map" . -}}{{- $step = .step -}}{{- end -}}

@@ -366,6 +366,7 @@ def test_deployments_may_be_patched_only_where_the_policy_restarts(values, wante
     [
         ({}, False),
         ({"policy": {"interruption": {"steps": ["cordon", "leave"]}}}, False),
+        ({"policy": {"signals": {"kubernetes": {}}}}, True),
         ({"policy": {"interruption": {"steps": ["cordon", "deregister"]}}}, True),
         (
             {
@@ -380,7 +381,9 @@ def test_deployments_may_be_patched_only_where_the_policy_restarts(values, wante
     ],
 )
 @pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
-def test_what_steps_have_to_give_back_is_kept_only_where_they_take_something(values, wanted, kind):
+def test_what_announced_machines_and_steps_take_is_kept_only_where_there_is_some(
+    values, wanted, kind
+):
     manifests = render({**values, "kind": kind})
     name, wanted = f"{NAME}-interruptions", wanted and kind == "Deployment"
     maps = [m for m in manifests if m["metadata"]["name"] == name and m["kind"] == "ConfigMap"]

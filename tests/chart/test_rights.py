@@ -53,6 +53,7 @@ _DEFAULT = {
 }
 _CHANGES_NODES = {"get nodes", "patch nodes"}
 _MACHINES = {"get configmaps", "update configmaps"}
+_KEPT = "rebalancer-kube-rebalancer-interruptions"
 _SIGNALS: dict[str, Any] = {"kind": "Deployment", "policy": {"signals": {"kubernetes": {}}}}
 _ESCALATES: dict[str, Any] = {
     "kind": "Deployment",
@@ -109,14 +110,18 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
         {f"{_RELEASE}-observe": _FOLLOWS},
     ),
     (
-        "signals close nodes",
+        "signals close nodes, and serve keeps what announced machines",
         _SIGNALS,
-        {_RELEASE: _CHANGES_NODES, f"{_RELEASE}-observe": _FOLLOWS},
+        {_RELEASE: _CHANGES_NODES, f"{_RELEASE}-observe": _FOLLOWS, _KEPT: _MACHINES},
     ),
     (
         "escalate: delete",
         _ESCALATES,
-        {_RELEASE: {*_CHANGES_NODES, "delete pods"}, f"{_RELEASE}-observe": _FOLLOWS},
+        {
+            _RELEASE: {*_CHANGES_NODES, "delete pods"},
+            f"{_RELEASE}-observe": _FOLLOWS,
+            _KEPT: _MACHINES,
+        },
     ),
     (
         "drain, by people and Jobs",

@@ -1,4 +1,6 @@
-"""What steps keep of a machine where its node has no say: a kubelet may write any annotation of its own node.
+"""What is kept of a machine where its node has no say: a kubelet may write any annotation of its own node.
+
+What announced it, for a process that goes on after this one; and what its steps keep.
 
 What decides over a call to a cloud (the security groups and the targets that are given back) stands in a ConfigMap that only
 this process may write, under the machine's name at its provider.
@@ -9,7 +11,7 @@ from __future__ import annotations
 import re
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -18,6 +20,7 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import ConfigMapConflictError, ConfigMapStore
+from rebalancer.signals.state import RecordedInterruption
 
 _ATTEMPTS = 5
 _LASTS = 90 * 86400.0
@@ -38,6 +41,9 @@ class KeptOfMachine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _decoder = msgspec.json.Decoder(KeptOfMachine)
+_CAUSES = "/causes"
+"""Stands among the steps of a Node's uid; no step has such a name."""
+_causes = msgspec.json.Decoder(tuple[RecordedInterruption, ...])
 
 
 @dataclass
@@ -74,6 +80,25 @@ class KeptTexts:
             return _shortened({**data, _key(machine): msgspec.json.encode(kept).decode()}, now)
 
         self._change(client, changed)
+
+    def keep_causes(self, client: Client, uid: str, causes: Sequence[RecordedInterruption]) -> None:
+        """Keep what announced the machine of the Node ``uid``.
+
+        Raises:
+            ClusterReadError: it could not be written.
+        """
+        self.keep(client, uid, _CAUSES, msgspec.json.encode(tuple(causes)).decode())
+
+    def causes(self, client: Client, uid: str) -> tuple[RecordedInterruption, ...]:
+        """Return what announced the machine of a Node, as a process before this one has kept it.
+
+        Raises:
+            ClusterReadError: it could not be read.
+        """
+        try:
+            return _causes.decode(self.of(client, uid, _CAUSES))
+        except (ValueError, RecursionError):
+            return ()
 
     def forget(self, client: Client, machine: str) -> None:
         """Forget what was kept of a machine: all of it was given back.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 
@@ -133,6 +133,7 @@ class PipelineRun:
             record.begin(causes, clock.unix())
             self._announce(self._goes())
         record.causes(causes)
+        self._keep_causes(causes)
         for planned in self.pipeline.steps:
             if record.outcome(planned.name) is not None:
                 continue
@@ -148,6 +149,7 @@ class PipelineRun:
             record.step(planned.name, outcome, clock.unix())
         record.end(clock.unix())
         self._write()
+        self._on_node(self._forget_causes, "what announced it cannot be removed from what is kept")
         self._announce("; ".join(f"{name} {one}" for name, one in self.outcomes().items()))
         return record.state.outcome
 
@@ -262,6 +264,7 @@ class PipelineRun:
             undoes = self._has_begun(planned) and isinstance(planned.step, Undoing)
             if undoes and not self._again_and_again(partial(self._undone, planned)):
                 return None
+        self._on_node(self._forget_causes, "what announced it cannot be removed from what is kept")
         if any(planned.params.keeps for planned in self.pipeline.steps):
             forget = partial(self._on_node, self._forget, "what steps kept cannot be removed")
             if not self._again_and_again(forget):
@@ -278,6 +281,18 @@ class PipelineRun:
     def _has_begun(self, planned: PlannedStep) -> bool:
         """Return whether a step may have to be undone. Of one that keeps elsewhere, the node is not asked: it may say nothing."""
         return planned.params.keeps or planned.name in self.record.state.steps
+
+    def _keep_causes(self, causes: Sequence[RecordedInterruption]) -> None:
+        """Keep what announced the machine, for a process that goes on: what stands on the node others may have written."""
+        kept = self.pipeline.kept
+        if self.uid:
+            self._on_node(
+                lambda client: kept.keep_causes(client, self.uid, causes),
+                "what announced it could not be kept",
+            )
+
+    def _forget_causes(self, client: Client) -> None:
+        self.pipeline.kept.forget(client, self.uid)
 
     def _forget(self, client: Client) -> None:
         self.pipeline.kept.forget(client, self.instance)

@@ -8,6 +8,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import printable
 from rebalancer.machines.interruption.admission import Pace, Places, Pool, nodes_to_withdraw
 from rebalancer.machines.interruption.pipeline import PipelineContext
@@ -15,7 +16,7 @@ from rebalancer.machines.interruption.pipeline_run import PipelineRun
 from rebalancer.plan.machines import InterruptedMachine, PipelineOutcome, Result, StepOutcome
 from rebalancer.signals.model import Interruption, Receiver, SignalError
 from rebalancer.signals.nodes import NodeNews, is_sole, machine_of
-from rebalancer.signals.state import STATE, RecordedInterruption, state_in
+from rebalancer.signals.state import STATE, RecordedInterruption, State, state_in
 from rebalancer.wire.objects import Node
 
 _REMEMBERED = 1000
@@ -76,20 +77,35 @@ class PipelineRuns:
     def resume(self, nodes: Iterable[Node]) -> None:
         """Go on with the nodes that a process before this one has not brought to an end.
 
-        A source of the policy in force withdraws what is not so; of another one nothing is known, and nothing is done.
+        What stands on a node says which: what announced its machine is what that process has kept. Of what it has not kept,
+        and of a source that the policy in force does not have, nothing is done: a source announces again what still holds.
         """
         for node in nodes:
             state = state_in(node.metadata.annotations, node.metadata.uid)
             if state is None or state.ended:
                 continue
-            for cause in state.causes:
-                if cause.source in self._pipeline.sources:
-                    self.take(_recorded(node, cause), None)
-                else:
-                    self._pipeline.say(
-                        f"{node.metadata.name}: the annotation {STATE} names the source {printable(cause.source)}, which this"
-                        " policy does not have; nothing is done about it"
-                    )
+            for cause in self._kept_causes(node, state):
+                self.take(_recorded(node, cause), None)
+
+    def _kept_causes(self, node: Node, state: State) -> list[RecordedInterruption]:
+        """Return what announced the machine of a node, of what stands on it only what was kept beside it."""
+        try:
+            kept = self._pipeline.kept.causes(self._pipeline.client, node.metadata.uid)
+        except ClusterReadError as error:
+            self._pipeline.say(f"{node.metadata.name}: what announced it cannot be read: {error}")
+            return []
+        known = {(one.source, one.id) for one in kept}
+        for cause in state.causes:
+            source = printable(cause.source)
+            why = f"the source {source}, which this policy does not have"
+            if cause.source in self._pipeline.sources:
+                why = f"{printable(cause.id)} of {source}, which was not kept: its source announces it again, if it holds"
+                if (cause.source, cause.id) in known:
+                    continue
+            self._pipeline.say(
+                f"{node.metadata.name}: the annotation {STATE} names {why}; nothing is done about it"
+            )
+        return [one for one in kept if one.source in self._pipeline.sources]
 
     def take(self, interruption: Interruption, receiver: Receiver | None) -> None:
         """Take an interruption; ``receiver`` waits for its end."""
@@ -105,12 +121,14 @@ class PipelineRuns:
             return
         key = interruption.machine if node is None else node.metadata.uid
         cancelled: Receiver | None = None
+        known_causes = self._others_of(interruption, node)
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
                 entry = self._entries[key] = _Entry(self._run_of(interruption, node))
-                if interruption.cancelled:
-                    self._take_known(entry, node)
+                for one in known_causes:
+                    entry.run.take(one)
+                    entry.interruptions[one.id] = one
             self._ended.pop(known, None)
             entry.interruptions[interruption.id] = interruption
             if receiver is not None:
@@ -173,17 +191,15 @@ class PipelineRuns:
             is_sole=lambda: is_sole(node, self._nodes.every()),
         )
 
-    def _take_known(self, entry: _Entry, node: Node | None) -> None:
-        """Take what else stands on the node: where one is cancelled, others may still hold."""
+    def _others_of(self, interruption: Interruption, node: Node | None) -> list[Interruption]:
+        """Return what else announced the machine of an interruption that is cancelled: others may still hold."""
         state = None if node is None else state_in(node.metadata.annotations, node.metadata.uid)
-        if node is None or state is None:
-            return
-        for cause in state.causes:
-            if cause.source not in self._pipeline.sources:
-                continue
-            one = _recorded(node, cause)
-            entry.run.take(one)
-            entry.interruptions[one.id] = one
+        if node is None or state is None or not interruption.cancelled:
+            return []
+        with self._lock:
+            if node.metadata.uid in self._entries:
+                return []
+        return [_recorded(node, cause) for cause in self._kept_causes(node, state)]
 
     def open_interruptions(self, receiver: Receiver) -> list[Interruption]:
         """Return the interruptions of a source that are not at their end: they need heartbeats."""

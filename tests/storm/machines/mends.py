@@ -48,12 +48,12 @@ MENDS: tuple[Mend, ...] = (
         [1],
     ),
     Mend(
-        "a forged record of a source that the policy has not is not resumed",
+        "a record of which nothing was kept beside the node starts no pipeline",
         "M4",
         [
             (
-                "                if cause.source in self._pipeline.sources:",
-                "                if True:",
+                "        return [one for one in kept if one.source in self._pipeline.sources]",
+                "        return list(state.causes)",
             )
         ],
         [9],

@@ -122,6 +122,8 @@ def test_what_was_begun_long_before_the_process_is_not_gone_on_with(cluster):
     recorded(cluster, "n-00", State((cause,), NOON - 4000, done))
     one, two = scripted("one"), scripted("two")
     with process(cluster, [one, two]) as here:
+        uid = cluster.get("Node", "n-00")["metadata"]["uid"]
+        here.pipeline.kept.keep_causes(here.client, uid, (cause,))
         here.pipeline_runs.resume(here._every())
         here.pipeline_runs.start()
         soon(here.pipeline_runs.results.total)
