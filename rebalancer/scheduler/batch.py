@@ -13,7 +13,7 @@ from rebalancer.scheduler.filters import Filters
 from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.kept_predictions import unlimited
 from rebalancer.scheduler.many_landings import landings, totals
-from rebalancer.scheduler.many_scores import ManyScores, stacked
+from rebalancer.scheduler.many_scores import ManyScores, stack_scores
 from rebalancer.scheduler.prediction import Prediction, likely, uniform
 from rebalancer.scheduler.rings import Rings
 from rebalancer.scheduler.sampling import Margins
@@ -78,7 +78,7 @@ class Batch:
         for first in range(0, len(asks), step):
             block = by_replacement[first : first + step]
             of_block = [asks[index] for index in block]
-            freed = self._freed(state, of_block)
+            freed = self._free(state, of_block)
             feasible = self._feasible(state, of_block, freed)
             count = feasible.sum(axis=1)
             for row in (count <= 1).nonzero()[0].tolist():
@@ -101,7 +101,7 @@ class Batch:
                     made[block[row]] = answer
         return made
 
-    def _freed(self, state: ClusterState, asks: Sequence[Ask]) -> _Freed:
+    def _free(self, state: ClusterState, asks: Sequence[Ask]) -> _Freed:
         """Return what victims that are gone leave; ``asks`` are in the order of their replacements."""
         parts = [_NOTHING_FREED]
         groups: dict[tuple[int, int], list[int]] = {}
@@ -139,7 +139,7 @@ class Batch:
         place = {cls: row for row, cls in enumerate(dict.fromkeys(ask.replacement for ask in asks))}
         raws = [self._scorer.raw(state, cls) for cls in place]
         of = np.array([place[ask.replacement] for ask in asks])
-        return stacked(raws, of, [(ask.cls, ask.node) for ask in asks])
+        return stack_scores(raws, of, [(ask.cls, ask.node) for ask in asks])
 
     def _of_all(self, scores: ManyScores, feasible: Bools) -> Iterator[_Answer]:
         """Yield the answers where all feasible nodes (K, N) are scored."""

@@ -68,7 +68,7 @@ class KeptColumns:
         self, state: ClusterState, cls: int, victims: int, nodes: Int32s
     ) -> tuple[Bools, Ints]:
         """Return ``fits`` and ``total`` for a class of ``nodes`` (K,), all different, once one of ``victims`` is gone from each."""
-        with state.freed(victims, nodes):
+        with state.without_requests(victims, nodes):
             fits, *_, total = self._asked(state, cls, nodes)
         return fits, total
 

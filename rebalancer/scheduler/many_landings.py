@@ -18,7 +18,7 @@ from rebalancer.scheduler.profile import (
     POD_TOPOLOGY_SPREAD,
     TAINT_TOLERATION,
 )
-from rebalancer.scheduler.rings import Rings, narrowed, sums
+from rebalancer.scheduler.rings import Rings, narrow, sums
 from rebalancer.scheduler.sampling import MAX_KINDS
 from rebalancer.scheduler.scores import between, by_largest, from_fewest
 from rebalancer.snapshot.columns import Bools, Floats, Ints
@@ -50,7 +50,7 @@ def landings(scores: ManyScores, weights: Mapping[str, int], rings: Rings, of: I
     row, begin = rings.begins[of].nonzero()
     part = parts.of_window[row, begin]
     best = rings.largest(total)[part, begin]
-    wins = _grouped(part, best)
+    wins = _group_entries(part, best)
     won = part[wins.first]
     marked = total[won] == best[wins.first][:, None]
     chance = np.zeros(marked.shape if len(won) == len(of) else (len(of), marked.shape[1]))
@@ -76,7 +76,7 @@ class _Groups:
     """(G,) the first entry of each."""
 
 
-def _grouped(*columns: Ints) -> _Groups:
+def _group_entries(*columns: Ints) -> _Groups:
     """Return the groups of entries that agree in all columns (E,), ordered by the first column, then the next.
 
     Entries beside each other mostly agree, so that only where they change need be sorted.
@@ -128,7 +128,7 @@ def _parts(columns: Sequence[Ints], begins: Bools) -> tuple[_Parts, Bools]:
     if varied:
         which = several.nonzero()[0]
         here, window = begins[which].nonzero()
-        keys = _grouped(here, *(column[which[here], window] for column in varied)).of
+        keys = _group_entries(here, *(column[which[here], window] for column in varied)).of
         firsts = np.searchsorted(here, np.arange(len(which)))
         lowest = np.minimum.reduceat(keys, firsts)
         counts[which] = np.maximum.reduceat(keys, firsts) - lowest + 1
@@ -247,12 +247,12 @@ class _Rows:
     def _spread(self, group: ManySpreads) -> _ComparedSpread:
         rings, of = self._rings, self._of[group.rows]
         ignored = group.like.ignored
-        sizes = [rings.scored(domain, ignored)[of] for domain in group.like.domains]
+        sizes = [rings.count_scored(domain, ignored)[of] for domain in group.like.domains]
         parts, _ = _parts(sizes, rings.begins[of])
         of_part = [
             np.broadcast_to(size, rings.begins[of].shape)[parts.row, parts.window] for size in sizes
         ]
-        raw = narrowed(group.raw(parts.row, of_part))
+        raw = narrow(group.raw(parts.row, of_part))
         values = raw.take(self._around_rings(of[parts.row]))
         row = np.full(len(self._of), -1)
         row[group.rows] = np.arange(len(group.rows))

@@ -8,7 +8,7 @@ from itertools import groupby
 
 import numpy as np
 
-from rebalancer.scheduler.rings import narrowed
+from rebalancer.scheduler.rings import narrow
 from rebalancer.scheduler.rounding import go_log, go_round
 from rebalancer.scheduler.scores import RawScores
 from rebalancer.scheduler.spread import Pair, SoftSpread
@@ -60,24 +60,24 @@ class ManyScores:
     spreads: tuple[ManySpreads, ...]
 
 
-def stacked(raws: Sequence[RawScores], of: Ints, leaving: Sequence[Pair]) -> ManyScores:
+def stack_scores(raws: Sequence[RawScores], of: Ints, leaving: Sequence[Pair]) -> ManyScores:
     """Return the scores of pods (K,) by ``raws[of[k]]``; of each, a pod of ``leaving`` (K,) counts no more for spread."""
     return ManyScores(
-        narrowed(np.stack([raw.fixed_total for raw in raws]))[of],
-        _filled([raw.taints if raw.taints.any() else None for raw in raws], of),
-        _filled([raw.affinity for raw in raws], of),
-        _filled([raw.interpod for raw in raws], of),
+        narrow(np.stack([raw.fixed_total for raw in raws]))[of],
+        _fill([raw.taints if raw.taints.any() else None for raw in raws], of),
+        _fill([raw.affinity for raw in raws], of),
+        _fill([raw.interpod for raw in raws], of),
         tuple(_spreads([raw.spread for raw in raws], of, leaving)),
     )
 
 
-def _filled(columns: Sequence[Ints | None], of: Ints) -> Ints | None:
+def _fill(columns: Sequence[Ints | None], of: Ints) -> Ints | None:
     """Return columns as rows (K, N), zeros where there is none; None if there is none at all."""
     some = next((column for column in columns if column is not None), None)
     if some is None:
         return None
     none = np.zeros_like(some)
-    return narrowed(np.stack([none if column is None else column for column in columns]))[of]
+    return narrow(np.stack([none if column is None else column for column in columns]))[of]
 
 
 def _spreads(

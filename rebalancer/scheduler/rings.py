@@ -66,7 +66,7 @@ class Rings:
         total: Ints = until[:, self.size :][:, : self.width] - until[:, : self.width]
         return total
 
-    def scored(self, domains: NDArray[np.intp] | None, ignored: Bools) -> Ints:
+    def count_scored(self, domains: NDArray[np.intp] | None, ignored: Bools) -> Ints:
         """Return how many domains (nodes, for None) each window holds, (M, W), or (M, 1) where all hold as many.
 
         ``domains`` (N,) of nodes; those ``ignored`` (N,) are left out.
@@ -112,7 +112,7 @@ def sums(marked: Bools) -> Int32s:
     return until
 
 
-def narrowed(values: Ints) -> Ints:
+def narrow(values: Ints) -> Ints:
     """Return values half as wide where they fit: what follows is twice as fast."""
     if values.size and int(values.min()) > -_NARROW and int(values.max()) < _NARROW:
         return values.astype(np.int32)

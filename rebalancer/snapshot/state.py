@@ -240,7 +240,7 @@ class ClusterState(ClassCounts):
                 self._stamps[cls] = stamp
 
     @contextmanager
-    def freed(self, cls: int, nodes: Int32s) -> Iterator[None]:
+    def without_requests(self, cls: int, nodes: Int32s) -> Iterator[None]:
         """Hold what each of ``nodes``, all different, has without a pod of ``cls``: of requests alone, nothing else sees it."""
         for node in nodes.tolist():
             self._loads.hold(cls, node, -1)
