@@ -25,6 +25,7 @@ SKEW = 30.0
 """Seconds by which our clock may be wrong: `safety.maxClockSkew` of each scenario's policy."""
 DELAY = 110.0
 """Seconds for which a machine is not ended while somebody asks for a delay: two minutes, as Cluster Autoscaler has it."""
+REFUSED = 300
 STARVED = 4.0
 """Seconds that the machine may keep a process from running before it is asked for nothing more in its time."""
 TOLD = 10.0
@@ -106,6 +107,18 @@ def ours_only(record: Record) -> Iterator[str]:
         reach = record.ground.reach.get(call.by)
         if reach is not None and call.name == _TERMINATE and _group(record, call) not in reach:
             yield f"{call.name} of {instance} by the release {call.by}, whose group it is not"
+
+
+def writes_on_its_own(record: Record) -> Iterator[str]:
+    """(t) Of two releases each changes the nodes of its own groups only."""
+    for request in record.requests if record.ground.reach else ():
+        if request.kind != ("patch", "", "nodes") or request.code >= REFUSED:
+            continue
+        release = OTHER if request.user.endswith(OTHER) else "main"
+        node = record.node_named(request.name, request.at.timestamp())
+        group = node["metadata"]["labels"].get("group", "") if node else ""
+        if group and group not in record.ground.reach[release]:
+            yield f"{request.name} of {group} was changed by the release {release}"
 
 
 def same_machine(record: Record) -> Iterator[str]:
@@ -399,6 +412,7 @@ INVARIANTS: Mapping[str, Invariant] = {
     "q": gets_done,
     "r": load_balancers_are_told,
     "s": nothing_twice,
+    "t": writes_on_its_own,
 }
 
 

@@ -37,6 +37,8 @@ from tests.storm.schedule import Act
 from tests.storm.witnesses import LEASE, MEMORY, OPS, Ran, Recorder
 
 ACCOUNT = "storm-machines"
+RIVAL = f"{ACCOUNT}-{OTHER}"
+"""ServiceAccounts of the product, and of a second release."""
 DEADLINE = 12.0
 """Seconds of each run, and for which `drain` and `replace` try."""
 SERVED = 16.0
@@ -87,6 +89,7 @@ class Stage:
         self.plane, self.cloud, self.folder = plane, cloud, folder
         self.world = MachineWorld(plane, cloud, folder)
         self.token = grant(plane, ACCOUNT, _RULES)
+        self.rival = grant(plane, RIVAL, _RULES)
         self.recorder = Recorder(plane.client(plane.admin_token))
         self.log = audit.AuditLog(plane.audit_log)
         self.upstream = Upstream.of(plane)
@@ -180,7 +183,7 @@ class Scene:
             nodes=self._world.nodes(),
             sizes=self._world.sizes(),
             pending=self._world.pending(),
-            secrets=(self._stage.token,),
+            secrets=(self._stage.token, self._stage.rival),
             hits=[s.fault.name for s in proxy.seen if s.hit and s.fault]
             + [c.fault.name for c in cloud.calls if c.fault],
         )
@@ -299,6 +302,7 @@ class Scene:
                 return ["serve", "--yes", "--every=1h", memory, lease]
 
     def _kubeconfig(self, port: int, identity: str) -> Path:
+        token = self._stage.rival if identity.endswith(OTHER) else self._stage.token
         cluster = {
             "server": f"https://127.0.0.1:{port}",
             "certificate-authority": str(self._stage.plane.ca_file),
@@ -308,7 +312,7 @@ class Scene:
             "kind": "Config",
             "current-context": "storm",
             "clusters": [{"name": "storm", "cluster": cluster}],
-            "users": [{"name": "storm", "user": {"token": self._stage.token}}],
+            "users": [{"name": "storm", "user": {"token": token}}],
             "contexts": [{"name": "storm", "context": {"cluster": "storm", "user": "storm"}}],
         }
         path = self._folder / f"{identity}.kubeconfig"

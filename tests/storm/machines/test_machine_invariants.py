@@ -185,6 +185,14 @@ BROKEN = [
     ("o", record("drain", changes=Changes().add(START, "Pod", pod("web-3", "i-1")).all)),
     ("o", record("replace")),
     ("c", record(ground=ground(reach={"": {"pool-b"}}))),
+    (
+        "t",
+        record(
+            "two releases",
+            ground=ground(reach={"main": {"pool-b"}}),
+            requests=[request("i-1", START, "patch", "nodes", 200)],
+        ),
+    ),
     ("p", record("agent", requests=[request("i-1", START, "patch", "nodes", 200)])),
     ("p", record("agent", requests=[], ground=ground(says=("spot",)))),
     ("p", record("agent", requests=[], nodes=[noted("n-a")])),
