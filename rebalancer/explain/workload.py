@@ -54,7 +54,7 @@ class WorkloadRule:
 
     @property
     def target(self) -> str:
-        """What it asks for, in words."""
+        """The requirement of the rule as text."""
         return self.group.requirement() if isinstance(self.group, Described) else ""
 
 

@@ -304,7 +304,7 @@ class Client:
         again: Container[int],
         repeat_error: Callable[[TransportError], bool],
     ) -> _Answer:
-        """Return an answer whose status is not one to ask ``again`` after, or the last one in time."""
+        """Repeat a request until its status is no reason to retry or its time is over; return the last answer."""
         renewed = False
         attempt = 0
         while True:

@@ -104,7 +104,7 @@ class ConfigMapStore:
 
 
 class _Shape(msgspec.Struct):
-    """What an object must have to be worked with as a ConfigMap."""
+    """The fields that a ConfigMap must have."""
 
     class Meta(msgspec.Struct, rename="camel"):
         resource_version: str

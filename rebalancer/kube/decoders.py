@@ -25,11 +25,11 @@ class ListDecoder(Protocol[T_co]):
         """Yield what is whole with this piece; exhaust it before the next."""
 
     def close(self) -> tuple[Iterator[T_co], ListMeta]:
-        """Return what is left, and the list's metadata.
+        """Return the last objects and the metadata of the list.
 
         Raises:
-            msgspec.DecodeError: the list is not whole, or none (JSON).
-            rebalancer.wire.protobuf.frames.BrokenListError: the same of protobuf.
+            msgspec.DecodeError: the JSON list is cut off, or is no list.
+            rebalancer.wire.protobuf.frames.BrokenListError: the protobuf list is cut off, or is no list.
         """
 
 

@@ -49,7 +49,7 @@ class Observer(Protocol):
     """Receives every change, from other threads, before the next snapshot shows it; for what is followed for long."""
 
     def pod_changed(self, pod: PodRecord) -> None:
-        """A pod is like this now."""
+        """Receive the newest version of a pod."""
 
     def object_changed(self, kind: str, before: Any | None, after: Any | None) -> None:
         """An object of another kind has changed: None before it was made, and after it went.

@@ -280,7 +280,7 @@ class AcquiredLease:
 
 
 class _Shape(msgspec.Struct):
-    """What an object must have to be worked with as a Lease."""
+    """The fields that a Lease must have."""
 
     class Meta(msgspec.Struct, rename="camel"):
         resource_version: str

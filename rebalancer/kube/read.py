@@ -59,7 +59,7 @@ class ClusterReading:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A cluster as it was read, to which changes can be added (``rebalancer.kube.follow``)."""
+    """A cluster that was read and can be kept current by changes (``rebalancer.kube.follow``)."""
 
     fold: Fold
     how: ListOptions

@@ -98,7 +98,7 @@ class Response(_Received):
         return 200 <= self.status < 300
 
     def close(self) -> None:
-        """Do nothing: the exchange is over. A :class:`Stream`'s may not be."""
+        """Do nothing: this answer was read whole. Only a :class:`Stream` has something to close."""
 
 
 def _nothing() -> None:

@@ -169,7 +169,7 @@ class Where(Generic[T]):
 
 
 class _ExpiredError(Exception):
-    """The server has forgotten the version from which it should go on (410)."""
+    """The server no longer knows the resource version from which the watch should continue (HTTP 410)."""
 
 
 class Watch(Generic[T]):
@@ -310,7 +310,7 @@ class Watch(Generic[T]):
 
 
 def _raise_error(status: ApiStatus) -> None:
-    """The server ends a stream with a Status: expired, or anything else that a new one may fix."""
+    """Raise the error in the Status with which the server ended a stream; a new stream may go on after it."""
     if status.code == 410 or status.reason in ("Expired", "Gone"):
         raise _ExpiredError
     raise TransportError(f"watch: {status.message}", sent=True)

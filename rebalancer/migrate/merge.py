@@ -154,7 +154,7 @@ def _directions(
 def _one_direction(
     strategies: Iterable[_Strategy], known: Mapping[str, type[Params]], notes: Notes
 ) -> None:
-    """Let what packs nodes only observe where another strategy spreads or packs them, too: each would undo the other."""
+    """Set a strategy that packs nodes to ``observe`` if another one spreads or packs them: each would undo the other."""
     directed = [one for one in strategies if known[one.strategy].direction and not one.observes]
     for one in directed if len(directed) > 1 else ():
         if known[one.strategy].direction is Direction.PACK:

@@ -61,7 +61,7 @@ def _owner_kinds(use: Use, notes: Notes) -> Plain | list[str]:
 
 
 def _labels(selectors: list[Selector | None]) -> Plain:
-    """Return one selector for what matches all of these; labels alone where that says it."""
+    """Return one selector that is equal to all of these together; a plain map of labels where that is enough."""
     labels: dict[str, str] = {}
     expressions: list[Plain] = []
     for selector in filter(None, selectors):

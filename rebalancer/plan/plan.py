@@ -240,7 +240,7 @@ class UnmetRule:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What budgets and time leave out of the plan of a run: an estimate, it is not planned."""
+    """An estimate of the moves that budgets and time leave to later runs."""
 
     moves: int = 0
     """Moves that are left to further runs."""

@@ -82,7 +82,7 @@ class Budgets(Section):
         return None if self.per_zone is None else self.per_zone.of(pods)
 
     def marks_of(self, nodes: int) -> int:
-        """Return how many of this number of nodes may carry a mark at once."""
+        """Return the largest number of nodes, out of so many, that may carry a mark at the same time."""
         return self.marks.of(nodes, _FEWEST_MARKS)
 
 

@@ -97,7 +97,7 @@ class StepPolicy(Section):
 
     @property
     def part(self) -> timedelta | float | None:
-        """Its part of the time, None for all that the other steps leave."""
+        """The share of the time that this step gets; None: what the other steps leave."""
         return self.params.part() if self.within is None else self.within
 
 

@@ -287,7 +287,7 @@ class KubeSchedulerConfiguration(Section):
 def read_configuration(
     raw: bytes, source: str
 ) -> tuple[KubeSchedulerConfiguration | None, list[FileProblem]]:
-    """Return what stands in ``raw``, or None with all problems; messages name it ``source``."""
+    """Return the configuration in the YAML text ``raw``, or None and its problems; ``source`` names the text in messages."""
     document, problems = parse(raw, source)
     if document is None or problems:
         return None, problems

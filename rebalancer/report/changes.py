@@ -86,7 +86,7 @@ def select_outcomes(report: RunReport) -> Sequence[Outcome]:
 
 
 class Changes:
-    """Computes them from a report, each once. Pods that have ended stand nowhere: their removal changes nothing here."""
+    """The changes that the moves of a report make, each computed once. The removal of finished pods is none of them."""
 
     def __init__(self, report: RunReport) -> None:
         self._report = report

@@ -49,7 +49,7 @@ def describe_done(report: RunReport) -> str | None:
 def _landings(report: RunReport, landed: Sequence[Outcome]) -> Iterator[str]:
     """Yield how many replacements are where they were predicted: on a node, in a zone, or on one of many nodes.
 
-    Where many nodes are alike, to have landed on one of them is no more than to be in their zone.
+    A landing on one of many equal nodes counts as a landing in their zone.
     """
     kinds: dict[str, list[bool]] = {}
     for one in landed:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTakenReport:
-    """One run that was over before it began."""
+    """A run that did nothing because another run holds the Lease."""
 
     source: str
     """The API server's address."""

@@ -87,7 +87,7 @@ class Progress:
         )
 
     def waiting(self, wave: int, pending: int, unready: int) -> None:
-        """A wave's replacements are awaited: ``pending`` have no node, ``unready`` are not Ready.
+        """Report the replacements that a wave waits for: ``pending`` have no node, ``unready`` are not Ready.
 
         Written when it changes, and every ten seconds.
         """

@@ -39,7 +39,7 @@ class RuleSummary:
 
     @property
     def before(self) -> Score:
-        """What it saw at first."""
+        """The score before the first move."""
         first = self.scores[0]
         if first is None:
             raise ValueError("a plan has scores")
@@ -47,7 +47,7 @@ class RuleSummary:
 
     @property
     def last(self) -> Score | None:
-        """What it sees as planned, or after a run in the cluster that is there."""
+        """The values after the plan, or, after a real run, those of the cluster as it is now."""
         return self.scores[-1]
 
     @property

@@ -180,7 +180,7 @@ def zones_of(report: RunReport, move: Move) -> dict[str, float]:
 
 
 def describe_bound(bound: int, moves: int) -> str:
-    """Return what the lower bound says beside so many moves: of a plan that is only a part, the whole takes more."""
+    """Return the lower bound as words beside ``moves``; a plan that covers only a part needs more moves in the end."""
     if bound > moves:
         return f"the whole takes at least {bound:,}, of which this run makes a part"
     return f"it cannot be done with fewer than {bound:,}"

@@ -131,7 +131,7 @@ class Fold:
             self._finished.remove(uid)
 
     def change(self, kind: str, item: Any) -> None:
-        """Take an object of any other kind as it is now; a ReplicaSet's pods may be still to come."""
+        """Replace an object of any kind but Pod by its newest version. A ReplicaSet may arrive before its pods."""
         if kind in WORKLOADS:
             item = msgspec.structs.replace(item, kind=kind)
         self._objects_to_change(kind)[_key(item)] = item
@@ -369,7 +369,7 @@ def _nodes(nodes: tuple[o.Node, ...], csi_nodes: tuple[o.CSINode, ...], *resourc
 
 
 def _index(*parts: Any) -> ClassIndex:
-    """Return the index of classes with the namespaces and labels that take turns in ``parts``."""
+    """Return the index of classes; ``parts`` holds namespace and labels of each class, in turns."""
     return ClassIndex(parts[::2], parts[1::2])
 
 

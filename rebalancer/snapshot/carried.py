@@ -20,7 +20,7 @@ from rebalancer.wire import objects as o
 
 
 def with_usage_of(first: Snapshot, later: Snapshot) -> Snapshot:
-    """Return ``later`` with the use that was measured for ``first``, as it has moved since."""
+    """Return ``later`` with the use measured for ``first``; the use of a pod that has moved counts on its new node."""
     if first.usage is None and later.usage is None:
         return later
     return replace(later, usage=carry_usage(first, later))
@@ -115,7 +115,7 @@ def _key(of: PodClass) -> tuple[object, ...]:
 def _sum_earlier_use(
     first: Snapshot, measured: Ints, later: Snapshot, new: NDArray[np.bool_]
 ) -> tuple[Floats, Floats]:
-    """Return how many pods (C,) of the ``new`` classes were there at first, and what they used (M, C)."""
+    """Return, per class of ``new``, its pods in the first snapshot (C,) and their measured use (M, C)."""
     number = np.zeros(len(later.classes))
     total = np.zeros((len(MEASURED), len(later.classes)))
     pods = np.flatnonzero(new[later.pods.cls]) if len(later.pods) else np.zeros(0, np.int64)

@@ -40,7 +40,7 @@ class Runs:
 
 
 class ClassCounts:
-    """The snapshot's pods by class, and what has changed of their places since.
+    """The number of pods per class and node: those of the snapshot, changed by each move of the plan.
 
     A pod counts as *living* until it is evicted, and goes on counting as *terminating* until it is gone.
     """

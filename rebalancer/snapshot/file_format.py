@@ -112,7 +112,7 @@ def decode_manifest(text: bytes) -> Manifest:
     """Return the manifest in a text.
 
     Raises:
-        ValueError: it is none, or that of a newer format.
+        ValueError: the text is no manifest, or one of a newer format.
     """
     try:
         head = JsonDecoder(_Head).decode(text)

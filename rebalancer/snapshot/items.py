@@ -38,7 +38,7 @@ class Item:
 
 
 class KindOf(msgspec.Struct):
-    """What an object says that it is, and nothing else of it."""
+    """The ``kind`` of an object; its other fields are skipped."""
 
     kind: str = ""
 

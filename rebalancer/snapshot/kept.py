@@ -37,7 +37,7 @@ class Memo:
 
 
 class NoMemo(Memo):
-    """Keeps nothing: for one snapshot, which no other follows. A memo would hold all that the snapshot was made of."""
+    """A memo that keeps nothing, for a single snapshot. A real memo would keep all its objects in memory."""
 
     def of(self, make: Callable[..., T], *arguments: Any) -> T:
         """Return ``make(*arguments)``."""

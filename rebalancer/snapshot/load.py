@@ -80,7 +80,7 @@ def load_snapshot(
 def load_judgeable(
     path: str | Path, *, stdin: BinaryIO | None = None, finished: frozenset[str] = frozenset()
 ) -> Snapshot:
-    """As :func:`load_snapshot`, where the rules are to be judged on what is in the file.
+    """As :func:`load_snapshot`, for commands that need both nodes and pods.
 
     Raises:
         PolicyError: also where the file has no nodes or no pods and does not say that there were none.
@@ -134,7 +134,7 @@ class _Loader:
             self._read_yaml(b"".join(chunks(plain, head)))
 
     def restart(self) -> _Loader | None:
-        """Return a loader to read the file again with, if something was passed over that matters."""
+        """Return a loader for a second pass if a skipped ReplicaSet or Job owns a pod; None if one pass was enough."""
         if not self._objects.passed_over_an_owner:
             return None
         return _Loader(self._name, finished=self._finished, keeps_idle=True)

@@ -148,7 +148,7 @@ class Pods:
         )
 
     def where(self, test: Callable[[PodState], bool]) -> Bools:
-        """Return the pods (P,) of whose state ``test`` is true; it is asked once of each state."""
+        """Return a mask of the pods (P,) whose state passes ``test``; each distinct state is tested once."""
         true = np.array([test(state) for state in self.states] or [False], bool)
         matching: Bools = true[self.state]
         return matching
@@ -270,7 +270,7 @@ class PodAutoscaler:
 
     @property
     def is_scaling(self) -> bool:
-        """Whether what it wants is not there yet."""
+        """Whether the number of replicas still differs from the wanted one."""
         return self.is_able and self.current != self.desired > 0
 
 
@@ -440,9 +440,9 @@ class Snapshot:
         return self.class_index.match([of_class.namespace], selector)
 
     def waits(self, cls: int) -> bool:
-        """Return whether the replacement of a pod of ``cls`` is made only once the pod is gone.
+        """Return whether the replacement of a pod of ``cls`` is created only after the pod is gone.
 
-        It is where the owner waits (``Owner.waits``), and where the pod has no grace period: the API server
+        True if the owner waits (``Owner.waits``) or the pod has a grace period of 0: the API server
         removes such a pod at once. The old pod of a restart goes last.
         """
         if self.classes[cls].restarts:

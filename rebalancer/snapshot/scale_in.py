@@ -1,4 +1,4 @@
-"""What scale-in has written on the nodes of a snapshot, and the same cluster with something else written."""
+"""The scale-in annotations of the nodes of a snapshot, and a copy of the snapshot with other annotations."""
 
 from __future__ import annotations
 

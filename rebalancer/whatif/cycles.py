@@ -231,7 +231,7 @@ class Loop:
         return late * interval
 
     def _acts_in(self, seconds: float) -> bool:
-        """Return whether a run so much later would evict anything."""
+        """Return whether a run after that many seconds would evict a pod."""
         now = self._world.snapshot
         planned = self._make_plan(_later(now, seconds))
         return not planned.standstill and any(not move.observed for move in planned.plan.moves)

@@ -94,7 +94,7 @@ class SimulatedCluster:
     ) -> None:
         """``random`` draws each landing from its distribution; None takes the most probable node.
 
-        ``gone_after``: seconds for which a victim still holds its place; ``apart``: from one eviction to the next in a
+        ``gone_after``: seconds until a victim has left its node; ``apart``: seconds between two evictions of one
         wave. Both are drawn where landings are drawn, else the middle.
         """
         self._make_profile, self._random = make_profile, random

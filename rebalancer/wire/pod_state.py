@@ -29,7 +29,7 @@ class ContainerState(NamedTuple):
 
 
 class PodCondition(NamedTuple):
-    """A condition of a pod that not every healthy pod has."""
+    """A condition of a pod, kept only if healthy pods do not have it."""
 
     type: str
     status: str

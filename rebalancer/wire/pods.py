@@ -231,10 +231,10 @@ class _Spec(Struct, rename="camel", gc=False):
         )
 
     def forget_pinned_node(self) -> None:
-        """Drop the node affinity by which each DaemonSet pod names its node, once it is there.
+        """Drop the node affinity by which a DaemonSet pod names its node, once the pod is bound.
 
-        It would make every such pod a class of its own, and they are never moved. One that still waits can go
-        nowhere else.
+        With it, each such pod would be a class of its own. Bound DaemonSet pods are never moved; a pending one
+        needs its affinity, since it can run on no other node.
         """
         if self.node_name and b"podA" not in bytes(self.affinity):
             self.affinity = _NULL

@@ -40,7 +40,7 @@ def is_written(annotations: Mapping[str, str], taint_keys: Iterable[str | None])
 
 
 class ScaleIn(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the annotation says; times are RFC 3339."""
+    """The content of the annotation; times are RFC 3339."""
 
     phase: Phase
     since: str

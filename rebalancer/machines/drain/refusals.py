@@ -68,8 +68,8 @@ class _Refusals:
             evaluation = model.evaluate(self._state, cls)
             why = list(reasons(model, self._state, cls, evaluation))
             full = model.filters_of(cls).full(self._state, cls) & self._stays
-        told = Counter(text for node in np.flatnonzero(self._stays) for text in why[node])
-        said = ", ".join(f"{number} {text}" for text, number in told.most_common())
+        counts = Counter(text for node in np.flatnonzero(self._stays) for text in why[node])
+        said = ", ".join(f"{number} {text}" for text, number in counts.most_common())
         message = f"{check.message}: {said}" if said else check.message
         return replace(check, message=message, full=tuple(names[n] for n in np.flatnonzero(full)))
 

@@ -95,7 +95,7 @@ def unwrap(body: bytes) -> bytes:
     """Return the object in an envelope.
 
     Raises:
-        BrokenListError: this is none.
+        BrokenListError: the envelope holds no Status.
     """
     if not body.startswith(MAGIC):
         raise BrokenListError("it does not begin as Kubernetes' protobuf does")
@@ -105,7 +105,7 @@ def unwrap(body: bytes) -> bytes:
 
 
 def refusal_in(body: bytes) -> tuple[str, str, int]:
-    """Return message, reason and code of an enveloped Status.
+    """Return message, reason and code of the Status in an envelope.
 
     Raises:
         BrokenListError: this is none.

@@ -21,7 +21,7 @@ def decode_run(kind: str, run: bytes, wanted: Container[str] | None = None) -> t
     With ``wanted``, only those of these uids; the others are not converted.
 
     Raises:
-        BrokenListError: these are no such objects.
+        BrokenListError: the run holds no objects of this kind.
     """
     convert = _CONVERSIONS[kind]
     with as_broken_list(f"these are no {kind}s"):

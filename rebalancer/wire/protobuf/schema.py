@@ -79,5 +79,5 @@ def text(value: str | bytes) -> str:
 
 
 def share_text(value: str | bytes) -> str:
-    """Return the same, equal texts being one object."""
+    """Return ``value``, as one object for all equal texts, which saves memory."""
     return intern(text(value))
