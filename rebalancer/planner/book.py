@@ -6,7 +6,7 @@ class, many classes in one pass; what goes next is chosen from the best rows of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from rebalancer.cost.term import Candidates, Entry, Judging
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
-from rebalancer.planner.eviction_cost import reluctance
-from rebalancer.planner.problem import Pair, WeightedTerm, concern_of
+from rebalancer.planner.problem import Pair, WeightedTerm, concern_of, reluctance
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 
 # The last of the pods that a term judges costs so much more than the first, when candidates are compared.
@@ -277,8 +276,11 @@ class Book:
 
     # -- while pods move ----------------------------------------------------------------------------
 
-    def moved(self, classes: Sequence[int], refused: Bools | None = None) -> Int32s:
-        """Ask the terms again about every class that moves of pods of ``classes`` concern; return those asked about."""
+    def moved(self, classes: Sequence[int], retried: Collection[int] = ()) -> Int32s:
+        """Ask the terms again about every class that moves of pods of ``classes`` concern; return those asked about.
+
+        What was refused of those that were ``retried`` before stays left out.
+        """
         self._moves += len(classes)
         asked: list[Int32s] = []
         for cls in classes:
@@ -291,7 +293,7 @@ class Book:
                 related = np.array([cls, replacement], np.int32)
             asked.append(related)
         concerned = np.unique(np.concatenate(asked))
-        self._ask(concerned, refused)
+        self._ask(concerned, retried)
         return concerned
 
     def related(self, cls: int) -> Int32s:
@@ -306,8 +308,8 @@ class Book:
 
     # -- the table ----------------------------------------------------------------------------------
 
-    def _ask(self, classes: Int32s | None, keeps_done: Bools | None = None) -> None:
-        """Replace the rows of ``classes`` (None: all); rows looked at stay so in classes (C,) that ``keeps_done`` names."""
+    def _ask(self, classes: Int32s | None, retried: Collection[int] = ()) -> None:
+        """Replace the rows of ``classes`` (None: all); what was refused of those ``retried`` stays left out."""
         new = self._named(classes)
         if classes is None:
             self._asked[:] = self._moves
@@ -317,7 +319,7 @@ class Book:
             parts = [self.rows_of(cls) for cls in classes.tolist()]
             old = np.concatenate([np.zeros(0, np.int64), *parts])
             if len(old) and len(new):
-                self._carry_over(self._rows.take(old), new, keeps_done)
+                self._carry_over(self._rows.take(old), new, retried)
             self._start[classes] = self._next[classes] = self._end[classes] = 0
         if len(new):
             begins = self._used
@@ -395,13 +397,13 @@ class Book:
         found[mine] = pods[first[theirs]]
         return found
 
-    def _carry_over(self, old: _Rows, new: _Rows, keeps_done: Bools | None) -> None:
+    def _carry_over(self, old: _Rows, new: _Rows, retried: Collection[int]) -> None:
         """Keep what looks at the same pairs have shown, where it still holds."""
         were, are = (self._codes(rows.cls, rows.node) for rows in (old, new))
         _, before, now = np.intersect1d(were, are, assume_unique=True, return_indices=True)
         new.refused[now] = old.refused[before]
-        if keeps_done is not None:
-            new.done = new.refused & keeps_done[new.cls]
+        if retried:
+            new.done = new.refused & np.isin(new.cls, list(retried))
         # Else all pods of a large owner, whose landings are all alike, would be judged again after each of its moves.
         looked_at = (old.gains != old.promised).any(axis=0)
         if np.count_nonzero(looked_at) <= self._effort.looks:

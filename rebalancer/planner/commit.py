@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from rebalancer.cost.term import Term
 from rebalancer.planner.book import Promise
-from rebalancer.planner.chains import FirstMove
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.quota import QuotaLedger
@@ -19,19 +18,43 @@ from rebalancer.scheduler.prediction import Prediction
 
 
 @dataclass(frozen=True, slots=True)
+class FirstMove:
+    """A pod that moves first, in rows of the snapshot."""
+
+    pod: int
+    cls: int
+    node: int
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Wave:
+    """What holds for one wave only: its moves are in flight together."""
+
+    number: int
+    quota: QuotaLedger
+    """What its replacements take of quotas beside their victims."""
+    waits: dict[Pair, str] = field(default_factory=dict)
+    """Pairs that wait for what is in flight, and for which limit."""
+    held: dict[int, str] = field(default_factory=dict)
+    """Classes that do so, all that is left of them."""
+    retried: set[int] = field(default_factory=set)
+    """Classes that a move of this wave concerns."""
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """Makes moves of one pass over a draft."""
 
     draft: Draft
     terms: Sequence[WeightedTerm]
-    quota: QuotaLedger
     observed: bool
     """The moves are shown only."""
     most_landings: int | None
     """So many landings are kept of each move; None: all."""
 
     def move(
-        self, pair: Pair, promise: Promise, verdict: Verdict, wave: int, lands: int = 0
+        self, pair: Pair, promise: Promise, verdict: Verdict, wave: Wave, lands: int = 0
     ) -> Chosen:
         """Move a pod that pays by itself; in the state it lands on the node at the place ``lands`` of its landings."""
         pod = promise.pod
@@ -45,7 +68,7 @@ class Commit:
         made = self._carried_out(pod, pair, verdict, strategy, reason, wave, lands=lands)
         return replace(made, cause=cause)
 
-    def first(self, step: FirstMove, other: int, pair: Pair, strategy: str, wave: int) -> Chosen:
+    def first(self, step: FirstMove, other: int, pair: Pair, strategy: str, wave: Wave) -> Chosen:
         """Move a pod so that the pod ``other`` of ``pair`` can go in a later wave."""
         ref = self.draft.snapshot.pod_ref(other)
         reason = f"frees room for {ref}: {self._reason(strategy, pair)}"
@@ -59,13 +82,13 @@ class Commit:
         verdict: Verdict,
         strategy: str,
         reason: str,
-        wave: int,
+        wave: Wave,
         other: int = -1,
         lands: int = 0,
     ) -> Chosen:
         cls, node = pair
         if not self.draft.snapshot.waits(cls):
-            self.quota.take(cls)
+            wave.quota.take(cls)
         self.draft.move(pod, cls, verdict.prediction, lands)
         ready = self.draft.snapshot.pods.is_ready(pod)
         self.draft.allowance.spend(cls, node, strategy, ready=ready)
@@ -78,7 +101,7 @@ class Commit:
             landings,
             strategy,
             reason,
-            wave,
+            wave.number,
             self.observed,
             other,
             verdict.marks,

@@ -10,7 +10,7 @@ _NODES_PER_MOVE = 50
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Limits of the search."""
+    """Limits of the search, and of the choice of nodes to be emptied."""
 
     together: int = 1
     """So many moves, which do not touch each other, are judged and made at once: one round."""
@@ -42,6 +42,13 @@ class Effort:
     """The same for all pods of one plan."""
     chain_nodes: int = 8
     """Nodes from which some pod may move first."""
+
+    emptying: int = 6000
+    """Judgements of one choice of nodes to be emptied."""
+    emptied_pods: int = 1000
+    """Pods on the nodes of one choice."""
+    left_out: int = 4
+    """So many times nodes are left out that the plan itself would empty by half."""
 
     @staticmethod
     def of(nodes: int) -> Effort:

@@ -14,14 +14,167 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from rebalancer.base.plain_text import count
+from rebalancer.cost.guards import guard_term
 from rebalancer.cost.term import Emptiable
 from rebalancer.plan.plan import Code, NodeCode, NodeVerdict, Plan
 from rebalancer.planner.draft import Draft
-from rebalancer.planner.emptying_trial import EmptyingTrial
-from rebalancer.planner.leaving_pods import LeavingPods
+from rebalancer.planner.effort import Effort
+from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Contribution
 from rebalancer.policy.model import Eagerness
-from rebalancer.snapshot.columns import Bools, Floats
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, sum_by_node
+from rebalancer.snapshot.protect import PASSING
+
+
+class LeavingPods:
+    """The pods on each node that have to leave it, and those among them that cannot."""
+
+    def __init__(self, draft: Draft, of: Contribution) -> None:
+        snapshot, problem = draft.snapshot, draft.problem
+        self._draft, pods = draft, snapshot.pods
+        per_node = np.array([cls.per_node for cls in snapshot.classes] or [False], bool)
+        here = draft.state.unmoved()
+        here = here[~per_node[pods.cls[here]]]
+        most = np.maximum(1, snapshot.nodes.allocatable.max(axis=1, initial=1))
+        size = (snapshot.requests / most[:, None]).max(axis=0, initial=0.0)
+        # The largest first: they fit into few places.
+        self._pods = here[np.lexsort((here, -size[pods.cls[here]], pods.node[here]))]
+        self._starts = np.searchsorted(pods.node[self._pods], np.arange(len(snapshot.nodes) + 1))
+        self._mine = np.ones(len(pods), bool) if of.selected is None else of.selected.pods(snapshot)
+        forbidden = problem.disruptions.forbidden_pods()
+        self._stays = ~self._mine | (problem.protected != 0) | forbidden
+        self._stays_for_good = ~self._mine | ((problem.protected & ~PASSING) != 0)
+        self._stays_for_good |= forbidden & ~_lets_go_later(draft)
+        costs = np.bincount(pods.node[here], problem.costs[here], minlength=len(snapshot.nodes))
+        self.costs: Floats = costs.astype(np.float64)
+        """(N,) what it costs to evict the pods of each node."""
+        used = sum_by_node(snapshot.requests, pods.cls[here], pods.node[here], len(snapshot.nodes))
+        total = np.maximum(1, snapshot.nodes.allocatable.sum(axis=1, keepdims=True))
+        self.load: Floats = (used / total).max(axis=0, initial=0.0)
+        """(N,) the largest share of all nodes' resources that the pods of each node request."""
+
+    def on(self, node: int) -> Int32s:
+        """Return the pods that have to leave ``node``, the largest first."""
+        return self._pods[self._starts[node] : self._starts[node + 1]]
+
+    def staying(self, node: int, *, for_good: bool = False) -> Int32s:
+        """Return the pods that cannot leave ``node``, the largest first; ``for_good`` as below."""
+        pods = self.on(node)
+        return pods[(self._stays_for_good if for_good else self._stays)[pods]]
+
+    def blocked(self, node: int, *, for_good: bool = False) -> NodeVerdict | None:
+        """Return why a pod cannot leave ``node``; ``for_good``: what ends by itself is waited for."""
+        staying = self.staying(node, for_good=for_good)
+        if not len(staying):
+            return None
+        others = f", and {len(staying) - 1} more" if len(staying) > 1 else ""
+        text = (
+            f"{self._draft.snapshot.pod_ref(int(staying[0]))}{others}: {self.why(int(staying[0]))}"
+        )
+        return NodeVerdict(NodeCode.POD_STAYS, text)
+
+    def why(self, pod: int) -> str:
+        """Return why a pod cannot leave its node."""
+        draft = self._draft
+        if protections := draft.protection_texts(pod):
+            return "; ".join(f"{name}: {text}" for name, text in protections.items())
+        if (
+            forbidden := draft.problem.disruptions.forbidden(int(draft.snapshot.pods.cls[pod]))
+        ) is not None:
+            return forbidden[1]
+        return "the select of the strategy does not match it"
+
+
+def _lets_go_later(draft: Draft) -> Bools:
+    """Return the pods (P,) that a single PodDisruptionBudget keeps in place, and not for ever."""
+    snapshot, disruptions = draft.snapshot, draft.problem.disruptions
+    of_class = np.zeros(max(1, len(snapshot.classes)), bool)
+    for cls in range(len(snapshot.classes)):
+        budgets = disruptions.of(cls)
+        of_class[cls] = len(budgets) == 1 and not snapshot.budgets[budgets[0]].never_allows
+    later: Bools = of_class[snapshot.pods.cls]
+    return later
+
+
+class EmptyingTrial:
+    """Tries out choices of nodes on a draft, whose state it leaves as it was, until its judgements are used up."""
+
+    def __init__(
+        self, draft: Draft, pods: LeavingPods, others: Int32s, *, removes: bool = False
+    ) -> None:
+        """``others``: nodes that take no pod either, since something else empties them.
+
+        ``removes``: the nodes are cordoned and tainted by scale-in before they are emptied; else they are marked.
+        """
+        self._keeping_off = draft.scheduler.removing if removes else draft.scheduler.marking
+        self._draft, self._pods, self._others = draft, pods, others
+        self._judge = Judge(
+            draft.view, draft.enforced, guard_term(draft.view), draft.settings.threshold
+        )
+        self._left = Effort.of(len(draft.snapshot.nodes)).emptying
+        self._moved: list[int] = []
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no judgement is left."""
+        return self._left <= 0
+
+    def failing(self, nodes: Sequence[int], *, one_will_do: bool = False) -> Mapping[int, str]:
+        """Return the nodes whose pods have no landings while all of ``nodes`` are marked, each with the reason.
+
+        One node is tried after the other, with the pods of those before it where they would land.
+        """
+        marked = np.array(sorted(nodes), np.int32)
+        failing: dict[int, str] = {}
+        with self._keeping_off(marked):
+            for node in nodes:
+                before = len(self._moved)
+                if (why := self._leave(node, marked)) is not None:
+                    self._undo(before)
+                    failing[node] = why
+                    if one_will_do:
+                        break
+            self._undo(0)
+        return failing
+
+    def _leave(self, node: int, marked: Int32s) -> str | None:
+        """Move the pods of ``node`` in the state; return which one has no landing, and why, if one has none."""
+        closed = np.union1d(marked, self._others)
+        for pod in self._pods.on(node).tolist():
+            self._left -= 1
+            if (why := self._move(pod, node, closed)) is not None:
+                return f"{self._draft.snapshot.pod_ref(pod)}: {why}"
+        return None
+
+    def _move(self, pod: int, node: int, closed: Int32s) -> str | None:
+        """Move ``pod`` off ``node`` in the state; return why it cannot go where none of ``closed`` is, if so."""
+        draft, state = self._draft, self._draft.state
+        if self._left < 0:
+            return "whether it has a landing elsewhere takes too long to say in one run"
+        verdict = self._judge.harmless(pod, node)
+        if verdict.refused is not None:
+            return verdict.refused[1]
+        landings = verdict.prediction
+        if landings.takers:
+            return "pods that are pending would take the room that it leaves"
+        if (again := np.intersect1d(landings.nodes, closed)).size:
+            return f"would land on {draft.snapshot.nodes.names[int(again[0])]}, which is to be empty, too"
+        replacement = draft.snapshot.classes[int(state.cls_of[pod])].replacement
+        state.evict(pod)
+        state.hide_newest_victim()
+        state.place(pod, replacement, int(landings.nodes[0]))
+        self._moved.append(pod)
+        return None
+
+    def _undo(self, left: int) -> None:
+        """Take moves back until only so many are left."""
+        state = self._draft.state
+        while len(self._moved) > left:
+            pod = self._moved.pop()
+            state.unplace(pod)
+            state.show_newest_victim()
+            state.unevict(pod)
+
 
 LEAST: Mapping[Eagerness, float] = {
     Eagerness.TIMID: 1.0,
@@ -32,8 +185,6 @@ LEAST: Mapping[Eagerness, float] = {
 }
 """Least share saved per share disturbed. Karpenter asks for a half: its longest chain of moves is then 4 long."""
 
-# Pods on the nodes of one choice.
-_PODS = 1000
 _WEIGHED = ("cpu", "memory")
 
 
@@ -198,7 +349,7 @@ class Emptier:
     def _few_enough(self, nodes: Sequence[int]) -> Sequence[int]:
         """Return as many of ``nodes`` as one choice may be about, the first ones."""
         pods = np.cumsum([len(self._pods.on(node)) for node in nodes])
-        return nodes[: max(1, int(np.searchsorted(pods, _PODS, side="right")))]
+        return nodes[: max(1, int(np.searchsorted(pods, Effort().emptied_pods, side="right")))]
 
     # -- whether it can be done ------------------------------------------------------------------------
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from rebalancer.cost.term import Term
 from rebalancer.plan.plan import Cause, Code
 from rebalancer.planner.book import Book, Promise
+from rebalancer.planner.commit import Wave
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.looks import Looks, falls_short
 from rebalancer.planner.problem import Pair, WeightedTerm
-from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.reasons import Refusal
 from rebalancer.planner.steer import LandingSteer
 from rebalancer.planner.verdict import Verdict, is_gamble
@@ -48,7 +48,6 @@ class Examination:
         self._allowance = draft.allowance
         self._closely = effort.closely
         self.judge = Judge(draft.view, terms, guard, draft.settings.threshold)
-        self.quota = QuotaLedger(draft.snapshot)
         self.steer = LandingSteer(draft, self.judge, effort)
         self._unsteered: set[Pair] = set()
         """Pairs that marks could not help when they were last asked about."""
@@ -59,21 +58,14 @@ class Examination:
         """Classes of which a limit of the whole run has kept pairs back, and nothing else so far."""
         self.in_flight: str | None = None
         """The budget that moves of earlier runs use up, if that is where the plan ends."""
-        self._waits: dict[Pair, str] = {}
-        """Pairs that wait for what is in flight in this wave, and for which limit."""
-        self._held: dict[int, str] = {}
-        """Classes that do so, all that is left of them."""
         self._ended = False
         """Whether a limit keeps all back that is left."""
 
-    def begin(self) -> None:
-        """Begin a wave."""
-        self._waits.clear()
-        self._held.clear()
-
     # -- while a rung goes on -----------------------------------------------------------------------
 
-    def leaves_out(self, row: int, promise: Promise, *, only_certain: bool, steered: bool) -> bool:
+    def leaves_out(
+        self, row: int, promise: Promise, wave: Wave, *, only_certain: bool, steered: bool
+    ) -> bool:
         """Return whether a row, the best of its class, need not be looked at now; it is passed over then."""
         book, looks = self._book, self._looks
         pair = book.pair_of(row)
@@ -84,28 +76,27 @@ class Examination:
             book.pass_over(row)
         elif book.is_little(row) and self._closely == 0:
             book.pass_over_little(pair[0])
-        elif self.is_limited(pair, promise):
+        elif self.is_limited(pair, promise, wave):
             book.pass_over(row, refused=True)
-            if pair in self._waits and self._allowance.holds_owner(pair[0]):
+            if pair in wave.waits and self._allowance.holds_owner(pair[0]):
                 book.pass_over_class(pair[0])
-                self._held[pair[0]] = self._waits[pair]
+                wave.held[pair[0]] = wave.waits[pair]
         else:
             return False
         return True
 
     def verdict(
-        self, pair: Pair, promise: Promise, *, only_certain: bool, steered: bool = False
+        self, pair: Pair, promise: Promise, verdict: Verdict, *, steered: bool = False
     ) -> Verdict | None:
-        """Return the verdict on a pair if its move pays; else note why not.
+        """Return the ``verdict`` on a pair, or a better one, if its move pays; else note why not.
 
         ``steered``: where the scheduler's choice is not good enough, marks may choose another landing.
         """
         pod = promise.pod
-        cost = float(self._draft.problem.costs[pod])
         if self._closely and self._book.is_little(promise.row):
             self._closely -= 1
-        verdict = self.judge.judge(pod, *pair, cost, unless_gamble=only_certain)
         if steered:
+            cost = float(self._draft.problem.costs[pod])
             verdict = self._steered(pair, promise, verdict, cost)
         if verdict.refused is None and not self._stays_unready(pod, verdict):
             return verdict
@@ -141,7 +132,7 @@ class Examination:
         self._unsteered.discard(pair)
         return better
 
-    def is_limited(self, pair: Pair, promise: Promise) -> bool:
+    def is_limited(self, pair: Pair, promise: Promise, wave: Wave) -> bool:
         """Return whether a budget or a quota keeps a pair from going now, and note which."""
         strategy = promise.strategy
         ready = self._draft.snapshot.pods.is_ready(promise.pod)
@@ -150,8 +141,8 @@ class Examination:
             self._note_waiting(pair, promise)
         elif (limit := self._allowance.waits(*pair, strategy, ready=ready)) is not None:
             self.refusals[pair] = Refusal(strategy, Code.BUDGET, limit)
-            self._waits[pair] = limit
-        elif (lack := self._lack(pair[0])) is not None:
+            wave.waits[pair] = limit
+        elif (lack := self._lack(pair[0], wave)) is not None:
             self.refusals[pair] = Refusal(strategy, Code.QUOTA, lack)
         else:
             return False
@@ -171,18 +162,18 @@ class Examination:
         self._refused_alike[pair[0]] = code, message
         self._looks.refuse(pair, prediction, steered=steered)
 
-    def _lack(self, cls: int) -> str | None:
+    def _lack(self, cls: int, wave: Wave) -> str | None:
         """Return which quota has no room for a replacement beside its victim; None where it comes after it."""
-        return None if self._draft.snapshot.waits(cls) else self.quota.lacks(cls)
+        return None if self._draft.snapshot.waits(cls) else wave.quota.lacks(cls)
 
-    def may_go_first(self, strategy: str, cls: int, node: int) -> bool:
+    def may_go_first(self, strategy: str, wave: Wave, cls: int, node: int) -> bool:
         """Return whether ``select``, budgets and quotas let a pod move now so that another can go after it."""
         return (
             not self._book.is_cooling(cls)
             and self._draft.problem.may_move(strategy, cls, node)
             and self._allowance.has_room_for_two(strategy, cls)
             and self._allowance.waits(cls, node, strategy) is None
-            and self._lack(cls) is None
+            and self._lack(cls, wave) is None
         )
 
     # -- at the end ---------------------------------------------------------------------------------
@@ -196,14 +187,14 @@ class Examination:
             self.refusals[pair] = Refusal(promise.strategy, Code.BUDGET, limit)
             self._note_waiting(pair, promise)
 
-    def close(self) -> None:
+    def close(self, wave: Wave) -> None:
         """End the search: say of all that is left why it stays.
 
-        What waits in its last wave, which is empty, waits for moves of earlier runs.
+        What waits in its last ``wave``, which is empty, waits for moves of earlier runs.
         """
         in_flight = self._allowance.begins_in_flight
         for pair, promise in self._book.promises():
-            limit = self._waits.get(pair) or self._held.get(pair[0])
+            limit = wave.waits.get(pair) or wave.held.get(pair[0])
             if limit is not None and in_flight:
                 self._note_waiting(pair, promise)
                 self.in_flight = self.in_flight or limit

@@ -11,7 +11,7 @@ import numpy as np
 from rebalancer.cost.term import Contradicting
 from rebalancer.plan.plan import NEVER_ALLOWS
 from rebalancer.planner.disruption import DisruptionBudgets
-from rebalancer.planner.scope_notes import pods_selected, scope_notes, selects_of
+from rebalancer.planner.notices import pods_selected, scope_notes, selects_of
 from rebalancer.policy.budgets import Budgets, StrategyBudgets
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.policy.values import Direction, Limit

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-import numpy as np
-
 from rebalancer.planner.book import Promise
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.problem import Pair
@@ -47,12 +45,6 @@ class Looks:
         self._in_a_row: dict[int, int] = {}
         """Class -> pairs of it that were refused, or passed over, since a move has last concerned it."""
         self._again = 0
-        self.retried = np.zeros(len(state.snapshot.classes), bool)
-        """(C,) classes that a move of this wave concerns."""
-
-    def begin(self) -> None:
-        """Begin a wave."""
-        self.retried[:] = False
 
     def begin_rung(self, *, again: bool) -> None:
         """Begin a rung within a wave; ``again``: the most promising pairs are looked at, changed or not."""
@@ -62,7 +54,6 @@ class Looks:
     def retry(self, classes: Iterable[int]) -> None:
         """Look at the pairs of classes again, refused or not: a move concerns their rules."""
         for cls in classes:
-            self.retried[cls] = True
             self._in_a_row.pop(cls, None)
             for looks in (self._refused, self._refused_with_marks, self._gambles):
                 looks.pop(cls, None)

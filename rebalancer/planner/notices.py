@@ -1,15 +1,124 @@
-"""What the reader of a plan must know: rules kept from their work, conflicting budgets, unreadable objects."""
+"""What the reader of a plan must know: rules kept from their work, unreadable objects, selects that match nothing, closed windows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
 from rebalancer.cost.term import Noting
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.safety import lost_pods
+from rebalancer.policy.model import Mode, Policy
+from rebalancer.policy.protect import Exempting
+from rebalancer.policy.select import Select
+from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope, not_understood
+from rebalancer.snapshot.selected import list_unresolved, select_pods
+from rebalancer.wire.times import rfc3339
+
+_EVERYTHING = Scope()
+_ALIKE = 0.75
+"""Of difflib's ratio: one or two letters of a short key."""
+
+
+def scope_notes(policy: Policy, snapshot: Snapshot, scope: Scope = _EVERYTHING) -> list[str]:
+    """Return a line for each; ``scope`` is what the command line leaves of the cluster."""
+    selects = [("--select", scope.select)] if scope.select else []
+    return [
+        *_missing_namespace(snapshot, scope.namespace),
+        *closed_windows(policy, snapshot.captured_at),
+        *_without_effect(snapshot, [*selects, *selects_of(policy)]),
+        *not_understood(snapshot),
+        *_not_read(policy, snapshot),
+        *_mistyped_labels(policy, snapshot),
+    ]
+
+
+def _missing_namespace(snapshot: Snapshot, namespace: str | None) -> Iterator[str]:
+    if namespace is not None and namespace not in snapshot.namespaces:
+        yield f"-n {namespace}: there is no such namespace, so that nothing may move"
+
+
+def _not_read(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
+    if policy.protect.after_scaling is not None and snapshot.autoscalers is None:
+        yield (
+            "protect.afterScaling protects no pod: the file has no HorizontalPodAutoscalers;"
+            " `rebalancer snapshot --autoscalers` keeps them"
+        )
+
+
+def _mistyped_labels(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
+    """Yield the labels of nodes that the policy names and no node has, where another is spelled almost alike.
+
+    A label that is only absent is no fault: the nodes that carry it may come and go.
+    """
+    known = snapshot.nodes.labels.keys
+    for where, key in _labels_of_nodes(policy):
+        if key not in known and (similar := difflib.get_close_matches(key, known, 1, _ALIKE)):
+            yield f"{where}: no node has the label {key}; did you mean {similar[0]}?"
+
+
+def _labels_of_nodes(policy: Policy) -> Iterator[tuple[str, str]]:
+    for where, select in selects_of(policy):
+        for key in sorted(select.nodes.list_keys()) if select.nodes is not None else ():
+            yield f"{where}.nodes", key
+    if policy.landings.exclude is not None:
+        for key in sorted(policy.landings.exclude.list_keys()):
+            yield "landings.exclude", key
+    for index, constraint in enumerate(policy.scheduler.default_constraints or ()):
+        yield f"scheduler.defaultConstraints[{index}]", constraint.topology_key
+
+
+def selects_of(policy: Policy) -> Iterator[tuple[str, Select]]:
+    """Yield every ``select`` of the policy that leaves pods out, with its key in the file."""
+    if policy.select:
+        yield "select", policy.select
+    for index, one in enumerate(policy.protect.pods):
+        yield f"protect.pods[{index}]", one
+    for index, of in enumerate(policy.method.grace_periods):
+        yield f"method.gracePeriods[{index}].select", of.select
+    for name, field in type(policy.protect).model_fields.items():
+        value = getattr(policy.protect, name)
+        if isinstance(value, Exempting) and value.except_:
+            yield f"protect.{field.alias}.except", value.except_
+    for name, strategy in sorted(policy.strategies.items()):
+        if strategy.select and policy.mode_of(name) is not Mode.OFF:
+            yield f"strategies.{name}.select", strategy.select
+
+
+def pods_selected(snapshot: Snapshot, select: Select) -> Bools:
+    """Return the pods (P,) that a select matches, whatever protects them."""
+    picked = select_pods(snapshot, select)
+    return np.ones(len(snapshot.pods), bool) if picked is None else picked.pods(snapshot)
+
+
+def _without_effect(snapshot: Snapshot, selects: Iterable[tuple[str, Select]]) -> Iterator[str]:
+    for key, select in selects:
+        if len(snapshot.pods) and not pods_selected(snapshot, select).any():
+            yield f"{key} matches no pod"
+        for name in list_unresolved(snapshot, [select]):
+            yield f"{key}: no pod has the PriorityClass {name}, so its value is not known; write the value instead"
+
+
+def closed_windows(policy: Policy, now: float) -> Iterator[str]:
+    """Yield which strategies' windows allow no moves at ``now`` (Unix seconds), and when the next one opens."""
+    opens: dict[str, list[str]] = {}
+    enforced = [n for n in sorted(policy.strategies) if policy.mode_of(n) is Mode.ENFORCE]
+    for name in enforced:
+        if not policy.allows(name, now):
+            at = policy.next_allowed(name, now)
+            when = f"the next one opens at {rfc3339(at)}" if at is not None else "none ever opens"
+            opens.setdefault(when, []).append(name)
+    for when, names in sorted(opens.items()):
+        yield f"{_listed(names, enforced)}: outside every window, {when}"
+
+
+def _listed(names: Iterable[str], all_names: list[str]) -> str:
+    listed = list(names)
+    return "all strategies" if listed == all_names else ", ".join(listed)
 
 
 def notices(draft: Draft) -> tuple[str, ...]:

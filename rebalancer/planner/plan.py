@@ -20,11 +20,10 @@ from rebalancer.planner.effort import Effort
 from rebalancer.planner.ended import Removals
 from rebalancer.planner.notices import notices
 from rebalancer.planner.problem import Problem
-from rebalancer.planner.reasons import skips_of
+from rebalancer.planner.reasons import skips_of, stopped
 from rebalancer.planner.rendering import SHOWN_LANDINGS, Chosen, Rendering
-from rebalancer.planner.search import Searched, search
+from rebalancer.planner.search import SearchResult, search
 from rebalancer.planner.settings import Settings
-from rebalancer.planner.stopping import stopped
 from rebalancer.planner.unmet import explained
 
 
@@ -112,33 +111,33 @@ def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver |
 
 def _explained(
     draft: Draft,
-    result: Searched,
+    result: SearchResult,
     moved: Sequence[Move],
     removals: Removals,
     before: Mapping[str, Score],
     bounds: Sequence[EntryBounds],
 ) -> Explanation:
     """Return why the plan is as it is. The state holds its moves; ``before`` and ``bounds`` are from before them."""
-    result.complete()
+    remaining = result.left()
     after = draft.scores()
     moves = (*moved, *removals.moves)
-    skips = [*skips_of(draft, result.refusals, result.pairs), *removals.skips]
+    skips = [*skips_of(draft, remaining.refusals, remaining.pairs), *removals.skips]
     unmet = explained(draft, skips)
-    left = draft.bounds()
-    backlog = _backlog(draft, result, left, removals.waiting)
+    bounds_left, waiting = draft.bounds(), remaining.waiting_classes
+    backlog = _backlog(draft, result, waiting, bounds_left, removals.waiting)
     rest = draft.settings.threshold.rest if result.rests else None
     return Explanation(
         skips=tuple(skips),
         before=before,
         after=after,
-        lower_bound=_bound(bounds, left, result, len(moved), backlog) + len(removals.moves),
+        lower_bound=_bound(bounds, bounds_left, waiting, len(moved), backlog) + len(removals.moves),
         stopped=stopped(
             moves,
             skips,
             after,
             backlog,
             draft.allowance.stopped,
-            result.in_flight,
+            remaining.in_flight,
             draft.settings.eagerness,
             unmet,
             rest,
@@ -152,13 +151,12 @@ def _explained(
 def _bound(
     before: Sequence[EntryBounds],
     left: Sequence[EntryBounds],
-    result: Searched,
+    waiting: frozenset[int],
     moves: int,
     backlog: Backlog,
 ) -> int:
     """Return how many moves it takes at least to reach a state as good as after the plan and its backlog."""
     # What waits for a further run is still to be fixed; the others have been tried.
-    waiting = result.waiting_classes
     tried = [bound for bound in left if waiting.isdisjoint(bound[1].classes.tolist())]
     # The plan itself reaches that state: no fewest is above its own moves, whatever the groups' minima add up to.
     return min(lower_bound(before, tried), moves + backlog.moves)
@@ -169,12 +167,17 @@ def last_wave(moves: Sequence[Move]) -> int:
     return max((move.wave for move in moves), default=0)
 
 
-def _backlog(draft: Draft, result: Searched, left: Sequence[EntryBounds], removals: int) -> Backlog:
+def _backlog(
+    draft: Draft,
+    result: SearchResult,
+    waiting: frozenset[int],
+    left: Sequence[EntryBounds],
+    removals: int,
+) -> Backlog:
     """Return how much is left for further runs, at least, of the classes that limits of this one keep back.
 
     Beside so many ``removals`` of pods that have ended.
     """
-    waiting = result.waiting_classes
     if not (waiting or removals):
         return Backlog()
     kept_back = [b for b in left if not waiting.isdisjoint(b[1].classes.tolist())]

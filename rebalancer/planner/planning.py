@@ -14,12 +14,12 @@ from rebalancer.cost.term import Emptiable, Emptying, Ended, Measuring, Removing
 from rebalancer.plan.outcome import Outcome, Pace
 from rebalancer.plan.plan import Method, Move, Plan, Score, UnmetRule
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.notices import scope_notes
 from rebalancer.planner.plan import Callbacks, Decision, PlanObserver, never, plan
 from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.recheck import recheck
 from rebalancer.planner.safety import standstill
 from rebalancer.planner.scheduler_profile import scheduler_profile
-from rebalancer.planner.scope_notes import scope_notes
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.unmet import unmet_of
 from rebalancer.planner.whole_nodes import with_empty_nodes, with_reviewed_nodes

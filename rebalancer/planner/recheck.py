@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Cause, Method, Move
 from rebalancer.planner.allowance import Allowance
-from rebalancer.planner.chains import Chains, FirstMove
+from rebalancer.planner.chains import Chains
+from rebalancer.planner.commit import FirstMove
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.judge import Judge

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from rebalancer.cost.term import Term
 from rebalancer.planner.book import Book, Key, Promise
-from rebalancer.planner.commit import Commit
+from rebalancer.planner.commit import Commit, Wave
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.examination import Examination
@@ -77,11 +78,11 @@ class Rounds:
         goes_on: Callable[[], bool],
     ) -> None:
         """``goes_on`` returns whether another move may be made in this wave."""
-        self._state, self._scheduler, self._guard = draft.state, draft.scheduler, guard
+        self._state, self._costs, self._guard = draft.state, draft.problem.costs, guard
         self._book, self._looks, self._examination = book, looks, examination
         self._commit, self._effort, self._goes_on = commit, effort, goes_on
 
-    def climb(self, rung: Rung, wave: int) -> list[Chosen]:
+    def climb(self, rung: Rung, wave: Wave) -> list[Chosen]:
         """Return the moves of one rung of a wave.
 
         Moves that might land badly, or break one rule as they fix another, wait until few others are left:
@@ -95,7 +96,7 @@ class Rounds:
         # Marks stand while one pod lands.
         size = 1 if rung.steered else self._effort.together
         while len(chosen) < most and len(self._book.heads()) and self._goes_on():
-            picks, after = self._chosen(rung, size)
+            picks, after = self._chosen(rung, wave, size)
             if not picks:
                 break
             chosen += self._made(self._paying(picks, rung), after, wave)
@@ -103,7 +104,7 @@ class Rounds:
 
     # -- choose -------------------------------------------------------------------------------------
 
-    def _chosen(self, rung: Rung, size: int) -> tuple[list[_Pick], Key | None]:
+    def _chosen(self, rung: Rung, wave: Wave, size: int) -> tuple[list[_Pick], Key | None]:
         """Return the best candidates that do not touch each other, at most ``size``, and the key of what comes next."""
         fit: dict[int, Promise] = {}
         while True:
@@ -114,12 +115,12 @@ class Rounds:
                 fit.clear()
                 continue
             heads = heads[: self._effort.walked * size]
-            picks, after = self._walked(heads.tolist(), rung, size, fit)
+            picks, after = self._walked(heads.tolist(), rung, wave, size, fit)
             if picks is not None:
                 return picks, after
 
     def _walked(
-        self, heads: Sequence[int], rung: Rung, size: int, fit: dict[int, Promise]
+        self, heads: Sequence[int], rung: Rung, wave: Wave, size: int, fit: dict[int, Promise]
     ) -> tuple[list[_Pick] | None, Key | None]:
         """Return the picks among ``heads``; none if some were left out, so that others are to be compared.
 
@@ -141,7 +142,7 @@ class Rounds:
             promise = fit.get(row)
             if promise is None:
                 promise = book.promise_of(row)
-                if self._leaves_out(row, promise, rung):
+                if self._leaves_out(row, promise, rung, wave):
                     left_out = True
                     continue
                 fit[row] = promise
@@ -154,17 +155,22 @@ class Rounds:
             picks.append(_Pick(pair, key, promise, book.behind(row)))
         return (None if left_out else picks), after
 
-    def _leaves_out(self, row: int, promise: Promise, rung: Rung) -> bool:
+    def _leaves_out(self, row: int, promise: Promise, rung: Rung, wave: Wave) -> bool:
         """Return whether a row need not be looked at; others of its class are left out as well, as far as they need not."""
-        cls, leaves_out = self._book.pair_of(row)[0], self._examination.leaves_out
-        only_certain, steered = rung.only_certain, rung.steered
-        if not leaves_out(row, promise, only_certain=only_certain, steered=steered):
+        cls = self._book.pair_of(row)[0]
+        leaves_out = partial(
+            self._examination.leaves_out,
+            wave=wave,
+            only_certain=rung.only_certain,
+            steered=rung.steered,
+        )
+        if not leaves_out(row, promise):
             return False
         while (after := self._book.left_of(cls)) >= 0:
             promise = self._book.promise_of(after)
             if self._book.is_outdated(cls) and not any(promise.gains[:2]):
                 break
-            if not leaves_out(after, promise, only_certain=only_certain, steered=steered):
+            if not leaves_out(after, promise):
                 break
         return True
 
@@ -177,16 +183,14 @@ class Rounds:
     def _paying(self, picks: Sequence[_Pick], rung: Rung) -> list[_Paying]:
         """Return those that pay, what gains most first; the others are left out."""
         paying: list[_Paying] = []
-        if len(picks) > 1:
-            # In one pass; each is known when it is judged.
-            pods = np.array([pick.promise.pod for pick in picks], np.int32)
-            self._scheduler.predict_replacements(self._state, pods)
-        for pick in picks:
+        # The gain in balance need not be exact where a gamble has to wait anyway.
+        certain = rung.only_certain and not any(self._looks.is_freed(one.pair) for one in picks)
+        pods = np.array([pick.promise.pod for pick in picks], np.int32)
+        judge, costs = self._examination.judge, self._costs[pods]
+        judged = judge.judge_many(pods, costs, unless_gamble=certain)
+        for pick, of_pick in zip(picks, judged, strict=True):
             pair, promise = pick.pair, pick.promise
-            certain = rung.only_certain and not self._looks.is_freed(pair)
-            verdict = self._examination.verdict(
-                pair, promise, only_certain=certain, steered=rung.steered
-            )
+            verdict = self._examination.verdict(pair, promise, of_pick, steered=rung.steered)
             if verdict is None:
                 self._book.pass_over(promise.row, refused=True)
             elif rung.only_certain and self._looks.passes_over(pair, promise, verdict):
@@ -199,7 +203,7 @@ class Rounds:
 
     # -- make ---------------------------------------------------------------------------------------
 
-    def _made(self, paying: Sequence[_Paying], after: Key | None, wave: int) -> list[Chosen]:
+    def _made(self, paying: Sequence[_Paying], after: Key | None, wave: Wave) -> list[Chosen]:
         """Make the moves that gain no less than what comes ``after`` them promises; return them."""
         chosen: list[Chosen] = []
         for one in paying:
@@ -213,15 +217,16 @@ class Rounds:
                 break
             if lands is None:
                 continue  # others of the round have changed where it would land: it is looked at again
-            if chosen and self._examination.is_limited(pair, promise):
+            if chosen and self._examination.is_limited(pair, promise, wave):
                 self._book.pass_over(promise.row, refused=True)
                 continue
             chosen.append(self._commit.move(pair, promise, verdict, wave, lands))
             self._examination.steer.standing = verdict.marks
             self._examination.refusals.pop(pair, None)
         if chosen:
-            concerned = self._book.moved([move.cls for move in chosen], self._looks.retried)
-            self._looks.retry(concerned.tolist())
+            concerned = self._book.moved([move.cls for move in chosen], wave.retried).tolist()
+            self._looks.retry(concerned)
+            wave.retried.update(concerned)
         return chosen
 
     def _lands(self, one: _Paying) -> int | None:

@@ -9,24 +9,24 @@ rests on has changed. A wave that brings little is the last.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
 
 import numpy as np
 
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.term import Term
 from rebalancer.planner.book import Book
-from rebalancer.planner.chain_waves import ChainWaves
-from rebalancer.planner.chains import Chains
-from rebalancer.planner.commit import Commit
+from rebalancer.planner.chains import Chains, ChainWaves
+from rebalancer.planner.commit import Commit, Wave
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.ended import Removals
 from rebalancer.planner.examination import Examination
 from rebalancer.planner.looks import Looks
 from rebalancer.planner.problem import Pair, WeightedTerm
+from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.reasons import Refusal
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.rounds import Rounds, Rung
@@ -47,66 +47,53 @@ _LADDER_WITH_MARKS = (
 _ONCE_MORE = (Rung(again=True, joins=True), Rung(again=True, only_certain=False, joins=True))
 
 
-def _nothing() -> None:
-    """Add nothing."""
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Why pods stay, and what waits for further runs."""
 
-
-@dataclass(slots=True)
-class Searched:
-    """What a search has come to; the state holds the moves.
-
-    Why pods stay, and what waits for a further run, is whole only once it is asked to :meth:`complete`: where
-    a limit of the run ends the plan, all that is left is queued for that once more, and no eviction needs it.
-    """
-
-    chosen: list[Chosen] = field(default_factory=list)
-    refusals: dict[Pair, Refusal] = field(default_factory=dict)
-    pairs: set[Pair] = field(default_factory=set)
+    refusals: Mapping[Pair, Refusal]
+    pairs: frozenset[Pair]
     """All that were candidates at any time."""
-    waiting_classes: set[int] = field(default_factory=set)
+    waiting_classes: frozenset[int]
     """Classes with pairs that only a limit of the whole run, or moves in flight, keep back."""
-    in_flight: str | None = None
+    in_flight: str | None
     """The budget that moves of earlier runs use up, if that is where the plan ends."""
-    removals: Removals = Removals()  # noqa: RUF009  # it cannot be changed
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """What a search has come to; the state holds the moves."""
+
+    chosen: tuple[Chosen, ...]
+    removals: Removals
     """Pods that have ended, as far as moves leave budgets for them."""
-    rests: bool = False
+    rests: bool
     """The plan ends because the last wave brought little, see ``Threshold.rest``."""
-    _rest: Callable[[], None] = _nothing
-
-    def complete(self) -> None:
-        """Note all that stays and waits. The state must still be the one that the search has left."""
-        self._rest()
-        self._rest = _nothing
+    left: Callable[[], Left]
+    """Returns what is left. No eviction needs it, and it takes time where much is; the state must still be as it was left."""
 
 
-def search(draft: Draft, effort: Effort, stop: WhyStop, most_landings: int | None) -> Searched:
+def search(draft: Draft, effort: Effort, stop: WhyStop, most_landings: int | None) -> SearchResult:
     """Plan with the enforced strategies first, then what the observing ones would add.
 
     ``stop`` returns why planning must end now, or None. Of each move ``most_landings`` are kept; None: all.
     """
     guard = guard_term(draft.view)
-    result = Searched()
-    passes = [False, True] if any(c.observed for c in draft.problem.contributions) else [False]
-    for observed in passes:
-        terms = draft.terms if observed else draft.enforced
-        one = _Pass(draft, terms, guard, effort, stop, most_landings, observed=observed)
-        result.chosen += one.run(result.chosen[-1].wave + 1 if result.chosen else 1)
-        result.rests |= one.rests and not observed
-        result._rest = partial(_note, result, one, observed=observed)  # noqa: SLF001  # made here
-        if len(passes) > 1:
-            result.complete()
-        result.removals += draft.ended.remove(draft.allowance, observed=observed)
-    return result
+    one = _Pass(draft, draft.enforced, guard, effort, stop, most_landings, observed=False)
+    chosen = one.run(1)
+    removals = draft.ended.remove(draft.allowance, observed=False)
+    if not any(of.observed for of in draft.problem.contributions):
+        return SearchResult(tuple(chosen), removals, one.rests, one.left)
+    left = one.left()
+    other = _Pass(draft, draft.terms, guard, effort, stop, most_landings, observed=True)
+    shown = other.run(chosen[-1].wave + 1 if chosen else 1)
+    removals += draft.ended.remove(draft.allowance, observed=True)
 
+    def both() -> Left:
+        then = other.left()
+        return replace(left, refusals=then.refusals, pairs=left.pairs | then.pairs)
 
-def _note(result: Searched, one: _Pass, *, observed: bool) -> None:
-    """Note what stays and waits after a pass."""
-    one.end()
-    result.refusals = one.examination.refusals
-    result.pairs |= one.book.seen
-    if not observed:
-        result.waiting_classes = one.examination.waiting
-        result.in_flight = one.examination.in_flight
+    return SearchResult((*chosen, *shown), removals, one.rests, both)
 
 
 class _Pass:
@@ -124,6 +111,8 @@ class _Pass:
         observed: bool,
     ) -> None:
         self._draft, self._allowance, self._stop = draft, draft.allowance, stop
+        self._wave = Wave(0, QuotaLedger(draft.snapshot))
+        """The newest one."""
         self._effort = effort
         self._looks = looks = Looks(draft.state, effort)
         self._largest = 0
@@ -136,7 +125,7 @@ class _Pass:
         """Whether the plan ends because of that."""
         self.book = book = Book(draft, terms, effort)
         self.examination = Examination(draft, terms, guard, book, looks, effort)
-        commit = Commit(draft, terms, self.examination.quota, observed, most_landings)
+        commit = Commit(draft, terms, observed, most_landings)
         self._rounds = Rounds(
             draft, guard, book, looks, self.examination, commit, effort, self._goes_on
         )
@@ -146,13 +135,14 @@ class _Pass:
     def run(self, first_wave: int) -> list[Chosen]:
         """Return the moves of all waves, in order; the state holds them all placed."""
         chosen: list[Chosen] = []
-        wave = first_wave
-        while self._may_go_on():
-            of_wave = self._next_wave(wave)
+        for number in count(first_wave):
+            if not self._may_go_on():
+                break
+            self._wave = Wave(number, QuotaLedger(self._draft.snapshot))
+            of_wave = self._moves_of(self._wave)
             if not of_wave:
                 break
             chosen += of_wave
-            wave += 1
         return chosen
 
     def _is_little(self, gained: Floats) -> bool:
@@ -160,12 +150,15 @@ class _Pass:
         little = gained < self._draft.settings.threshold.rest * self._gained
         return bool(gained[0] <= 0 and (little | (gained <= 0)).all())
 
-    def end(self) -> None:
-        """Note what stays and waits after the last wave, for all pairs if a limit of the run has ended it."""
+    def left(self) -> Left:
+        """Return what stays and waits after the last wave: all, if a limit of the run has ended it."""
+        examination = self.examination
         if (limit := self._allowance.exhausted()) is not None:
-            self.examination.begin()
-            self.examination.end(limit)
-        self.examination.close()
+            examination.end(limit)
+        else:
+            examination.close(self._wave)
+        waiting = frozenset(examination.waiting)
+        return Left(examination.refusals, frozenset(self.book.seen), waiting, examination.in_flight)
 
     def _may_go_on(self) -> bool:
         """Return whether the run has time and budget for another move."""
@@ -173,9 +166,8 @@ class _Pass:
             self._allowance.stop(why)
         return self._allowance.exhausted() is None
 
-    def _next_wave(self, wave: int) -> list[Chosen]:
+    def _moves_of(self, wave: Wave) -> list[Chosen]:
         """Return the moves of a wave: of the first rungs of the ladder that lead to more than a few."""
-        self.examination.begin()
         before = self._gained.copy()
         # After a wave that brought little only chains are left to try: they may fix what no single move does.
         of_wave = [] if self._little else self._climb(wave, before)
@@ -188,13 +180,11 @@ class _Pass:
             self._little = False
         self._draft.state.reap()
         self._allowance.next_wave()
-        self.examination.quota.reset()
         return of_wave
 
-    def _climb(self, wave: int, before: Floats) -> list[Chosen]:
+    def _climb(self, wave: Wave, before: Floats) -> list[Chosen]:
         """Return the moves of a wave; ``before``: what the waves before it have gained."""
         of_wave: list[Chosen] = []
-        self._looks.begin()
         ladder = _LADDER_WITH_MARKS if self._draft.settings.steer else _LADDER
         for rung in ladder + _ONCE_MORE:
             few = len(of_wave) < self._effort.few * self._largest

@@ -11,15 +11,13 @@ import numpy as np
 from rebalancer.cost.term import Emptiable
 from rebalancer.plan.plan import Move, NodeCode, NodeVerdict, Plan
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.effort import Effort
 from rebalancer.planner.emptying import Emptier, EmptyingChoice, half_emptied
 from rebalancer.planner.plan import Decision
 from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.settings import Settings
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.marks import find_marked_by_others, to_be_empty
-
-# So many times nodes are left out that the plan itself would empty by half.
-_TRIES = 4
 
 MakeProblem = Callable[[Bools | None], Problem]
 """Returns the problem with exactly these nodes (N,) marked as to be empty; None leaves marks as they are."""
@@ -106,7 +104,7 @@ class _Planned:
     def _more(self, problem: Problem, made: Decision, begun: EmptyingChoice) -> Made:
         with self._phase("plan"):
             choice = self._emptier.more(begun.nodes)
-        for _ in range(_TRIES):
+        for _ in range(Effort().left_out):
             new = choice.nodes & ~begun.nodes
             if not new.any():
                 break

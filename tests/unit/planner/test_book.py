@@ -240,9 +240,7 @@ def test_what_was_refused_stays_left_out_once_its_class_was_retried_in_the_wave(
     pairs = [pair_of(draft, name) for name in ("web-0", "web-3")]
     book = book_of(draft, ("a", 1.0, Naming(Entry.SOFT, {pairs[0]: 2.0, pairs[1]: 1.0})))
     book.pass_over(int(book.heads()[0]), refused=True)
-    classes = np.zeros(len(draft.snapshot.classes), bool)
-    classes[pairs[0][0]] = retried
-    book.moved([pairs[0][0]], classes)
+    book.moved([pairs[0][0]], {pairs[0][0]} if retried else ())
     assert order(book) == pairs[retried:]
     book.open()
     assert order(book) == pairs

@@ -8,12 +8,12 @@ import pytest
 from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Code
 from rebalancer.planner.book import Book
-from rebalancer.planner.chain_waves import ChainWaves
-from rebalancer.planner.chains import Chains, FirstMove
-from rebalancer.planner.commit import Commit
+from rebalancer.planner.chains import Chains, ChainWaves
+from rebalancer.planner.commit import Commit, FirstMove, Wave
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.examination import Examination
 from rebalancer.planner.looks import Looks
+from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.reasons import Refusal
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.verdict import Verdict
@@ -59,7 +59,7 @@ class Scene:
         )
         guard = guard_term(draft.view)
         self.examination = Examination(draft, draft.terms, guard, self.book, self.looks, effort)
-        commit = Commit(draft, draft.terms, self.examination.quota, False, None)
+        commit = Commit(draft, draft.terms, False, None)
         self.chains = Scripted({})
         self.waves = ChainWaves(draft, self.chains, self.book, self.examination, commit, self.looks)
 
@@ -81,7 +81,7 @@ class Scene:
     def moved(self, wave=1):
         return [
             (self.draft.snapshot.pods.name[chosen.pod], chosen.makes_way_for, chosen.wave)
-            for chosen in self.waves.wave(wave)
+            for chosen in self.waves.wave(Wave(wave, QuotaLedger(self.draft.snapshot)))
         ]
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from rebalancer.planner.book import Book
-from rebalancer.planner.chains import FirstMove
-from rebalancer.planner.commit import Commit
+from rebalancer.planner.commit import Commit, FirstMove, Wave
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.verdict import Verdict
@@ -33,7 +32,7 @@ class Scene:
             [*NODES, *workload("web", ["n0", "n0"], **more)], strategies=["duplicates"]
         )
         self.quota = QuotaLedger(self.draft.snapshot)
-        self.commit = Commit(self.draft, self.draft.terms, self.quota, observed, most)
+        self.commit = Commit(self.draft, self.draft.terms, observed, most)
         self.pair = int(self.draft.snapshot.pods.cls[0]), N0
         self.book = Book(self.draft, self.draft.terms, Effort())
         promise = self.book.promise(self.pair)
@@ -41,7 +40,7 @@ class Scene:
         self.promise = promise
 
     def move(self, verdict, wave=1, lands=0):
-        return self.commit.move(self.pair, self.promise, verdict, wave, lands)
+        return self.commit.move(self.pair, self.promise, verdict, Wave(wave, self.quota), lands)
 
 
 def test_a_move_changes_the_state_and_uses_the_budgets_up():
@@ -107,7 +106,7 @@ def test_one_that_goes_first_names_the_other_and_why():
     scene = Scene()
     ref = scene.draft.snapshot.pod_ref(1)
     step = FirstMove(0, *scene.pair, verdict(landing(N1), {}, gain=(0.0, 0.0, 0.0)))
-    chosen = scene.commit.first(step, 1, scene.pair, "duplicates", 2)
+    chosen = scene.commit.first(step, 1, scene.pair, "duplicates", Wave(2, scene.quota))
     assert (chosen.makes_way_for, chosen.strategy, chosen.wave) == (1, "duplicates", 2)
     assert chosen.reason.startswith(f"frees room for {ref}: ")
     assert scene.draft.state.node_of.tolist() == [N1, N0]

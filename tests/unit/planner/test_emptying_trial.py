@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from rebalancer.planner import emptying_trial
-from rebalancer.planner.emptying_trial import EmptyingTrial
-from rebalancer.planner.leaving_pods import LeavingPods
+from rebalancer.planner.effort import Effort
+from rebalancer.planner.emptying import EmptyingTrial, LeavingPods
 from rebalancer.planner.problem import Contribution
 from rebalancer.scheduler.filters import FILTERS
 from rebalancer.testing.workloads import node, workload
@@ -53,7 +52,7 @@ def test_a_node_that_something_else_empties_takes_no_pod():
 
 
 def test_once_its_judgements_are_used_up_nothing_can_be_emptied(monkeypatch):
-    monkeypatch.setattr(emptying_trial, "_TRIES", 1)
+    monkeypatch.setattr(Effort, "of", staticmethod(lambda _: Effort(emptying=1)))
     _, trial = trial_of(["n0", "n1"])
     assert not trial.exhausted
     assert trial.failing([0]) == {}

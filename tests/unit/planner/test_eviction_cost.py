@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.planner.eviction_cost import eviction_cost, reluctance
+from rebalancer.planner.problem import eviction_cost, reluctance
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import NOW, node, number_pods, workload
 

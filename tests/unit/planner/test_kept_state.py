@@ -116,7 +116,7 @@ def test_after_every_move_what_is_kept_is_what_would_be_made_afresh(
     monkeypatch, seed, sampled, flight
 ):
     moves: list[Any] = []
-    move, next_wave = Draft.move, _Pass._next_wave
+    move, next_wave = Draft.move, _Pass._moves_of
 
     def moved(self, pod, cls, prediction, lands=0):
         move(self, pod, cls, prediction, lands)
@@ -141,7 +141,7 @@ def test_after_every_move_what_is_kept_is_what_would_be_made_afresh(
     budgets = Budgets(in_flight=Limit.parse(flight), per_run=Limit.parse("100%"))
     with monkeypatch.context() as patched:
         patched.setattr(Draft, "move", moved)
-        patched.setattr(_Pass, "_next_wave", checked_wave)
+        patched.setattr(_Pass, "_moves_of", checked_wave)
         made = plan(
             problem_of(drifted(seed), profile=profile), Settings(budgets=budgets), Callbacks()
         )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rebalancer.plan.plan import NodeCode
-from rebalancer.planner.leaving_pods import LeavingPods
+from rebalancer.planner.emptying import LeavingPods
 from rebalancer.planner.problem import Contribution
 from rebalancer.snapshot.selected import Selected
 from rebalancer.testing.workloads import disruption_budget, node, workload

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from rebalancer.planner.places import Places
+from rebalancer.planner.allowance import Places
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.values import Limit

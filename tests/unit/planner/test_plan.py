@@ -6,7 +6,6 @@ import pytest
 from rebalancer.cost.term import Bound, Entry
 from rebalancer.plan.plan import Backlog, Cost
 from rebalancer.planner.plan import Callbacks, _bound, plan, size_of
-from rebalancer.planner.search import Searched
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.testing.workloads import node, workload
@@ -120,4 +119,4 @@ def test_it_ends_early_with_what_is_planned_so_far(after):
 )
 def test_the_lower_bound_is_never_above_a_plan_that_reaches_the_same(before, moves, waiting, least):
     bound = (Entry.HARD, Bound(before, np.array([0], np.int32), 1.0))
-    assert _bound([bound], [], Searched(), moves, Backlog(waiting, 1, more=True)) == least
+    assert _bound([bound], [], frozenset(), moves, Backlog(waiting, 1, more=True)) == least

@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.plan.outcome import Pace
 from rebalancer.plan.plan import Backlog, Code
-from rebalancer.planner.run_time import RunTime
+from rebalancer.planner.allowance import RunTime
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.values import Limit

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.planner.scope_notes import closed_windows, pods_selected, scope_notes, selects_of
+from rebalancer.planner.notices import closed_windows, pods_selected, scope_notes, selects_of
 from rebalancer.policy.load import load_text
 from rebalancer.policy.select import Select
 from rebalancer.registry import Registry

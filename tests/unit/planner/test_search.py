@@ -1,13 +1,16 @@
 """The search: what it moves in which wave, what it refuses, and what waits for a further run."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 
 from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
-from rebalancer.planner.search import search
+from rebalancer.planner.rendering import Chosen
+from rebalancer.planner.search import Left, search
 from rebalancer.planner.settings import THRESHOLDS, Settings
 from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.model import Eagerness
@@ -23,14 +26,21 @@ def crowded(pairs=1, **more):
     return [each for i in range(pairs) for each in workload(f"w{i}", ["n0", "n0"], **more)]
 
 
+class Seen(NamedTuple):
+    """What a search has come to, all of it asked for."""
+
+    chosen: Sequence[Chosen]
+    rests: bool
+    left: Left
+
+
 def searched(objects, *, observed=(), stop=lambda: None, most=None, **budgets):
     problem = problem_of([*NODES, *objects], strategies=["duplicates"])
     contributions = [replace(of, observed=of.strategy in observed) for of in problem.contributions]
     settings = Settings(budgets=Budgets.model_validate(WIDE | budgets))
     draft = Draft(replace(problem, contributions=contributions), settings)
     result = search(draft, Effort(), stop, most)
-    result.complete()
-    return result, draft
+    return Seen(result.chosen, result.rests, result.left()), draft
 
 
 def test_each_crowded_workload_loses_a_pod():
@@ -38,8 +48,8 @@ def test_each_crowded_workload_loses_a_pod():
     assert [chosen.wave for chosen in result.chosen] == [1, 1, 1]
     assert len({chosen.cls for chosen in result.chosen}) == 3
     assert all(draft.state.node_of[chosen.pod] != 0 for chosen in result.chosen)
-    assert not result.refusals
-    assert len(result.pairs) == 3
+    assert not result.left.refusals
+    assert len(result.left.pairs) == 3
 
 
 @pytest.mark.parametrize(
@@ -48,7 +58,7 @@ def test_each_crowded_workload_loses_a_pod():
 def test_what_is_in_flight_makes_the_others_wait_for_the_next_wave(budgets, waves):
     result, _ = searched(crowded(3), **budgets)
     assert [chosen.wave for chosen in result.chosen] == waves
-    assert not result.waiting_classes
+    assert not result.left.waiting_classes
 
 
 def test_a_wave_that_brings_little_is_the_last_one(monkeypatch):
@@ -66,8 +76,8 @@ def test_a_wave_that_brings_little_is_the_last_one(monkeypatch):
 def test_what_the_run_has_no_budget_for_waits_for_a_further_run():
     result, _ = searched(crowded(3), perRun=1)
     assert len(result.chosen) == 1
-    assert len(result.waiting_classes) == 2
-    assert {refusal.code for refusal in result.refusals.values()} == {Code.BUDGET}
+    assert len(result.left.waiting_classes) == 2
+    assert {refusal.code for refusal in result.left.refusals.values()} == {Code.BUDGET}
 
 
 def test_what_waits_is_noted_once_it_is_asked_for():
@@ -76,16 +86,13 @@ def test_what_waits_is_noted_once_it_is_asked_for():
     late: list[str | None] = [None]
     result = search(draft, Effort(), lambda: late[0], None)
     assert len(result.chosen) == 1
-    assert not result.waiting_classes
     changes = len(draft.state.changed)
     # The time that evictions take in between does not cut the plan.
     late[0] = "no time is left"
-    result.complete()
-    assert len(result.waiting_classes) == 2
+    left = result.left()
+    assert len(left.waiting_classes) == len(left.refusals) == 2
     assert draft.allowance.stopped is None
     assert len(draft.state.changed) == changes
-    result.complete()
-    assert len(result.refusals) == 2
 
 
 def test_what_would_land_where_it_is_once_the_others_are_full_is_refused():
@@ -97,7 +104,7 @@ def test_what_would_land_where_it_is_once_the_others_are_full_is_refused():
     ]
     result, _ = searched(room_for_one)
     (chosen,) = result.chosen
-    (refusal,) = result.refusals.values()
+    (refusal,) = result.left.refusals.values()
     assert chosen.landings.nodes.tolist() == [1]
     assert (refusal.strategy, refusal.code) == ("duplicates", Code.COMES_BACK)
 

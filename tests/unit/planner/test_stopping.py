@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from rebalancer.plan.plan import Backlog, Code, Cost, Score, Skip
-from rebalancer.planner.stopping import stopped
+from rebalancer.planner.reasons import stopped
 from rebalancer.policy.model import Eagerness
 
 MOVE = SimpleNamespace()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.planner.scope_notes import scope_notes
+from rebalancer.planner.notices import scope_notes
 from rebalancer.policy.model import Policy
 from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.protect import JUST_SCALED, Scope, names_of, protect, text_of
