@@ -14,6 +14,8 @@ class Effort:
 
     together: int = 1
     """So many moves, which do not touch each other, are judged and made at once: one round."""
+    most_at_once: int = 16
+    """So many times as many are judged at once after rounds in which nothing paid."""
     walked: int = 8
     """A round looks at so many times as many classes for moves that do not touch each other."""
     in_a_row: int = 4

@@ -94,12 +94,16 @@ class Rounds:
         self._book.open()
         most = self._effort.steered if rung.steered else math.inf
         # Marks stand while one pod lands.
-        size = 1 if rung.steered else self._effort.together
+        least = 1 if rung.steered else self._effort.together
+        size = least
         while len(chosen) < most and len(self._book.heads()) and self._goes_on():
             picks, after = self._chosen(rung, wave, size)
             if not picks:
                 break
-            chosen += self._made(self._paying(picks, rung), after, wave)
+            made = self._made(self._paying(picks, rung), after, wave)
+            chosen += made
+            # Where nothing has moved, the next looks see the same state: many at once take less time.
+            size = least if made or least == 1 else min(2 * size, self._effort.most_at_once * least)
         return chosen
 
     # -- choose -------------------------------------------------------------------------------------
