@@ -48,15 +48,22 @@ def drifted(seed):
 def test_a_kept_verdict_is_the_one_that_would_be_computed_again(plan, monkeypatch, seed, sampled):
     profile = (Sampling if sampled else SchedulerProfile).for_version((1, 36))
     seen = {"kept": 0, "made": 0}
-    judge, made = Judge.judge, Judge.judge_landings
+    judge, made = Judge.judge_many, Judge.judge_landings
 
     def counted(self, moves):
         seen["made"] += len(moves)
         return made(self, moves)
 
-    def checked(self, pod, cls, node, cost, *, unless_gamble=False):
-        verdict = judge(self, pod, cls, node, cost, unless_gamble=unless_gamble)
+    def checked(self, pods, costs, *, unless_gamble=False):
+        verdicts = judge(self, pods, costs, unless_gamble=unless_gamble)
+        for pod, cost, verdict in zip(pods.tolist(), costs.tolist(), verdicts, strict=True):
+            again(self, pod, cost, verdict, unless_gamble)
+        return verdicts
+
+    def again(self, pod, cost, verdict, unless_gamble):
         seen["kept"] += 1
+        state = self._view.state
+        cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
         view = self._view
         fresh = SchedulerModel(view.snapshot, view.scheduler.profile)
         replacement = view.snapshot.classes[cls].replacement
@@ -64,15 +71,14 @@ def test_a_kept_verdict_is_the_one_that_would_be_computed_again(plan, monkeypatc
             landing = fresh.predict(view.state, replacement)
         assert verdict.prediction.nodes.tolist() == landing.nodes.tolist()
         assert verdict.prediction.probability.tolist() == landing.probability.tolist()
-        (again,) = made(self, [(pod, node, cost, landing)])
-        assert (verdict.refused, verdict.vain) == (again.refused, again.vain)
-        assert (verdict.gain[:2], verdict.best[:2]) == (again.gain[:2], again.best[:2])
+        (anew,) = made(self, [(pod, node, cost, landing)])
+        assert (verdict.refused, verdict.vain) == (anew.refused, anew.vain)
+        assert (verdict.gain[:2], verdict.best[:2]) == (anew.gain[:2], anew.best[:2])
         if verdict.refused is None and not (unless_gamble and is_gamble(verdict)):
-            assert (verdict.gain, verdict.by_strategy) == (again.gain, again.by_strategy)
-        return verdict
+            assert (verdict.gain, verdict.by_strategy) == (anew.gain, anew.by_strategy)
 
     budgets = Budgets(in_flight=Limit.parse(3), per_run=Limit.parse("100%"))
-    monkeypatch.setattr(Judge, "judge", checked)
+    monkeypatch.setattr(Judge, "judge_many", checked)
     monkeypatch.setattr(Judge, "judge_landings", counted)
     assert plan(drifted(seed), settings=Settings(budgets=budgets), profile=profile).moves
     assert 0 < seen["made"] <= seen["kept"]
