@@ -78,7 +78,8 @@ class Killing:
                 # The record on the node says nothing of what is kept here.
                 before, self._kept[f"{step} apart"] = self._kept.get(f"{step} apart", ""), kept
                 if kept != before:
-                    self.wrote(f"{step} keeps")
+                    # A name that no step has is of what announced the machine.
+                    self.wrote("announced" if step.startswith("/") else f"{step} keeps")
 
     def until(
         self,

@@ -47,6 +47,7 @@ DELETION = ("delete", "", "pods")
 WEB = {"app": "web"}
 POINTS = (
     "sqs:ReceiveMessage",
+    "announced",
     "sns begins",
     "sns:Publish",
     "sns keeps",

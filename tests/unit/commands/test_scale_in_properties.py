@@ -80,7 +80,7 @@ class Course:
 
         patch.setattr("rebalancer.machines.capacity.termination.left_on", bound)
         patch.setattr(ground.pool, "terminate", ended)
-        patch.setattr("rebalancer.machines.capacity.writing.change_node", changed)
+        patch.setattr("rebalancer.node_record.protocol.change_node", changed)
 
     def _may_end(self, node):
         pool = self.ground.pool
