@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -81,6 +81,8 @@ class Rounds:
         self._state, self._costs, self._guard = draft.state, draft.problem.costs, guard
         self._book, self._looks, self._examination = book, looks, examination
         self._commit, self._effort, self._goes_on = commit, effort, goes_on
+        self._known: dict[Pair, _Paying] = {}
+        """Candidates of this rung that pay and have not moved yet: they are judged again only once a move touches them."""
 
     def climb(self, rung: Rung, wave: Wave) -> list[Chosen]:
         """Return the moves of one rung of a wave.
@@ -94,13 +96,15 @@ class Rounds:
         self._book.open()
         most = self._effort.steered if rung.steered else math.inf
         # Marks stand while one pod lands.
-        least = 1 if rung.steered else self._effort.together
+        together = 1 if rung.steered else self._effort.together
+        least = 1 if together == 1 else self._effort.looked * together
         size = least
+        self._known.clear()
         while len(chosen) < most and len(self._book.heads()) and self._goes_on():
             picks, after = self._chosen(rung, wave, size)
             if not picks:
                 break
-            made = self._made(self._paying(picks, rung), after, wave)
+            made = self._made(self._paying(picks, rung), after, wave, together)
             chosen += made
             # Where nothing has moved, the next looks see the same state: many at once take less time.
             size = least if made or least == 1 else min(2 * size, self._effort.most_at_once * least)
@@ -109,7 +113,7 @@ class Rounds:
     # -- choose -------------------------------------------------------------------------------------
 
     def _chosen(self, rung: Rung, wave: Wave, size: int) -> tuple[list[_Pick], Key | None]:
-        """Return the best candidates that do not touch each other, at most ``size``, and the key of what comes next."""
+        """Return the best candidates of classes of their own, at most ``size``, and the key of what comes next."""
         fit: dict[int, Promise] = {}
         while True:
             heads = self._book.heads()
@@ -133,8 +137,6 @@ class Rounds:
         book = self._book
         picks: list[_Pick] = []
         after: Key | None = None
-        touched: set[int] = set()
-        nodes: set[int] = set()
         left_out = False
         for row in heads:
             key, pair = book.key_of(row), book.pair_of(row)
@@ -150,12 +152,6 @@ class Rounds:
                     left_out = True
                     continue
                 fit[row] = promise
-            if size > 1:
-                related = self._touching(pair[0])
-                if pair[1] in nodes or not touched.isdisjoint(related):
-                    continue
-                touched |= related
-                nodes.add(pair[1])
             picks.append(_Pick(pair, key, promise, book.behind(row)))
         return (None if left_out else picks), after
 
@@ -186,7 +182,31 @@ class Rounds:
 
     def _paying(self, picks: Sequence[_Pick], rung: Rung) -> list[_Paying]:
         """Return those that pay, what gains most first; the others are left out."""
+        known = [one for pick in picks if (one := self._still_paying(pick)) is not None]
+        paying = known + self._judge([one for one in picks if one.pair not in self._known], rung)
+        self._known.update((one.pick.pair, one) for one in paying)
+        return sorted(paying, key=lambda one: (one.exact, one.pick.pair))
+
+    def _still_paying(self, pick: _Pick) -> _Paying | None:
+        """Return what was known of a candidate if it still holds."""
+        known = self._known.get(pick.pair)
+        if known is None:
+            return None
+        since = known.since
+        if (
+            known.pick.promise.pod == pick.promise.pod
+            and self._state.node_stamp(pick.pair[1]) <= since
+            and not is_doubtful(self._state, known.verdict.prediction, since)
+        ):
+            return replace(known, pick=pick)
+        del self._known[pick.pair]
+        return None
+
+    def _judge(self, picks: Sequence[_Pick], rung: Rung) -> list[_Paying]:
+        """Judge candidates in one pass; return those that pay, the others are left out."""
         paying: list[_Paying] = []
+        if not picks:
+            return paying
         # The gain in balance need not be exact where a gamble has to wait anyway.
         certain = rung.only_certain and not any(self._looks.is_freed(one.pair) for one in picks)
         pods = np.array([pick.promise.pod for pick in picks], np.int32)
@@ -203,35 +223,55 @@ class Rounds:
                 exact = self._book.key(verdict.gain, promise.pod)
                 since = self._state.newest_node_change
                 paying.append(_Paying(exact, pick, verdict, since))
-        return sorted(paying, key=lambda one: (one.exact, one.pick.pair))
+        return paying
 
     # -- make ---------------------------------------------------------------------------------------
 
-    def _made(self, paying: Sequence[_Paying], after: Key | None, wave: Wave) -> list[Chosen]:
-        """Make the moves that gain no less than what comes ``after`` them promises; return them."""
+    def _made(
+        self, paying: Sequence[_Paying], after: Key | None, wave: Wave, together: int
+    ) -> list[Chosen]:
+        """Make the moves that gain no less than what comes ``after`` them promises, and that do not touch each other.
+
+        They are at most ``together``; the others come later, by what is known of them now.
+        """
         chosen: list[Chosen] = []
+        touched: set[int] = set()
+        nodes: set[int] = set()
         for one in paying:
             pair, promise, verdict = one.pick.pair, one.pick.promise, one.verdict
             others = [key for key in (after, one.pick.behind) if key is not None]
             if one.exact != one.pick.key and any(_is_behind(one.exact, key) for key in others):
                 self._book.lower(promise.row, verdict.gain)
                 continue
-            lands = self._lands(one)
-            if chosen and not self._goes_on():
+            if chosen and (len(chosen) == together or not self._goes_on()):
                 break
+            related = self._touching(pair[0]) if together > 1 else set()
+            if pair[1] in nodes or not touched.isdisjoint(related):
+                continue
+            lands = self._lands(one)
             if lands is None:
+                del self._known[pair]
                 continue  # others of the round have changed where it would land: it is looked at again
             if chosen and self._examination.is_limited(pair, promise, wave):
                 self._book.pass_over(promise.row, refused=True)
                 continue
+            touched |= related
+            nodes.add(pair[1])
             chosen.append(self._commit.move(pair, promise, verdict, wave, lands))
             self._examination.steer.standing = verdict.marks
             self._examination.refusals.pop(pair, None)
         if chosen:
+            self._forget(touched)
             concerned = self._book.moved([move.cls for move in chosen], wave.retried).tolist()
             self._looks.retry(concerned)
             wave.retried.update(concerned)
+            self._forget(concerned)
         return chosen
+
+    def _forget(self, classes: Collection[int]) -> None:
+        """Judge candidates of ``classes`` again: moves have touched their rules."""
+        gone = set(classes)
+        self._known = {pair: one for pair, one in self._known.items() if pair[0] not in gone}
 
     def _lands(self, one: _Paying) -> int | None:
         """Return the place of the landing on which the state goes on; None if landings must be predicted again.
