@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import ClassVar
 
 from pydantic import Field
 
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.delete import DELETE, delete_pod
 from rebalancer.kube.resources import AccessRule
 from rebalancer.machines.interruption.model import DONE, StepContext, failed, skipped, timed_out
@@ -79,7 +81,8 @@ class Escalate:
     def _delete(self, context: StepContext, longest: int) -> StepOutcome:
         asked: set[str] = set()
         refused: dict[str, str] = {}
-        while left := pods_to_leave(context):
+        left: Sequence[PodToLeave] = ()
+        while left := self._left(context, left):
             if context.interruption.is_over(context.unix()):
                 return timed_out(f"{shown(left)}; the machine was to have gone, and is still here")
             for pod in left:
@@ -94,6 +97,16 @@ class Escalate:
                 )
         return DONE
 
+    @staticmethod
+    def _left(context: StepContext, known: Sequence[PodToLeave]) -> Sequence[PodToLeave]:
+        """Return the pods that have to leave: those ``known``, where the look is cut off since the time is over."""
+        try:
+            return pods_to_leave(context)
+        except ClusterReadError:
+            if known and context.stop.reason() is not None:
+                return known
+            raise
+
     def _one(
         self,
         context: StepContext,
@@ -105,6 +118,8 @@ class Escalate:
         why = delete_pod(
             context.client, pod.namespace, pod.name, pod.uid, grace=min(pod.grace, longest)
         )
+        if why is not None and pod.ref in refused and context.stop.reason() is not None:
+            return  # cut off, since the time is over: the reply before says more
         refused.pop(pod.ref, None)
         if why is None:
             asked.add(pod.uid)

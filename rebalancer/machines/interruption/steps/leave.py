@@ -63,14 +63,16 @@ class Leave:
     @staticmethod
     def _emptied(context: StepContext) -> str:
         """Wait until no pod is left that has to leave; return what is left or unknown when the time is over, or nothing."""
-        look = _LOOK
+        look, trouble = _LOOK, ""
         while True:
             try:
                 left = pods_to_leave(context)
             except ForbiddenError:
                 raise
             except ClusterReadError as error:
-                trouble = str(error)
+                # A look that is cut off, since the time is over, says less than the one before.
+                if context.stop.reason() is None or not trouble:
+                    trouble = str(error)
             else:
                 if not left:
                     return ""
