@@ -58,12 +58,9 @@ DRAWS = 10
 """So many clusters of random shapes."""
 SMALL_DRAW = (30, 450)
 """(nodes, pods)."""
-MOST_OF_DRAW = 6.0
-"""On one of them a move may call so many times as many functions as on the median one.
-
-The aim is 2. Large owners with hard zone spreads take 4.5: most of their pods are refused, and judged again.
-"""
-MOST_GROWTH_OF_DRAW = 6.0
+MOST_OF_DRAW = 2.0
+"""On one of them a move may call so many times as many functions as on the median one."""
+MOST_GROWTH_OF_DRAW = 1.5
 """On four times as many nodes and pods of the same shape, a move may call so many times as many functions; 1 is the aim."""
 _LOOKED_AT = 50
 """One pod of so many counts as a move beside the moves: a plan looks at the others as well."""
