@@ -15,7 +15,8 @@ class Effort:
     together: int = 1
     """So many moves, which do not touch each other, are judged and made at once: one round."""
     looked: int = 4
-    """So many times as many candidates are judged in one pass; those that do not move are known for the next rounds."""
+    """So many times as many candidates, at most, are judged in one pass where moves are made; twice as many as the round before
+    made. Those that do not move are known for the next rounds."""
     most_at_once: int = 16
     """So many times as many are judged at once after rounds in which nothing paid."""
     walked: int = 8

@@ -97,8 +97,7 @@ class Rounds:
         most = self._effort.steered if rung.steered else math.inf
         # Marks stand while one pod lands.
         together = 1 if rung.steered else self._effort.together
-        least = 1 if together == 1 else self._effort.looked * together
-        size = least
+        size = together
         self._known.clear()
         while len(chosen) < most and len(self._book.heads()) and self._goes_on():
             picks, after = self._chosen(rung, wave, size)
@@ -106,9 +105,20 @@ class Rounds:
                 break
             made = self._made(self._paying(picks, rung), after, wave, together)
             chosen += made
-            # Where nothing has moved, the next looks see the same state: many at once take less time.
-            size = least if made or least == 1 else min(2 * size, self._effort.most_at_once * least)
+            if together > 1:
+                size = self._next_size(size, len(made))
         return chosen
+
+    def _next_size(self, size: int, made: int) -> int:
+        """Return how many candidates the next round judges, after one that judged ``size`` of them.
+
+        Where nothing has moved, the next looks see the same state: many at once take less time. Where much has moved, most
+        of those that have not are to be judged again.
+        """
+        together, effort = self._effort.together, self._effort
+        if not made:
+            return min(2 * size, effort.most_at_once * together)
+        return max(together, min(2 * made, effort.looked * together))
 
     # -- choose -------------------------------------------------------------------------------------
 
