@@ -105,7 +105,10 @@ class Rounds:
                 break
             made = self._made(self._paying(picks, rung), after, wave, together)
             chosen += made
-            if together > 1:
+            if together == 1:
+                # Few nodes: one move changes most of what is known.
+                self._known.clear()
+            else:
                 size = self._next_size(size, len(made))
         return chosen
 
