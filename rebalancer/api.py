@@ -19,7 +19,7 @@ from rebalancer.cost.rules import SpreadRule
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.spread_group import SpreadGroup
 from rebalancer.cost.streaks import Streaks
-from rebalancer.cost.term import Bound, Candidates, Emptiable, Ended, Entry, Moves, Term, View
+from rebalancer.cost.term import Bound, Candidates, Emptiable, Ended, Entry, Term, View
 from rebalancer.policy.select import LabelsField, SelectorText
 from rebalancer.policy.values import Direction, Duration, LabelKey, Params, Percent
 from rebalancer.snapshot.leaving import LEAVING
@@ -45,7 +45,6 @@ __all__ = [
     "Group",
     "LabelKey",
     "LabelsField",
-    "Moves",
     "Params",
     "Percent",
     "PodClass",

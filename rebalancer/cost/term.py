@@ -327,26 +327,18 @@ class Judging(Protocol):
         """Return :meth:`Term.delta` (K,) of moving this very pod."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moves:
-    """Moves that are thought of, each with the nodes where its replacement may land."""
-
-    cls: Int32s
-    """(M,)"""
-    node: Int32s
-    replacement: Int32s
-    destinations: Int32s
-    """(E,) those of all moves in a row."""
-    of: Ints
-    """(E,) whose each is, ascending."""
-
-
 @runtime_checkable
 class Batched(Protocol):
     """A term that is asked about many moves in less time than about one after the other."""
 
-    def deltas(self, moves: Moves) -> Floats:
-        """Return :meth:`Term.delta` of each landing (E,)."""
+    def deltas(
+        self, cls: Int32s, node: Int32s, replacement: Int32s, destinations: Int32s, of: Ints
+    ) -> Floats:
+        """Return :meth:`Term.delta` of each landing (E,) of many moves.
+
+        ``cls``, ``node`` and ``replacement`` (M,) are of the moves. ``destinations`` (E,) are those of all moves in a
+        row, and ``of`` (E,), ascending, says which move each belongs to.
+        """
 
 
 @runtime_checkable

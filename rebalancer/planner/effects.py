@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.cost.term import Batched, Entry, Judging, Moves, Term, View
+from rebalancer.cost.term import Batched, Entry, Judging, Term, View
 from rebalancer.planner.problem import WeightedTerm, concern_of
 from rebalancer.planner.verdict import TOLERANCE
 from rebalancer.scheduler.prediction import Prediction
@@ -132,7 +132,7 @@ class Effects:
         sizes = [len(prediction.nodes) for *_, prediction in landings]
         destinations = np.concatenate([prediction.nodes for *_, prediction in landings])
         of = np.repeat(np.arange(len(landings)), sizes)
-        deltas = term.deltas(Moves(cls, node, replacement, destinations, of))
+        deltas = term.deltas(cls, node, replacement, destinations, of)
         return np.split(deltas, np.cumsum(sizes[:-1]))
 
     def _classes(self, pod: int) -> tuple[int, int]:

@@ -14,7 +14,6 @@ from rebalancer.api import (
     Candidates,
     Entry,
     Gauge,
-    Moves,
     View,
 )
 from strategies.utilisation.params import LowUtilisationParams
@@ -255,19 +254,26 @@ class UtilisationTerm:
         """See Term."""
         pod, left, successor = np.array([[cls], [node], [replacement]], np.int32)
         of = np.zeros(len(destinations), np.int64)
-        return self.deltas(Moves(pod, left, successor, destinations, of))
+        return self.deltas(pod, left, successor, destinations, of)
 
-    def deltas(self, moves: Moves) -> NDArray[np.float64]:
+    def deltas(
+        self,
+        cls: NDArray[np.int32],
+        node: NDArray[np.int32],
+        replacement: NDArray[np.int32],
+        destinations: NDArray[np.int32],
+        of: NDArray[np.int64],
+    ) -> NDArray[np.float64]:
         """See Batched: a function of the loads of two nodes, for all pairs at once."""
-        node, to, of = moves.node, moves.destinations, moves.of
+        to = destinations
         cost = self._nodes().columns.cost
-        left = self._phi(self._used(node) - self._demands[:, moves.cls], node)
+        left = self._phi(self._used(node) - self._demands[:, cls], node)
         used, now = self._used(to), cost[to]
         # What lands on the node that the pod has left finds it without the pod.
         back = (to == node[of]).nonzero()[0]
-        used[:, back] -= self._demands[:, moves.cls[of[back]]]
+        used[:, back] -= self._demands[:, cls[of[back]]]
         now[back] = left[of[back]]
-        used += self._demands[:, moves.replacement[of]]
+        used += self._demands[:, replacement[of]]
         changes: NDArray[np.float64] = (left - cost[node])[of] + self._phi(used, to) - now
         return changes
 
