@@ -49,7 +49,7 @@ def open_or_hand_over(node: NodeView, holder: str) -> NodeChange:
 
 
 def is_nobodys(node: NodeView, holder: str) -> bool:
-    """Return whether the cordon would be nobody's if ``holder`` let go of it now: wanted, by none that can open the node later."""
+    """Return whether the cordon would have no owner if ``holder`` gave it up now: others want it, and none of them can uncordon later."""
     handed = _handed_over(node, holder, Claims(cordon=True))
     return node.unschedulable and handed == NodeChange() and is_wanted_closed(node, holder)
 

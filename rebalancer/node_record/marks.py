@@ -11,12 +11,10 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, TaintJson, change_node
 from rebalancer.kube.resources import AccessRule
-from rebalancer.node_record.protocol import Entry
 from rebalancer.wire import scale_in
 from rebalancer.wire.kinds import NODES
 from rebalancer.wire.marks import EFFECT, Mark, is_mark, parse_mark
 from rebalancer.wire.scale_in import ScaleIn, scale_in_of
-from rebalancer.wire.times import rfc3339
 
 LIST_NODES = AccessRule("list", "", NODES.plural)
 _PAGE = 500
@@ -41,11 +39,6 @@ class NodeMark:
     def scale_in(self) -> ScaleIn | None:
         """How far the scale-in of the node is; None if it is none, or cannot be read."""
         return scale_in_of({scale_in.KEY: self.value}) if self.of_scale_in else None
-
-
-def entry_of(mark: Mark) -> Entry:
-    """Return what a mark says: it closes nothing, and is about no Node in particular, since a taint's value has no room for a uid."""
-    return Entry(mark.run, mark.reason, rfc3339(mark.expires))
 
 
 def set_mark(client: Client, node: str, mark: Mark) -> str | None:

@@ -124,25 +124,25 @@ def _owning_state(state: State, claims: Claims) -> State:
     return msgspec.structs.replace(state, steps=steps)
 
 
-def _decoded(text: str, kind: type[T]) -> T | None:
+def _decode(text: str, kind: type[T]) -> T | None:
     try:
         return msgspec.json.decode(text, type=kind)
     except (ValueError, RecursionError):
         return None
 
 
-def _encoded(record: msgspec.Struct) -> str:
+def _encode(record: msgspec.Struct) -> str:
     return msgspec.json.encode(record).decode()
 
 
-DRAINS = Form(DRAIN, lambda text: _decoded(text, Order), _encoded, _order_entry, _owning_order)
+DRAINS = Form(DRAIN, lambda text: _decode(text, Order), _encode, _order_entry, _owning_order)
 STAGES = Form(
-    STAGE, lambda text: _decoded(text, Stage), _encoded, _stage_entry, lambda stage, _: stage
+    STAGE, lambda text: _decode(text, Stage), _encode, _stage_entry, lambda stage, _: stage
 )
 SCALE_INS = Form(
     SCALE_IN,
-    lambda text: _decoded(text, ScaleIn),
-    _encoded,
+    lambda text: _decode(text, ScaleIn),
+    _encode,
     _scale_in_entry,
     _owning_scale_in,
 )

@@ -392,10 +392,10 @@ class Book:
         pods = pods[np.argsort(self._place[pods])]
         of_pods = self._codes(state.cls_of[pods], state.node_of[pods])
         there, first = np.unique(of_pods, return_index=True)
-        found = np.full(len(code), -1, np.int32)
+        first_pods = np.full(len(code), -1, np.int32)
         _, mine, theirs = np.intersect1d(code, there, assume_unique=True, return_indices=True)
-        found[mine] = pods[first[theirs]]
-        return found
+        first_pods[mine] = pods[first[theirs]]
+        return first_pods
 
     def _carry_over(self, old: _Rows, new: _Rows, retried: Collection[int]) -> None:
         """Keep what looks at the same pairs have shown, where it still holds."""

@@ -45,7 +45,7 @@ class Judge:
 
         ``unless_gamble``: the gain in balance need not be exact if the move is a gamble.
         """
-        return self._judged([(pod, cls, node, cost)], unless_gamble=unless_gamble)[0]
+        return self._judge_moves([(pod, cls, node, cost)], unless_gamble=unless_gamble)[0]
 
     def judge_many(
         self, pods: Int32s, costs: Floats, *, unless_gamble: bool = False
@@ -56,9 +56,9 @@ class Judge:
             (pod, int(state.cls_of[pod]), int(state.node_of[pod]), cost)
             for pod, cost in zip(pods.tolist(), costs.tolist(), strict=True)
         ]
-        return self._judged(moves, unless_gamble=unless_gamble)
+        return self._judge_moves(moves, unless_gamble=unless_gamble)
 
-    def _judged(self, moves: Sequence[Move], *, unless_gamble: bool) -> list[Verdict]:
+    def _judge_moves(self, moves: Sequence[Move], *, unless_gamble: bool) -> list[Verdict]:
         """Return the verdict on each move; predictions and effects that are not known are made all at once."""
         verdicts = [self._kept.known(*move) for move in moves]
         asked = [row for row, verdict in enumerate(verdicts) if verdict is None]
@@ -68,15 +68,15 @@ class Judge:
         )
         missing: list[tuple[int, Missing, Priced]] = []
         for row, prediction in zip(asked, predictions, strict=True):
-            found = self._kept.standing(moves[row], prediction, unless_gamble=unless_gamble)
-            if isinstance(found, Missing):
+            kept = self._kept.standing(moves[row], prediction, unless_gamble=unless_gamble)
+            if isinstance(kept, Missing):
                 pod, _, node, cost = moves[row]
-                missing.append((row, found, (pod, node, cost, prediction)))
+                missing.append((row, kept, (pod, node, cost, prediction)))
             else:
-                verdicts[row] = found
+                verdicts[row] = kept
         made = self.judge_landings([priced for *_, priced in missing])
-        for (row, found, _), verdict in zip(missing, made, strict=True):
-            self._kept.keep(found, verdict)
+        for (row, kept, _), verdict in zip(missing, made, strict=True):
+            self._kept.keep(kept, verdict)
             verdicts[row] = verdict
         return [verdict for verdict in verdicts if verdict is not None]
 

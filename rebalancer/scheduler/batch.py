@@ -160,15 +160,15 @@ class Batch:
         ring_of = np.array([place.setdefault(row.tobytes(), len(place)) for row in feasible])
         firsts = np.unique(ring_of, return_index=True)[1]
         rings = Rings(order, feasible[firsts], size)
-        found = landings(scores, self._scorer.weights, rings, ring_of)
+        drawn = landings(scores, self._scorer.weights, rings, ring_of)
         for row, ring in enumerate(ring_of.tolist()):
-            if not found.known[row]:
+            if not drawn.known[row]:
                 yield None
                 continue
             count = int(rings.count[ring])
-            nodes, chance = rings.nodes[ring, :count], found.chance[row, :count]
+            nodes, chance = rings.nodes[ring, :count], drawn.chance[row, :count]
             prediction = likely(nodes, chance / chance.sum())
-            margins, short = unlimited(feasible.shape[1]), found.margins[row, :count]
+            margins, short = unlimited(feasible.shape[1]), drawn.margins[row, :count]
             margins[nodes] = np.where(short > 0, short, -1)
             margins[prediction.nodes] = 0
             yield prediction, margins

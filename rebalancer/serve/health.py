@@ -1,4 +1,4 @@
-"""What is told of a process that serves: whether it is well, what it last did."""
+"""What a serving process reports of itself: whether it is well, what it last did."""
 
 from __future__ import annotations
 

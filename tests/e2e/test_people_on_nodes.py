@@ -1,4 +1,4 @@
-"""People with the real kubectl and the product on one node: whoever has cordoned it last owns the cordon, and nobody else opens it."""
+"""People with the real kubectl and the product on one node: the one who cordoned it last owns the cordon, and no other opens it."""
 
 import contextlib
 import json

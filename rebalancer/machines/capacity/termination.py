@@ -21,7 +21,7 @@ from rebalancer.wire.times import rfc3339
 _CORDONED = 5.0
 """Seconds for which a node must be cordoned before it counts as empty: the scheduler may have chosen it just before."""
 _EXCLUDED = 15.0
-"""Seconds for which load balancers must have been told: connections that come through the node would break."""
+"""Seconds from the node's exclusion from load balancers to its end: connections that come through the node would break."""
 _LONGEST_DELAY = 120.0
 """Seconds for which an empty node is waited for at most (``--node-deletion-delay-timeout``)."""
 _LATEST = 20.0

@@ -61,7 +61,7 @@ def write_state(
             return None
         written = True
         if state is not None and state.phase in GOING:
-            return _closed(node, before, state)
+            return _close(node, before, state)
         return Write(state, NodeChange() if before is None else _opened(node, before))
 
     node = change_record(client, name, SCALE_INS, decide)
@@ -218,7 +218,7 @@ def _standing(node: NodeView) -> ScaleIn | None:
 
 
 def _is_refused(node: NodeView, before: ScaleIn | None, state: ScaleIn | None) -> bool:
-    """Return whether a node stays as it is: it must not be closed, or its cordon would be nobody's."""
+    """Return whether a node stays as it is: it must not be closed, or its cordon would have no owner."""
     was_going = before is not None and before.phase in GOING
     if state is not None and state.phase in GOING:
         # One that was uncordoned meanwhile is not closed again.
@@ -227,7 +227,7 @@ def _is_refused(node: NodeView, before: ScaleIn | None, state: ScaleIn | None) -
     return before is not None and was_going and before.cordoned and is_nobodys(node, KEY)
 
 
-def _closed(node: NodeView, before: ScaleIn | None, state: ScaleIn) -> Write[ScaleIn]:
+def _close(node: NodeView, before: ScaleIn | None, state: ScaleIn) -> Write[ScaleIn]:
     fresh = before is None or before.phase not in GOING
     labels = {EXCLUDE: "true"} if fresh and EXCLUDE not in node.labels else {}
     taints = (*_without_taint(node), _TAINT)

@@ -28,8 +28,8 @@ DELAY = 110.0
 REFUSED = 300
 STARVED = 4.0
 """Seconds that the machine may keep a process from running before it is asked for nothing more in its time."""
-TOLD = 10.0
-"""Seconds for which load balancers must have been told before a machine is ended."""
+MIN_EXCLUDED = 10.0
+"""Seconds for which a node must be excluded from load balancers before its machine is ended."""
 ENOUGH = 4
 """Machines that the pods of a scale-out need: three pods on each."""
 EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
@@ -380,7 +380,7 @@ def load_balancers_are_told(record: Record) -> Iterator[str]:
             if change.at <= call.at and change.uid == node["metadata"]["uid"]:
                 shown = EXCLUDE in (change.object["metadata"].get("labels") or {})
                 since = (since or change.at) if shown else None
-        if since is None or call.at - since < TOLD:
+        if since is None or call.at - since < MIN_EXCLUDED:
             yield f"{node['metadata']['name']} was ended, and load balancers were not told in time"
 
 
