@@ -1,25 +1,23 @@
 """The public plug-in surface: all that a strategy has to name, and nothing else is public.
 
-What a term may say beside its cost are protocols, which a class keeps without naming them: those of
-``rebalancer.cost.term`` and ``rebalancer.cost.inspection``.
-
-A strategy is a class with a ``Params`` model and a ``terms`` method, registered under the entry point
-group ``rebalancer.strategies``. It hands over terms; most are a :class:`DomainTerm` of a few groups. Test
+A :class:`Strategy` has a ``Params`` model and a ``terms`` method, and is registered under the entry point
+group ``rebalancer.strategies``. It hands over terms; most are a :class:`DomainTerm` of a few groups. Both base classes hold
+neutral answers to all else that a strategy or a :class:`Term` may be asked. Test
 it with ``rebalancer.testing.contract.check_strategy``.
 """
 
 from __future__ import annotations
 
 from rebalancer.cost.domain_term import DomainTerm
-from rebalancer.cost.groups import Domains, Group
-from rebalancer.cost.inspection import Gauge
+from rebalancer.cost.groups import Domains
 from rebalancer.cost.pod_term import PodTerm
 from rebalancer.cost.price_group import PriceGroup
 from rebalancer.cost.rules import SpreadRule
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.spread_group import SpreadGroup
+from rebalancer.cost.strategy import Emptiable, Ended, Strategy
 from rebalancer.cost.streaks import Streaks
-from rebalancer.cost.term import Bound, Candidates, Emptiable, Ended, Entry, Term, View
+from rebalancer.cost.term import Candidates, Entry, Gauge, Group, Term, View
 from rebalancer.policy.select import LabelsField, SelectorText
 from rebalancer.policy.values import Direction, Duration, LabelKey, Params, Percent
 from rebalancer.snapshot.leaving import LEAVING
@@ -30,7 +28,6 @@ from rebalancer.wire.pod_state import PodState
 __all__ = [
     "LEAVING",
     "MEASURED",
-    "Bound",
     "Candidates",
     "CapGroup",
     "ConflictGroup",
@@ -55,6 +52,7 @@ __all__ = [
     "Snapshot",
     "SpreadGroup",
     "SpreadRule",
+    "Strategy",
     "Streaks",
     "Term",
     "View",

@@ -9,7 +9,8 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
 from rebalancer.base.errors import PluginError
-from rebalancer.cost.term import Strategy
+from rebalancer.cost.strategy import Strategy
+from rebalancer.cost.term import complete
 from rebalancer.policy.interruption import StepParams
 from rebalancer.policy.values import Params, ProviderParams
 from rebalancer.providers.contract import Provider
@@ -135,7 +136,7 @@ class Registry(PlugIns[Strategy]):
         Raises:
             PluginError: it cannot be imported, or is no strategy.
         """
-        return self.named(name)
+        return complete(self.named(name), Strategy)
 
 
 def _load(kind: Kind[T], point: EntryPoint) -> T:

@@ -17,6 +17,7 @@ from rebalancer.api import (
     Group,
     Params,
     SpreadGroup,
+    Strategy,
     Term,
     View,
 )
@@ -54,7 +55,7 @@ class _Gathered:
     """Classes that declare them, too, and never move: without a controller, or belonging to their node."""
 
 
-class AntiAffinity:
+class AntiAffinity(Strategy):
     """Moves pods away from pods they repel, by required and preferred anti-affinity.
 
     Within a namespace both directions count: the pod that declares a term and the pod that it matches repel

@@ -19,6 +19,7 @@ from rebalancer.api import (
     Params,
     Percent,
     Snapshot,
+    Strategy,
     Term,
     View,
 )
@@ -51,7 +52,7 @@ class ConsolidationParams(Params):
     )
 
 
-class Consolidation:
+class Consolidation(Strategy):
     """Empties whole nodes, so that an autoscaler can take them, where all of their pods have landings elsewhere.
 
     The planner chooses the nodes, see ``rebalancer.planner.emptying``; what counts as worth it is the policy's
@@ -65,7 +66,7 @@ class Consolidation:
         return [_EmptyingTerm(view)]
 
     def emptiable(self, view: View, params: ConsolidationParams) -> Emptiable:
-        """See Emptying."""
+        """See Strategy."""
         counted = _counted(view.snapshot)
         kept = dict(_kept(view, params))
         nodes = np.ones(len(view.snapshot.nodes), bool)
@@ -73,7 +74,7 @@ class Consolidation:
         return Emptiable(nodes, kept, counted, _needed(view, counted))
 
     def marks_last(self, params: ConsolidationParams) -> float:
-        """See Emptying."""
+        """See Strategy."""
         return params.keep.total_seconds()
 
 
@@ -94,7 +95,7 @@ class _EmptyingTerm(DomainTerm):
         self._needed = _needed(view, self._counted)
 
     def packed(self) -> tuple[int, int]:
-        """See Packing."""
+        """See Term."""
         holding = _pods_on(self._view)[self._counted] > 0
         return int(np.count_nonzero(holding)), self._needed
 

@@ -15,6 +15,7 @@ from rebalancer.api import (
     Entry,
     Group,
     Params,
+    Strategy,
     Term,
     View,
 )
@@ -28,7 +29,7 @@ class DuplicatesParams(Params):
     )
 
 
-class Duplicates:
+class Duplicates(Strategy):
     """Moves replicas of one owner off a node that holds more than its share of them.
 
     The share is ceil(replicas / feasible nodes); a node is feasible if its labels and taints allow the

@@ -15,6 +15,7 @@ from rebalancer.api import (
     Params,
     PodState,
     Snapshot,
+    Strategy,
     Term,
     View,
 )
@@ -49,7 +50,7 @@ class FailedPodsParams(Params):
     )
 
 
-class FailedPods:
+class FailedPods(Strategy):
     """Removes pods that have failed, once nothing reads them any more; their controllers have made others.
 
     The oldest go first.
@@ -62,11 +63,11 @@ class FailedPods:
         return ()
 
     def phases(self, params: FailedPodsParams) -> frozenset[str]:
-        """See Removing."""
+        """See Strategy."""
         return frozenset(params.phases)
 
     def ended(self, finished: Snapshot, params: FailedPodsParams) -> Ended:
-        """See Removing: such pods of controllers that have made others, or of Jobs that have ended."""
+        """See Strategy: such pods of controllers that have made others, or of Jobs that have ended."""
         pods = finished.pods
         age = np.floor(finished.captured_at - pods.created)
         asked = pods.where(lambda state: _matches(params, state, finished.captured_at))

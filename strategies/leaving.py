@@ -14,6 +14,7 @@ from rebalancer.api import (
     Params,
     SelectorText,
     Snapshot,
+    Strategy,
     Term,
     View,
 )
@@ -48,7 +49,7 @@ class LeavingParams(Params):
     )
 
 
-class Leaving:
+class Leaving(Strategy):
     """Moves pods off nodes that are announced to go, to nodes that stay.
 
     By the annotation ``rebalancer/leave: <RFC 3339 time or now>``, by ``rebalancer drain``, by the taints of
@@ -76,7 +77,7 @@ class _LeavingTerm(EmptiedNodesTerm):
         self._notes = list(_notes(view.snapshot, params, reasons))
 
     def notes(self) -> Sequence[str]:
-        """See Noting: nodes that leave and yet take replacements, and what is not understood."""
+        """See Term: nodes that leave and yet take replacements, and what is not understood."""
         return self._notes
 
 

@@ -15,6 +15,7 @@ from rebalancer.api import (
     PodState,
     PodTerm,
     Snapshot,
+    Strategy,
     Term,
     View,
 )
@@ -79,7 +80,7 @@ class LifetimeParams(Params):
         return self
 
 
-class Lifetime:
+class Lifetime(Strategy):
     """Replaces pods that are too old, or in a state to be replaced in, wherever the replacement lands.
 
     The oldest go first.

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rebalancer.api import Term, View
+from rebalancer.api import (
+    Strategy,
+    Term,
+    View,
+)
 from strategies.utilisation.measured import MeasuredTerm
 from strategies.utilisation.params import LowUtilisationParams
 from strategies.utilisation.requested import UtilisationTerm
 
 
-class LowUtilisation:
+class LowUtilisation(Strategy):
     """Moves pods off over-used nodes while other nodes are under-used or far below, if they land better.
 
     Every move is predicted: a pod that would overload another node instead stays. New nodes are filled until
@@ -24,5 +28,5 @@ class LowUtilisation:
         return [MeasuredTerm(view, params) if params.measured else UtilisationTerm(view, params)]
 
     def needs_usage(self, params: LowUtilisationParams) -> bool:
-        """See Measuring."""
+        """See Strategy."""
         return params.measured

@@ -17,6 +17,7 @@ from rebalancer.api import (
     PodClass,
     PriceGroup,
     Snapshot,
+    Strategy,
     Term,
     View,
 )
@@ -43,7 +44,7 @@ class PlacementParams(Params):
         return self
 
 
-class Placement:
+class Placement(Strategy):
     """Moves pods off nodes to avoid, and to preferred nodes, by node labels that the pods do not name themselves.
 
     The scheduler knows nothing of it: a pod is moved only where its replacement will land better anyway.
@@ -61,7 +62,7 @@ class Placement:
     def contradiction(
         self, snapshot: Snapshot, one: PlacementParams, other: PlacementParams
     ) -> str | None:
-        """See Contradicting: what one prefers the other avoids."""
+        """See Strategy: what one prefers the other avoids."""
         for prefers, avoids in ((one, other), (other, one)):
             if prefers.prefer and avoids.avoid:
                 both = snapshot.nodes_matching(prefers.prefer)

@@ -16,6 +16,7 @@ from rebalancer.api import (
     Entry,
     Params,
     PodClass,
+    Strategy,
     Term,
     View,
 )
@@ -30,7 +31,7 @@ class PodAffinityParams(Params):
     )
 
 
-class PodAffinity:
+class PodAffinity(Strategy):
     """Moves pods to the pods they ask to be near, by required and preferred inter-pod affinity.
 
     Only pods that declare it are moved, never those that it names. Preferred affinity with weight 100 counts as

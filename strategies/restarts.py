@@ -8,7 +8,14 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
-from rebalancer.api import Params, PodState, PodTerm, Term, View
+from rebalancer.api import (
+    Params,
+    PodState,
+    PodTerm,
+    Strategy,
+    Term,
+    View,
+)
 
 _MOST = 2**31 - 1
 """The API's counts are of 32 bits."""
@@ -32,7 +39,7 @@ class RestartsParams(Params):
     )
 
 
-class Restarts:
+class Restarts(Strategy):
     """Replaces pods that were restarted too often, wherever the replacement lands.
 
     Those that were restarted most often go first. Where replacements are restarted as often, the fault is the

@@ -8,7 +8,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rebalancer.api import Duration, Params, Term, View
+from rebalancer.api import (
+    Duration,
+    Params,
+    Strategy,
+    Term,
+    View,
+)
 from strategies.priced_nodes import EmptiedNodesTerm
 
 
@@ -47,7 +53,7 @@ class ScaleInParams(Params):
     )
 
 
-class ScaleIn:
+class ScaleIn(Strategy):
     """Removes nodes that are not needed, after their pods have landings elsewhere and have left.
 
     Which nodes can be removed is what ``rebalancer capacity`` says. A node is cordoned and tainted; its pods leave by this

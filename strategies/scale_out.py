@@ -8,7 +8,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from rebalancer.api import Duration, Params, Term, View
+from rebalancer.api import (
+    Duration,
+    Params,
+    Strategy,
+    Term,
+    View,
+)
 
 
 class ScaleOutParams(Params):
@@ -30,7 +36,7 @@ class ScaleOutParams(Params):
     )
 
 
-class ScaleOut:
+class ScaleOut(Strategy):
     """Adds machines to groups, within their maximum, for pods that no node takes.
 
     It moves no pod. What is done is in ``rebalancer.machines.capacity.scale_out``.

@@ -15,6 +15,7 @@ from rebalancer.api import (
     PodState,
     PodTerm,
     Snapshot,
+    Strategy,
     Term,
     View,
 )
@@ -47,7 +48,7 @@ class StuckParams(Params):
     )
 
 
-class Stuck:
+class Stuck(Strategy):
     """Moves pods that do not get Ready off nodes where the node is at fault: their siblings elsewhere are Ready.
 
     Siblings are the pods of the same owner and template. Where one is Ready on the same node, or where stuck ones

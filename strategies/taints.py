@@ -13,6 +13,7 @@ from rebalancer.api import (
     Entry,
     Params,
     PriceGroup,
+    Strategy,
     Term,
     View,
 )
@@ -70,7 +71,7 @@ class TaintsParams(Params):
         return included and names.isdisjoint(self.exclude)
 
 
-class Taints:
+class Taints(Strategy):
     """Moves pods off nodes with NoSchedule taints (by choice PreferNoSchedule) they do not tolerate.
 
     The taint was added while they ran. Pods on nodes with NoExecute taints are evicted by Kubernetes. Nodes

@@ -18,6 +18,7 @@ from rebalancer.api import (
     Params,
     SpreadGroup,
     SpreadRule,
+    Strategy,
     Term,
     View,
 )
@@ -58,7 +59,7 @@ class _Constraint:
     movers: list[int] = field(default_factory=list)
 
 
-class TopologySpread:
+class TopologySpread(Strategy):
     """Spreads pods over zones (or any domains) by their topologySpreadConstraints.
 
     All matching pods count; only pods that declare the constraint are moved. Rules of eligibility:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import numpy as np
 
-from rebalancer.cost.groups import Group, gains_at, seen_from
+from rebalancer.cost.groups import gains_at, seen_from
 from rebalancer.cost.tally import satisfied
-from rebalancer.cost.term import Bound, Candidates, Entry, Unmet, View
+from rebalancer.cost.term import Bound, Candidates, Entry, Group, Term, Unmet, View
 from rebalancer.snapshot.columns import Floats, Int32s, unite
 
 
-class DomainTerm:
+class DomainTerm(Term):
     """The weighted sum of the potentials of ``groups``.
 
     Groups that are as they should be need not be given: ``later`` makes the one of a class, or None, when
@@ -101,7 +101,7 @@ class DomainTerm:
         return sum(value > 0 for value in self._potentials())
 
     def unmet(self) -> Sequence[Unmet]:
-        """See Naming."""
+        """See Term."""
         values = self._potentials()
         return [
             Unmet(group.label, group.movers, self._left_by(group))
@@ -121,7 +121,7 @@ class DomainTerm:
         return [f"{g.label}: {why}" for g in asked if (why := g.unsatisfiable()) is not None]
 
     def groups_of(self, classes: Int32s) -> Sequence[Group]:
-        """See Grouped: also those that no move has asked for yet, which the term itself goes on without."""
+        """See Term: also those that no move has asked for yet, which the term itself goes on without."""
         indices = {index for cls in classes.tolist() for index in self._of_class.get(cls, ())}
         groups = [self._groups[index] for index in sorted(indices)]
         covered: set[int] = set()
@@ -176,8 +176,8 @@ class DomainTerm:
             self._of_move[cls, replacement] = indices
         return indices
 
-    def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int:  # noqa: ARG002  # see Stamped
-        """See Stamped: it holds while pods of the groups' members stay."""
+    def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int:  # noqa: ARG002  # see Term
+        """See Term: it holds while pods of the groups' members stay."""
         concerned = self._concerned(cls, replacement)
         members = self._members.get((cls, replacement))
         if members is None:
@@ -186,7 +186,7 @@ class DomainTerm:
         return self._view.state.newest_stamp(members)
 
     def seen_from(self, cls: int, node: int, replacement: int) -> Hashable:
-        """See Alike."""
+        """See Term."""
         groups = self._groups
         return tuple(
             [seen_from(groups[index], node) for index in self._concerned(cls, replacement)]

@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.cost.term import View
+from rebalancer.cost.term import Group, View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
 _Held = TypeVar("_Held", bound=Hashable)
@@ -101,41 +101,6 @@ def fill(values: Floats, held: Mapping[int, _Held], value: Callable[[_Held], flo
         at = np.fromiter(held, np.intp, len(held))
         values[at] = np.fromiter(map(of_kind.__getitem__, held.values()), float, len(held))
     return values
-
-
-class Group(Protocol):
-    """One rule. Values are unweighted; ``weight`` scales them into the term."""
-
-    label: str
-    weight: float
-    members: Int32s
-    """Classes whose moves change the group."""
-    movers: Int32s
-    """Classes that may be moved to fix it."""
-
-    def potential(self) -> float:
-        """Return what is left to fix, in moves."""
-
-    def unsatisfiable(self) -> str | None:
-        """Return what no placement can fix and why, without the label; None if there is nothing."""
-
-    def gains(self) -> Floats:
-        """Return per node (N,) the most that one mover leaving it can gain.
-
-        A group that knows it of a few nodes (K,) in less time has ``gains_at(nodes)`` besides.
-        """
-
-    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
-        """Return the change of the potential (K,) if a pod moves from ``node`` to each destination."""
-
-    def minimum(self) -> float:
-        """Return a lower bound on the moves that fix the group.
-
-        A group that moves of other classes than its movers fix as well, names them all in ``fixed_by``.
-        """
-
-    def describe(self, node: int) -> str:
-        """Return one phrase with numbers about the group, as seen from ``node``."""
 
 
 def gains_at(group: Group, nodes: Int32s) -> Floats:

@@ -12,11 +12,11 @@ from collections.abc import Iterable
 import numpy as np
 
 from rebalancer.cost.domain_term import DomainTerm
-from rebalancer.cost.groups import Domains, Group
+from rebalancer.cost.groups import Domains
 from rebalancer.cost.rules import SpreadRule
 from rebalancer.cost.separable_groups import AttractionGroup
 from rebalancer.cost.spread_group import SpreadGroup
-from rebalancer.cost.term import Entry, View
+from rebalancer.cost.term import Entry, Group, View
 
 
 def guard_term(view: View) -> DomainTerm:

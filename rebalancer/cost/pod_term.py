@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable
 
 import numpy as np
 
-from rebalancer.cost.term import Bound, Candidates, Entry, View
+from rebalancer.cost.term import Bound, Candidates, Entry, Term, View
 from rebalancer.plan.plan import Cause
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 
 
-class PodTerm:
-    """Pods that a strategy judges by themselves, whatever else is where; a :class:`rebalancer.cost.term.Judging` term.
+class PodTerm(Term):
+    """Pods that a strategy judges by themselves, whatever else is where.
 
     Judged are the living pods on nodes that the strategy may select, but for those that belong to their node. A pod
     counts one, and counts no more once its replacement is placed: on any node, the same one as well, unless
@@ -59,22 +59,22 @@ class PodTerm:
         of = siblings[self._cls]
         return {cls: np.unique(self._node[of == siblings[cls]]) for cls in self._of_class}
 
-    # -- of single pods: see Judging ---------------------------------------------------------------
+    # -- of single pods: see Term
 
     def judges(self, pod: int) -> bool:
-        """See Judging."""
+        """See Term."""
         return pod in self._mine
 
     def judged(self) -> Int32s:
-        """See Judging."""
+        """See Term."""
         return self._pods
 
     def reason(self, pod: int) -> str:
-        """See Judging."""
+        """See Term."""
         return self._reason(pod)
 
     def delta_of(self, pod: int, destinations: Int32s) -> Floats:
-        """See Judging."""
+        """See Term."""
         if pod not in self._mine or not self._view.state.at_home(np.array([pod], np.int32))[0]:
             return np.zeros(len(destinations))
         return self._change(int(self._view.snapshot.pods.cls[pod]), destinations)
@@ -112,10 +112,6 @@ class PodTerm:
         """Return the same: each pod is a rule of its own."""
         return int(self.potential())
 
-    def unsatisfiable(self) -> Sequence[str]:
-        """Return nothing: a pod that has no other place now may have one later."""
-        return ()
-
     def candidates(self, classes: Int32s | None = None) -> Candidates:
         """See Term: a pair with a judged pod gains one."""
         left = self._at_home()
@@ -131,10 +127,6 @@ class PodTerm:
         if cls not in self._of_class or self._first(cls, node) is None:
             return np.zeros(len(destinations))
         return self._change(cls, destinations)
-
-    def related(self, cls: int) -> Int32s:
-        """See Term."""
-        return np.array([cls], np.int32)
 
     def bounds(self) -> Iterable[Bound]:
         """See Term: each pod needs a move of its own."""
@@ -154,15 +146,15 @@ class PodTerm:
     # -- what it knows of itself -------------------------------------------------------------------
 
     def concerns(self, cls: int, replacement: int) -> bool:  # noqa: ARG002  # it is of its pod
-        """See Concerned."""
+        """See Term."""
         return cls in self._of_class
 
     def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int:  # noqa: ARG002  # it is of its pod
-        """See Stamped."""
+        """See Term."""
         return self._view.state.newest_stamp(np.array([cls], np.int32))
 
     def seen_from(self, cls: int, node: int, replacement: int) -> Hashable:  # noqa: ARG002  # it is of its pod
-        """See Alike."""
+        """See Term."""
         return cls in self._of_class and self._first(cls, node) is not None
 
 

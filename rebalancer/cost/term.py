@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from rebalancer.cost.crowding import Crowding
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Cause
-from rebalancer.policy.values import Params
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.marks import to_be_empty
@@ -110,7 +110,7 @@ class View:
     movable: Bools
     """(P,) pods that no protection holds."""
     streaks: Streaks | None = None
-    """What the strategy itself has seen in earlier runs (:class:`CountingRuns`); None if nothing is remembered."""
+    """What the strategy itself has seen in earlier runs (:meth:`Term.streaks`); None if nothing is remembered."""
     selected: Selected | None = None
     """The pods that the strategy may move by its ``select``; None: all. All pods count."""
     unready: Bools | None = None
@@ -240,122 +240,80 @@ class View:
         return (pairs // size).astype(np.int32), (pairs % size).astype(np.int32)
 
 
-@runtime_checkable
-class Term(Protocol):
-    """One term of the cost over the view's state; reads the state at each call.
+class Group(Protocol):
+    """One rule. Values are unweighted; ``weight`` scales them into the term."""
 
-    All values are potentials before weighting: pods that still have to move (hard, soft) or squared
-    deviation (imbalance). A term never changes the state.
-    """
-
-    entry: Entry
+    label: str
+    weight: float
+    members: Int32s
+    """Classes whose moves change the group."""
+    movers: Int32s
+    """Classes that may be moved to fix it."""
 
     def potential(self) -> float:
-        """Return the term's value now."""
+        """Return what is left to fix, in moves."""
 
-    def violated(self) -> int:
-        """Return in how many groups something is left to fix."""
+    def unsatisfiable(self) -> str | None:
+        """Return what no placement can fix and why, without the label; None if there is nothing."""
 
-    def unsatisfiable(self) -> Sequence[str]:
-        """Return, in words, what no placement of the movable pods can fix."""
+    def gains(self) -> Floats:
+        """Return per node (N,) the most that one mover leaving it can gain.
 
-    def candidates(self, classes: Int32s | None = None) -> Candidates:
-        """Return the pairs that contribute; only rows of ``classes`` if given."""
+        A group that knows it of a few nodes (K,) in less time has ``gains_at(nodes)`` besides.
+        """
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
-        """Return the change (K,) if a pod of ``cls`` leaves ``node`` and its replacement lands there.
+        """Return the change of the potential (K,) if a pod moves from ``node`` to each destination."""
 
-        ``replacement`` is the class of the replacement; negative values are better.
+    def minimum(self) -> float:
+        """Return a lower bound on the moves that fix the group.
+
+        A group that moves of other classes than its movers fix as well, names them all in ``fixed_by``.
         """
 
-    def related(self, cls: int) -> Int32s:
-        """Return the classes whose candidates change when a pod of ``cls`` moves."""
-
-    def bounds(self) -> Iterable[Bound]:
-        """Yield what it takes to fix each group that some move can change."""
-
-    def describe(self, cls: int, node: int) -> str:
-        """Return one phrase with numbers: what is wrong with pods of ``cls`` on ``node``."""
-
-
-# -- what a term may have besides --------------------------------------------------------------------------
+    def describe(self, node: int) -> str:
+        """Return one phrase with numbers about the group, as seen from ``node``."""
 
 
 @runtime_checkable
-class Concerned(Protocol):
-    """A term that knows beforehand which moves leave it as it is, and need not be asked about them."""
+class Described(Protocol):
+    """A group that can be described as a whole, and not only as seen from a node."""
 
-    def concerns(self, cls: int, replacement: int) -> bool:
-        """Return whether moving a pod of ``cls`` may change anything; if not, every ``delta`` is 0."""
+    def requirement(self) -> str:
+        """Return what the rule asks for, in a few words."""
 
-
-@runtime_checkable
-class Stamped(Protocol):
-    """A term that knows how long what it says of a move holds; the others are asked again after each move."""
-
-    def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int:
-        """Return a number that is the same only while :meth:`Term.delta` of the same move is."""
+    def standing(self) -> str:
+        """Return how its pods stand now, with numbers."""
 
 
-@runtime_checkable
-class Alike(Protocol):
-    """A term that knows which nodes are alike for a pod that leaves: it is asked about one of them only."""
+@dataclass(frozen=True, slots=True)
+class Gauge:
+    """How a node stands to the thresholds of a term."""
 
-    def seen_from(self, cls: int, node: int, replacement: int) -> Hashable:
-        """Return what is equal only for nodes where :meth:`Term.delta` is, if none of them is a destination."""
+    class Standing(enum.StrEnum):
+        """On which side of the thresholds it is."""
 
+        UNDER = "under-used"
+        BETWEEN = "between"
+        OVER = "over-used"
 
-@runtime_checkable
-class Judging(Protocol):
-    """A term that judges single pods by themselves: its candidates are these pods, and not others of their pairs."""
+    @dataclass(frozen=True, slots=True)
+    class Level:
+        """How full a node is of one resource, all as shares of its allocatable."""
 
-    cause: Cause
-    """What is wrong with them."""
-    in_place: bool
-    """Whether a replacement on the same node will do."""
+        resource: str
+        share: float
+        under: float
+        over: float
+        what: str
+        """``requested``, ``used``, or empty for pods, which are only counted."""
 
-    def judged(self) -> Int32s:
-        """Return the pods, those that should go first first."""
-
-    def judges(self, pod: int) -> bool:
-        """Return whether ``pod`` is one of them."""
-
-    def reason(self, pod: int) -> str:
-        """Return one phrase with numbers: what is wrong with one of them."""
-
-    def delta_of(self, pod: int, destinations: Int32s) -> Floats:
-        """Return :meth:`Term.delta` (K,) of moving this very pod."""
-
-
-@runtime_checkable
-class Batched(Protocol):
-    """A term that is asked about many moves in less time than about one after the other."""
-
-    def deltas(
-        self, cls: Int32s, node: Int32s, replacement: Int32s, destinations: Int32s, of: Ints
-    ) -> Floats:
-        """Return :meth:`Term.delta` of each landing (E,) of many moves.
-
-        ``cls``, ``node`` and ``replacement`` (M,) are of the moves. ``destinations`` (E,) are those of all moves in a
-        row, and ``of`` (E,), ascending, says which move each belongs to.
-        """
-
-
-@runtime_checkable
-class CountingRuns(Protocol):
-    """A term that acts only on what it has seen in several runs in a row, for measurements are restless.
-
-    ``view.streaks`` says for how many it has; what waits for more is no candidate yet.
-    """
-
-    def streaks(self) -> Streaks | None:
-        """Return ``view.streaks`` after this run, for the next one; None if this one could see nothing.
-
-        It is of the snapshot: moves that were planned since do not change it.
-        """
-
-    def waiting(self) -> Candidates:
-        """Return the pairs that are no candidates only because what is seen has not lasted; ``describe`` says for how long."""
+    standing: Standing
+    gives: bool
+    """Its pods are candidates."""
+    note: str
+    """What follows from its standing, in a sentence."""
+    levels: tuple[Level, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,121 +326,171 @@ class Unmet:
     """Pods of these classes could fix it."""
     nodes: Int32s
     """If they leave one of these nodes."""
+    of_workload: bool = True
+    """Whether it is a rule of pods, and not of a node."""
 
 
-@runtime_checkable
-class Naming(Protocol):
-    """A term of several rules that knows by name those with something left to fix; else each of its nodes is taken for one."""
+class Term(ABC):
+    """One term of the cost over the view's state, which it reads at each call and never changes.
 
-    def unmet(self) -> Sequence[Unmet]:
-        """Return them, as many as :meth:`Term.violated` counts."""
+    All values are potentials before weighting: pods that still have to move (hard, soft) or squared
+    deviation (imbalance). Methods that have a body hold a neutral answer; a term overrides those that it knows more of.
+    """
 
+    entry: Entry
+    cause: Cause = Cause.PLACE
+    """What is wrong with its pods. With another cause than PLACE the term judges single pods: see :meth:`judged`."""
+    in_place: bool = False
+    """Whether a replacement on the same node will do, if it judges single pods."""
 
-@runtime_checkable
-class Noting(Protocol):
-    """A term that may be kept from its work."""
+    # -- the cost --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def potential(self) -> float:
+        """Return the term's value now."""
+
+    @abstractmethod
+    def violated(self) -> int:
+        """Return in how many groups something is left to fix."""
+
+    @abstractmethod
+    def candidates(self, classes: Int32s | None = None) -> Candidates:
+        """Return the pairs that contribute; only rows of ``classes`` if given."""
+
+    @abstractmethod
+    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
+        """Return the change (K,) if a pod of ``cls`` leaves ``node`` and its replacement lands there.
+
+        ``replacement`` is the class of the replacement; negative values are better.
+        """
+
+    @abstractmethod
+    def describe(self, cls: int, node: int) -> str:
+        """Return one phrase with numbers: what is wrong with pods of ``cls`` on ``node``."""
+
+    def deltas(
+        self, cls: Int32s, node: Int32s, replacement: Int32s, destinations: Int32s, of: Ints
+    ) -> Floats:
+        """Return :meth:`delta` of each landing (E,) of many moves; override it where one pass is faster.
+
+        ``cls``, ``node`` and ``replacement`` (M,) are of the moves. ``destinations`` (E,) are those of all moves in a
+        row, and ``of`` (E,), ascending, says which move each belongs to.
+        """
+        ends = np.searchsorted(of, np.arange(1, len(cls)))
+        moves = zip(cls.tolist(), node.tolist(), replacement.tolist(), strict=True)
+        parts = zip(moves, np.split(destinations, ends), strict=True)
+        return np.concatenate([self.delta(*move, nodes) for move, nodes in parts])
+
+    def related(self, cls: int) -> Int32s:
+        """Return the classes whose candidates change when a pod of ``cls`` moves; by default that class."""
+        return np.array([cls], np.int32)
+
+    def bounds(self) -> Iterable[Bound]:
+        """Yield what it takes to fix each group that some move can change; by default nothing is known."""
+        return ()
+
+    # -- what spares questions -------------------------------------------------------------------------------
+
+    def concerns(self, cls: int, replacement: int) -> bool:  # noqa: ARG002
+        """Return whether moving a pod of ``cls`` may change anything; if not, every ``delta`` is 0."""
+        return True
+
+    def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int | None:  # noqa: ARG002
+        """Return a number that is the same only while :meth:`delta` of the same move is; None: it may change at any move."""
+        return None
+
+    def seen_from(self, cls: int, node: int, replacement: int) -> Hashable:  # noqa: ARG002
+        """Return what is equal only for nodes where :meth:`delta` is, if none of them is a destination."""
+        return node
+
+    # -- single pods -----------------------------------------------------------------------------------------
+
+    def judged(self) -> Int32s:
+        """Return the pods that the term judges, in the order in which they should go.
+
+        If ``cause`` is not PLACE, its candidates are these pods, and not others of their pairs.
+        """
+        return np.zeros(0, np.int32)
+
+    def judges(self, pod: int) -> bool:  # noqa: ARG002
+        """Return whether ``pod`` is one of :meth:`judged`."""
+        return False
+
+    def reason(self, pod: int) -> str:  # noqa: ARG002
+        """Return one phrase with numbers: what is wrong with one of :meth:`judged`."""
+        return ""
+
+    def delta_of(self, pod: int, destinations: Int32s) -> Floats:  # noqa: ARG002
+        """Return :meth:`delta` (K,) of moving this very pod; asked only if ``cause`` is not PLACE."""
+        return np.zeros(len(destinations))
+
+    # -- several runs ----------------------------------------------------------------------------------------
+
+    def streaks(self) -> Streaks | None:
+        """Return ``view.streaks`` after this run, for the next one; None if this run could measure nothing.
+
+        For terms that act only on what they measured in several runs in a row. It is of the snapshot: moves that were
+        planned since do not change it.
+        """
+        return None
+
+    def waiting(self) -> Candidates:
+        """Return the pairs that are no candidates only because the measurement has not lasted; ``describe`` says for how long."""
+        return Candidates.none()
+
+    # -- explanations ----------------------------------------------------------------------------------------
+
+    def unsatisfiable(self) -> Sequence[str]:
+        """Return, in words, what no placement of the movable pods can fix."""
+        return ()
+
+    def unmet(self) -> Sequence[Unmet] | None:
+        """Return the rules with something left to fix, as many as :meth:`violated`; None: each of its nodes counts as one."""
+        return None
 
     def notes(self) -> Sequence[str]:
         """Return what keeps the term from its work and what to do about it, in a line each."""
-
-
-@runtime_checkable
-class Packing(Protocol):
-    """A term that empties nodes."""
-
-    def packed(self) -> tuple[int, int]:
-        """Return how many nodes hold pods now, those that belong to their node left out, and how many have to at least."""
-
-
-@runtime_checkable
-class Unjudged(Protocol):
-    """A term that may lack what it judges by, as one of measured usage where nothing is measured."""
+        return ()
 
     def not_judged(self) -> str | None:
-        """Return what is missing, in a few words; None where the term can judge."""
+        """Return, in a few words, what the term lacks to judge anything; None if it can."""
+        return None
 
+    def packed(self) -> tuple[int, int] | None:
+        """Return how many nodes hold pods now, and the least number that has to; None: the term empties no nodes.
 
-# ----------------------------------------------------------------------------------------------------------
-
-
-class Strategy(Protocol):
-    """A plug-in, listed under the entry point group ``rebalancer.strategies``.
-
-    The first line of the class docstring is what ``rebalancer strategies`` shows.
-    """
-
-    Params: ClassVar[type[Params]]
-
-    def terms(self, view: View, params: Any) -> Sequence[Term]:
-        """Return the strategy's terms over ``view``, given its own ``Params``.
-
-        Pure: no I/O, no clock, no global state.
+        Nodes with none but pods that belong to their node are left out.
         """
+        return None
 
+    def groups_of(self, classes: Int32s) -> Sequence[Group]:  # noqa: ARG002
+        """Return the groups with a member among ``classes``; nothing that decides anything changes by it.
 
-@dataclass(frozen=True, slots=True)
-class Emptiable:
-    """Which nodes may be emptied, as far as the nodes themselves say."""
-
-    nodes: Bools
-    """(N,)"""
-    kept: Mapping[int, str]
-    """Node -> why it is none of them, in words."""
-    counted: Bools
-    """(N,) the nodes of which one is worth emptying at all: they take pods."""
-    needed: int
-    """At least so many nodes have to hold pods."""
-
-
-@runtime_checkable
-class Emptying(Protocol):
-    """A strategy that empties whole nodes: the planner chooses which, and marks them before it asks for terms.
-
-    The terms are then about the nodes that are marked, see ``View.to_be_empty``.
-    """
-
-    def emptiable(self, view: View, params: Any) -> Emptiable:
-        """Return the nodes that may be emptied."""
-
-    def marks_last(self, params: Any) -> float:
-        """Return the seconds for which a node stays marked unless a run renews the mark."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """Pods that have ended and should be removed."""
-
-    pods: Int32s
-    """Rows of the snapshot of finished pods, each once, those that should go first first."""
-    reason: Callable[[int], str]
-    """Says of one of them, in a phrase with numbers, why it should go."""
-
-
-@runtime_checkable
-class Removing(Protocol):
-    """A strategy that removes pods that have ended; these are only read where some strategy does."""
-
-    def phases(self, params: Any) -> frozenset[str]:
-        """Return the phases, Succeeded or Failed, of the pods that it looks at with these ``Params`` of its own."""
-
-    def ended(self, finished: Snapshot, params: Any) -> Ended:
-        """Return the pods to be removed of a snapshot of finished pods (``Snapshot.finished``).
-
-        The planner leaves out what its owner has not done with, and what is protected.
+        The groups go with the state: asked again after moves, they are about the state then.
         """
+        return ()
+
+    def gauge(self, node: int) -> Gauge | None:  # noqa: ARG002
+        """Return how full a node is now, to the thresholds of the term; None: the term does not judge it by that."""
+        return None
 
 
-@runtime_checkable
-class Contradicting(Protocol):
-    """A strategy that may stand twice with options that pull against each other."""
-
-    def contradiction(self, snapshot: Snapshot, one: Any, other: Any) -> str | None:
-        """Return how these ``Params`` of its own pull the same pods to different places; None if they do not."""
+_PlugIn = TypeVar("_PlugIn")
 
 
-@runtime_checkable
-class Measuring(Protocol):
-    """A strategy that may want ``snapshot.usage``, which is only read where some strategy does."""
+def complete(plug_in: _PlugIn, base: type[Any]) -> _PlugIn:
+    """Return ``plug_in`` as a ``base``: a class of a third party need not derive from it, and gets its neutral answers.
 
-    def needs_usage(self, params: Any) -> bool:
-        """Return whether it does with these ``Params`` of its own."""
+    Raises:
+        TypeError: it lacks a method that has none.
+    """
+    if isinstance(plug_in, base):
+        return plug_in
+    kind = type(plug_in)
+    own: dict[str, object] = {"__doc__": kind.__doc__, "__module__": kind.__module__}
+    for name in (*vars(base), *base.__annotations__):
+        if not name.startswith("_") and hasattr(plug_in, name):
+            value = getattr(plug_in, name)
+            own[name] = staticmethod(value) if callable(value) and name != "Params" else value
+    completed: _PlugIn = type(kind.__name__, (base,), own)()
+    return completed

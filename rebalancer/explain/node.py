@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.base.data_text import plain_number
-from rebalancer.cost.inspection import Gauge, Gauging
+from rebalancer.cost.term import Gauge
 from rebalancer.explain.pods import PodFacts, facts_of, pod_data
 from rebalancer.explain.watched import Recorder
 from rebalancer.plan.outcome import Outcome
@@ -120,7 +120,7 @@ def _gauges(draft: Draft, node: int) -> dict[str, Gauge]:
     return {
         weighted.strategy: gauge
         for weighted in draft.terms
-        if isinstance(weighted.term, Gauging) and (gauge := weighted.term.gauge(node)) is not None
+        if (gauge := weighted.term.gauge(node)) is not None
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rebalancer.base.plain_text import columns, count, lines_of, more, percent
-from rebalancer.cost.inspection import Gauge
+from rebalancer.cost.term import Gauge
 from rebalancer.explain.node import Amount, NodeFacts
 from rebalancer.explain.pods import PodDecision
 from rebalancer.explain.text import MAX_ENTRIES, amount, format_unaffected_pod, head, pod_lines

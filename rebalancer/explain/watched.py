@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.cost.term import Candidates, CountingRuns, Entry, Judging, Term
+from rebalancer.cost.term import Candidates, Entry, Term
+from rebalancer.plan.plan import Cause
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.rendering import Chosen
@@ -63,9 +64,9 @@ class Recorder:
         }
         for index in list(breaches) if pod is not None else ():
             term = self.draft.terms[index].term
-            if isinstance(term, Judging) and pod is not None and term.judges(pod):
+            if pod is not None and term.judges(pod):
                 breaches[index] = replace(breaches[index], text=term.reason(pod))
-            elif isinstance(term, Judging):
+            elif term.cause is not Cause.PLACE:
                 del breaches[index]
         return list(breaches.values())
 
@@ -100,11 +101,10 @@ class Recorder:
 
 
 def _candidates(term: Term) -> Iterator[tuple[Candidates, bool]]:
-    """Yield (candidates, False) and, of a CountingRuns term, (pairs that wait for more runs, True)."""
+    """Yield (candidates, False) and, (pairs that wait for more runs, True)."""
     # Of all classes: asking for one class may make the term create further groups.
     yield term.candidates(), False
-    if isinstance(term, CountingRuns):
-        yield term.waiting(), True
+    yield term.waiting(), True
 
 
 def _breach(weighted: WeightedTerm, pair: Pair, gain: float, *, waits: bool) -> Breach:

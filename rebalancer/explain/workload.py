@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 
 from rebalancer.base.data_text import plain_number
-from rebalancer.cost.groups import Group
 from rebalancer.cost.guards import attractions
-from rebalancer.cost.inspection import Described, Grouped
-from rebalancer.cost.term import Entry
+from rebalancer.cost.term import Described, Entry, Group
 from rebalancer.explain.pods import PodFacts, facts_of, pod_data, pods_of_classes
 from rebalancer.explain.watched import Recorder
 from rebalancer.planner.draft import Draft
@@ -111,7 +109,7 @@ class WorkloadRecorder(Recorder):
     def _rules(self, draft: Draft) -> Iterator[WorkloadRule]:
         for weighted in draft.terms:
             term, observed = weighted.term, weighted.observed
-            for group in term.groups_of(self.classes) if isinstance(term, Grouped) else ():
+            for group in term.groups_of(self.classes):
                 weight = weighted.weight * group.weight
                 yield _rule(group, weighted.strategy, term.entry, weight, observed=observed)
         for group in attractions(draft.view, self.classes.tolist()):

@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.cost.term import Candidates, Entry, Judging
+from rebalancer.cost.term import Candidates, Entry
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
-from rebalancer.planner.problem import Pair, WeightedTerm, concern_of, reluctance
+from rebalancer.planner.problem import Pair, WeightedTerm, reluctance
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 
 # The last of the pods that a term judges costs so much more than the first, when candidates are compared.
@@ -90,7 +90,7 @@ class Book:
     def __init__(self, draft: Draft, terms: Sequence[WeightedTerm], effort: Effort) -> None:
         self._draft, self._terms, self._effort = draft, terms, effort
         self._nodes, classes = max(1, len(draft.snapshot.nodes)), len(draft.snapshot.classes)
-        self._concerns = [(weighted.term, concern_of(weighted.term)) for weighted in terms]
+        self._concerns = [(weighted.term, weighted.term.concerns) for weighted in terms]
         self._strategies = sorted({weighted.strategy for weighted in terms})
         later = _later(terms, len(draft.snapshot.pods))
         self._order = (
@@ -462,7 +462,7 @@ def _later(terms: Sequence[WeightedTerm], size: int) -> Floats:
     """Return how late each pod (P,) is among those that a term judges by themselves: from 0 to below 1, 1 for the others."""
     later = np.ones(size)
     for weighted in terms:
-        if isinstance(weighted.term, Judging) and len(judged := weighted.term.judged()):
+        if len(judged := weighted.term.judged()):
             place = np.arange(len(judged)) / len(judged)
             later[judged] = np.minimum(later[judged], place)
     return later

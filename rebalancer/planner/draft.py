@@ -11,8 +11,13 @@ import numpy as np
 
 from rebalancer.cost.bound import EntryBounds, bounds_of
 from rebalancer.cost.streaks import Streaks
-from rebalancer.cost.term import CountingRuns, Entry, Judging, Packing, Unjudged, View
-from rebalancer.plan.plan import Cause, Code, NodeCount, Score
+from rebalancer.cost.term import Entry, Term, View, complete
+from rebalancer.plan.plan import (
+    Cause,
+    Code,
+    NodeCount,
+    Score,
+)
 from rebalancer.planner.allowance import Allowance
 from rebalancer.planner.ended import EndedPods
 from rebalancer.planner.problem import Contribution, Problem, WeightedTerm
@@ -38,17 +43,12 @@ class Draft:
         )
         self.allowance = Allowance(problem, settings)
         self.terms: tuple[WeightedTerm, ...] = tuple(
-            WeightedTerm(of.strategy, term, of.weight, of.observed, of.selected)
+            WeightedTerm(of.strategy, complete(term, Term), of.weight, of.observed, of.selected)
             for of in problem.contributions
             for term in of.terms(self.view_of(of))
         )
         self.ended = EndedPods(problem)
-        # Asked once: of a protocol, isinstance takes longer than most of what is done with the term.
-        self.judging_terms: tuple[tuple[WeightedTerm, Judging], ...] = tuple(
-            (weighted, term)
-            for weighted in self.terms
-            if isinstance(term := weighted.term, Judging)
-        )
+        self.judging_terms = tuple(one for one in self.terms if one.term.cause is not Cause.PLACE)
         """The terms that judge single pods, in their order."""
         self.lifted = self._lifted()
         """(P,) judged pods that are not Ready, and that no other protection keeps in place."""
@@ -76,9 +76,9 @@ class Draft:
         Their eviction takes no Ready pod away. What else keeps them in place still does.
         """
         lifted = np.zeros(len(self.snapshot.pods), bool)
-        for _, term in self.judging_terms:
-            if term.cause is Cause.STATE:
-                lifted[term.judged()] = True
+        for weighted in self.judging_terms:
+            if weighted.term.cause is Cause.STATE:
+                lifted[weighted.term.judged()] = True
         return lifted & self.problem.unready
 
     def protections(self, pod: int) -> list[str]:
@@ -115,11 +115,11 @@ class Draft:
         cls = int(self.snapshot.pods.cls[pod])
         return self.problem.disruptions.forbidden(cls, ready=not self.lifted[pod])
 
-    def judging(self, pod: int, strategy: str) -> Judging | None:
+    def judging(self, pod: int, strategy: str) -> Term | None:
         """Return the first term of a strategy that judges a pod by itself, if one does."""
-        for weighted, term in self.judging_terms:
-            if weighted.strategy == strategy and term.judges(pod):
-                return term
+        for weighted in self.judging_terms:
+            if weighted.strategy == strategy and weighted.term.judges(pod):
+                return weighted.term
         return None
 
     def cause(
@@ -134,13 +134,13 @@ class Draft:
         A pod that only its state lets go goes for that, too, where a rule of an earlier entry decides.
         """
         causes = {
-            term.cause
-            for weighted, term in self.judging_terms
+            weighted.term.cause
+            for weighted in self.judging_terms
             if any(weighted is one for one in terms)
-            and term.judges(pod)
+            and weighted.term.judges(pod)
             and (
                 shares.get(weighted.strategy, 0.0) > 0
-                or (self.lifted[pod] and term.delta_of(pod, prediction.nodes).min() < 0)
+                or (self.lifted[pod] and weighted.term.delta_of(pod, prediction.nodes).min() < 0)
             )
         }
         return next((one for one in (Cause.STATE, Cause.AGE) if one in causes), Cause.PLACE)
@@ -190,10 +190,10 @@ class Draft:
             entries[weighted.term.entry] += weighted.weight * weighted.term.potential()
             violated += weighted.term.violated()
             unsatisfiable += weighted.term.unsatisfiable()
-            if isinstance(weighted.term, Unjudged) and (why := weighted.term.not_judged()):
+            if why := weighted.term.not_judged():
                 unjudged.append(why)
-            if isinstance(weighted.term, Packing):
-                packed = NodeCount(*weighted.term.packed())
+            if (nodes := weighted.term.packed()) is not None:
+                packed = NodeCount(*nodes)
         if ended := self.ended.left(strategy):
             weight = next(of.weight for of in self.problem.contributions if of.strategy == strategy)
             entries[Entry.SOFT] += weight * ended
@@ -206,7 +206,7 @@ class Draft:
         """Return what each strategy has seen for how many runs in a row, this one included."""
         streaks: dict[str, Streaks] = {}
         for weighted in self.terms:
-            term, name = weighted.term, weighted.strategy
-            if isinstance(term, CountingRuns) and (seen := term.streaks()) is not None:
+            name = weighted.strategy
+            if (seen := weighted.term.streaks()) is not None:
                 streaks[name] = streaks[name].joined(seen) if name in streaks else seen
         return streaks

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.cost.term import Batched, Entry, Judging, Term, View
-from rebalancer.planner.problem import WeightedTerm, concern_of
+from rebalancer.cost.term import Entry, Term, View
+from rebalancer.plan.plan import Cause
+from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.verdict import TOLERANCE
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Floats, Int32s
@@ -34,11 +35,6 @@ class Effects:
 
     def __init__(self, view: View, terms: Sequence[WeightedTerm], guard: Term) -> None:
         self._view, self._terms, self._guard = view, terms, guard
-        self._asked = [
-            (one, concern_of(one.term), one.term if isinstance(one.term, Judging) else None)
-            for one in terms
-        ]
-        self._guards = concern_of(guard)
 
     def of(self, pod: int, node: int, prediction: Prediction) -> Effect:
         """Return what moving ``pod`` off ``node`` brings at the landings of ``prediction``."""
@@ -60,7 +56,7 @@ class Effects:
     def breaks(self, pod: int, node: int, prediction: Prediction) -> bool:
         """Return whether some landing would break a hard rule that holds."""
         cls, replacement = self._classes(pod)
-        if not self._guards(cls, replacement):
+        if not self._guard.concerns(cls, replacement):
             return False
         broken = self._guard.delta(cls, node, replacement, prediction.nodes) > TOLERANCE
         return bool(broken.any())
@@ -73,7 +69,7 @@ class Effects:
         cls, replacement = self._classes(pod)
         anywhere = Prediction(nodes, np.full(len(nodes), 1 / max(1, len(nodes))))
         changes = self._effects([(pod, node, anywhere)], [])[0].changes
-        if self._guards(cls, replacement):
+        if self._guard.concerns(cls, replacement):
             broken = self._guard.delta(cls, node, replacement, nodes) > TOLERANCE
             changes[0, broken] = np.inf
         return changes
@@ -87,7 +83,7 @@ class Effects:
         ends = np.cumsum([0, *(len(prediction.nodes) for *_, prediction in landings)]).tolist()
         changes = np.zeros((len(Entry), ends[-1]))
         expected: list[dict[tuple[int, str], float]] = [{} for _ in landings]
-        for index, (weighted, concerns, _) in enumerate(self._asked):
+        for index, weighted in enumerate(self._terms):
             entry, added = int(weighted.term.entry), worse[index] if worse else 0.0
             key = entry, weighted.strategy
             may_move = [
@@ -97,8 +93,10 @@ class Effects:
             for of_move, mine in zip(expected, may_move, strict=True):
                 if mine:
                     of_move.setdefault(key, 0.0)
-            some = [row for row, pair in enumerate(classes) if added or concerns(*pair)]
-            deltas = self._deltas(index, [landings[row] for row in some])
+            some = [
+                row for row, pair in enumerate(classes) if added or weighted.term.concerns(*pair)
+            ]
+            deltas = self._deltas(weighted.term, [landings[row] for row in some])
             for row, delta in zip(some, deltas, strict=True):
                 change = weighted.weight * (delta + added)
                 of_row = changes[entry, ends[row] : ends[row + 1]]
@@ -114,19 +112,13 @@ class Effects:
             for row, (*_, prediction) in enumerate(landings)
         ]
 
-    def _deltas(self, index: int, landings: Sequence[Landing]) -> Sequence[Floats]:
-        """Return the delta (K,) of one term at each of some ``landings``."""
-        term, judging = self._asked[index][0].term, self._asked[index][2]
-        if judging is not None:
-            return [judging.delta_of(pod, prediction.nodes) for pod, _, prediction in landings]
-        classes = [self._classes(pod) for pod, *_ in landings]
-        if not isinstance(term, Batched):
-            return [
-                term.delta(cls, node, replacement, prediction.nodes)
-                for (cls, replacement), (_, node, prediction) in zip(classes, landings, strict=True)
-            ]
+    def _deltas(self, term: Term, landings: Sequence[Landing]) -> Sequence[Floats]:
+        """Return the delta (K,) of ``term`` at each of some ``landings``."""
+        if term.cause is not Cause.PLACE:
+            return [term.delta_of(pod, prediction.nodes) for pod, _, prediction in landings]
         if not landings:
             return []
+        classes = [self._classes(pod) for pod, *_ in landings]
         cls, replacement = np.array(classes, np.int32).T
         node = np.array([node for _, node, _ in landings], np.int32)
         sizes = [len(prediction.nodes) for *_, prediction in landings]

@@ -15,7 +15,7 @@ import numpy as np
 
 from rebalancer.base.plain_text import count
 from rebalancer.cost.guards import guard_term
-from rebalancer.cost.term import Emptiable
+from rebalancer.cost.strategy import Emptiable
 from rebalancer.plan.plan import Code, NodeCode, NodeVerdict, Plan
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort

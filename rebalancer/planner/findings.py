@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.cost.term import Contradicting
 from rebalancer.plan.plan import NEVER_ALLOWS
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.notices import pods_selected, scope_notes, selects_of
@@ -162,11 +161,7 @@ def _contradictions(policy: Policy, snapshot: Snapshot, registry: Registry) -> I
             continue
         strategy = registry.strategy(named[0])
         params = policy.strategies[one].params, policy.strategies[other].params
-        why = (
-            strategy.contradiction(snapshot, *params)
-            if isinstance(strategy, Contradicting)
-            else None
-        )
+        why = strategy.contradiction(snapshot, *params)
         if why is not None:
             yield f"{one} and {other} pull against each other: {why}, and both select {pods}"
         elif params[0] == params[1] and not _one_observes(policy, one, other):

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rebalancer.cost.term import Entry, Judging, Term, View
-from rebalancer.plan.plan import Code
+from rebalancer.cost.term import Entry, Term, View
+from rebalancer.plan.plan import (
+    Cause,
+    Code,
+)
 from rebalancer.planner.effects import Effect, Effects, signs
 from rebalancer.planner.kept_verdicts import KeptVerdicts, Missing, Move
 from rebalancer.planner.problem import WeightedTerm
@@ -35,7 +38,7 @@ class Judge:
     ) -> None:
         self._view, self._threshold = view, threshold
         self._kept = KeptVerdicts(view, terms, guard)
-        self._judging = [one.term for one in terms if isinstance(one.term, Judging)]
+        self._judging = [one.term for one in terms if one.term.cause is not Cause.PLACE]
         self.effects = Effects(view, terms, guard)
 
     def judge(

@@ -7,14 +7,14 @@ give *stamps*, which stay the same while they say the same.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from rebalancer.cost.term import Alike, Entry, Judging, Stamped, Term, View
-from rebalancer.planner.problem import WeightedTerm, concern_of
+from rebalancer.cost.term import Entry, Term, View
+from rebalancer.plan.plan import Cause
+from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.verdict import TOLERANCE, Verdict, is_gamble
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.snapshot.columns import Int32s
 
 # So many landings are kept with the verdicts on them.
 _KEPT_LANDINGS = 2_000_000
@@ -67,10 +67,9 @@ class KeptVerdicts:
         self._balance = _Stamps(
             view, [one.term for one in terms if one.term.entry is Entry.IMBALANCE]
         )
-        alike = [term for term in (*rules, guard) if isinstance(term, Alike)]
-        self._seen_from = alike if len(alike) == len(rules) + 1 else None
+        self._seen_from = [*rules, guard]
         self._selected_nodes = [one.selected.nodes for one in terms if one.selected is not None]
-        self._judging = [one.term for one in terms if isinstance(one.term, Judging)]
+        self._judging = [one.term for one in terms if one.term.cause is not Cause.PLACE]
         self._of_move: dict[Hashable, _Kept] = {}
         self._alike: dict[Hashable, _Kept] = {}
         """Verdicts by all that rules see of a move: the same for many nodes that pods of a class leave."""
@@ -135,7 +134,7 @@ class KeptVerdicts:
         self, cls: int, node: int, cost: float, prediction: Prediction, rules: Hashable
     ) -> Hashable | None:
         """Return what is equal for moves that rules see alike; None if this is like no other."""
-        if self._seen_from is None or prediction.takers or (prediction.nodes == node).any():
+        if prediction.takers or (prediction.nodes == node).any():
             return None
         replacement = self._view.snapshot.classes[cls].replacement
         seen = tuple([term.seen_from(cls, node, replacement) for term in self._seen_from])
@@ -148,8 +147,7 @@ class _Stamps:
     """How long what some terms say of a move holds."""
 
     def __init__(self, view: View, terms: Iterable[Term]) -> None:
-        self._view = view
-        self._terms = [(concern_of(term), _stamp_of(term)) for term in terms]
+        self._view, self._terms = view, tuple(terms)
 
     def of(self, cls: int, node: int, prediction: Prediction) -> tuple[int, ...]:
         """Return what is the same only while these terms say the same of a move."""
@@ -157,13 +155,8 @@ class _Stamps:
         move = (cls, node, replacement, prediction.nodes)
         return tuple(
             [
-                self._view.state.version if stamp is None else stamp(*move)
-                for concerns, stamp in self._terms
-                if concerns(cls, replacement)
+                self._view.state.version if (stamp := term.stamp(*move)) is None else stamp
+                for term in self._terms
+                if term.concerns(cls, replacement)
             ]
         )
-
-
-def _stamp_of(term: Term) -> Callable[[int, int, int, Int32s], int] | None:
-    """Return a function of how long a term's delta holds; None if it does not know."""
-    return term.stamp if isinstance(term, Stamped) else None

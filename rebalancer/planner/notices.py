@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from rebalancer.cost.term import Noting
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.safety import lost_pods
 from rebalancer.policy.model import Mode, Policy
@@ -133,10 +132,7 @@ def notices(draft: Draft) -> tuple[str, ...]:
 
 def _of_terms(draft: Draft) -> list[str]:
     return [
-        f"{weighted.strategy}: {note}"
-        for weighted in draft.terms
-        if isinstance(weighted.term, Noting)
-        for note in weighted.term.notes()
+        f"{weighted.strategy}: {note}" for weighted in draft.terms for note in weighted.term.notes()
     ]
 
 

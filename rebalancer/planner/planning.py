@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rebalancer.base.environment import Timings, collector_paused
+from rebalancer.cost.strategy import Emptiable, Ended, Strategy
 from rebalancer.cost.streaks import Streaks
-from rebalancer.cost.term import Emptiable, Emptying, Ended, Measuring, Removing, Term, View
+from rebalancer.cost.term import Term, View
 from rebalancer.plan.outcome import Outcome, Pace
 from rebalancer.plan.plan import Method, Move, Plan, Score, UnmetRule
 from rebalancer.planner.draft import Draft
@@ -220,9 +221,9 @@ class Planning:
             problem, made = with_reviewed_nodes(
                 emptying, made_on, decided, settings, callbacks.phase, self._reviewed, self._empty
             )
-        strategy, params = self._emptier(emptying), self._policy.strategies[emptying].params
-        lasts = strategy.marks_last(params) if strategy is not None else 0.0
-        return problem, replace(made, plan=replace(made.plan, empty_for=lasts))
+        strategy = self._registry.strategy(self._policy.strategy_of(emptying))
+        lasts = strategy.marks_last(self._policy.strategies[emptying].params)
+        return problem, replace(made, plan=replace(made.plan, empty_for=lasts or 0.0))
 
     def _emptying(self) -> list[str]:
         """Return the strategies that empty nodes, those first that act. Only the first one does."""
@@ -237,9 +238,10 @@ class Planning:
             for name in others
         ]
 
-    def _emptier(self, name: str) -> Emptying | None:
+    def _emptier(self, name: str) -> Strategy | None:
         strategy = self._registry.strategy(self._policy.strategy_of(name))
-        return strategy if isinstance(strategy, Emptying) else None
+        params = self._policy.strategies[name].params
+        return strategy if strategy.marks_last(params) is not None else None
 
     def _decide(self, problem: Problem, settings: Settings, callbacks: Callbacks) -> Decision:
         """Search for a plan, or judge the one that was reviewed: the only thing in which they differ."""
@@ -329,7 +331,7 @@ class Planning:
         """Return which of the pods that have ended a strategy removes: what they are done with, and it may move."""
         strategy = self._registry.strategy(self._policy.strategy_of(name))
         finished, of = snapshot.finished, self._policy.strategies[name]
-        if finished is None or not isinstance(strategy, Removing):
+        if finished is None or not strategy.phases(of.params):
             return None
         ended = strategy.ended(finished, of.params)
         mine = find_done(finished, self._policy.protect)
@@ -354,8 +356,7 @@ def _noted(made: Decision, note: str) -> Decision:
 def reads_usage(policy: Policy, registry: Registry) -> bool:
     """Return whether a strategy of the policy wants to know what is really used."""
     return any(
-        isinstance(strategy := registry.strategy(policy.strategy_of(name)), Measuring)
-        and strategy.needs_usage(policy.strategies[name].params)
+        registry.strategy(policy.strategy_of(name)).needs_usage(policy.strategies[name].params)
         for name in _active(policy)
     )
 
@@ -364,9 +365,8 @@ def finished_phases(policy: Policy, registry: Registry) -> frozenset[str]:
     """Return the phases of the pods that have ended and that a strategy of the policy looks at."""
     return frozenset().union(
         *(
-            strategy.phases(policy.strategies[name].params)
+            registry.strategy(policy.strategy_of(name)).phases(policy.strategies[name].params)
             for name in _active(policy)
-            if isinstance(strategy := registry.strategy(policy.strategy_of(name)), Removing)
         )
     )
 

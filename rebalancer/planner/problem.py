@@ -8,8 +8,9 @@ from functools import cached_property
 
 import numpy as np
 
+from rebalancer.cost.strategy import Emptiable, Ended
 from rebalancer.cost.streaks import Streaks
-from rebalancer.cost.term import Candidates, Concerned, Emptiable, Ended, Term, View
+from rebalancer.cost.term import Candidates, Term, View
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
@@ -123,14 +124,6 @@ class WeightedTerm:
     def may_move(self, cls: int, node: int) -> bool:
         """Return whether the strategy may move pods of ``cls`` off ``node``."""
         return self.selected is None or self.selected.has(cls, node)
-
-
-def concern_of(term: Term) -> Callable[[int, int], bool]:
-    """Return a test whether moving (class, replacement) could change a term.
-
-    Most could not, and need not be asked of every landing.
-    """
-    return term.concerns if isinstance(term, Concerned) else lambda *_: True
 
 
 @dataclass(frozen=True, slots=True)

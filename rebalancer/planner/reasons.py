@@ -8,8 +8,15 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from rebalancer.base.plain_text import count
-from rebalancer.cost.term import CountingRuns, Judging
-from rebalancer.plan.plan import Backlog, Code, Move, Score, Skip, UnmetRule
+from rebalancer.plan.plan import (
+    Backlog,
+    Cause,
+    Code,
+    Move,
+    Score,
+    Skip,
+    UnmetRule,
+)
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Pair
 from rebalancer.policy.model import Eagerness
@@ -129,8 +136,7 @@ def skips_of(
     left, why = _left(draft), _unselected(draft)
     why |= _waiting(draft)
     why |= {pair: refusals[pair] for pair in pairs & left.keys() & refusals.keys()}
-    # Asked once: of a protocol, isinstance takes longer than all else that is done for a pair.
-    of_place = {w.strategy for w in draft.terms if not isinstance(w.term, Judging)}
+    of_place = {w.strategy for w in draft.terms if w.term.cause is Cause.PLACE}
     skips: list[Skip] = []
     for pair in sorted((pairs & left.keys()) | why.keys()):
         refusal = why.get(pair)
@@ -173,8 +179,6 @@ def _waiting(draft: Draft) -> dict[Pair, Refusal]:
     """Return the pairs that wait until what is seen of them has lasted for enough runs."""
     waiting: dict[Pair, Refusal] = {}
     for weighted in draft.terms:
-        if not isinstance(weighted.term, CountingRuns):
-            continue
         rows = weighted.selected_rows(weighted.term.waiting())
         for pair in zip(rows.cls.tolist(), rows.node.tolist(), strict=True):
             text = weighted.term.describe(*pair)

@@ -7,8 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from rebalancer.cost.term import CountingRuns, Judging, Naming, Unmet
-from rebalancer.plan.plan import Code, Skip, UnmetRule
+from rebalancer.cost.term import Term, Unmet
+from rebalancer.plan.plan import (
+    Cause,
+    Code,
+    Skip,
+    UnmetRule,
+)
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.snapshot.columns import unite
@@ -26,7 +31,7 @@ def unmet_of(draft: Draft) -> tuple[UnmetRule, ...]:
     """Return the rules with something left to fix in the draft's state, without reasons."""
     return (
         *(
-            UnmetRule(weighted.strategy, unmet.rule, _workload(draft, weighted, unmet), rules=rules)
+            UnmetRule(weighted.strategy, unmet.rule, _workload(draft, unmet), rules=rules)
             for weighted in draft.terms
             for unmet, rules in _rules_of(draft, weighted)
         ),
@@ -55,16 +60,15 @@ def _rules_of(draft: Draft, weighted: WeightedTerm) -> Iterator[tuple[Unmet, int
     term = weighted.term
     if not term.violated():
         return
-    if isinstance(term, Naming):
-        for unmet in term.unmet():
-            yield unmet, 1
-    elif isinstance(term, Judging):
+    if (unmet := term.unmet()) is not None:
+        yield from ((one, 1) for one in unmet)
+    elif term.cause is not Cause.PLACE:
         yield from _judged(draft, term)
     else:
         yield from _nodes(draft, weighted)
 
 
-def _judged(draft: Draft, term: Judging) -> Iterator[tuple[Unmet, int]]:
+def _judged(draft: Draft, term: Term) -> Iterator[tuple[Unmet, int]]:
     """Yield the pods that are judged by themselves, those of an owner together."""
     judged, pods = term.judged(), draft.snapshot.pods
     left = judged[draft.state.at_home(judged)]
@@ -79,14 +83,14 @@ def _judged(draft: Draft, term: Judging) -> Iterator[tuple[Unmet, int]]:
 
 def _nodes(draft: Draft, weighted: WeightedTerm) -> Iterator[tuple[Unmet, int]]:
     """Yield the nodes that a term of balance would have pods leave."""
-    parts = [weighted.term.candidates()]
-    if isinstance(weighted.term, CountingRuns):
-        parts.append(weighted.term.waiting())
+    parts = weighted.term.candidates(), weighted.term.waiting()
     cls = np.concatenate([part.cls for part in parts])
     node = np.concatenate([part.node for part in parts])
     for one in np.unique(node).tolist():
         name = draft.snapshot.nodes.names[one]
-        yield Unmet(f"node {name}", np.unique(cls[node == one]), np.array([one], np.int32)), 1
+        classes = np.unique(cls[node == one])
+        of_node = Unmet(f"node {name}", classes, np.array([one], np.int32), of_workload=False)
+        yield of_node, 1
 
 
 def _ended(draft: Draft, skips: Sequence[Skip]) -> Iterator[UnmetRule]:
@@ -127,7 +131,7 @@ def _explained(
         for node in unmet.nodes.tolist()
         for reason in reasons.get((cls, node), ())
     ]
-    workload = _workload(draft, weighted, unmet)
+    workload = _workload(draft, unmet)
     if of_pods:
         return _rule(weighted.strategy, unmet.rule, workload, of_pods, rules)
     code, why = _without_pods(draft, unmet, otherwise)
@@ -142,9 +146,9 @@ def _without_pods(draft: Draft, unmet: Unmet, otherwise: str) -> tuple[Code, str
     return (Code.NOT_EXAMINED, otherwise) if len(unmet.nodes) else (Code.NO_GAIN, _NO_MOVE)
 
 
-def _workload(draft: Draft, weighted: WeightedTerm, unmet: Unmet) -> str:
+def _workload(draft: Draft, unmet: Unmet) -> str:
     """Return the workload of a rule; empty for one of a node, or of several workloads."""
-    if not isinstance(weighted.term, Naming | Judging):
+    if not unmet.of_workload:
         return ""
     owners = {_owner(draft, cls) for cls in unmet.classes.tolist()}
     return owners.pop() if len(owners) == 1 else ""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rebalancer.cost.term import Emptiable
+from rebalancer.cost.strategy import Emptiable
 from rebalancer.plan.plan import Move, NodeCode, NodeVerdict, Plan
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
-from rebalancer.cost.inspection import Described, Gauge, Gauging, Grouped
+from rebalancer.cost.strategy import Strategy
 from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import (
     Candidates,
-    Concerned,
-    CountingRuns,
-    Judging,
-    Measuring,
-    Noting,
-    Strategy,
+    Described,
+    Gauge,
     Term,
     View,
+    complete,
 )
+from rebalancer.plan.plan import Cause
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.values import Params
 from rebalancer.scheduler.model import SchedulerModel
@@ -30,6 +29,7 @@ from rebalancer.snapshot.state import ClusterState
 from rebalancer.testing.snapshots import snapshot_of, with_usage
 from rebalancer.testing.workloads import apart, node, spread, workload
 
+_PlugIn = TypeVar("_PlugIn")
 _TOLERANCE = 1e-6
 
 
@@ -72,16 +72,24 @@ def check_strategy(
     """
     _require(bool((type(strategy).__doc__ or "").strip()), "its class has no docstring")
     chosen = strategy.Params() if params is None else params
-    if isinstance(strategy, Measuring):
-        _require(isinstance(strategy.needs_usage(chosen), bool), "needs_usage returns no bool")
+    strategy = _complete(strategy, Strategy)
+    _require(isinstance(strategy.needs_usage(chosen), bool), "needs_usage returns no bool")
     for number, snapshot in enumerate(snapshots or sample_snapshots()):
         for first, second in zip(_views(snapshot), _views(snapshot), strict=True):
             terms, again = strategy.terms(first, chosen), strategy.terms(second, chosen)
             _require(len(terms) == len(again), f"snapshot {number}: not deterministic")
-            for term, twin in zip(terms, again, strict=True):
+            for one, other in zip(terms, again, strict=True):
+                term, twin = _complete(one, Term), _complete(other, Term)
                 where = f"snapshot {number}, term of {term.entry.name}"
                 _check_term(first, term, twin, where)
-                _check_protocols(first, term, twin, where)
+                _check_extras(first, term, twin, where)
+
+
+def _complete(plug_in: _PlugIn, base: type[Any]) -> _PlugIn:
+    try:
+        return complete(plug_in, base)
+    except TypeError as error:
+        raise ContractError(str(error)) from error
 
 
 def _views(snapshot: Snapshot) -> Iterator[View]:
@@ -92,7 +100,6 @@ def _views(snapshot: Snapshot) -> Iterator[View]:
 
 
 def _check_term(view: View, term: Term, twin: Term, where: str) -> None:
-    _require(isinstance(term, Term), f"{where}: lacks a method of rebalancer.api.Term")
     _require(term.potential() >= 0, f"{where}: negative potential")
     _require(term.potential() == twin.potential(), f"{where}: not deterministic")
     rows = term.candidates()
@@ -117,32 +124,27 @@ def _check_rows(rows: Candidates, same: Candidates, where: str) -> None:
     )
 
 
-def _check_protocols(view: View, term: Term, twin: Term, where: str) -> None:
-    """Check the optional protocols of a term (``rebalancer.cost.term``, ``rebalancer.cost.inspection``)."""
-    if isinstance(term, Concerned):
-        _check_concerns(view, term, where)
-    if isinstance(term, CountingRuns) and isinstance(twin, CountingRuns):
-        _check_streaks(view, term, twin, where)
-    if isinstance(term, Noting):
-        lines = all(note.strip() and "\n" not in note for note in term.notes())
-        _require(lines, f"{where}: a note is not one line")
-    if isinstance(term, Grouped):
-        _check_groups(view, term, where)
-    if isinstance(term, Gauging) and isinstance(twin, Gauging):
-        _check_gauges(view, term, twin, where)
+def _check_extras(view: View, term: Term, twin: Term, where: str) -> None:
+    """Check the methods of a term that have a neutral answer."""
+    _check_concerns(view, term, where)
+    _check_streaks(view, term, twin, where)
+    lines = all(note.strip() and "\n" not in note for note in term.notes())
+    _require(lines, f"{where}: a note is not one line")
+    _check_groups(view, term, where)
+    _check_gauges(view, term, twin, where)
 
 
 def _check_concerns(view: View, term: Term, where: str) -> None:
     everywhere = np.arange(len(view.snapshot.nodes), dtype=np.int32)
     for cls, of in enumerate(view.snapshot.classes):
-        if not isinstance(term, Concerned) or term.concerns(cls, of.replacement):
+        if term.concerns(cls, of.replacement):
             continue
         for source in view.state.home_nodes(cls).tolist():
             change = term.delta(cls, source, of.replacement, everywhere)
             _require(not change.any(), f"{where}: delta is not 0 although concerns says no")
 
 
-def _check_groups(view: View, term: Grouped, where: str) -> None:
+def _check_groups(view: View, term: Term, where: str) -> None:
     before = _weight(term)
     for cls in range(len(view.snapshot.classes)):
         for group in term.groups_of(np.array([cls], np.int32)):
@@ -157,11 +159,11 @@ def _check_groups(view: View, term: Grouped, where: str) -> None:
     _require(before == _weight(term), f"{where}: groups_of changes the term")
 
 
-def _weight(term: object) -> tuple[float, int]:
-    return (term.potential(), len(term.candidates().cls)) if isinstance(term, Term) else (0.0, 0)
+def _weight(term: Term) -> tuple[float, int]:
+    return term.potential(), len(term.candidates().cls)
 
 
-def _check_gauges(view: View, term: Gauging, twin: Gauging, where: str) -> None:
+def _check_gauges(view: View, term: Term, twin: Term, where: str) -> None:
     for node_index in range(len(view.snapshot.nodes)):
         gauge = term.gauge(node_index)
         _require(gauge == twin.gauge(node_index), f"{where}: gauges are not deterministic")
@@ -183,7 +185,7 @@ def _check_gauges(view: View, term: Gauging, twin: Gauging, where: str) -> None:
         _require(bool(line), f"{where}: the note of a gauge is not one line")
 
 
-def _check_streaks(view: View, term: CountingRuns, twin: CountingRuns, where: str) -> None:
+def _check_streaks(view: View, term: Term, twin: Term, where: str) -> None:
     seen = term.streaks()
     _require(seen == twin.streaks(), f"{where}: streaks are not deterministic")
     if seen is not None:
@@ -193,12 +195,10 @@ def _check_streaks(view: View, term: CountingRuns, twin: CountingRuns, where: st
         _require(counted, f"{where}: a signal with 0 runs")
     rows = term.waiting()
     _check_rows(rows, twin.waiting(), where)
-    if isinstance(term, Term):
-        candidates = term.candidates()
-        overlap = _pairs(rows) & _pairs(candidates)
-        _require(not overlap, f"{where}: a pair is both a candidate and waiting")
-        described = all(term.describe(*pair) for pair in _pairs(rows))
-        _require(described, f"{where}: no description of a waiting pair")
+    overlap = _pairs(rows) & _pairs(term.candidates())
+    _require(not overlap, f"{where}: a pair is both a candidate and waiting")
+    described = all(term.describe(*pair) for pair in _pairs(rows))
+    _require(described, f"{where}: no description of a waiting pair")
 
 
 def _pairs(rows: Candidates) -> set[tuple[int, int]]:
@@ -209,7 +209,7 @@ def _check_candidate(view: View, term: Term, row: tuple[int, int, float], where:
     cls, source, gain = row
     state, replacement = view.state, view.snapshot.classes[cls].replacement
     pods = state.pods_on(cls, source)
-    if isinstance(term, Judging):
+    if term.cause is not Cause.PLACE:
         pods = np.array([pod for pod in term.judged().tolist() if pod in pods], np.int32)
     _require(len(pods) > 0, f"{where}: a candidate without a pod")
     everywhere = np.arange(len(view.snapshot.nodes), dtype=np.int32)

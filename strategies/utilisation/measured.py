@@ -81,7 +81,7 @@ class MeasuredTerm(UtilisationTerm):
         return over if self._lasts[nodes][over].all() else over & self._give_now(nodes)
 
     def waiting(self) -> Candidates:
-        """See CountingRuns."""
+        """See Term."""
         over = self._over_nodes(self._share(self._used())) & ~self._lasts & ~self._give_now()
         return self._leaving(self._where(self._looked_at()._replace(over=over)), None)
 
@@ -115,7 +115,7 @@ class MeasuredTerm(UtilisationTerm):
     # -- runs in a row -----------------------------------------------------------------------------
 
     def streaks(self) -> Streaks | None:
-        """See CountingRuns: the nodes over-used by measured usage."""
+        """See Term: the nodes over-used by measured usage."""
         return self._streaks if self._known.any() else None
 
     def _counted(self) -> Streaks:
@@ -146,12 +146,12 @@ class MeasuredTerm(UtilisationTerm):
     # -- texts -------------------------------------------------------------------------------------
 
     def notes(self) -> Sequence[str]:
-        """See Noting."""
+        """See Term."""
         texts = (self._blocked(), self._not_measured(), self._by_requests())
         return [text for text in texts if text is not None]
 
     def not_judged(self) -> str | None:
-        """See Unjudged."""
+        """See Term."""
         if self._known.any() or self._signal != "usage":
             return None
         return "the usage of no node is known"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.api import (
-    Bound,
     Candidates,
     Entry,
     Gauge,
+    Term,
     View,
 )
 from strategies.utilisation.params import LowUtilisationParams
@@ -55,7 +55,7 @@ class _Nodes(NamedTuple):
     """The most that any node's unevenness can fall when a pod lands there."""
 
 
-class UtilisationTerm:
+class UtilisationTerm(Term):
     """``sum of 10 * max(0, x - over)^2 + 0.001 * (x - mean)^2`` over nodes and resources, x = requested share."""
 
     entry = Entry.IMBALANCE
@@ -174,10 +174,6 @@ class UtilisationTerm:
         """See Term: the number of over-used nodes with a candidate."""
         return len(np.unique(self.candidates().node))
 
-    def unsatisfiable(self) -> Sequence[str]:
-        """See Term."""
-        return ()
-
     def candidates(self, classes: NDArray[np.int32] | None = None) -> Candidates:
         """See Term: pods on over-used nodes, if some node may take them."""
         return self._leaving(self._nodes(), classes)
@@ -264,7 +260,7 @@ class UtilisationTerm:
         destinations: NDArray[np.int32],
         of: NDArray[np.int64],
     ) -> NDArray[np.float64]:
-        """See Batched: a function of the loads of two nodes, for all pairs at once."""
+        """See Term: a function of the loads of two nodes, for all pairs at once."""
         to = destinations
         cost = self._nodes().columns.cost
         left = self._phi(self._used(node) - self._demands[:, cls], node)
@@ -277,18 +273,10 @@ class UtilisationTerm:
         changes: NDArray[np.float64] = (left - cost[node])[of] + self._phi(used, to) - now
         return changes
 
-    def stamp(self, cls: int, node: int, replacement: int, destinations: NDArray[np.int32]) -> int:  # noqa: ARG002  # see Stamped
-        """See Stamped: it holds while nothing comes to these nodes or leaves them."""
+    def stamp(self, cls: int, node: int, replacement: int, destinations: NDArray[np.int32]) -> int:  # noqa: ARG002  # see Term
+        """See Term: it holds while nothing comes to these nodes or leaves them."""
         state = self._view.state
         return max(state.newest_node_stamp(destinations), state.node_stamp(node))
-
-    def related(self, cls: int) -> NDArray[np.int32]:
-        """See Term: only the class itself; nodes are evaluated at each call."""
-        return np.array([cls], np.int32)
-
-    def bounds(self) -> Iterable[Bound]:
-        """See Term: empty, because imbalance is not counted in pods."""
-        return ()
 
     def describe(self, cls: int, node: int) -> str:  # noqa: ARG002  # it is about the node
         """See Term."""
@@ -304,7 +292,7 @@ class UtilisationTerm:
         return f"node {name}: {', '.join(parts) or 'not over-used'}"
 
     def gauge(self, node: int) -> Gauge | None:
-        """See Gauging; None for a node that is not Ready, or has none of the resources."""
+        """See Term; None for a node that is not Ready, or has none of the resources."""
         counts = np.flatnonzero(self._counts[:, node]).tolist()
         if not counts:
             return None

@@ -1,7 +1,7 @@
 """Every installed strategy keeps the public contract; broken ones are caught."""
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from rebalancer.api import (
     Entry,
     Gauge,
     Params,
+    Strategy,
     Streaks,
     Term,
     View,
@@ -101,7 +102,7 @@ class Boasting(DomainTerm):
         )
 
 
-class Crowd:
+class Crowd(Strategy):
     """Hands over a term of duplicates of the given kind."""
 
     Params: ClassVar[type[Params]] = Params
@@ -123,7 +124,7 @@ class Crowd:
         ]
         return [self._made(view, Entry.SOFT, groups)]
 
-    def needs_usage(self, params: object) -> object:
+    def needs_usage(self, params: object) -> Any:
         return self._needs
 
 
@@ -149,7 +150,7 @@ def test_a_strategy_that_does_not_is_caught(strategy, says):
         check_strategy(strategy)
 
 
-class Nameless:
+class Nameless(Strategy):
     Params: ClassVar[type[Params]] = Params
 
     def terms(self, view: View, params: object) -> Sequence[Term]:
@@ -159,3 +160,42 @@ class Nameless:
 def test_a_strategy_without_a_docstring_is_caught():
     with pytest.raises(ContractError, match="docstring"):
         check_strategy(Nameless())
+
+
+class MethodsOnly:
+    """Hands over a term, and derives from nothing of ours."""
+
+    Params: ClassVar[type[Params]] = Params
+
+    def __init__(self, term: type) -> None:
+        self._term = term
+
+    def terms(self, view: View, params: object) -> Sequence[object]:
+        return [self._term(view)]
+
+
+class OwnTerm:
+    """A term of duplicates by its methods."""
+
+    def __init__(self, view: View) -> None:
+        term = Crowd().terms(view, None)[0]
+        self.entry = Entry.SOFT
+        for name in ("potential", "violated", "candidates", "delta", "related", "describe"):
+            setattr(self, name, getattr(term, name))
+
+
+class Mute(OwnTerm):
+    """One that cannot say what is wrong."""
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        delattr(self, "describe")
+
+
+def test_classes_that_only_have_the_methods_are_completed():
+    check_strategy(MethodsOnly(OwnTerm))  # type: ignore[arg-type]
+
+
+def test_a_method_without_a_neutral_answer_is_missed():
+    with pytest.raises(ContractError, match="describe"):
+        check_strategy(MethodsOnly(Mute))  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rebalancer.cost.term import Emptiable
+from rebalancer.cost.strategy import Emptiable
 from rebalancer.machines.capacity.codes import REMOVABLE_CODES, RemovalCode
 from rebalancer.machines.capacity.eligibility import at_minimum, ineligible, to_spare
 from rebalancer.machines.capacity.groups import Groups, zone_of

@@ -15,6 +15,7 @@ from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.settings import Settings
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.testing.workloads import node, workload
+from tests.support.terms import NeutralTerm
 from tests.unit.planner.conftest import draft_of
 
 N1, N2 = 1, 2
@@ -27,7 +28,7 @@ OBJECTS = [
 
 
 @dataclass
-class Naming:
+class Naming(NeutralTerm):
     """A term that names pairs with a gain, and says which classes are related."""
 
     entry: Entry

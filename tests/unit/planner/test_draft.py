@@ -13,6 +13,7 @@ from rebalancer.scheduler.prediction import Prediction, Taker
 from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.selected import Selected
 from rebalancer.testing.workloads import node, workload
+from tests.support.terms import NeutralTerm
 from tests.unit.planner.conftest import draft_of, problem_of
 
 N0, N1 = range(2)
@@ -102,7 +103,7 @@ def test_a_pair_is_named_by_what_may_move_it(changes, named, enforced):
 
 
 @dataclass
-class Judged:
+class Judged(NeutralTerm):
     """A term of a plug-in that judges pods, and that Python cannot compare: it holds arrays."""
 
     pods: Int32s
@@ -119,9 +120,6 @@ def test_terms_need_not_be_comparable_to_say_what_is_wrong_with_a_pod():
     problem = problem_of(crowded(), strategies=["duplicates"])
     draft = Draft(problem, Settings())
     both = np.arange(2, dtype=np.int32)
-    first, second = (
-        WeightedTerm("mine", Judged(both.copy(), Cause.AGE), 1.0)  # type: ignore[arg-type]
-        for _ in range(2)
-    )
-    draft.judging_terms = tuple((one, one.term) for one in (first, second))  # type: ignore[misc]
+    first, second = (WeightedTerm("mine", Judged(both.copy(), Cause.AGE), 1.0) for _ in range(2))
+    draft.judging_terms = (first, second)
     assert draft.cause(0, {"mine": 1.0}, landing(N1), [first]) is Cause.AGE

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rebalancer.cost.term import Emptiable
+from rebalancer.cost.strategy import Emptiable
 from rebalancer.plan.plan import Code, Explanation, Later, NodeCode, Plan, Skip
 from rebalancer.planner.emptying import Emptier, half_emptied
 from rebalancer.planner.problem import Contribution

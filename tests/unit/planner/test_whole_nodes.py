@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rebalancer.cost.term import Emptiable
+from rebalancer.cost.strategy import Emptiable
 from rebalancer.plan.plan import Cause, Code, Cost, Explanation, Later, Move, NodeCode, Plan, Skip
 from rebalancer.planner.plan import Decision, plan
 from rebalancer.planner.settings import Settings
