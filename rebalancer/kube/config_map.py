@@ -39,9 +39,11 @@ class StoredMap:
 class ConfigMapStore:
     """The ConfigMap ``name`` in ``namespace``."""
 
-    def __init__(self, client: Client, namespace: str, name: str) -> None:
-        # The outcome of a run is kept also after it had to end.
-        self._client = client.last_words
+    def __init__(
+        self, client: Client, namespace: str, name: str, *, after_stop: bool = True
+    ) -> None:
+        """``after_stop``: calls may go on for some seconds after the client's stop: the outcome of a run is kept also then."""
+        self._client = client.last_words if after_stop else client
         self._namespace, self._name = namespace, name
         self._path = CONFIG_MAPS.path(namespace, name)
 

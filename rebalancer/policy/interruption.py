@@ -40,7 +40,9 @@ class StepParams(Params):
     waits: ClassVar[bool] = False
     """Whether its part is the last of the time: where the steps before it end sooner, it waits until then."""
     keeps: ClassVar[bool] = False
-    """Whether what it keeps decides over something outside the cluster: it is kept where who may write nodes cannot write."""
+    """Whether what it keeps decides over something outside the cluster: it is kept under the machine's name at its provider."""
+    changes_node: ClassVar[bool] = False
+    """Whether it changes the node by ``StepContext.change``: what it keeps with that stands on the node, and is read there."""
 
     def part(self) -> timedelta | float | None:
         """Return the step's part of the time where the policy says nothing, as a time span or a share.

@@ -345,10 +345,46 @@ def test_a_quarantine_that_was_cut_off_half_way_still_knows_what_was_before(clou
     assert interfaces(cloud, instance) == before
 
 
+def test_what_people_have_set_in_quarantine_stays(cloud):
+    instance, empty = quarantined(cloud)
+    before = interfaces(cloud, instance)
+    step = Quarantine()
+    params = QuarantineParams(security_groups=(empty,), endpoint=cloud.url)
+    pipeline = Pipeline(instance)
+    step.act(pipeline.context("quarantine"), params)
+    theirs, ours = sorted(before)
+    groups = sorted({*before[theirs], empty})
+    compute = cloud.client("ec2")
+    compute.modify_network_interface_attribute(NetworkInterfaceId=theirs, Groups=groups)
+    # A policy that names other groups by now changes nothing of what these interfaces were given.
+    other = QuarantineParams(security_groups=("sg-other",), endpoint=cloud.url)
+    step.undo(pipeline.context("quarantine"), other)
+    assert interfaces(cloud, instance) == {theirs: {*groups}, ours: before[ours]}
+
+
+@pytest.mark.parametrize("acts", [True, False])
+def test_an_instance_that_ends_at_aws_is_left_alone(cloud, acts):
+    """What announced it may be old: AWS is asked what became of the instance."""
+    instance, empty = quarantined(cloud)
+    step = Quarantine()
+    params = QuarantineParams(security_groups=(empty,), endpoint=cloud.url)
+    pipeline = Pipeline(instance)
+    if not acts:
+        step.act(pipeline.context("quarantine"), params)
+    cloud.client("ec2").terminate_instances(InstanceIds=[instance])
+    before = cloud.ours.count("ec2:ModifyNetworkInterfaceAttribute")
+    if acts:
+        outcome = step.act(pipeline.context("quarantine"), params)
+        assert outcome == StepOutcome(StepStatus.SKIPPED, "the instance is terminated")
+    else:
+        step.undo(pipeline.context("quarantine"), params)
+    assert cloud.ours.count("ec2:ModifyNetworkInterfaceAttribute") == before
+
+
 def test_a_machine_that_is_gone_has_nothing_to_undo(cloud):
     """Both are tried again until they succeed: what never can would hold a place for ever."""
     gone = Pipeline("i-00000000000000000")
-    gone.kept["quarantine"] = json.dumps({"eni-1": ["sg-1"]})
+    gone.kept["quarantine"] = json.dumps({"before": {"eni-1": ["sg-1"]}, "given": ["sg-2"]})
     params = QuarantineParams(security_groups=("sg-2",), endpoint=cloud.url)
     Quarantine().undo(gone.context("quarantine"), params)
     balanced = Balanced(cloud)

@@ -17,6 +17,22 @@ from rebalancer.signals.model import SignalError
 
 Groups = dict[str, list[str]]
 """Network interface -> its security groups."""
+_ENDS = frozenset({"shutting-down", "terminated"})
+"""States of an instance that does not come back."""
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """What is kept of an instance: its interfaces as they were, and what they were given instead."""
+
+    before: Groups = {}
+    given: list[str] = []
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """An instance as AWS says that it is now."""
+
+    interfaces: Groups
+    state: str
 
 
 class QuarantineParams(AwsParams):
@@ -42,43 +58,50 @@ class Quarantine:
             return skipped("the machine has no name at AWS")
         compute = params.service("ec2", context)
         wanted = sorted(params.security_groups)
-        now = _interfaces(compute, context.instance)
+        seen = _look(compute, context.instance)
+        if seen.state in _ENDS:
+            return skipped(f"the instance is {seen.state}")
+        now, kept = seen.interfaces, _kept(context.left)
         others = {one: groups for one, groups in now.items() if groups != wanted}
         # A first attempt may have got as far as some of them: these are remembered as they were before it.
-        before = _kept(context.left)
-        every = {**others, **before}
-        if every != before:
-            context.keep(msgspec.json.encode(every).decode())
+        after = _Kept({**others, **kept.before}, wanted)
+        if others and after != kept:
+            context.keep(msgspec.json.encode(after).decode())
         for one in others:
             _set(compute, one, wanted)
         return StepOutcome(DONE.status, f"{count(len(now), 'network interface')} in quarantine")
 
     def undo(self, context: StepContext, params: QuarantineParams) -> None:
-        """See Undoing."""
+        """See Undoing: what people have set meanwhile stays."""
         kept = _kept(context.left)
-        if not kept:
+        if not kept.before:
             return
         compute = params.service("ec2", context)
         try:
-            there = _interfaces(compute, context.instance)
+            seen = _look(compute, context.instance)
         except SignalError as error:
             if refused(error, "InvalidInstanceID.NotFound"):
                 return  # it is gone after all: to try again would be for ever
             raise
-        for one, groups in kept.items():
-            if one in there:
+        if seen.state in _ENDS:
+            return
+        for one, groups in kept.before.items():
+            if seen.interfaces.get(one) == kept.given:
                 _set(compute, one, groups)
 
 
-def _interfaces(compute: Any, instance: str) -> Groups:
+def _look(compute: Any, instance: str) -> _Seen:
     with asking(f"instance {instance}: read its network interfaces"):
         answer = compute.describe_instances(InstanceIds=[instance])
-    return {
+    machines = [
+        machine for reservation in answer["Reservations"] for machine in reservation["Instances"]
+    ]
+    interfaces = {
         interface["NetworkInterfaceId"]: sorted(group["GroupId"] for group in interface["Groups"])
-        for reservation in answer["Reservations"]
-        for machine in reservation["Instances"]
+        for machine in machines
         for interface in machine.get("NetworkInterfaces", ())
     }
+    return _Seen(interfaces, machines[0]["State"]["Name"] if machines else "terminated")
 
 
 def _set(compute: Any, interface: str, groups: list[str]) -> None:
@@ -86,5 +109,5 @@ def _set(compute: Any, interface: str, groups: list[str]) -> None:
         compute.modify_network_interface_attribute(NetworkInterfaceId=interface, Groups=groups)
 
 
-def _kept(text: str) -> Groups:
-    return msgspec.json.decode(text, type=Groups) if text else {}
+def _kept(text: str) -> _Kept:
+    return msgspec.json.decode(text, type=_Kept) if text else _Kept()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import enum
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from rebalancer.machines.interruption.pipeline_run import PipelineRun
 from rebalancer.policy.interruption import InterruptionPolicy
-from rebalancer.signals.state import State, state_in
+from rebalancer.signals.state import State
 from rebalancer.wire.objects import Node
 
 PACE = 60.0
@@ -61,13 +61,18 @@ class Places:
     """What may begin beside the pipeline runs that are under way: so many machines, and so many closed nodes."""
 
     def __init__(
-        self, policy: InterruptionPolicy, nodes: Iterable[Node], under_way: Iterable[PipelineRun]
+        self,
+        policy: InterruptionPolicy,
+        nodes: Iterable[Node],
+        states: Mapping[str, State],
+        under_way: Iterable[PipelineRun],
     ) -> None:
+        """``states``: uid -> what was kept of a Node."""
         every, runs = list(nodes), list(under_way)
         taken = Counter(map(Pool.of, runs))
         self._room = {pool: policy.at_once - taken[pool] for pool in Pool}
         self._closed = {
-            *_closed_by_record(every),
+            *_closed_before(every, states),
             *(run.node for run in runs if Pool.of(run) is Pool.OPEN and not run.is_held),
         }
         self.most_closed = policy.closed_without_deadline.of(len(every))
@@ -90,9 +95,9 @@ class Places:
         return len(self._closed) >= self.most_closed
 
 
-def _closed_by_record(nodes: Iterable[Node]) -> Iterator[str]:
+def _closed_before(nodes: Iterable[Node], states: Mapping[str, State]) -> Iterator[str]:
     for node in nodes:
-        state = state_in(node.metadata.annotations, node.metadata.uid)
+        state = states.get(node.metadata.uid)
         if state is not None and _is_open_ended(state):
             yield node.metadata.name
 
@@ -105,14 +110,14 @@ def _is_open_ended(state: State) -> bool:
 
 
 def nodes_to_withdraw(
-    policy: InterruptionPolicy, nodes: Iterable[Node], now: float
+    policy: InterruptionPolicy, nodes: Iterable[Node], states: Mapping[str, State], now: float
 ) -> Iterator[tuple[Node, State]]:
-    """Yield the nodes, and their records, for whose announcements no machine has gone for as long as the policy waits.
+    """Yield the nodes, and what was kept of them, for whose announcements no machine has gone for as long as the policy waits.
 
-    ``now``: Unix seconds.
+    ``states``: uid -> what was kept of a Node; ``now``: Unix seconds.
     """
     for node in nodes:
-        state = state_in(node.metadata.annotations, node.metadata.uid)
+        state = states.get(node.metadata.uid)
         if state is None or not (state.ended and state.steps and state.causes):
             continue
         ends = [state.goes_by(cause) + policy.withdrawn_after(cause.kind) for cause in state.causes]

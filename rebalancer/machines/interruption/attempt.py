@@ -21,7 +21,7 @@ from rebalancer.signals.model import Interruption, SignalError
 _GOODBYE = 1.0
 """Seconds for a step to say how far it came, once its part of the time is over."""
 _LONGEST_KEPT = 8 * 1024
-"""Characters that a step may keep on the node."""
+"""Characters that a step may keep."""
 
 
 def attempt(
@@ -113,6 +113,4 @@ def _idempotency_key(machine: str, begun: float, step: str) -> str:
 
 def _require_short(left: str) -> None:
     if len(left) > _LONGEST_KEPT:
-        raise SignalError(
-            f"a step may keep {_LONGEST_KEPT} characters on the node, not {len(left)}"
-        )
+        raise SignalError(f"a step may keep {_LONGEST_KEPT} characters, not {len(left)}")

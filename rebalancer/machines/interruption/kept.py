@@ -1,9 +1,8 @@
 """What is kept of a machine where its node has no say: a kubelet may write any annotation of its own node.
 
-What announced it, for a process that goes on after this one; and what its steps keep.
-
-What decides over a call to a cloud (the security groups and the targets that are given back) stands in a ConfigMap that only
-this process may write, under the machine's name at its provider.
+What announced it and how far its steps have come, under the uid of its Node, for a process that goes on after this one; and what
+decides over a call to a cloud (the security groups and the targets that are given back), under the machine's name at its
+provider. It stands in a ConfigMap that only this process may write; what stands on the node is a copy for people.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -19,14 +18,17 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
-from rebalancer.kube.config_map import ConfigMapConflictError, ConfigMapStore
-from rebalancer.signals.state import RecordedInterruption
+from rebalancer.kube.config_map import MAX_BYTES, ConfigMapConflictError, ConfigMapStore
+from rebalancer.signals.state import State
 
 _ATTEMPTS = 5
 _LASTS = 90 * 86400.0
 """Seconds after which what is kept of a machine is dropped, if others are kept: it was not given back, and has gone."""
-_MOST = 100
+_MOST = 300
 """Machines of which something is kept: the oldest go first."""
+_MOST_BYTES = MAX_BYTES * 9 // 10
+_LONGEST_TURN = 1.0
+"""Seconds for which a write waits for that of another machine's run: one that gets no answer must not hold up the others."""
 _KEY = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,250}")
 
 
@@ -38,12 +40,15 @@ class KeptOfMachine(msgspec.Struct, frozen=True, omit_defaults=True):
     """Unix seconds of the last change."""
     steps: dict[str, str] = {}
     """Name of the step in the policy -> its text."""
+    state: State | None = None
+    """How far its steps have come; ``machine`` is the uid of its Node then."""
 
 
 _decoder = msgspec.json.Decoder(KeptOfMachine)
-_CAUSES = "/causes"
-"""Stands among the steps of a Node's uid; no step has such a name."""
-_causes = msgspec.json.Decoder(tuple[RecordedInterruption, ...])
+
+
+class KeptMissingError(ClusterReadError):
+    """There is no such ConfigMap: it is no use to try again."""
 
 
 @dataclass
@@ -53,8 +58,10 @@ class KeptTexts:
     where: tuple[str, str] | None
     unix: Callable[[], float]
     """Returns Unix seconds."""
-    _own: dict[str, str] = field(default_factory=dict)
+    _own: Mapping[str, str] = field(default_factory=dict)
+    """What is kept, as it was read or written last; never changed in place."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Spares the runs of this process conflicts; that nothing is lost is the object's version's matter."""
 
     def of(self, client: Client, machine: str, step: str) -> str:
         """Return what a step has kept of a machine, or nothing.
@@ -62,7 +69,9 @@ class KeptTexts:
         Raises:
             ClusterReadError: it could not be read.
         """
-        kept = _decoded(self._read(client).get(_key(machine))) if machine else None
+        if not machine:
+            return ""
+        kept = _decoded(self._read(client, after_stop=True).get(_key(machine)))
         return "" if kept is None or kept.machine != machine else kept.steps.get(step, "")
 
     def keep(self, client: Client, machine: str, step: str, text: str) -> None:
@@ -71,77 +80,115 @@ class KeptTexts:
         Raises:
             ClusterReadError: it could not be written.
         """
-        now = self.unix()
 
-        def changed(data: Mapping[str, str]) -> dict[str, str]:
-            before = _decoded(data.get(_key(machine)))
-            steps = {} if before is None or before.machine != machine else before.steps
-            kept = KeptOfMachine(machine, now, {**steps, step: text})
-            return _shortened({**data, _key(machine): msgspec.json.encode(kept).decode()}, now)
+        def kept(before: KeptOfMachine) -> KeptOfMachine:
+            return msgspec.structs.replace(before, steps={**before.steps, step: text})
 
-        self._change(client, changed)
+        self._keep(client, machine, kept, after_stop=True)
 
-    def keep_causes(self, client: Client, uid: str, causes: Sequence[RecordedInterruption]) -> None:
-        """Keep what announced the machine of the Node ``uid``.
+    def keep_state(self, client: Client, uid: str, state: State) -> None:
+        """Keep what announced the machine of the Node ``uid``, and how far its steps have come.
 
         Raises:
             ClusterReadError: it could not be written.
         """
-        self.keep(client, uid, _CAUSES, msgspec.json.encode(tuple(causes)).decode())
 
-    def causes(self, client: Client, uid: str) -> tuple[RecordedInterruption, ...]:
-        """Return what announced the machine of a Node, as a process before this one has kept it.
+        def kept(before: KeptOfMachine) -> KeptOfMachine:
+            return msgspec.structs.replace(before, state=state)
+
+        self._keep(client, uid, kept, after_stop=False)
+
+    def states(self, client: Client) -> Mapping[str, State]:
+        """Return uid -> what was kept of each Node, also by a process before this one.
 
         Raises:
             ClusterReadError: it could not be read.
         """
-        try:
-            return _causes.decode(self.of(client, uid, _CAUSES))
-        except (ValueError, RecursionError):
-            return ()
+        self._read(client, after_stop=False)
+        return self.known_states()
 
-    def forget(self, client: Client, machine: str) -> None:
-        """Forget what was kept of a machine: all of it was given back.
+    def known_states(self) -> Mapping[str, State]:
+        """Return the same as it was read or written last: only the process that leads writes it."""
+        every = [_decoded(text) for text in self._own.values()]
+        return {one.machine: one.state for one in every if one is not None and one.state}
+
+    def forget(self, client: Client, *machines: str) -> None:
+        """Forget what was kept of machines, or of Nodes: all of it was given back, or they are gone.
 
         Raises:
             ClusterReadError: it could not be written.
         """
-        if machine:
-            self._change(
-                client,
-                lambda data: {key: text for key, text in data.items() if key != _key(machine)},
-            )
+        keys = {_key(machine) for machine in machines if machine}
 
-    def _read(self, client: Client) -> Mapping[str, str]:
-        if self.where is None:
-            with self._lock:
-                return dict(self._own)
-        stored = ConfigMapStore(client, *self.where).read()
-        if stored is None:
-            raise self._missing()
-        return stored.data
+        def without(data: Mapping[str, str]) -> dict[str, str]:
+            return {key: text for key, text in data.items() if key not in keys}
+
+        if keys:
+            self._change(client, without, after_stop=True)
+
+    def _keep(
+        self,
+        client: Client,
+        machine: str,
+        kept: Callable[[KeptOfMachine], KeptOfMachine],
+        *,
+        after_stop: bool,
+    ) -> None:
+        now = self.unix()
+
+        def changed(data: Mapping[str, str]) -> dict[str, str]:
+            before = _decoded(data.get(_key(machine)))
+            if before is None or before.machine != machine:
+                before = KeptOfMachine(machine, now)
+            after = kept(before)
+            if after == before and _key(machine) in data:
+                return dict(data)
+            text = msgspec.json.encode(msgspec.structs.replace(after, at=now)).decode()
+            return _shortened({**data, _key(machine): text}, now)
+
+        self._change(client, changed, after_stop=after_stop)
+
+    def _read(self, client: Client, *, after_stop: bool) -> Mapping[str, str]:
+        if self.where is not None:
+            stored = self._store(client, after_stop=after_stop).read()
+            if stored is None:
+                raise self._missing()
+            self._own = stored.data
+        return self._own
+
+    def _store(self, client: Client, *, after_stop: bool) -> ConfigMapStore:
+        namespace, name = self.where or ("", "")
+        return ConfigMapStore(client, namespace, name, after_stop=after_stop)
 
     def _change(
-        self, client: Client, changed: Callable[[Mapping[str, str]], dict[str, str]]
+        self,
+        client: Client,
+        changed: Callable[[Mapping[str, str]], dict[str, str]],
+        *,
+        after_stop: bool,
     ) -> None:
-        with self._lock:
+        alone = self._lock.acquire(timeout=_LONGEST_TURN)
+        try:
             if self.where is None:
                 self._own = changed(self._own)
                 return
-            store = ConfigMapStore(client, *self.where)
+            store = self._store(client, after_stop=after_stop)
             for left in reversed(range(_ATTEMPTS)):
                 if (stored := store.read()) is None:
                     raise self._missing()
                 data = changed(stored.data)
-                if data == stored.data:
-                    return
                 with suppress(*([ConfigMapConflictError] if left else [])):
-                    store.write(stored, data)
+                    if data != stored.data:
+                        store.write(stored, data)
+                    self._own = data
                     return
+        finally:
+            if alone:
+                self._lock.release()
 
-    def _missing(self) -> ClusterReadError:
+    def _missing(self) -> KeptMissingError:
         name = "/".join(self.where or ())
-        return ClusterReadError(
+        return KeptMissingError(
             f"there is no ConfigMap {name}: create it (the chart does), see --interruption-state"
         )
 
@@ -158,7 +205,14 @@ def _decoded(text: str | None) -> KeptOfMachine | None:
 
 
 def _shortened(data: dict[str, str], now: float) -> dict[str, str]:
+    """Return what is kept without what is too old, or too much; the newest stays in any case."""
     kept = {key: one for key, text in data.items() if (one := _decoded(text)) is not None}
-    newest = sorted(kept, key=lambda key: -kept[key].at)
-    old = {key for key in newest if now - kept[key].at > _LASTS} | set(newest[_MOST:])
-    return {key: text for key, text in data.items() if key not in old}
+    left: dict[str, str] = {}
+    size = 0
+    for key in sorted(kept, key=lambda key: -kept[key].at):
+        size += len(key.encode()) + len(data[key].encode())
+        is_old = now - kept[key].at > _LASTS
+        if left and (is_old or len(left) >= _MOST or size > _MOST_BYTES):
+            break
+        left[key] = data[key]
+    return {key: text for key, text in data.items() if key in left or key not in kept}

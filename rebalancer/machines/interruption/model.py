@@ -61,18 +61,21 @@ class StepContext:
     left: str
     """What this step has kept by :attr:`keep` or :attr:`change` so far, also in a process before this one; or empty.
 
-    What stands on the node may be written by others, its own kubelet among them. A step whose ``Params`` say ``keeps`` reads what
-    :attr:`keep` has kept, which others cannot write.
+    What stands on the node may be written by others, its own kubelet among them: it is read only for a step whose ``Params`` say
+    ``changes_node``. All else is what :attr:`keep` has kept, which others cannot write.
     """
     keep: Callable[[str], None]
     """Writes a text of the step's own, before it does what :meth:`Undoing.undo` needs it for.
 
-    It stands on the node; with ``Params.keeps`` under the machine's name, where only this process writes.
+    It stands where only this process writes, with how far the steps are; with ``Params.keeps`` under the machine's name at its
+    provider, for longer than that.
 
     It may be some hundred characters, and 8 KiB at most (SignalError). Raises ClusterReadError. Without a node it is kept in the process alone.
     """
     change: Callable[[Callable[[NodeView], NodeChange | None], str], NodeView | None]
-    """Changes the node as ``rebalancer.kube.nodes.change_node`` does, and keeps a text with the very same write.
+    """Changes the node as ``rebalancer.kube.nodes.change_node`` does, and keeps a text there with the very same write.
+
+    For steps whose ``Params`` say ``changes_node``.
 
     Returns the node as it is then, None if there is none. Where nothing is to be changed, nothing is kept.
     """

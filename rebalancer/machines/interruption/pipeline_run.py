@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rebalancer.base.errors import ClusterReadError
@@ -18,7 +18,7 @@ from rebalancer.machines.interruption.pipeline import PipelineContext, PlannedSt
 from rebalancer.machines.interruption.record import Record, patiently
 from rebalancer.plan.machines import PipelineOutcome, Result, StepOutcome, StepStatus
 from rebalancer.signals.model import Interruption
-from rebalancer.signals.state import RecordedInterruption, State
+from rebalancer.signals.state import RecordedInterruption
 from rebalancer.wire.times import rfc3339
 
 _WRITE = 3.0
@@ -40,8 +40,6 @@ class PipelineRun:
     """Of the Node: with another one of its name this has nothing to do."""
     instance: str
     """Name of the machine at its provider; may be empty."""
-    followed: InitVar[State | None] = None
-    """What stood on the followed Node when the machine was first announced here."""
     causes: dict[str, Interruption] = field(default_factory=dict)
     """Id -> an interruption that holds."""
     withdraws: bool = False
@@ -58,8 +56,9 @@ class PipelineRun:
     _ends_at: float = math.inf
     """Unix seconds at which its part of the time is over."""
 
-    def __post_init__(self, followed: State | None) -> None:
-        self.record = Record(self.node, self.uid, followed)
+    def __post_init__(self) -> None:
+        changing = {one.name for one in self.pipeline.steps if one.params.changes_node}
+        self.record = Record(self.node, self.uid, self.pipeline.kept, changing)
 
     # -- interruptions -----------------------------------------------------------------------------
 
@@ -128,12 +127,12 @@ class PipelineRun:
             causes = [RecordedInterruption.of(one) for one in self.causes.values()]
         news = {cause.id for cause in causes} - {cause.id for cause in record.state.causes}
         if record.state.ended and not news:
+            self._write()  # a process before this one may have been killed before it showed it on the node
             return record.state.outcome
         if record.state.ended or not record.state.begun:
             record.begin(causes, clock.unix())
             self._announce(self._goes())
         record.causes(causes)
-        self._keep_causes(causes)
         for planned in self.pipeline.steps:
             if record.outcome(planned.name) is not None:
                 continue
@@ -149,7 +148,6 @@ class PipelineRun:
             record.step(planned.name, outcome, clock.unix())
         record.end(clock.unix())
         self._write()
-        self._on_node(self._forget_causes, "what announced it cannot be removed from what is kept")
         self._announce("; ".join(f"{name} {one}" for name, one in self.outcomes().items()))
         return record.state.outcome
 
@@ -257,14 +255,13 @@ class PipelineRun:
         read = partial(self._on_node, self.record.read, "what is to be undone could not be read")
         if not self._again_and_again(read):
             return None
-        if not self.record.state.begun:
+        if not (self.record.state.begun or self.record.shown):
             return PipelineOutcome(Result.CANCELLED, {})  # it was cancelled before the first step
         outcomes = self.outcomes()
         for planned in reversed(self.pipeline.steps):
             undoes = self._has_begun(planned) and isinstance(planned.step, Undoing)
             if undoes and not self._again_and_again(partial(self._undone, planned)):
                 return None
-        self._on_node(self._forget_causes, "what announced it cannot be removed from what is kept")
         if any(planned.params.keeps for planned in self.pipeline.steps):
             forget = partial(self._on_node, self._forget, "what steps kept cannot be removed")
             if not self._again_and_again(forget):
@@ -281,18 +278,6 @@ class PipelineRun:
     def _has_begun(self, planned: PlannedStep) -> bool:
         """Return whether a step may have to be undone. Of one that keeps elsewhere, the node is not asked: it may say nothing."""
         return planned.params.keeps or planned.name in self.record.state.steps
-
-    def _keep_causes(self, causes: Sequence[RecordedInterruption]) -> None:
-        """Keep what announced the machine, for a process that goes on: what stands on the node others may have written."""
-        kept = self.pipeline.kept
-        if self.uid:
-            self._on_node(
-                lambda client: kept.keep_causes(client, self.uid, causes),
-                "what announced it could not be kept",
-            )
-
-    def _forget_causes(self, client: Client) -> None:
-        self.pipeline.kept.forget(client, self.uid)
 
     def _forget(self, client: Client) -> None:
         self.pipeline.kept.forget(client, self.instance)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from rebalancer.base.errors import ClusterReadError
@@ -13,6 +13,7 @@ from rebalancer.base.plain_text import printable
 from rebalancer.machines.interruption.admission import Pace, Places, Pool, nodes_to_withdraw
 from rebalancer.machines.interruption.pipeline import PipelineContext
 from rebalancer.machines.interruption.pipeline_run import PipelineRun
+from rebalancer.machines.interruption.record import patiently
 from rebalancer.plan.machines import InterruptedMachine, PipelineOutcome, Result, StepOutcome
 from rebalancer.signals.model import Interruption, Receiver, SignalError
 from rebalancer.signals.nodes import NodeNews, is_sole, machine_of
@@ -23,6 +24,8 @@ _REMEMBERED = 1000
 """So many ended interruptions are known by their ids, should they be received again."""
 _ATTEMPTS = 3
 _PAUSE = 2.0
+_READ = 10.0
+"""Seconds for which it is tried to read what was kept, when the process begins to lead."""
 _LOOK = 1.0
 _LOOK_AT_NODES = 10.0
 """Seconds between two looks for nodes whose machines have not gone in time."""
@@ -77,25 +80,37 @@ class PipelineRuns:
     def resume(self, nodes: Iterable[Node]) -> None:
         """Go on with the nodes that a process before this one has not brought to an end.
 
-        What stands on a node says which: what announced its machine is what that process has kept. Of what it has not kept,
-        and of a source that the policy in force does not have, nothing is done: a source announces again what still holds.
+        What stands on a node says which; what announced its machine, and how far the steps are, is what that process has kept. Of
+        what it has not kept, and of a source that the policy in force does not have, nothing is done: a source announces again
+        what still holds.
         """
+        kept = self._kept_states()
         for node in nodes:
             state = state_in(node.metadata.annotations, node.metadata.uid)
             if state is None or state.ended:
                 continue
-            for cause in self._kept_causes(node, state):
+            for cause in self._causes_in_force(node, state, kept):
                 self.take(_recorded(node, cause), None)
 
-    def _kept_causes(self, node: Node, state: State) -> list[RecordedInterruption]:
-        """Return what announced the machine of a node, of what stands on it only what was kept beside it."""
+    def _kept_states(self) -> Mapping[str, State]:
+        """Return uid -> what was kept of each Node, as it was read last where it cannot be read now."""
+        kept, client = self._pipeline.kept, self._pipeline.client
         try:
-            kept = self._pipeline.kept.causes(self._pipeline.client, node.metadata.uid)
+            return patiently(
+                lambda: kept.states(client), self._pipeline.stop.sooner(_READ, threading.Event())
+            )
         except ClusterReadError as error:
-            self._pipeline.say(f"{node.metadata.name}: what announced it cannot be read: {error}")
-            return []
+            self._pipeline.say(f"what announced machines cannot be read: {error}")
+            return kept.known_states()
+
+    def _causes_in_force(
+        self, node: Node, shown: State, states: Mapping[str, State]
+    ) -> list[RecordedInterruption]:
+        """Return what announced the machine of a node: what was kept, of sources in the policy, and not what is ``shown`` on it."""
+        state = states.get(node.metadata.uid)
+        kept = () if state is None else state.causes
         known = {(one.source, one.id) for one in kept}
-        for cause in state.causes:
+        for cause in shown.causes:
             source = printable(cause.source)
             why = f"the source {source}, which this policy does not have"
             if cause.source in self._pipeline.sources:
@@ -187,7 +202,6 @@ class PipelineRuns:
             node.metadata.name,
             node.metadata.uid,
             machine_of(node.spec.provider_id),
-            state_in(node.metadata.annotations, node.metadata.uid),
             is_sole=lambda: is_sole(node, self._nodes.every()),
         )
 
@@ -199,7 +213,8 @@ class PipelineRuns:
         with self._lock:
             if node.metadata.uid in self._entries:
                 return []
-        return [_recorded(node, cause) for cause in self._kept_causes(node, state)]
+        kept = self._kept_states()
+        return [_recorded(node, cause) for cause in self._causes_in_force(node, state, kept)]
 
     def open_interruptions(self, receiver: Receiver) -> list[Interruption]:
         """Return the interruptions of a source that are not at their end: they need heartbeats."""
@@ -282,7 +297,9 @@ class PipelineRuns:
     def _withdraw_due(self) -> None:
         """Give nodes back whose machines have not gone in time."""
         now = self._pipeline.clock.unix()
-        for node, state in nodes_to_withdraw(self._pipeline.policy, self._nodes.every(), now):
+        states = self._pipeline.kept.known_states()
+        every = list(self._nodes.every())
+        for node, state in nodes_to_withdraw(self._pipeline.policy, every, states, now):
             uid = node.metadata.uid
             if not {cause.source for cause in state.causes} <= self._pipeline.sources:
                 continue
@@ -292,6 +309,18 @@ class PipelineRuns:
                 last = _recorded(node, state.causes[0])
                 entry = self._entries[uid] = _Entry(self._run_of(last, node))
                 entry.run.last, entry.run.withdraws = last, True
+        self._forget_gone({node.metadata.uid for node in every}, states)
+
+    def _forget_gone(self, there: Collection[str], states: Mapping[str, State]) -> None:
+        """Forget what was kept of Nodes that are gone; ``there``: uids of those that are not."""
+        with self._lock:
+            gone = [uid for uid in states if uid not in there and uid not in self._entries]
+        if not (there and gone):
+            return
+        try:
+            self._pipeline.kept.forget(self._pipeline.client, *gone)
+        except ClusterReadError as error:
+            self._pipeline.say(f"what was kept of nodes that are gone cannot be removed: {error}")
 
     def _begin_due(self) -> None:
         clock = self._pipeline.clock
@@ -306,7 +335,8 @@ class PipelineRuns:
             if not due:
                 return
             under_way = [one.run for one in self._entries.values() if one.thread is not None]
-            places = Places(self._pipeline.policy, self._nodes.every(), under_way)
+            states = self._pipeline.kept.known_states()
+            places = Places(self._pipeline.policy, self._nodes.every(), states, under_way)
             for key, entry in sorted(due, key=lambda item: item[1].run.goes_at):
                 if places.take(entry.run):
                     self._begin(key, entry)

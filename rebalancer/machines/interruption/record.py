@@ -1,9 +1,14 @@
-"""The record on the node: how far the steps have come. Read before the first write, so that nothing of it is lost."""
+"""How far the steps of one machine have come: kept where only this process writes, and shown on the node.
+
+What is kept decides which steps are run, what announced the machine, and what a step of its own has kept. The annotation on the
+node is a copy for people and for the others who close nodes; of it only that is read which a change of the node has kept there
+in the very same write (whose a cordon is), and may be handed over there. Both are read before the first write.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TypeVar
 
 import msgspec
@@ -13,6 +18,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.nodes import NodeChange, NodeView
+from rebalancer.machines.interruption.kept import KeptMissingError, KeptTexts
 from rebalancer.node_record.protocol import Write, change_record
 from rebalancer.node_record.records import INTERRUPTIONS
 from rebalancer.plan.machines import StepOutcome, StepStatus
@@ -25,15 +31,20 @@ T = TypeVar("T")
 
 
 class Record:
-    """The state of one machine, here and on its node. Thread-safe."""
+    """The state of one machine, here, where it is kept, and on its node. Thread-safe."""
 
-    def __init__(self, node: str, uid: str, followed: State | None = None) -> None:
-        """``node``: the Node's name; empty where the machine is none. ``followed``: what stands on the Node that is followed."""
-        self.node, self.uid, self._followed = node, uid, followed
+    def __init__(self, node: str, uid: str, kept: KeptTexts, changing: Container[str] = ()) -> None:
+        """``node``: the Node's name; empty where the machine is none.
+
+        ``changing``: names of the steps that change the node, and keep something there with the change.
+        """
+        self.node, self.uid, self._kept, self._changing = node, uid, kept, changing
         self.gone = False
         """Whether the Node was there no more when it was read last, or was another one of its name."""
-        self.known = not node
-        """Whether what stands on the node has been read, or there is none."""
+        self.shown = False
+        """Whether something stood on the Node, of whomever, when it was read last."""
+        self._recalled = not uid
+        """Whether what is kept has been read, or there is none."""
         self.state = State()
         self._lock = threading.RLock()
 
@@ -84,10 +95,11 @@ class Record:
         self.state = msgspec.structs.replace(self.state, steps=steps)
 
     def assume(self) -> None:
-        """Go by what was followed of the node, which could not be read: no step is run again that has ended."""
+        """Go by what was kept when it was read last, where it cannot be read now: no step is run again that has ended."""
+        there = self._kept.known_states().get(self.uid)
         with self._lock:
-            if not self.known and self._followed is not None:
-                self.state = self._followed
+            if not self._recalled and there is not None:
+                self.state = self._joined(there)
 
     def outcome(self, name: str) -> StepOutcome | None:
         """Return what came of a step, None if it has not ended."""
@@ -96,18 +108,26 @@ class Record:
 
     # -- the node ----------------------------------------------------------------------------------
 
-    def write(self, client: Client) -> NodeView | None:
-        """Write the state onto the node, after reading what stands there if that was not done yet.
+    def write(self, client: Client) -> None:
+        """Keep the state, and show it on the node; what was kept before is read first, if that was not done yet.
 
         Raises:
             ClusterReadError: it could not be written.
         """
-        return self.change(client, None, lambda _: NodeChange())
+        try:
+            self._keep_state(client)
+        finally:
+            self.change(client, None, lambda _: NodeChange())
+
+    def _keep_state(self, client: Client) -> None:
+        if self.uid:
+            self._recall(client)
+            self._kept.keep_state(client, self.uid, self._with(None))
 
     def change(
         self, client: Client, kept: tuple[str, str] | None, wanted: Wanted
     ) -> NodeView | None:
-        """Change the node, and write the state with it; return it as it is then, None if it is gone.
+        """Change the node, and show the state on it; return it as it is then, None if it is gone.
 
         ``kept``: a step, and what it keeps with this change; nothing is kept where ``wanted`` returns None.
 
@@ -120,19 +140,21 @@ class Record:
 
         def decide(node: NodeView, there: State | None) -> Write[State] | None:
             nonlocal changed
-            self._adopt(there)
+            self.shown = there is not None
+            if there is not None:
+                self._take_left(there, self._changing)
             change = wanted(node)
             changed = change is not None
             return None if change is None else Write(self._with(kept), change)
 
         node = change_record(client, self.node, INTERRUPTIONS, decide, uid=self.uid)
-        self.gone, self.known = node is None, True
+        self.gone = node is None
         if kept is not None and changed:
             self.keep(*kept)
         return node
 
     def clear(self, client: Client) -> None:
-        """Take the state from the node.
+        """Take the state from the node, and from what is kept.
 
         Raises:
             ClusterReadError: it could not be written.
@@ -145,6 +167,7 @@ class Record:
                 lambda _, there: None if there is None else Write(None),
                 uid=self.uid,
             )
+        self._kept.forget(client, self.uid)
 
     def withdraw(self, client: Client, now: float) -> None:
         """Leave of the state what announced the machine, so that it is known once it is received again.
@@ -159,15 +182,28 @@ class Record:
             return NodeChange()
 
         self.change(client, None, wanted)
+        self._keep_state(client)
 
     def read(self, client: Client) -> None:
-        """Read what stands on the node, if that was not done yet.
+        """Read what is kept, and what stands on the node.
 
         Raises:
             ClusterReadError: it could not be read.
         """
-        if not self.known:
-            self.change(client, None, lambda _: None)
+        self._recall(client)
+        self.change(client, None, lambda _: None)
+
+    def _recall(self, client: Client) -> None:
+        """Go on from what is kept: another process has written it, or a reply to us was lost."""
+        if self._recalled:
+            return
+        there = self._kept.states(client).get(self.uid)
+        with self._lock:
+            self._recalled = True
+            if there is not None and self._is_same_run(there):
+                self.state = self._joined(there)
+            elif there is not None:
+                self._take_left(there)
 
     def _with(self, kept: tuple[str, str] | None) -> State:
         """Return the state as it is once ``kept`` is."""
@@ -177,28 +213,21 @@ class Record:
         steps = {**self.state.steps, kept[0]: msgspec.structs.replace(step, left=kept[1])}
         return msgspec.structs.replace(self.state, steps=steps, uid=self.uid)
 
-    def _adopt(self, there: State | None) -> None:
-        """Take over what stands on the node: another process has written it, or a reply to us was lost."""
-        if there is None:
-            self.known = True
-            return
+    def _take_left(self, there: State, names: Container[str] | None = None) -> None:
+        """Take over what steps (``names``; None: all) have kept, where nothing is known of it here."""
         with self._lock:
-            if not self.known:
-                self.known = True
-                if self._is_same_run(there):
-                    self.state = self._joined(there)
             for name, step in there.steps.items():
-                if step.left and not self.left(name):
+                if step.left and not self.left(name) and (names is None or name in names):
                     self.keep(name, step.left)
 
     def _is_same_run(self, there: State) -> bool:
-        """Return whether what stands on the node is of the pipeline run that has begun here; before one has, it is."""
+        """Return whether what is kept is of the pipeline run that has begun here; before one has, it is."""
         ours = self.state
         new = {cause.id for cause in ours.causes} - {cause.id for cause in there.causes}
         return not (ours.begun and there.ended and new)
 
     def _joined(self, there: State) -> State:
-        """Return what stands on the node with what was done here without knowing it; a step that has ended stays so."""
+        """Return what is kept with what was done here without knowing it; a step that has ended stays so."""
         steps = dict(there.steps)
         for name, step in self.state.steps.items():
             if name not in steps or step.status is not StepStatus.RUNNING:
@@ -216,7 +245,7 @@ def patiently(act: Callable[[], T], stop: Stop) -> T:
     while True:
         try:
             return act()
-        except ForbiddenError:
+        except (ForbiddenError, KeptMissingError):
             raise
         except ClusterReadError:
             if stop.wait(_PAUSE) is not None:

@@ -53,7 +53,7 @@ MENDS: tuple[Mend, ...] = (
         [
             (
                 "        return [one for one in kept if one.source in self._pipeline.sources]",
-                "        return list(state.causes)",
+                "        return list(shown.causes)",
             )
         ],
         [9],

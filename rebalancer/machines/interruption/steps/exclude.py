@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from rebalancer.kube.nodes import NodeChange, NodeView
 from rebalancer.machines.interruption.steps.node_change import NodeChangeStep
 from rebalancer.node_record.cordons import let_go
@@ -12,6 +14,8 @@ from rebalancer.signals.state import STATE
 
 class ExcludeParams(StepParams):
     """The step exclude has no options."""
+
+    changes_node: ClassVar[bool] = True
 
 
 class Exclude(NodeChangeStep):

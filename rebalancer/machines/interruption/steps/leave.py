@@ -25,6 +25,7 @@ class LeaveParams(StepParams):
     """The step leave has no options: how pods leave is the policy's, and the strategy leaving's."""
 
     strategy: ClassVar[str | None] = "leaving"
+    changes_node: ClassVar[bool] = True
 
     def part(self) -> timedelta | float | None:
         """Pods have all the time that the other steps leave."""

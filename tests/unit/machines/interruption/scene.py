@@ -5,10 +5,12 @@ import time
 from contextlib import contextmanager
 from typing import ClassVar
 
+import msgspec
+
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import connect
-from rebalancer.machines.interruption.kept import KeptTexts
+from rebalancer.machines.interruption.kept import KeptOfMachine, KeptTexts
 from rebalancer.machines.interruption.model import DONE
 from rebalancer.machines.interruption.pipeline import PipelineContext, PlannedStep
 from rebalancer.machines.interruption.pipeline_run import PipelineRun
@@ -17,6 +19,7 @@ from rebalancer.policy.interruption import InterruptionPolicy, StepParams
 from rebalancer.registry import STEPS
 from rebalancer.signals.model import Interruption
 from rebalancer.signals.nodes import FollowedNodes
+from rebalancer.signals.state import STATE, written
 from rebalancer.wire.objects import Node, NodeSpec, ObjectMeta
 
 BUSY = 240.0
@@ -124,6 +127,25 @@ def process(cluster, steps, **more):
         made.kill()
         made.pipeline_runs.join(5.0)
         made.client.close()
+
+
+def node_with(cluster, there, node="n-a"):
+    """Return a Node that shows a state as its own."""
+    uid = cluster.get("Node", node)["metadata"]["uid"]
+    text = written(msgspec.structs.replace(there, uid=uid))
+    metadata = {"name": node, "annotations": {STATE: text}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
+
+
+def leave_behind(cluster, there, node="n-a"):
+    """Leave a state behind as a process does that is killed: kept, and shown on the node."""
+    uid = cluster.get("Node", node)["metadata"]["uid"]
+    kept = KeptOfMachine(uid, NOON, state=msgspec.structs.replace(there, uid=uid))
+    data = {uid: msgspec.json.encode(kept).decode()}
+    cluster.apply(
+        node_with(cluster, there, node),
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": KEPT[1]}, "data": data},
+    )
 
 
 def scripted(name, act=None, part=None):

@@ -5,7 +5,6 @@ import threading
 from dataclasses import replace
 from datetime import timedelta
 
-import msgspec
 import pytest
 
 from rebalancer.embedded.cluster import EmbeddedCluster
@@ -15,19 +14,13 @@ from rebalancer.plan.machines import Result, StepStatus
 from rebalancer.policy.interruption import InterruptionPolicy
 from rebalancer.policy.values import Limit
 from rebalancer.signals.model import OVER
-from rebalancer.signals.state import (
-    STATE,
-    RecordedInterruption,
-    State,
-    StepState,
-    state_in,
-    written,
-)
+from rebalancer.signals.state import RecordedInterruption, State, StepState, state_in
 from tests.unit.machines.interruption.scene import (
     BUSY,
     NOON,
     HandClock,
     built_in,
+    leave_behind,
     process,
     scripted,
     soon,
@@ -77,13 +70,6 @@ def state(cluster, node):
     return state_in(metadata.get("annotations"), metadata["uid"])
 
 
-def recorded(cluster, node, kept):
-    uid = cluster.get("Node", node)["metadata"]["uid"]
-    text = written(msgspec.structs.replace(kept, uid=uid))
-    metadata = {"name": node, "annotations": {STATE: text}}
-    cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
-
-
 # -- age -------------------------------------------------------------------------------------------
 
 
@@ -119,11 +105,9 @@ def test_clocks_may_differ_and_a_window_lasts_to_its_end(cluster):
 def test_what_was_begun_long_before_the_process_is_not_gone_on_with(cluster):
     cause = RecordedInterruption("e1", "maintenance", "test", NOON - 3600)
     done = {"one": StepState(StepStatus.DONE, NOON - 4000)}
-    recorded(cluster, "n-00", State((cause,), NOON - 4000, done))
+    leave_behind(cluster, State((cause,), NOON - 4000, done), "n-00")
     one, two = scripted("one"), scripted("two")
     with process(cluster, [one, two]) as here:
-        uid = cluster.get("Node", "n-00")["metadata"]["uid"]
-        here.pipeline.kept.keep_causes(here.client, uid, (cause,))
         here.pipeline_runs.resume(here._every())
         here.pipeline_runs.start()
         soon(here.pipeline_runs.results.total)

@@ -5,7 +5,6 @@ import threading
 import uuid
 from dataclasses import replace
 
-import msgspec
 import pytest
 
 from rebalancer.base.errors import ClusterReadError
@@ -14,11 +13,14 @@ from rebalancer.machines.interruption.model import failed
 from rebalancer.plan.machines import Result, StepStatus
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import SignalError
-from rebalancer.signals.state import STATE, RecordedInterruption, State, StepState, written
+from rebalancer.signals.state import STATE, RecordedInterruption, State, StepState
 from tests.unit.machines.interruption.scene import (
     BUSY,
+    KEPT,
     NOON,
     HandClock,
+    leave_behind,
+    node_with,
     process,
     scripted,
     soon,
@@ -33,6 +35,13 @@ def state(cluster, node="n-a"):
 
 def statuses(outcome):
     return {name: step.status.value for name, step in outcome.steps.items()}
+
+
+def kept_state(cluster, node="n-a"):
+    """Return what is kept of a node, as it stands in the ConfigMap."""
+    data = cluster.get("ConfigMap", KEPT[1]).get("data") or {}
+    there = data.get(cluster.get("Node", node)["metadata"]["uid"], "{}")
+    return json.loads(there).get("state", {})
 
 
 class Hanging:
@@ -183,6 +192,7 @@ def test_a_machine_that_stays_has_its_steps_undone_the_last_one_first(cluster):
         hanging.released.set()
     assert [step.step.undone for step in steps] == [1, 1, 0]
     assert not state(cluster)
+    assert not kept_state(cluster)
 
 
 def test_what_could_not_be_undone_is_tried_until_it_could(cluster):
@@ -196,9 +206,7 @@ def test_what_could_not_be_undone_is_tried_until_it_could(cluster):
             raise SignalError("not now")
 
     one.step.undo = undo
-    cluster.apply(
-        node_with(cluster, State((), NOON, {"one": StepState(StepStatus.DONE, left="was: a")}))
-    )
+    leave_behind(cluster, State((), NOON, {"one": StepState(StepStatus.DONE, left="was: a")}))
     with process(cluster, [one], clock=clock) as here:
         pipeline_run = here.pipeline_run("n-a")
         ended = in_thread(pipeline_run)
@@ -212,17 +220,10 @@ def advance(clock):
     return True
 
 
-def node_with(cluster, there, name="n-a"):
-    uid = cluster.get("Node", name)["metadata"]["uid"]
-    text = written(msgspec.structs.replace(there, uid=uid))
-    metadata = {"name": name, "annotations": {STATE: text}}
-    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-
-
 def test_what_has_ended_is_not_done_again_unless_there_is_something_new(cluster):
     cause = RecordedInterruption("e1", "spot", "test")
     done = {"one": StepState(StepStatus.FAILED, NOON, "no", "kept")}
-    cluster.apply(node_with(cluster, State((cause,), NOON, done, NOON)))
+    leave_behind(cluster, State((cause,), NOON, done, NOON))
     one = scripted("one")
     with process(cluster, [one]) as here:
         outcome = here.pipeline_run("n-a", spot()).run()
@@ -290,12 +291,15 @@ def cut_off(cluster, step):
     return given
 
 
-def resumed(cluster, steps, clock, faulty):
-    """Have a process go on while ``faulty`` requests for the node fail; return what came of the steps."""
-    fault = Fault(path="/api/v1/nodes/n-a", status=503, times=faulty)
+NODE_PATH = "/api/v1/nodes/n-a"
+KEPT_PATH = f"/api/v1/namespaces/{KEPT[0]}/configmaps/{KEPT[1]}"
+
+
+def resumed(cluster, steps, clock, path, faulty):
+    """Have a process go on while ``faulty`` requests of a path fail; return what came of the steps."""
     with process(cluster, steps, clock=clock) as here:
-        cluster.faults.add(fault)
         here.pipeline_runs.resume(here._every())
+        cluster.faults.add(Fault(path=path, status=503, times=faulty))
         here.pipeline_runs.start()
         soon(lambda: advance(clock) and here.pipeline_runs.results.total())
         cluster.faults.clear()
@@ -303,20 +307,21 @@ def resumed(cluster, steps, clock, faulty):
     return machine
 
 
+@pytest.mark.parametrize("path", [NODE_PATH, KEPT_PATH])
 @pytest.mark.parametrize("faulty", [10**6, 20])
-def test_where_the_node_cannot_be_read_after_a_restart_its_followed_record_counts(cluster, faulty):
+def test_what_was_kept_counts_after_a_restart_though_it_cannot_be_read_again(cluster, path, faulty):
     """No step is run again that has ended, and one that had not has the key that it had."""
     one, again = scripted("one"), scripted("two")
     keys_before = cut_off(cluster, one)
     clock = HandClock()
     clock.seconds = 30.0
-    machine = resumed(cluster, [one, again], clock, faulty)
+    machine = resumed(cluster, [one, again], clock, path, faulty)
     assert (machine.result, one.step.acted, again.step.acted) == ("done", 1, 1)
     assert [context.idempotency_key for context in again.step.contexts] == keys_before
 
 
 def test_what_is_read_late_is_of_this_run_or_of_one_that_has_ended(cluster):
-    """The node that is followed lags behind, and its object can be read only once the first step is to run."""
+    """What was kept can be read only once the first step is to run."""
     clock = HandClock()
     ended = {"one": StepState(StepStatus.DONE, NOON, left="kept")}
     before, same = (
@@ -327,7 +332,7 @@ def test_what_is_read_late_is_of_this_run_or_of_one_that_has_ended(cluster):
         (State((same,), NOON - 5, ended), 0),
         (State((before,), NOON - 5, ended, NOON), 1),
     ):
-        cluster.apply(node_with(cluster, there))
+        leave_behind(cluster, there)
         one, two = scripted("one"), scripted("two")
         with process(cluster, [one, two], clock=clock) as here:
             said: list[str] = []
@@ -338,7 +343,7 @@ def test_what_is_read_late_is_of_this_run_or_of_one_that_has_ended(cluster):
                 said.append(line)
 
             here.pipeline = replace(here.pipeline, say=say)
-            cluster.faults.add(Fault("GET", "/api/v1/nodes/n-a", status=503, times=10**6))
+            cluster.faults.add(Fault("GET", KEPT_PATH, status=503, times=10**6))
             outcome = in_thread(here.pipeline_run("n-a", spot(seconds=10**6)))
             soon(lambda said=said: said or not advance(clock))
             assert statuses(outcome()) == {"one": "done", "two": "done"}
@@ -346,12 +351,13 @@ def test_what_is_read_late_is_of_this_run_or_of_one_that_has_ended(cluster):
         assert state(cluster)["steps"]["one"]["left"] == "kept"
 
 
-POINTS = range(8)
+POINTS = range(20)
+"""More than the writes that there are."""
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_process_that_is_killed_at_any_write_is_followed_by_one_that_goes_on(cluster, point):
-    """The process dies just before the write number ``point`` of the node."""
+    """The process dies just before the write number ``point``, of what it keeps or of the node."""
     acted = []
 
     def step(name):
@@ -371,22 +377,24 @@ def test_a_process_that_is_killed_at_any_write_is_followed_by_one_that_goes_on(c
 
         def beside(stop):
             client = original(stop)
-            patch = client.patch
 
-            def counted(*args, **more):
-                nonlocal writes
-                if writes == point:
-                    first.kill()
-                    raise ClusterReadError("killed")
-                writes += 1
-                return patch(*args, **more)
+            def counted(write):
+                def counting(*args, **more):
+                    nonlocal writes
+                    if first.killed.is_set() or writes == point:
+                        first.kill()
+                        raise ClusterReadError("killed")
+                    writes += 1
+                    return write(*args, **more)
 
-            client.patch = counted
+                return counting
+
+            client.patch, client.put = counted(client.patch), counted(client.put)
             return client
 
         first.client.beside = beside
         assert first.pipeline_run("n-a", spot()).run() is None or writes <= point
-    between = state(cluster)
+    between = kept_state(cluster)
     before = list(acted)
     with process(cluster, steps) as second:
         outcome = second.pipeline_run("n-a", spot()).run()

@@ -341,7 +341,7 @@ def test_only_a_record_of_a_source_in_force_of_this_node_and_of_our_own_is_gone_
     step = scripted("one")
     with process(cluster, [step]) as here:
         if kept:
-            here.pipeline.kept.keep_causes(here.client, uid, (cause,))
+            here.pipeline.kept.keep_state(here.client, uid, State((cause,), NOON, {}, uid=uid))
         context = replace(here.pipeline, sources=frozenset({sources}))
         runs = PipelineRuns(context, here.nodes)
         runs.resume(here._every())

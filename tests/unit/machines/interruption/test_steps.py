@@ -225,15 +225,17 @@ def kill_once_answered(here, requests):
 
     def beside(stop):
         client = original(stop)
-        patch = client.patch
 
-        def patched(*args, **more):
-            if len(requests) > answered:
-                here.kill()
-                raise ClusterReadError("killed")
-            return patch(*args, **more)
+        def until_killed(write):
+            def writing(*args, **more):
+                if len(requests) > answered:
+                    here.kill()
+                    raise ClusterReadError("killed")
+                return write(*args, **more)
 
-        client.patch = patched
+            return writing
+
+        client.patch, client.put = until_killed(client.patch), until_killed(client.put)
         return client
 
     here.client.beside = beside
