@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,12 @@ from rebalancer.wire.kinds import CONFIG_MAPS
 
 MAX_BYTES = 1_000_000
 """Bytes of data; the API's limit is 1 MiB for the whole object."""
+MAX_ATTEMPTS = 3
+"""To write: others may write at the same moment, and replies may be lost."""
+
+
+class ConfigMapMissingError(ClusterReadError):
+    """There is no such ConfigMap."""
 
 
 class ConfigMapConflictError(ClusterReadError):
@@ -40,12 +46,24 @@ class ConfigMapStore:
     """The ConfigMap ``name`` in ``namespace``."""
 
     def __init__(
-        self, client: Client, namespace: str, name: str, *, after_stop: bool = True
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        *,
+        advice: str = "",
+        after_stop: bool = True,
     ) -> None:
-        """``after_stop``: calls may go on for some seconds after the client's stop: the outcome of a run is kept also then."""
+        """``advice``: what to do without it, for messages.
+
+        ``after_stop``: calls may go on for some seconds after the client's stop: the outcome of a run is kept also then.
+        """
         self._client = client.last_words if after_stop else client
-        self._namespace, self._name = namespace, name
+        self._namespace, self._name, self._advice = namespace, name, advice
+        self.name = f"{namespace}/{name}"
         self._path = CONFIG_MAPS.path(namespace, name)
+        self._known: StoredMap | None = None
+        """As it was read or written last; None after a write that failed."""
 
     def read(self) -> StoredMap | None:
         """Return what is in it; None if there is no such ConfigMap (not installed by the chart).
@@ -56,7 +74,54 @@ class ConfigMapStore:
         response = self._client.get(self._path)
         if response.status == 404:
             return None
-        return self._decode(self._client.expect(response, self._rule("get")).body)
+        self._known = self._decode(self._client.expect(response, self._rule("get")).body)
+        return self._known
+
+    def require(self) -> StoredMap:
+        """Return what is in it, as it was read or written last.
+
+        Raises:
+            ConfigMapMissingError: there is no such ConfigMap.
+            ClusterReadError: it could not be read.
+        """
+        known = self._known or self.read()
+        if known is None:
+            raise ConfigMapMissingError(
+                f"there is no ConfigMap {self.name}: create it (the chart does)"
+                f"{self._advice and ', '}{self._advice}"
+            )
+        return known
+
+    def update(
+        self,
+        change: Callable[[Mapping[str, str]], Mapping[str, str]],
+        annotations: Mapping[str, str] | None = None,
+    ) -> StoredMap:
+        """Replace the data by what ``change`` makes of it, and set ``annotations``; return what it is now.
+
+        After a write that failed the ConfigMap is read and changed again: another client may have written, or the reply
+        was lost. So ``change`` has to be idempotent. The same data without annotations is not written.
+
+        Raises:
+            ConfigMapMissingError: there is no such ConfigMap.
+            ConfigMapConflictError: it was changed by others again and again.
+            ClusterReadError: it could not be read or written, or ``change`` has raised this.
+        """
+        left = MAX_ATTEMPTS
+        while True:
+            left -= 1
+            try:
+                known = self.require()
+                data = change(known.data)
+                if data == known.data and not annotations:
+                    return known
+                self._known = self.write(known, data, annotations)
+            except ClusterReadError as error:
+                self._known = None
+                if not left or isinstance(error, ConfigMapMissingError):
+                    raise
+            else:
+                return self._known
 
     def write(
         self,
@@ -73,8 +138,7 @@ class ConfigMapStore:
         size = sum(len(key.encode()) + len(value.encode()) for key, value in data.items())
         if size > MAX_BYTES:
             raise ClusterReadError(
-                f"its data has grown to {size} bytes; ConfigMap {self._namespace}/{self._name} holds"
-                f" {MAX_BYTES}"
+                f"its data has grown to {size} bytes; ConfigMap {self.name} holds {MAX_BYTES}"
             )
         # The version it was read at makes this a compare-and-swap.
         changed = {**known._object, "data": dict(data)}  # noqa: SLF001
@@ -85,7 +149,7 @@ class ConfigMapStore:
         response = self._client.put(self._path, msgspec.json.encode(changed))
         if response.status in (404, 409):
             raise ConfigMapConflictError(
-                f"ConfigMap {self._namespace}/{self._name} was changed by another client meanwhile"
+                f"ConfigMap {self.name} was changed by another client meanwhile"
             )
         return self._decode(self._client.expect(response, self._rule("update")).body)
 
@@ -98,7 +162,7 @@ class ConfigMapStore:
             whole = msgspec.json.decode(body, type=dict[str, Any])
         except (ValueError, RecursionError):
             raise ClusterReadError(
-                f"what was answered for ConfigMap {self._namespace}/{self._name} is no ConfigMap"
+                f"what was answered for ConfigMap {self.name} is no ConfigMap"
             ) from None
         return StoredMap(
             data=shape.data or {}, resource_version=shape.metadata.resource_version, _object=whole

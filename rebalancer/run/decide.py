@@ -14,13 +14,13 @@ from rebalancer.run.source import Reading, Source
 from rebalancer.snapshot.marks import describe_expired
 
 if TYPE_CHECKING:
-    from rebalancer.run.memory.keeper import Keeper
+    from rebalancer.run.memory.store import MemoryStore
 
 _PLANNING_SHARE = 0.5
 """Share of the time after reading the cluster that planning may take; acting takes what remains."""
 
 
-def recall(run: RunContext, source: Source, reading: Reading) -> Keeper | None:
+def recall(run: RunContext, source: Source, reading: Reading) -> MemoryStore | None:
     """Return the memory of earlier runs, with what it knows given to the planning; None without one.
 
     Raises:
@@ -28,33 +28,41 @@ def recall(run: RunContext, source: Source, reading: Reading) -> Keeper | None:
     """
     if source.client is None or run.memory is None:
         return None
-    from rebalancer.kube.config_map import ConfigMapStore  # noqa: PLC0415
-    from rebalancer.run.memory.keeper import Keeper  # noqa: PLC0415
+    from rebalancer.run.memory.cooling import cooling  # noqa: PLC0415
+    from rebalancer.run.memory.hour import moved_last_hour  # noqa: PLC0415
+    from rebalancer.run.memory.pace import pace_of  # noqa: PLC0415
+    from rebalancer.run.memory.store import MemoryStore, open_config_map  # noqa: PLC0415
+    from rebalancer.run.memory.streaks import remembered  # noqa: PLC0415
 
-    store = ConfigMapStore(source.client, *run.memory)
-    keeper = Keeper(store, "/".join(run.memory), run.notes.append)
-    keeper.load(reading.snapshot)
-    streaks = keeper.streaks()
+    memory = MemoryStore(
+        open_config_map(source.client, run.memory),
+        reading.snapshot,
+        run.environment.random(8).hex(),
+        run.notes.append,
+    )
+    memory.begin()
+    document, at = memory.document, reading.snapshot.captured_at
+    unknown = memory.hour_unknown
+    streaks = None if unknown is not None else remembered(document)
     if not streaks and run.loaded.policy.mode is not Mode.ENFORCE:
         # Runs that only observe write nothing, so there is no next run to wait for.
         streaks = None
-    unknown = keeper.hour_unknown
     if unknown is not None and not run.planning.counts_the_hour:
         run.notes.append(f"nothing is remembered: {unknown}")
     run.planning.remember(
-        keeper.cooling(),
-        keeper.moved_last_hour(),
+        cooling(document, at),
+        moved_last_hour(document, at),
         streaks,
         hour_unknown=unknown,
-        pace=keeper.pace(),
+        pace=pace_of(document.pace),
     )
-    return keeper
+    return memory
 
 
 def make_plan(
     run: RunContext,
     reading: Reading,
-    memory: Keeper | None,
+    memory: MemoryStore | None,
     observe: Callable[[], PlanObserver] | None = None,
 ) -> Planned:
     """Return the plan; ``observe`` returns what is called before and after its moves, and changes nothing."""
@@ -64,7 +72,7 @@ def make_plan(
     if not (run.acts and run.steers) and (left := describe_expired(reading.snapshot)) is not None:
         run.notes.append(left)
     if memory is not None:
-        memory.saw(planned.streaks)
+        memory.add_streaks(planned.streaks)
     evicts = run.acts and not planned.standstill
     if not (evicts and any(not move.observed for move in planned.left)):
         # Only evictions come before the explanation; a run without any may still be ended at once here.

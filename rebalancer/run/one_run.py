@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rebalancer.run.execution.executor import Execution
     from rebalancer.run.execution.marks import Marker
     from rebalancer.run.memory.document import Document
-    from rebalancer.run.memory.keeper import Keeper
+    from rebalancer.run.memory.store import MemoryStore
 
 
 class Scaling(Protocol):
@@ -190,14 +190,16 @@ def run_on(run: RunContext, ending: Ending, source: Source, scale: Scale | None 
     return EndedRun(code, written, remembered, totals)
 
 
-def _count(run: RunContext, memory: Keeper, written: RunReport, code: ExitCode) -> Totals | None:
+def _count(
+    run: RunContext, memory: MemoryStore, written: RunReport, code: ExitCode
+) -> Totals | None:
     """Return what runs have done, after counting this one where its metrics are sent: an idle run writes nothing else."""
     if run.acts and run.measured:
         environment = run.environment
         why = memory.count_run(written.tried, int(code), environment.clock.unix())
         if why is not None:
             say(environment.err, f"rebalancer: this run is not counted: {why}")
-    return memory.totals()
+    return memory.totals
 
 
 def _stop_of_moves(run: RunContext, scaling: Scaling | None) -> Stop:
@@ -234,7 +236,7 @@ def act(
     source: Source,
     reading: Reading,
     planned: Planned,
-    memory: Keeper | None,
+    memory: MemoryStore | None,
     *,
     ordered: bool = False,
     grace: Callable[[str], int | None] | None = None,
@@ -258,7 +260,7 @@ def act(
     run.environment.committed.set()
     if memory is not None and (first := of_next_wave(planned.left)):
         # A memory that can be read and never written would let each run spend the whole hour's budget.
-        why = memory.record((), run.environment.clock.unix(), reserved=first)
+        why = memory.save((), run.environment.clock.unix(), reserved=first)
         if why is not None and run.planning.counts_the_hour:
             raise ClusterReadError(f"nothing was moved: {why}")
     if marker is not None and planned.plan.emptied is not None:
@@ -283,7 +285,7 @@ def act(
         if memory is None:
             return None
         seconds = clock.now() - started
-        return memory.record(outcomes, clock.unix(), seconds, cut=cut, reserved=reserved)
+        return memory.save(outcomes, clock.unix(), seconds, cut=cut, reserved=reserved)
 
     acting = Acting(
         client=source.client,

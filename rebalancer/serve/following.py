@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.access import AUTOSCALER_FOLLOW_RULES, FOLLOW_RULES, require
 from rebalancer.kube.client import Client
-from rebalancer.kube.config_map import ConfigMapStore
+from rebalancer.kube.config_map import ConfigMapMissingError
 from rebalancer.kube.follow import Follower, Observer
 from rebalancer.kube.read import read_cluster
 from rebalancer.kube.resources import AccessRule
 from rebalancer.run.context import RunContext
-from rebalancer.run.memory.keeper import missing
+from rebalancer.run.memory.store import open_config_map
 from rebalancer.run.source import require_rights, usage_of
 from rebalancer.serve.health import Health
 from rebalancer.serve.interruptions import Interruptions
@@ -117,8 +117,8 @@ def _require_memory(run: RunContext, client: Client) -> None:
     if run.memory is None:
         return
     try:
-        known = ConfigMapStore(client, *run.memory).read()
+        open_config_map(client, run.memory).require()
+    except ConfigMapMissingError:
+        raise
     except ClusterReadError:
         return
-    if known is None:
-        raise missing("/".join(run.memory))

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from rebalancer.kube.config_map import StoredMap
+from rebalancer.run.memory.cooling import cooling
 from rebalancer.run.memory.document import KEY
-from rebalancer.run.memory.keeper import Keeper
+from rebalancer.run.memory.hour import moved_last_hour
+from rebalancer.run.memory.store import MemoryStore
+from rebalancer.run.memory.streaks import remembered
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
 from tests.fuzz.target import Target
@@ -18,21 +23,23 @@ class _Store:
     def __init__(self, text: str) -> None:
         self._data = {KEY: text}
 
-    def read(self) -> StoredMap:
+    name = "ns/memory"
+
+    def require(self) -> StoredMap:
         return StoredMap(self._data, "1", {})
 
-    def write(self, known: StoredMap, data: dict[str, str]) -> StoredMap:
-        return StoredMap(data, "2", {})
+    def update(self, change: Callable[[Mapping[str, str]], Mapping[str, str]]) -> StoredMap:
+        return StoredMap(change(self._data), "2", {})
 
 
 def _read(data: bytes) -> None:
     text = data.decode(errors="surrogateescape")
-    keeper = Keeper(_Store(text), "ns/memory", lambda _: None)  # type: ignore[arg-type]
-    keeper.load(_SNAPSHOT)
-    keeper.cooling()
-    keeper.moved_last_hour()
-    keeper.saw(keeper.streaks() or {})
-    keeper.record((), _SNAPSHOT.captured_at)
+    memory = MemoryStore(_Store(text), _SNAPSHOT, "run", lambda _: None)  # type: ignore[arg-type]
+    memory.begin()
+    cooling(memory.document, _SNAPSHOT.captured_at)
+    moved_last_hour(memory.document, _SNAPSHOT.captured_at)
+    memory.add_streaks(remembered(memory.document))
+    memory.save((), _SNAPSHOT.captured_at)
 
 
 TARGET = Target(_read, ())

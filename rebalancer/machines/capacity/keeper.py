@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.kube.config_map import ConfigMapConflictError, ConfigMapStore, StoredMap
+from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.kube.events import Subject
 from rebalancer.machines.capacity.announcements import (
     MachineEvent,
@@ -20,7 +20,6 @@ from rebalancer.machines.capacity.state import State, changed_states, decode, en
 from rebalancer.machines.capacity.status import status_of
 from rebalancer.plan.machines import MachineAct
 
-_ATTEMPTS = 3
 THEIRS = ("kube-system", "cluster-autoscaler-status")
 """The ConfigMap that Cluster Autoscaler writes."""
 
@@ -33,7 +32,6 @@ class StatusKeeper:
     ) -> None:
         self._store, self._where, self._warn = store, where, warn
         self._name = "/".join(where)
-        self._known: StoredMap | None = None
         self._earlier = State()
 
     def load(self) -> State:
@@ -42,7 +40,7 @@ class StatusKeeper:
         Raises:
             ClusterReadError: there is no such ConfigMap, or it could not be read.
         """
-        self._earlier, flaw = decode(self._current().data)
+        self._earlier, flaw = decode(self._store.require().data)
         if flaw is not None:
             self._warn(f"ConfigMap {self._name}: {flaw}; back-offs of groups start again")
         return self._earlier
@@ -54,7 +52,7 @@ class StatusKeeper:
             ClusterReadError: it could not be written.
         """
         state = msgspec.structs.replace(self._earlier, groups=changed_states(groups))
-        self._put({**self._current().data, **encode(state)})
+        self._store.update(lambda data: {**data, **encode(state)})
 
     def write(
         self,
@@ -75,31 +73,6 @@ class StatusKeeper:
                     f" --capacity-status"
                 )
         written = status_of(self._earlier, now, report, groups, scaled_out_groups(acts))
-        kept = self._put(written.data, written.annotations)
+        kept = self._store.update(lambda _: written.data, written.annotations)
         subject = Subject("ConfigMap", *self._where, kept.uid)
         return announcements(self._earlier, written.state, report, acts, subject)
-
-    def _put(
-        self, data: Mapping[str, str], annotations: Mapping[str, str] | None = None
-    ) -> StoredMap:
-        """Write the ConfigMap; return what it is now."""
-        for left in reversed(range(_ATTEMPTS)):
-            try:
-                self._known = self._store.write(self._current(), data, annotations)
-                break
-            except ConfigMapConflictError:
-                # Only one run acts at a time: who else has written changed labels, or ours was taken and the reply lost.
-                self._known = None
-                if not left:
-                    raise
-        return self._current()
-
-    def _current(self) -> StoredMap:
-        """Return the ConfigMap as it was read or written last; read it if that is not known."""
-        if self._known is None:
-            self._known = self._store.read()
-        if self._known is None:
-            raise ClusterReadError(
-                f"there is no ConfigMap {self._name}: create it (the chart does), or run without --capacity-status"
-            )
-        return self._known

@@ -183,7 +183,7 @@ def _keeper(run: RunContext, client: Client | None) -> StatusKeeper | None:
     from rebalancer.kube.config_map import ConfigMapStore  # noqa: PLC0415
     from rebalancer.machines.capacity.keeper import StatusKeeper  # noqa: PLC0415
 
-    store = ConfigMapStore(client, *run.capacity_status)
+    store = ConfigMapStore(client, *run.capacity_status, advice="or run without --capacity-status")
     return StatusKeeper(store, run.capacity_status, run.notes.append)
 
 

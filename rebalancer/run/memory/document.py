@@ -20,6 +20,8 @@ KEY = "memory.json"
 LARGEST = 600_000
 """Bytes of JSON; a ConfigMap holds 1 MiB, and half of it is enough for thousands of owners."""
 MOST_OWNERS = 2000
+MAX_PARTS = 8
+"""Runs whose part in the document is told apart: more do not write beside each other."""
 _T = TypeVar("_T")
 _Seconds = Annotated[int, msgspec.Meta(ge=0, le=LAST_SECOND)]
 _Moment = Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
@@ -89,6 +91,21 @@ class PaceMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Fals
     """From its first eviction to the end of its last wave."""
 
 
+class RunPart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """How much of what one run has done is in the document, so that nothing is added twice."""
+
+    run: str
+    """Id of the run."""
+    outcomes: Count = 0
+    """The first so many outcomes of its journal."""
+    reserved: Count = 0
+    """Evictions that are counted for the hour before they are made."""
+    at: _Moment = 0.0
+    """When these were counted."""
+    ended: bool = False
+    """Whether the run itself is counted."""
+
+
 class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
     """All that is remembered."""
 
@@ -102,6 +119,12 @@ class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False)
     pace: PaceMemory | None = None
     """None until a run has evicted."""
     totals: Totals = Totals()
+    parts: tuple[RunPart, ...] = ()
+    """Of the runs that wrote last, the newest at the end."""
+
+    def part_of(self, run: str) -> RunPart:
+        """Return the part of the run with this id, an empty one if it has none."""
+        return next((part for part in self.parts if part.run == run), RunPart(run))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +143,7 @@ class _Parts(msgspec.Struct):
     streaks: msgspec.Raw = msgspec.Raw(b"{}")
     pace: msgspec.Raw = msgspec.Raw(b"null")
     totals: msgspec.Raw = msgspec.Raw(b"{}")
+    parts: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 def decode(data: Mapping[str, str]) -> tuple[Document, Flaw | None]:
@@ -147,6 +171,7 @@ def decode(data: Mapping[str, str]) -> tuple[Document, Flaw | None]:
         streaks=_each(parts.streaks, StreakMemory, "streaks", lost),
         pace=_part(parts.pace, PaceMemory | None, "pace", lost),
         totals=_part(parts.totals, Totals, "totals", lost) or Totals(),
+        parts=_part(parts.parts, tuple[RunPart, ...], "parts", lost) or (),
     )
     if not lost:
         return document, None

@@ -5,7 +5,6 @@ import pytest
 from rebalancer.plan.outcome import Outcome, Pace, Status
 from rebalancer.plan.plan import Cause, Cost, Move
 from rebalancer.run.memory.document import Document, PaceMemory, decode, encode
-from rebalancer.run.memory.keeper import Keeper
 from rebalancer.run.memory.pace import pace_of, with_pace, with_pace_of_cut
 
 KNOWN = Document(pace=PaceMemory(5, 1, 3.0))
@@ -72,4 +71,4 @@ def test_evictions_that_filled_a_run_are_as_many_as_the_next_one_plans():
 def test_a_memory_of_before_has_no_pace_and_the_usual_one_is_taken():
     document, warning = decode({"memory.json": '{"version":1,"owners":{},"evictions":[]}'})
     assert (document.pace, warning) == (None, None)
-    assert Keeper(None, "ns/name", print).pace() == Pace()
+    assert pace_of(None) == Pace()

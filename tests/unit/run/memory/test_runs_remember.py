@@ -185,7 +185,7 @@ def test_without_the_config_map_nothing_is_done(drifted, run, dry_run):
 def test_where_the_memory_cannot_be_written_nothing_is_moved(run, drifted, monkeypatch):
     """Each run would spend the whole hour's budget again."""
 
-    def refused(self, known, data):
+    def refused(self, *_):
         raise ClusterReadError("may not update configmaps memory")
 
     monkeypatch.setattr(ConfigMapStore, "write", refused)
@@ -207,11 +207,11 @@ def test_a_memory_that_cannot_be_written_any_more_keeps_what_was_reserved(
 ):
     write, writes = ConfigMapStore.write, []
 
-    def once(self, known, data):
+    def once(self, known, data, annotations):
         writes.append(data)
         if len(writes) > 1:
             raise ClusterReadError("may not update configmaps memory")
-        return write(self, known, data)
+        return write(self, known, data, annotations)
 
     monkeypatch.setattr(ConfigMapStore, "write", once)
     code, report = run()

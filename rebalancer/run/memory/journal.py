@@ -1,0 +1,97 @@
+"""What one run adds to the memory, and how it is added: once, however often it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from rebalancer.cost.streaks import Streaks
+from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.totals import with_moves, with_run
+from rebalancer.run.memory.document import MAX_PARTS, Document, RunPart
+from rebalancer.run.memory.expectations import after_run
+from rebalancer.run.memory.hour import counted
+from rebalancer.run.memory.pace import with_pace, with_pace_of_cut
+from rebalancer.run.memory.remember import refreshed
+from rebalancer.snapshot.model import Snapshot
+
+_Timed = tuple[tuple[Outcome, ...], float]
+"""Outcomes, and the seconds that carrying them out took."""
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """What a run has seen and done so far. It only grows: an outcome keeps its place."""
+
+    run: str
+    """Id of the run: no other run ever has it."""
+    outcomes: tuple[Outcome, ...] = ()
+    at: float = 0.0
+    """When the last of them was known, Unix seconds."""
+    streaks: Mapping[str, Streaks] = field(default_factory=dict)
+    """Strategy -> what it has seen."""
+    timed: _Timed = ((), 0.0)
+    """Up to the end of the last wave that was not cut off."""
+    cut: _Timed = ((), 0.0)
+    """Of the first wave, if that was cut off."""
+    reserved: int = 0
+    """Evictions that are about to be made: they count for the hour as if they were."""
+    exit_code: int | None = None
+    """None until the run is to be counted."""
+
+    def with_outcomes(
+        self,
+        outcomes: Iterable[Outcome],
+        at: float,
+        seconds: float = 0.0,
+        *,
+        cut: bool = False,
+        reserved: int = 0,
+    ) -> Journal:
+        """Return the journal with the ``outcomes`` of all moves so far, which were carried out in ``seconds``.
+
+        If the last wave was ``cut`` off, those before it say how fast the run was; if there is none, that it was no
+        faster. ``reserved`` replaces what was reserved before.
+        """
+        done = tuple(outcomes)
+        by_uid = {one.move.uid: one for one in self.outcomes} | {one.move.uid: one for one in done}
+        timed = (done, seconds) if not cut and seconds > 0 else self.timed
+        first_is_cut = cut and not self.timed[0]
+        return replace(
+            self,
+            outcomes=tuple(by_uid.values()),
+            at=at,
+            timed=timed,
+            cut=(done, seconds) if first_is_cut else self.cut,
+            reserved=reserved,
+        )
+
+
+def merge(document: Document, journal: Journal, snapshot: Snapshot) -> Document:
+    """Return the document with all of the journal in it; ``snapshot``: what the run has planned on.
+
+    What the document has of this journal already is not added again: merging twice is merging once. All outcomes
+    that are added at once for one owner and term count as one try, so a run merges into what stood there before it.
+    """
+    part = document.part_of(journal.run)
+    before = counted(document, -part.reserved, part.at) if part.reserved else document
+    fresh = journal.outcomes[part.outcomes :]
+    after = after_run(refreshed(before, snapshot), snapshot, journal.streaks, fresh, journal.at)
+    after = with_pace(with_pace_of_cut(after, *journal.cut), *journal.timed)
+    totals = with_moves(after.totals, fresh)
+    ends = journal.exit_code is not None and not part.ended
+    if ends and journal.exit_code is not None:
+        totals = with_run(totals, journal.exit_code)
+    mine = RunPart(
+        run=journal.run,
+        outcomes=len(journal.outcomes),
+        reserved=journal.reserved,
+        at=journal.at if journal.reserved else 0.0,
+        ended=part.ended or ends,
+    )
+    others = tuple(one for one in after.parts if one.run != journal.run)
+    parts = (*others, mine)[-MAX_PARTS:]
+    after = msgspec.structs.replace(after, totals=totals, parts=parts)
+    return counted(after, journal.reserved, journal.at)
