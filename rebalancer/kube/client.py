@@ -13,6 +13,7 @@ from typing import TypeVar
 from urllib.parse import urlencode
 
 from rebalancer import __version__
+from rebalancer.base.backoff import Backoff
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.kube.calls import TOO_SLOW, Call
@@ -306,13 +307,13 @@ class Client:
     ) -> _Answer:
         """Repeat a request until its status is no reason to retry or its time is over; return the last answer."""
         renewed = False
-        attempt = 0
+        attempt, backoff = 0, Backoff(self.limits.first_wait, self.limits.longest_wait)
         while True:
             attempt += 1
             try:
                 answer = ask()
             except TransportError as error:
-                wait = self._wait_after(attempt, None, ends())
+                wait = self._wait_after(attempt, backoff.take(), None, ends())
                 if wait is None or not repeat_error(error):
                     raise
             else:
@@ -324,15 +325,17 @@ class Client:
                         continue
                 if answer.status not in again:
                     return answer
-                wait = self._wait_after(attempt, answer.retry_after, ends())
+                wait = self._wait_after(attempt, backoff.take(), answer.retry_after, ends())
                 if wait is None:
                     return answer
                 answer.close()
             # Should the stop come meanwhile, the next attempt says so.
             self.stop.wait(wait)
 
-    def _wait_after(self, attempt: int, asked: float | None, deadline: float) -> float | None:
-        """Return the seconds to wait before another attempt, None if there should be none.
+    def _wait_after(
+        self, attempt: int, wait: float, asked: float | None, deadline: float
+    ) -> float | None:
+        """Return the seconds to wait before another attempt, ``wait`` or as ``asked``; None if there should be none.
 
         A server that asks for more patience than there is (a proxy's Retry-After of an hour) is asked once more,
         when a part of it is used up. If it says so again, this run can do nothing.
@@ -341,7 +344,6 @@ class Client:
         if not self._reached:
             attempts = min(attempts, _FIRST_CONTACT_ATTEMPTS)
         left = deadline - self.monotonic()
-        wait = min(self.limits.first_wait * 2.0 ** (attempt - 1), self.limits.longest_wait)
         if attempt >= attempts or wait >= left:
             return None
         if asked is None:

@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 from msgspec import Raw
 
+from rebalancer.base.backoff import Backoff
 from rebalancer.base.errors import RebalancerError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ApiStatus, TransportError, refusal, status_of
@@ -204,7 +205,7 @@ class Watch(Generic[T]):
         self._refusals = 0
 
     def __iter__(self) -> Iterator[WatchEvent[T]]:
-        wait = _FIRST_WAIT
+        backoff = Backoff(_FIRST_WAIT, _MAX_WAIT)
         while self._stop.reason() is None:
             before, began = self.resource_version, self._client.monotonic()
             try:
@@ -217,9 +218,8 @@ class Watch(Generic[T]):
             # The server ends a stream after its time, also one of a kind that never changes.
             lasted = self._client.monotonic() - began
             if self.resource_version != before or lasted > _MAX_WAIT:
-                wait = _FIRST_WAIT
-            self._stop.wait(wait)
-            wait = min(wait * 2, _MAX_WAIT)
+                backoff.reset()
+            backoff.wait(self._stop)
 
     def is_current(self) -> bool:
         """Return whether a stream is open that is not silent for too long, as after the machine has slept.

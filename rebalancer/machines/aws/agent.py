@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rebalancer.base.backoff import Backoff
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
@@ -39,15 +40,19 @@ class Agent:
 
     def live(self, every: float) -> None:
         """Look every so many seconds; after a failure later and later."""
-        wait = every
+        longest = max(_LONGEST_WAIT, every)
+        backoff = Backoff(min(2 * every, longest), longest)
         while self._stop.reason() is None:
             why = self._failure()
-            wait = min(2 * wait, max(_LONGEST_WAIT, every)) if why else every
             # Said once, not every five seconds.
             if why != self._trouble:
                 self._say(why or "the instance metadata and the API server answer again")
                 self._trouble = why
-            self._stop.wait(wait)
+            if why:
+                backoff.wait(self._stop)
+            else:
+                backoff.reset()
+                self._stop.wait(every)
 
     def look(self) -> None:
         """Look once, and write what has changed.

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from rebalancer.base.backoff import pause_after
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more
 from rebalancer.base.stop import Stop
@@ -165,5 +166,5 @@ def _pause(idle: int, left: Left, why: str | None) -> float:
     if idle == 0:
         return 1.0
     if left.to_evict or why is not None:
-        return min(_LONGEST_PAUSE, _PAUSE * 2.0 ** min(idle - 1, 5))
+        return pause_after(idle, _PAUSE, _LONGEST_PAUSE)
     return _PAUSE

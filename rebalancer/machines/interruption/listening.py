@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
+from rebalancer.base.backoff import Backoff
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.machines.interruption.pipeline_runs import PipelineRuns
@@ -66,17 +67,16 @@ class Listening:
         return threading.Thread(target=target, name=name, daemon=True)
 
     def _listen(self) -> None:
-        pause = _FIRST_PAUSE
+        backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         heartbeats = self._made(self._send_heartbeats, f"heartbeats-{self.name}")
         heartbeats.start()
         try:
             while self.stop.reason() is None:
                 self._seen = self.clock.now()
                 if self._tried("receive", [self._receive]):
-                    pause = _FIRST_PAUSE
+                    backoff.reset()
                 else:
-                    self.stop.wait(pause)
-                    pause = min(2 * pause, _LONGEST_PAUSE)
+                    backoff.wait(self.stop)
         finally:
             self._over.set()
             heartbeats.join(_LAST_HEARTBEATS)

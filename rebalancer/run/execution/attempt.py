@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from rebalancer.base.backoff import Backoff
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView
@@ -13,7 +14,7 @@ from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cause, Method, Move
 from rebalancer.wire.pods import FINISHED
 
-_FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 5.0
+_FIRST_WAIT, _MAX_WAIT = 0.5, 5.0
 
 
 class Actor(Protocol):
@@ -77,7 +78,7 @@ class Attempt:
         started = self._stop.now()
         last: EvictionAnswer | None = None
         lost = False
-        conflicts, backoff = 0, _FIRST_BACKOFF
+        conflicts, backoff = 0, Backoff(_FIRST_WAIT, _MAX_WAIT)
         while True:
             # Read first: the server spends the PDB before it checks the uid. Reading may take long.
             ended = (
@@ -93,12 +94,12 @@ class Attempt:
             left = self._patience.seconds - (self._stop.now() - started)
             if last.kind in final or left <= 0 or conflicts > self._patience.conflicts:
                 return self._ended(move, last, lost=lost)
-            asked = last.retry_after or backoff
+            pause = backoff.take()
+            asked = last.retry_after or pause
             if last.kind is AnswerKind.LOST:
                 # What happened to it is to be known soon, whatever a proxy says of when to come back.
-                asked = min(asked, _LONGEST_BACKOFF)
+                asked = min(asked, _MAX_WAIT)
             self._stop.wait(min(asked, left))
-            backoff = min(backoff * 2, _LONGEST_BACKOFF)
 
     def _ask(self, move: Move) -> EvictionAnswer:
         if move.method is Method.RESTART:

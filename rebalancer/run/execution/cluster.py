@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from rebalancer.base.backoff import Backoff
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.events import EventWriter, Subject
@@ -20,7 +21,7 @@ _READ = 10.0
 """Seconds for a read before a restart."""
 _NEW_REPLICA_SET = 10.0
 """Seconds for the Deployment's controller to make a ReplicaSet: it takes a fraction of one, unless it is behind."""
-_FIRST_WAIT = 0.05
+_FIRST_WAIT, _MAX_WAIT = 0.05, 1.0
 
 
 def no_grace(_uid: str) -> int | None:
@@ -82,13 +83,12 @@ class ClusterActor:
 
     def _await_replica_set(self, move: Move, one: Restart) -> None:
         """Wait until the Deployment's controller has made the ReplicaSet whose pod replaces that of ``move``."""
-        stop, wait = self._client.stop, _FIRST_WAIT
+        stop, backoff = self._client.stop, Backoff(_FIRST_WAIT, _MAX_WAIT)
         until = stop.now() + _NEW_REPLICA_SET
         try:
             while (controller := one.replica_set()) is None:
-                if stop.now() + wait > until or stop.wait(wait) is not None:
+                if stop.now() + backoff.pause > until or backoff.wait(stop) is not None:
                     return
-                wait = min(2 * wait, 1.0)
         except ClusterReadError as error:
             self._warn(f"{move.owner}: its new ReplicaSet could not be read: {error}")
             return

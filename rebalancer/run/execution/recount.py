@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
+from rebalancer.base.backoff import Backoff
 from rebalancer.base.stop import Stop
 from rebalancer.plan.plan import Move
 from rebalancer.snapshot.model import Snapshot
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.05, 0.8
-_PATIENCE = 5.0
+_FIRST_WAIT, _MAX_WAIT = 0.05, 0.8
+_TIMEOUT = 5.0
 """The disruption controller counts within a fraction of a second, unless it is under pressure."""
 
 
@@ -41,16 +42,15 @@ class Recount:
         After five seconds, or once the run must end, it is returned as it is.
         """
         next_wave = {ref for m in moves if m.wave == moves[0].wave for ref in m.budgets}
-        until = self._stop.now() + _PATIENCE
-        wait = _FIRST_WAIT
+        until = self._stop.now() + _TIMEOUT
+        backoff = Backoff(_FIRST_WAIT, _MAX_WAIT)
         # Where nothing is waited for, nothing is asked: a list that cannot be watched would be read for it.
         while (waited := next_wave - self._given_up) and (
             missing := waited & set(self._exhausted())
         ):
-            if self._stop.now() + wait > until:
+            if self._stop.now() + backoff.pause > until:
                 self._given_up |= missing
                 break
-            if self._stop.wait(wait) is not None:
+            if backoff.wait(self._stop) is not None:
                 break
-            wait = min(2 * wait, _LONGEST_WAIT)
         return self._look()
