@@ -1,9 +1,9 @@
-"""kube-rebalancer: moves running pods to where they should be.
+"""kube-rebalancer: moves running pods to better nodes.
 
-The way of a run, and of a reader: ``kube`` reads the cluster, ``snapshot`` folds it into arrays,
-``strategies`` (a package beside this one) hand terms of one ``cost`` over, ``scheduler`` predicts where a
-replacement lands, ``planner`` chooses the moves, ``run`` puts these together and carries the moves out, ``report`` shows
-the result. ``serve`` makes run after run; ``commands`` are the command line's; ``embedded`` is a cluster in a process.
+The order of a run, and of a reader: ``kube`` reads the cluster, ``snapshot`` turns it into arrays, ``strategies`` (a
+package beside this one) return the terms of one ``cost``, ``scheduler`` predicts where a replacement lands,
+``planner`` chooses the moves, ``run`` combines these and executes the moves, ``report`` shows the result. ``serve``
+repeats runs; ``commands`` holds the commands; ``embedded`` is a simulated cluster.
 """
 
 from __future__ import annotations

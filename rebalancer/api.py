@@ -1,9 +1,9 @@
-"""The public plug-in surface: all that a strategy has to name, and nothing else is public.
+"""The public plug-in surface: all names that a strategy needs. Nothing else is public.
 
-A :class:`Strategy` has a ``Params`` model and a ``terms`` method, and is registered under the entry point
-group ``rebalancer.strategies``. It hands over terms; most are a :class:`DomainTerm` of a few groups. Both base classes hold
-neutral answers to all else that a strategy or a :class:`Term` may be asked. Test
-it with ``rebalancer.testing.contract.check_strategy``.
+A :class:`Strategy` has a ``Params`` model and a ``terms`` method, and is registered under the entry point group
+``rebalancer.strategies``. It returns terms; most are a :class:`DomainTerm` of a few groups. The base classes
+:class:`Strategy` and :class:`Term` have neutral defaults for all optional methods. Test a strategy with
+``rebalancer.testing.contract.check_strategy``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line: which commands there are, and what their errors exit with."""
+"""The command line: the list of commands, and the exit codes of their errors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _COMMANDS = {
 
 
 class _Commands(click.Group):
-    """Imports a command when it is called."""
+    """A command group that imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(_COMMANDS)
@@ -67,7 +67,7 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As in Click, which knows only commands that are imported when it looks for similar ones."""
+        """Find a command. Click's own method suggests only commands that are already imported."""
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-"):
             from difflib import get_close_matches  # noqa: PLC0415
@@ -77,7 +77,7 @@ class _Commands(click.Group):
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return the commands that begin so, importing none of them."""
+        """Return the commands that start with ``incomplete``; none is imported."""
         if incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
         from click.shell_completion import CompletionItem  # noqa: PLC0415
@@ -107,9 +107,9 @@ def main() -> None:
 
 
 def command(argv: Sequence[str], program: str = "rebalancer") -> int:
-    """Run the command line ``argv``; return the exit code. Errors are shown without a traceback.
+    """Run the command line ``argv``; return the exit code. Errors are printed without a traceback.
 
-    ``program``: the file that was started; kubectl starts ``kubectl-rebalancer``.
+    ``program``: the name of the started file; kubectl starts ``kubectl-rebalancer``.
     """
     plug_in = os.path.basename(program).startswith("kubectl-")  # noqa: PTH119  # pathlib is not needed here
     return call(main, argv, "kubectl rebalancer" if plug_in else "rebalancer")

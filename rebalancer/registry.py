@@ -1,4 +1,4 @@
-"""Finds plug-ins by entry point, and loads only those that a policy names: loading a plug-in runs its code."""
+"""Find plug-ins by entry point; load only those that a policy names, because loading a plug-in runs its code."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GROUP = "rebalancer.strategies"
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[T]):
-    """One kind of plug-in."""
+    """One kind of plug-in, such as strategies."""
 
     group: str
     """Of its entry points."""
@@ -33,7 +33,7 @@ class Kind(Generic[T]):
     """Of which its options are derived."""
 
     def installed(self) -> PlugIns[T]:
-        """Return the plug-ins of the kind that are installed in this environment."""
+        """Return the installed plug-ins of this kind."""
         return PlugIns(self, entry_points(group=self.group))
 
 
@@ -57,7 +57,7 @@ class Listed:
 
 
 class PlugIns(Mapping[str, type[Params]], Generic[T]):
-    """Name -> Params model of the plug-ins of one kind; each is loaded when it is looked up."""
+    """Plug-in name -> ``Params`` model, for one kind of plug-in. A plug-in is loaded when it is looked up."""
 
     def __init__(self, kind: Kind[T], points: Iterable[EntryPoint]) -> None:
         self._kind = kind
@@ -78,16 +78,16 @@ class PlugIns(Mapping[str, type[Params]], Generic[T]):
         self._loaded: dict[str, T] = {}
 
     def listed(self) -> list[Listed]:
-        """Return all that are installed without importing one."""
+        """Return the metadata of all installed plug-ins; none is imported."""
         return [
             Listed(name, _dist(point), point.value) for name, point in sorted(self._points.items())
         ]
 
     def named(self, name: str) -> T:
-        """Load the plug-in of this name.
+        """Load the plug-in ``name``.
 
         Raises:
-            PluginError: it cannot be imported, or is none.
+            PluginError: the plug-in cannot be imported, or is not of this kind.
         """
         if name not in self._loaded:
             self._loaded[name] = _load(self._kind, self._points[name])
@@ -105,36 +105,36 @@ class PlugIns(Mapping[str, type[Params]], Generic[T]):
 
 
 class Registry(PlugIns[Strategy]):
-    """The strategies; and, for policies that name some, the signal sources, steps and providers of machines."""
+    """The strategies; also the signal sources, steps and machine providers, for policies that name them."""
 
     def __init__(self, points: Iterable[EntryPoint]) -> None:
         super().__init__(STRATEGIES, points)
 
     @staticmethod
     def installed() -> Registry:
-        """Return the registry of the strategies that are installed in this environment."""
+        """Return the registry of the installed strategies."""
         return Registry(entry_points(group=GROUP))
 
     @cached_property
     def signals(self) -> PlugIns[SignalSource]:
-        """The signal sources that are installed in this environment."""
+        """The installed signal sources."""
         return SIGNALS.installed()
 
     @cached_property
     def providers(self) -> PlugIns[Provider]:
-        """The providers of machines that are installed in this environment."""
+        """The installed machine providers."""
         return PROVIDERS.installed()
 
     @cached_property
     def steps(self) -> PlugIns[Any]:
-        """The steps of the pipeline that are installed in this environment."""
+        """The installed steps of the interruption pipeline."""
         return STEPS.installed()
 
     def strategy(self, name: str) -> Strategy:
-        """Load the strategy of this name.
+        """Load the strategy ``name``.
 
         Raises:
-            PluginError: it cannot be imported, or is no strategy.
+            PluginError: the strategy cannot be imported, or is not a strategy.
         """
         return complete(self.named(name), Strategy)
 

@@ -42,7 +42,7 @@ _NONE = np.zeros(0, np.int32)
 
 @dataclass
 class _Gathered:
-    """Equal terms: what they match, and the classes that declare them."""
+    """Equal anti-affinity terms: the classes that declare them and the classes that they match."""
 
     entry: Entry
     key: str
@@ -58,12 +58,11 @@ class _Gathered:
 class AntiAffinity(Strategy):
     """Moves pods away from pods they repel, by required and preferred anti-affinity.
 
-    Within a namespace both directions count: the pod that declares a term and the pod that it matches repel
-    each other, and the fewest pods that have to go are moved. Across namespaces only pods that declare a term
-    move for it, unless ``crossNamespace`` says otherwise: else any tenant could have the pods of another
-    evicted. What the pods of DaemonSets and pods without a controller declare as required the scheduler keeps, too: as
-    they stay, the pods go that it matches. A preferred term weighs weight / 100. Semantics:
-    ``pkg/scheduler/framework/plugins/interpodaffinity``.
+    Within a namespace both directions count: the pod that declares a term and the pod that it matches repel each
+    other, and the smallest set of pods is moved. Across namespaces only pods that declare a term are moved, unless
+    ``crossNamespace`` says otherwise: else any tenant could have the pods of another tenant evicted. DaemonSets'
+    pods and pods without a controller never move; if such a pod declares a required term, the pods that it matches
+    are moved. A preferred term weighs weight / 100. Semantics: ``pkg/scheduler/framework/plugins/interpodaffinity``.
     """
 
     Params = AntiAffinityParams
@@ -119,10 +118,10 @@ def _declared(view: View, cls: int, params: AntiAffinityParams) -> Iterator[_Gat
 def _parts(
     view: View, owners: NDArray[np.int32], declared: _Gathered
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
-    """Yield the owners in parts, each with the classes that do not move for its sake.
+    """Yield (owners, fixed classes): the declaring owners in parts, each with the classes that must not move for it.
 
-    These are the matched ones of other namespaces. Owners that match each other all declare the term, and stay
-    together, whatever their namespaces; the others are of one namespace in each part.
+    Fixed are the matched classes of other namespaces. Owners that match each other all declare the term and form one
+    part, whatever their namespaces; any other part has owners of one namespace.
     """
     of_class = view.snapshot.classes
     homes_of = [of_class[cls].namespace for cls in owners.tolist()]
@@ -144,9 +143,9 @@ def _parts(
 
 
 def _beside_staying(view: View, declared: _Gathered, params: AntiAffinityParams) -> Iterator[Group]:
-    """Yield the groups of pods that have to leave the side of some that declare the term and never move.
+    """Yield groups of pods that must leave the domain of an immovable pod that declares the term.
 
-    Pods that declare the term themselves are judged by it already.
+    Pods that declare the term themselves are excluded: other groups judge them.
     """
     classes = view.snapshot.classes
     staying = np.array(declared.staying, np.int32)
@@ -168,7 +167,7 @@ def _beside_staying(view: View, declared: _Gathered, params: AntiAffinityParams)
 
 
 def _ref(view: View, cls: int) -> str:
-    """Return the owner of the pods of a class, its first pod where it has none."""
+    """Return the owner of a class; if it has none, the first pod of the class."""
     snapshot = view.snapshot
     if (owner := snapshot.owner_of(cls)) is not None:
         return owner.ref

@@ -1,4 +1,4 @@
-"""Consolidation: whole nodes are emptied, so that they can be taken away."""
+"""Consolidation: empty whole nodes, so that their machines can be removed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BY_SIZE = 0.05
 
 
 class ConsolidationParams(Params):
-    """Options of consolidation. Percentages are of a node's allocatable."""
+    """Options of consolidation. Percentages are shares of a node's allocatable."""
 
     direction: ClassVar[Direction | None] = Direction.PACK
 
@@ -53,20 +53,20 @@ class ConsolidationParams(Params):
 
 
 class Consolidation(Strategy):
-    """Empties whole nodes, so that an autoscaler can take them, where all of their pods have landings elsewhere.
+    """Empties whole nodes whose pods all have landings elsewhere, so that an autoscaler can remove them.
 
-    The planner chooses the nodes, see ``rebalancer.planner.emptying``; what counts as worth it is the policy's
-    eagerness. They are marked (``steer: marks``), so that the scheduler does not fill them again.
+    The planner chooses the nodes, see ``rebalancer.planner.emptying``; the policy's eagerness decides whether it is
+    worth the evictions. The nodes are marked (``steer: marks``), so that the scheduler does not fill them again.
     """
 
     Params = ConsolidationParams
 
     def terms(self, view: View, params: ConsolidationParams) -> Sequence[Term]:  # noqa: ARG002
-        """Return one term of imbalance: a pod on a node that is marked is one that still has to leave."""
+        """Return one imbalance term: each pod on a marked node still has to leave."""
         return [_EmptyingTerm(view)]
 
     def emptiable(self, view: View, params: ConsolidationParams) -> Emptiable:
-        """See Strategy."""
+        """Return the nodes that may be emptied."""
         counted = _counted(view.snapshot)
         kept = dict(_kept(view, params))
         nodes = np.ones(len(view.snapshot.nodes), bool)
@@ -74,12 +74,12 @@ class Consolidation(Strategy):
         return Emptiable(nodes, kept, counted, _needed(view, counted))
 
     def marks_last(self, params: ConsolidationParams) -> float:
-        """See Strategy."""
+        """Return the seconds after which a mark expires."""
         return params.keep.total_seconds()
 
 
 class _EmptyingTerm(DomainTerm):
-    """The groups of one price: what a pod on a node that is marked has to pay."""
+    """A term for pods on marked nodes, with one price per node."""
 
     def __init__(self, view: View) -> None:
         marked = view.to_be_empty()
@@ -95,15 +95,15 @@ class _EmptyingTerm(DomainTerm):
         self._needed = _needed(view, self._counted)
 
     def packed(self) -> tuple[int, int]:
-        """See Term."""
+        """Return (nodes that hold pods, lower bound of that number)."""
         holding = _pods_on(self._view)[self._counted] > 0
         return int(np.count_nonzero(holding)), self._needed
 
 
 def _prices(view: View, marked: _Bools) -> _Floats:
-    """Return what a pod pays on each node (N,): the more, the fewer pods the node has left.
+    """Return the price of a pod on each node (N,): higher on marked nodes with fewer remaining pods.
 
-    A node that is nearly empty is emptied first.
+    So a nearly empty node is emptied first.
     """
     price = np.zeros(len(marked))
     nodes = np.flatnonzero(marked)
@@ -116,7 +116,7 @@ def _prices(view: View, marked: _Bools) -> _Floats:
 
 
 def _counted(snapshot: Snapshot) -> _Bools:
-    """Return the nodes (N,) that take pods, by what they say themselves."""
+    """Return which nodes (N,) accept pods, by their own fields."""
     nodes = snapshot.nodes
     counted: _Bools = nodes.ready & ~nodes.unschedulable & ~nodes.leaving
     counted[list(nodes.unreadable)] = False
@@ -124,7 +124,7 @@ def _counted(snapshot: Snapshot) -> _Bools:
 
 
 def _kept(view: View, params: ConsolidationParams) -> Iterator[tuple[int, str]]:
-    """Yield the nodes that are not to be emptied, each with the first reason."""
+    """Yield (node, reason) for each node that must not be emptied, with the first reason."""
     taken = np.zeros(len(view.snapshot.nodes), bool)
     for mask, words in _rules(view, params):
         for node in np.flatnonzero(mask & ~taken).tolist():
@@ -133,7 +133,7 @@ def _kept(view: View, params: ConsolidationParams) -> Iterator[tuple[int, str]]:
 
 
 def _rules(view: View, params: ConsolidationParams) -> Iterator[tuple[_Bools, str]]:
-    """Yield masks of nodes (N,) that stay, each with the reason."""
+    """Yield (mask of nodes (N,) that must stay, reason)."""
     snapshot, nodes = view.snapshot, view.snapshot.nodes
     yield ~_counted(snapshot), "it takes no pods: cordoned, not Ready, or announced to go"
     if view.selected is not None:
@@ -151,7 +151,7 @@ def _rules(view: View, params: ConsolidationParams) -> Iterator[tuple[_Bools, st
 
 
 def _opted_out(snapshot: Snapshot) -> dict[str, _Bools]:
-    """Return what nodes say against being emptied -> the nodes (N,) that say so."""
+    """Return reason -> nodes (N,), for nodes with a notice to keep them."""
     masks: dict[str, _Bools] = {}
     for node, notices in snapshot.nodes.notices.items():
         for notice in notices:
@@ -161,7 +161,7 @@ def _opted_out(snapshot: Snapshot) -> dict[str, _Bools]:
 
 
 def _share_of(view: View, name: str) -> tuple[_Ints, _Ints]:
-    """Return what is requested of a resource on each node (N,), and what there is."""
+    """Return the requested and the allocatable amount of a resource on each node (N,)."""
     snapshot = view.snapshot
     if name == "pods":
         return view.state.lasting_count, snapshot.nodes.max_pods.astype(np.int64)
@@ -176,28 +176,28 @@ def _share_of(view: View, name: str) -> tuple[_Ints, _Ints]:
 
 
 def _movers(snapshot: Snapshot) -> NDArray[np.int32]:
-    """Return the classes whose pods do not belong to their node."""
+    """Return the classes whose pods are not bound to their node."""
     return np.array([i for i, cls in enumerate(snapshot.classes) if not cls.per_node], np.int32)
 
 
 def _pods_on(view: View) -> _Ints:
-    """Return how many pods are on each node (N,), those that belong to it left out."""
+    """Return the number of pods on each node (N,), without pods bound to their node."""
     return view.state.counts(_movers(view.snapshot)).astype(np.int64)
 
 
 def _sizes(snapshot: Snapshot) -> _Floats:
-    """Return the largest share of the largest node that a pod of each class (C,) requests."""
+    """Return per class (C,) the share of the largest node that its pod requests, maximum over resources."""
     most = np.maximum(1, snapshot.nodes.allocatable.max(axis=1, initial=1))
     sizes: _Floats = (snapshot.requests / most[:, None]).max(axis=0, initial=0.0)
     return sizes
 
 
 def _needed(view: View, counted: _Bools) -> int:
-    """Return a lower bound on the nodes that have to hold pods: the largest over resources, each by itself.
+    """Return a lower bound on the number of nodes with pods: the maximum of the bounds per resource.
 
-    Nodes with a pod that cannot be moved stay. The largest of the others are taken, as empty as they can be, until
-    the requests of all pods fit. And no two pods of more than half of the largest node share one: bounds L1 and, in
-    part, L2 of Martello and Toth (1990), for bins that differ.
+    Nodes with an immovable pod stay. Of the others the largest are taken, with all of their allocatable, until the
+    requests of all pods fit. And no two pods of more than half of the largest node share one: bounds L1 and, in
+    part, L2 of Martello and Toth (1990), for bins of different sizes.
     """
     snapshot = view.snapshot
     pods, per_node = snapshot.pods, np.ones(len(snapshot.classes), bool)

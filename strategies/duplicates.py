@@ -1,4 +1,4 @@
-"""Duplicates: replicas of one owner on one node although other nodes have room."""
+"""Duplicates: several replicas of one owner on one node although other nodes have room."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Duplicates(Strategy):
 class _Room:
     """Which nodes had room for a pod when the plan began.
 
-    A group may be made after some moves. The number of pods that a node may hold must not depend on that.
+    A group may be created after some moves. The cap on pods per node must not depend on these moves.
     """
 
     def __init__(self, view: View) -> None:
@@ -66,7 +66,7 @@ class _Room:
         self._known: dict[tuple[int, bytes], tuple[NDArray[np.bool_], int, object]] = {}
 
     def possible(self, cls: int) -> tuple[NDArray[np.bool_], int]:
-        """Return the nodes (N,) that a pod of ``cls`` could go to, and how many; classes that ask for the same share them."""
+        """Return the nodes (N,) that a pod of ``cls`` could use, and their number; shared by equal classes."""
         static, request = self._scheduler.static_mask(cls), self._requests[:, cls][:, None]
         known = self._known.get(key := (id(static), request.tobytes()))
         if known is None:
@@ -82,7 +82,7 @@ def _group(
 ) -> CapGroup | None:
     """Return the group of an owner; None if its pods may share nodes.
 
-    ``only_broken``: also None if no node holds too many.
+    ``only_broken``: also None if no node exceeds the cap.
     """
     owner, classes = view.snapshot.owners[index], view.classes_of_owner(index)
     per_node = view.snapshot.classes[int(classes[0])].per_node

@@ -1,4 +1,4 @@
-"""Failed-pods: pods that have ended, that nothing reads any more, and that nothing else removes."""
+"""Failed-pods: finished pods that nobody reads any more and no controller deletes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from strategies.pod_conditions import ConditionParams, matching
 
 
 class FailedPodsParams(Params):
-    """Options of failed-pods. What is written must all be true of a pod; of each list, one entry."""
+    """Options of failed-pods. A pod must match all given options; for a list, one of its entries."""
 
     phases: tuple[Literal["Failed", "Succeeded"], ...] = Field(
         default=("Failed",), min_length=1, description="Pods that have ended in such a phase."
@@ -51,7 +51,7 @@ class FailedPodsParams(Params):
 
 
 class FailedPods(Strategy):
-    """Removes pods that have failed, once nothing reads them any more; their controllers have made others.
+    """Deletes failed pods that are no longer needed; their controllers have created others.
 
     The oldest go first.
     """
@@ -59,15 +59,15 @@ class FailedPods(Strategy):
     Params = FailedPodsParams
 
     def terms(self, view: View, params: FailedPodsParams) -> Sequence[Term]:  # noqa: ARG002  # it moves nothing
-        """Return none: what has ended counts nowhere."""
+        """Return no terms: a finished pod has no cost."""
         return ()
 
     def phases(self, params: FailedPodsParams) -> frozenset[str]:
-        """See Strategy."""
+        """Return the phases of the pods to delete."""
         return frozenset(params.phases)
 
     def ended(self, finished: Snapshot, params: FailedPodsParams) -> Ended:
-        """See Strategy: such pods of controllers that have made others, or of Jobs that have ended."""
+        """Return the pods to delete: those of controllers that created others, or of finished Jobs."""
         pods = finished.pods
         age = np.floor(finished.captured_at - pods.created)
         asked = pods.where(lambda state: _matches(params, state, finished.captured_at))

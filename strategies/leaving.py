@@ -1,4 +1,4 @@
-"""Leaving: pods on nodes that are announced to go."""
+"""Leaving: pods on nodes that are going away."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from strategies.priced_nodes import EmptiedNodesTerm
 
 
 class LeavingParams(Params):
-    """Options of leaving: what makes a node one that must be empty."""
+    """Options of leaving: which nodes must be emptied."""
 
     nodes: tuple[str, ...] = Field(default=(), description="These nodes, by name.")
     selector: SelectorText = Field(
@@ -50,22 +50,23 @@ class LeavingParams(Params):
 
 
 class Leaving(Strategy):
-    """Moves pods off nodes that are announced to go, to nodes that stay.
+    """Moves pods off nodes that are going away, to nodes that stay.
 
-    By the annotation ``rebalancer/leave: <RFC 3339 time or now>``, by ``rebalancer drain``, by the taints of
-    autoscalers and interruption handlers, by conditions (KEP-5683), or by the policy. Nothing here cordons a
-    node: where replacements would land on a node that leaves, pods stay, and the report says so.
+    A node is going away by the annotation ``rebalancer/leave: <RFC 3339 time or now>``, by ``rebalancer drain``, by
+    the taints of autoscalers and interruption handlers, by conditions (KEP-5683), or by the policy. This strategy
+    does not cordon nodes: if replacements would land on a node that is going away, the pods stay, and the report
+    says so.
     """
 
     Params = LeavingParams
 
     def terms(self, view: View, params: LeavingParams) -> Sequence[Term]:
-        """Return one hard term: a pod on a node that leaves is one that still has to move."""
+        """Return one hard term: each pod on a node that is going away still has to move."""
         return [_LeavingTerm(view, params, _Reasons(view.snapshot, params).all())]
 
 
 class _LeavingTerm(EmptiedNodesTerm):
-    """The term of the nodes that leave, with notes on them."""
+    """The term for pods on nodes that are going away, with notes on these nodes."""
 
     def __init__(self, view: View, params: LeavingParams, reasons: dict[int, str]) -> None:
         names = view.snapshot.nodes.names
@@ -77,12 +78,12 @@ class _LeavingTerm(EmptiedNodesTerm):
         self._notes = list(_notes(view.snapshot, params, reasons))
 
     def notes(self) -> Sequence[str]:
-        """See Term: nodes that leave and yet take replacements, and what is not understood."""
+        """Return notes on nodes that still accept replacements, and on values that cannot be parsed."""
         return self._notes
 
 
 class _Reasons:
-    """Knows why a node must be empty."""
+    """Finds out why a node must be empty."""
 
     def __init__(self, snapshot: Snapshot, params: LeavingParams) -> None:
         self._snapshot, self._params = snapshot, params
@@ -92,7 +93,7 @@ class _Reasons:
         self._begins = snapshot.captured_at + params.lead_time.total_seconds()
 
     def all(self) -> dict[int, str]:
-        """Return node -> why it must be empty, for those that must."""
+        """Return node -> reason, for all nodes that must be empty."""
         nodes = range(len(self._snapshot.nodes))
         return {node: why for node in nodes if (why := self._of(node)) is not None}
 

@@ -1,4 +1,4 @@
-"""Lifetime: pods that are older than they should become, or in a state to be replaced in."""
+"""Lifetime: pods that are too old, or in a state in which they should be replaced."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ State = Literal[
 
 
 class LifetimeParams(Params):
-    """Options of lifetime. What is written must all be true of a pod; of each list, one entry."""
+    """Options of lifetime. A pod must match all given options; for a list, one of its entries."""
 
     max_pod_life_time: Duration | None = Field(
         default=None, description="Only pods older than this."
@@ -81,7 +81,7 @@ class LifetimeParams(Params):
 
 
 class Lifetime(Strategy):
-    """Replaces pods that are too old, or in a state to be replaced in, wherever the replacement lands.
+    """Replaces pods that are too old, or in a given state, wherever the replacement lands.
 
     The oldest go first.
     """
@@ -89,7 +89,7 @@ class Lifetime(Strategy):
     Params = LifetimeParams
 
     def terms(self, view: View, params: LifetimeParams) -> Sequence[Term]:
-        """Return one soft term: each such pod is one that still has to be replaced."""
+        """Return one soft term: each matching pod still has to be replaced."""
         age = np.floor(view.snapshot.captured_at - view.snapshot.pods.created)
         pods = np.flatnonzero(_asked(view.snapshot, params, age)).astype(np.int32)
         by_state = bool(params.conditions or params.exit_codes or set(params.states) - {"Running"})
@@ -120,14 +120,14 @@ def _asked(
 
 
 def _states(params: LifetimeParams, state: PodState) -> Iterator[str]:
-    """Yield what of a state is among ``states``."""
+    """Yield the parts of a pod's state that the option ``states`` lists."""
     init, ephemeral = params.including_init_containers, params.including_ephemeral_containers
     reasons = (state.phase, state.reason, *state.reasons(init=init, ephemeral=ephemeral))
     yield from (reason for reason in reasons if reason in params.states)
 
 
 def _exit_codes(params: LifetimeParams, state: PodState) -> Iterator[str]:
-    """Yield what of a state is among ``exitCodes``."""
+    """Yield the exit codes of a pod's containers that the option ``exitCodes`` lists."""
     for code in state.exit_codes(init=params.including_init_containers):
         if code in params.exit_codes:
             yield f"exit code {code}"

@@ -1,4 +1,4 @@
-"""Low utilisation: pods leave nodes above a threshold while other nodes are nearly empty, or far below."""
+"""Low utilisation: move pods off over-used nodes while other nodes are under-used."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from strategies.utilisation.requested import UtilisationTerm
 
 
 class LowUtilisation(Strategy):
-    """Moves pods off over-used nodes while other nodes are under-used or far below, if they land better.
+    """Moves pods off over-used nodes while other nodes are under-used, or emptier by more than a gap.
 
-    Every move is predicted: a pod that would overload another node instead stays. New nodes are filled until
-    none is further below an over-used one than ``gap``, and not only to the threshold ``under``.
+    Every move is predicted: a pod that would overload another node stays. New nodes are filled until no node is
+    emptier than an over-used one by more than ``gap``, and not only up to the threshold ``under``.
     """
 
     Params = LowUtilisationParams
@@ -28,5 +28,5 @@ class LowUtilisation(Strategy):
         return [MeasuredTerm(view, params) if params.measured else UtilisationTerm(view, params)]
 
     def needs_usage(self, params: LowUtilisationParams) -> bool:
-        """See Strategy."""
+        """Return whether the options use measured usage."""
         return params.measured

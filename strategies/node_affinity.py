@@ -36,9 +36,9 @@ class NodeAffinityParams(Params):
 class NodeAffinity(Strategy):
     """Moves pods off nodes that their node affinity forbids, or prefers less than one with room for them.
 
-    Causes are a node's labels that changed, or preferred nodes that were full when the pod started. A
-    preferred term of weight 100 counts as one pod; a pod is moved only if a node with room scores higher.
-    Semantics: ``pkg/scheduler/framework/plugins/nodeaffinity``.
+    Causes are a node's labels that changed, or preferred nodes that were full when the pod started. A preferred term
+    of weight 100 counts as one pod; a pod is moved only if a node with room scores higher. Semantics:
+    ``pkg/scheduler/framework/plugins/nodeaffinity``.
     """
 
     Params = NodeAffinityParams
@@ -69,7 +69,7 @@ class _Shared:
     def below(
         self, best: int, values: _Bools | NDArray[np.int64], scale: float
     ) -> NDArray[np.float64]:
-        """Return how far each node is below ``best``, divided by ``scale``."""
+        """Return by how much each node is below ``best``, divided by ``scale`` (N,)."""
         # By identity: the scheduler model has one array for equal affinities; it is kept here.
         key = (id(values), best)
         if key not in self._known:
@@ -103,7 +103,7 @@ def _required(view: View) -> Iterator[PriceGroup]:
 def _broken(view: View, rules: Sequence[tuple[str, list[int], _Bools]]) -> set[int]:
     """Return the classes with pods on nodes that their rules exclude.
 
-    No move can break such a rule, since the scheduler filters by it: only these pods count.
+    No move can violate such a rule, because the scheduler filters by it; so only these pods count.
     """
     # By identity, as above: nearly all of thousands of owners allow the same nodes.
     of_mask: dict[int, tuple[_Bools, list[int]]] = {}

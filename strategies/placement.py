@@ -1,4 +1,4 @@
-"""Placement: which nodes pods should prefer or avoid by label, where the pods themselves say nothing of it."""
+"""Placement: node labels that pods should prefer or avoid although their spec does not say so."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rebalancer.api import (
 
 
 class PlacementParams(Params):
-    """Options of placement. Whose pods they are about says ``select``."""
+    """Options of placement. ``select`` says to which pods they apply."""
 
     avoid: LabelsField | None = Field(
         default=None, description="Labels of nodes that pods should not be on."
@@ -45,10 +45,10 @@ class PlacementParams(Params):
 
 
 class Placement(Strategy):
-    """Moves pods off nodes to avoid, and to preferred nodes, by node labels that the pods do not name themselves.
+    """Moves pods to preferred nodes and off nodes to avoid, by node labels that the pods do not name themselves.
 
-    The scheduler knows nothing of it: a pod is moved only where its replacement will land better anyway.
-    What a pod itself says about one of these labels, by nodeSelector or node affinity, has the last word.
+    The scheduler does not know this rule: a pod is moved only if its replacement will land on a better node anyway.
+    If the pod's own nodeSelector or node affinity names one of these labels, the pod's rule has precedence.
     """
 
     Params = PlacementParams
@@ -62,7 +62,7 @@ class Placement(Strategy):
     def contradiction(
         self, snapshot: Snapshot, one: PlacementParams, other: PlacementParams
     ) -> str | None:
-        """See Strategy: what one prefers the other avoids."""
+        """Return the labels that one configuration prefers and the other avoids; None if there are none."""
         for prefers, avoids in ((one, other), (other, one)):
             if prefers.prefer and avoids.avoid:
                 both = snapshot.nodes_matching(prefers.prefer)
@@ -73,7 +73,7 @@ class Placement(Strategy):
 
 
 class _Rule:
-    """What a node costs a pod: 1 if it is to be avoided, and 1 if it is not a preferred one."""
+    """The price of a node for a pod: 1 if the node is to be avoided, plus 1 if it is not preferred."""
 
     def __init__(self, view: View, params: PlacementParams) -> None:
         self._view = view
@@ -86,7 +86,7 @@ class _Rule:
         }
 
     def broken(self) -> Iterator[Group]:
-        """Yield the groups of the owners with a pod on a node that does not suit; moves ask for the others."""
+        """Yield the groups of owners with a pod on an unsuitable node; other groups are created on demand."""
         made: set[int] = set()
         for cls, of_class in self._view.replaceable():
             nodes = self._view.state.home_nodes(cls)
@@ -97,7 +97,7 @@ class _Rule:
                 yield group
 
     def of_class(self, cls: int) -> Group | None:
-        """Return the group of the owner of a class, None if the rule is not about its pods."""
+        """Return the group of the owner of a class; None if the rule does not apply to its pods."""
         view = self._view
         owner = view.snapshot.classes[cls].owner
         if owner < 0 or view.snapshot.classes[cls].per_node:

@@ -1,4 +1,4 @@
-"""Inter-pod affinity, required and preferred: pods that no longer stand beside the pods they ask for."""
+"""Inter-pod affinity, required and preferred: pods that are no longer near the pods that they ask for."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ class PodAffinityParams(Params):
 class PodAffinity(Strategy):
     """Moves pods to the pods they ask to be near, by required and preferred inter-pod affinity.
 
-    Only pods that declare it are moved, never those that it names. Preferred affinity with weight 100 counts as
-    one pod, and is met by one matching pod in the domain; more of them are the scheduler's business. Semantics:
-    ``pkg/scheduler/framework/plugins/interpodaffinity`` (a pod that all required terms match counts for each).
+    Only pods that declare the affinity are moved, never the pods that it matches. Preferred affinity with weight 100
+    counts as one pod, and is satisfied by one matching pod in the domain; further ones matter only to the scheduler.
+    Semantics: ``pkg/scheduler/framework/plugins/interpodaffinity`` (a pod that all required terms match counts for
+    each).
     """
 
     Params = PodAffinityParams
@@ -61,7 +62,7 @@ class PodAffinity(Strategy):
 
 @dataclass(frozen=True)
 class _Rule:
-    """What the pods of one owner ask for; equal for all of its classes that ask for the same."""
+    """The affinity terms of one owner's pods; shared by all of its classes with equal terms."""
 
     entry: Entry
     owner: int
@@ -100,7 +101,7 @@ def _group(view: View, rule: _Rule, own: list[int]) -> NearGroup:
 
 @dataclass(slots=True)
 class _Counts:
-    """Pods per domain; the last entry is for nodes without the topology key, where no affinity is met."""
+    """Pods per domain; the last entry is for nodes without the topology key, where no affinity is satisfied."""
 
     others: NDArray[np.int64]
     """(D + 1,) that declare the affinity, and do not match it themselves."""
@@ -111,11 +112,11 @@ class _Counts:
 
     @property
     def total(self) -> int:
-        """The matching pods in all domains; those on nodes without the key do not count (satisfyPodAffinity)."""
+        """The number of matching pods in all domains; nodes without the key do not count (satisfyPodAffinity)."""
         return int(self.matched[:-1].sum())
 
     def apart(self, total: int) -> NDArray[np.int64]:
-        """Return the pods (D + 1,) that have no matching pod in their domain, of ``total`` matching ones in all."""
+        """Return per domain (D + 1,) the pods without a matching pod there; ``total``: matching pods in all domains."""
         # The first of pods that ask for their own kind may be in any domain.
         alone = (self.both == 1) & (self.matched == 1) & (total > 1)
         apart = np.where(self.matched == 0, self.others, 0) + alone
@@ -123,7 +124,7 @@ class _Counts:
         return apart
 
     def with_one(self, at: int | slice, amount: int, *, declares: bool, matches: bool) -> _Counts:
-        """Return the counts with ``amount`` pods more at one place, or at each by itself."""
+        """Return the counts with ``amount`` pods added in the domain ``at``; a slice adds to each domain separately."""
         changed = _Counts(self.others.copy(), self.both.copy(), self.matched.copy())
         changed.others[at] += amount * (declares and not matches)
         changed.both[at] += amount * (declares and matches)
@@ -132,17 +133,21 @@ class _Counts:
 
 
 def _entering(left: _Counts, entered: _Counts, total: int) -> NDArray[np.int64]:
-    """Return the pods apart in all (D + 1,) if one more pod, as in ``entered``, is in each domain by itself."""
+    """Return the total number of unsatisfied pods (D + 1,) for each domain that one more pod could enter.
+
+    ``left``: the counts after the pod has left; ``entered``: the counts of each domain if the pod enters that
+    domain.
+    """
     before, after = left.apart(total), entered.apart(total)
     every: NDArray[np.int64] = int(before.sum()) - before + after
     return every
 
 
 class NearGroup:
-    """Pods of one owner, each of which asks for a matching pod in its domain.
+    """Pods of one owner, each of which needs a matching pod in its domain.
 
-    A :class:`rebalancer.api.Group`. The potential is the number of pods apart, 0 if no node takes one to a matching
-    pod when the group is made.
+    A :class:`rebalancer.api.Group`. The potential is the number of pods without a match; it is 0 if no node could
+    take one to a matching pod when the group was created.
     """
 
     def __init__(
@@ -177,7 +182,7 @@ class NearGroup:
         return bool(near[of_node[room & (of_node >= 0)]].any())
 
     def _now(self) -> tuple[_Counts, NDArray[np.int64]]:
-        """Return the counts and the pods apart in each domain (D + 1,)."""
+        """Return the current counts, and the pods without a match per domain (D + 1,)."""
         stamp = self._view.state.stamp(self.members)
         if self._known is None or self._known[0] != stamp:
             counts = _Counts(*(self._per_domain(part) for part in self._parts))
@@ -191,24 +196,27 @@ class NearGroup:
         return np.bincount(of_node, per_node, minlength=size).astype(np.int64)
 
     def potential(self) -> float:
-        """See Group."""
+        """Return the number of pods without a matching pod in their domain."""
         return float(max(0, int(self._now()[1].sum()) - self._hopeless))
 
     def minimum(self) -> float:
-        """See Group: one move brings a pod of one domain, or all of two, near to another."""
+        """Return a lower bound on the moves: one move can satisfy all pods of at most two domains."""
         if self.potential() <= 0:
             return 0.0
         apart = self._now()[1]
         return float(max(int(apart[-1]), -(-int(np.count_nonzero(apart[:-1])) // 2)))
 
     def unsatisfiable(self) -> str | None:
-        """See Group."""
+        """Return why no placement can satisfy the pods; None if one can."""
         if not self._hopeless:
             return None
         return f"no node near a matching pod takes {self._hopeless} of its pods"
 
     def gains(self) -> NDArray[np.float64]:
-        """See Group: a pod apart gains one, and what it does to those that are where it comes."""
+        """Return per node (N,) the maximum gain of moving one pod off the node.
+
+        A pod without a match gains 1, plus its effect on the unsatisfied pods in the domain that it enters.
+        """
         if (left := self.potential()) <= 0:
             return np.zeros(len(self.domains.of_node))
         counts, apart = self._now()
@@ -220,7 +228,7 @@ class NearGroup:
     def delta(
         self, cls: int, node: int, replacement: int, destinations: NDArray[np.int32]
     ) -> NDArray[np.float64]:
-        """See Group."""
+        """Return the change of the potential (K,) if a pod moves from ``node`` to each destination."""
         counts, apart = self._now()
         source, targets = int(self.domains.of_node[node]), self.domains.of_node[destinations]
         leaves = {"declares": cls in self._own, "matches": cls in self._matched}
@@ -239,18 +247,18 @@ class NearGroup:
         return change
 
     def describe(self, node: int) -> str:
-        """See Group."""
+        """Return the matching pods in the node's domain, and the number of pods without a match."""
         domain = int(self.domains.of_node[node])
         where = self.domains.names[domain] if domain >= 0 else "a node without the label"
         matched = int(self._now()[0].matched[domain]) if domain >= 0 else 0
         return f"{self.label}: {matched} matching pods in {where}, {self.standing()}"
 
     def requirement(self) -> str:
-        """See Described."""
+        """Return which pods must be near which others, in a few words."""
         return "each in a domain with a matching pod"
 
     def standing(self) -> str:
-        """See Described."""
+        """Return the number of pods without a match, out of all pods of the group."""
         counts, apart = self._now()
         pods = int(counts.others.sum() + counts.both.sum())
         return f"{int(apart.sum())} of {pods} pods apart"

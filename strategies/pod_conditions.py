@@ -1,4 +1,4 @@
-"""Conditions of pods that a policy asks for."""
+"""Pod conditions as options of strategies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _OF_ALL = ("PodReadyToStartContainers", "Initialized", "ContainersReady", "PodSc
 
 
 class ConditionParams(Params):
-    """A condition of a pod; all that is written must match one."""
+    """A pod condition to match; all given fields must match the same condition."""
 
     type: str = Field(default="", description="Its type, like Ready; empty: any.")
     status: Literal["", "True", "False", "Unknown"] = Field(
@@ -33,18 +33,18 @@ class ConditionParams(Params):
         return self
 
     def matches(self, kind: str, status: str, reason: str) -> bool:
-        """Return whether a condition is one of these, however long it has lasted."""
+        """Return whether a condition has this type, status and reason; its duration is not checked."""
         wanted = ((self.type, kind), (self.status, status), (self.reason, reason))
         return all(one in ("", other) for one, other in wanted)
 
     def least(self) -> float:
-        """Return the seconds that it has to have lasted."""
+        """Return the minimum duration of the condition in seconds."""
         least = self.min_time_since_last_transition
         return 0.0 if least is None else max(0.0, least.total_seconds())
 
 
 def matching(asked: Sequence[ConditionParams], state: PodState, now: float) -> Iterator[str]:
-    """Yield the conditions of a state that match one of those that are ``asked`` for at ``now`` (Unix seconds)."""
+    """Yield the conditions of a pod that match an entry of ``asked`` at ``now`` (Unix seconds)."""
     for wanted in asked:
         for kind, status, reason, since in state.conditions:
             timed = wanted.min_time_since_last_transition is not None

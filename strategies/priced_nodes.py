@@ -1,4 +1,4 @@
-"""What several strategies do with nodes that have a price: a group for the classes of each owner that pay it."""
+"""Groups for strategies that give nodes a price: one group for the classes of an owner."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rebalancer.api import DomainTerm, Entry, PodClass, PriceGroup, View
 
 
 def tolerations(of_class: PodClass) -> Hashable:
-    """Return what classes of one owner have to share to be in one group: they may go to the same nodes."""
+    """Return a key; classes of one owner with equal keys may use the same nodes and share a group."""
     return of_class.spec.tolerations or ()
 
 
 class EmptyingGroups:
-    """Makes the group of an owner's classes: at once where a pod is to leave, else when a move concerns it."""
+    """Creates the group of an owner's classes: at once if a pod has to leave, else when a move concerns it."""
 
     def __init__(
         self,
@@ -25,9 +25,10 @@ class EmptyingGroups:
         describe: Callable[[int], str],
         more: Callable[[int], float] | None = None,
     ) -> None:
-        """``price`` (N,) is 0 on nodes that no pod has to leave; ``describe`` says of a node why pods have to leave it.
+        """``price`` (N,) is 0 on nodes that no pod has to leave.
 
-        ``more`` returns, for a class of replacements, what is added to the price of each node that has one.
+        ``describe`` returns why pods have to leave a node. ``more`` returns, for a class of replacements, an amount
+        that is added to every price above 0.
         """
         self._view, self._price, self._describe, self._more = view, price, describe, more
         self._owned = list(view.replaceable_by(tolerations)) if price.any() else []
@@ -41,7 +42,7 @@ class EmptyingGroups:
                 yield self._group(owner, classes)
 
     def later(self, cls: int) -> PriceGroup | None:
-        """Return the group of a class that has no pod on such a node yet."""
+        """Return the group of a class without a pod on such a node."""
         owned = self._of_class.get(cls)
         return None if owned is None else self._group(*owned)
 
@@ -62,10 +63,10 @@ class EmptyingGroups:
 
 
 class EmptiedNodesTerm(DomainTerm):
-    """The groups of one price: 1 for a pod on one of these nodes, 0 elsewhere. Hard: such a pod still has to move."""
+    """A hard term with the price 1 for each pod on one of ``nodes`` and 0 elsewhere: these pods have to move."""
 
     def __init__(self, view: View, nodes: Sequence[int], describe: Callable[[int], str]) -> None:
-        """``describe`` says of a node why pods have to leave it."""
+        """``describe`` returns why pods have to leave a node."""
         price = np.zeros(len(view.snapshot.nodes))
         price[list(nodes)] = 1.0
         groups = EmptyingGroups(view, price, describe)

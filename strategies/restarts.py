@@ -1,4 +1,4 @@
-"""Restarts: pods whose containers were restarted too often."""
+"""Restarts: pods whose containers restarted too often."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class RestartsParams(Params):
 
 
 class Restarts(Strategy):
-    """Replaces pods that were restarted too often, wherever the replacement lands.
+    """Replaces pods that restarted too often, wherever the replacement lands.
 
-    Those that were restarted most often go first. Where replacements are restarted as often, the fault is the
-    program's: the memory waits longer each time, and then gives up.
+    Pods with most restarts go first. If replacements restart as often, the program is at fault: the memory then
+    waits longer each time, and finally gives up.
     """
 
     Params = RestartsParams
 
     def terms(self, view: View, params: RestartsParams) -> Sequence[Term]:
-        """Return one soft term: each such pod is one that still has to be replaced."""
+        """Return one soft term: each matching pod still has to be replaced."""
         pods, least = view.snapshot.pods, params.pod_restart_threshold
         init = params.including_init_containers
         counts = [min(_MOST, state.restarts(init=init)) for state in pods.states]

@@ -1,4 +1,4 @@
-"""Scale-in: nodes that are not needed are drained, and their machines terminated."""
+"""Scale-in: drain unneeded nodes and terminate their machines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from strategies.priced_nodes import EmptiedNodesTerm
 
 
 class ScaleInParams(Params):
-    """Options of scale-in; the defaults are those of Cluster Autoscaler, but for giveUpAfter."""
+    """Options of scale-in. The defaults are those of Cluster Autoscaler, except for giveUpAfter."""
 
     scales: ClassVar[Literal["in", "out"] | None] = "in"
 
@@ -54,16 +54,17 @@ class ScaleInParams(Params):
 
 
 class ScaleIn(Strategy):
-    """Removes nodes that are not needed, after their pods have landings elsewhere and have left.
+    """Removes unneeded nodes, after all of their pods have moved to other nodes.
 
-    Which nodes can be removed is what ``rebalancer capacity`` says. A node is cordoned and tainted; its pods leave by this
-    strategy's term, within budgets and PodDisruptionBudgets; then its machine is terminated (``rebalancer.machines.capacity.scale_in``).
+    ``rebalancer capacity`` shows which nodes can be removed. A node is cordoned and tainted; its pods leave by this
+    strategy's term, within budgets and PodDisruptionBudgets; then its machine is terminated
+    (``rebalancer.machines.capacity.scale_in``).
     """
 
     Params = ScaleInParams
 
     def terms(self, view: View, params: ScaleInParams) -> Sequence[Term]:  # noqa: ARG002
-        """Return one hard term: a pod on a node that is to be removed is one that still has to move."""
+        """Return one hard term: each pod on a node to be removed still has to move."""
         nodes = view.snapshot.nodes
         going = [
             node

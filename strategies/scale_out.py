@@ -1,4 +1,4 @@
-"""Scale-out: groups of machines are increased for pending pods that no node takes."""
+"""Scale-out: add machines for pending pods that fit on no node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rebalancer.api import (
 
 
 class ScaleOutParams(Params):
-    """Options of scale-out. Which group is increased is ``capacity.expander``."""
+    """Options of scale-out. ``capacity.expander`` chooses the group."""
 
     scales: ClassVar[Literal["in", "out"] | None] = "out"
 
@@ -37,13 +37,13 @@ class ScaleOutParams(Params):
 
 
 class ScaleOut(Strategy):
-    """Adds machines to groups, within their maximum, for pods that no node takes.
+    """Adds machines to groups, within their maximum, for pods that fit on no node.
 
-    It moves no pod. What is done is in ``rebalancer.machines.capacity.scale_out``.
+    It moves no pods. ``rebalancer.machines.capacity.scale_out`` does the work.
     """
 
     Params = ScaleOutParams
 
     def terms(self, view: View, params: ScaleOutParams) -> Sequence[Term]:  # noqa: ARG002
-        """See Strategy: it says nothing of where pods are."""
+        """Return no terms: the strategy does not judge where pods are."""
         return ()

@@ -1,4 +1,4 @@
-"""Stuck: pods that do not get Ready on a node, while their siblings elsewhere do."""
+"""Stuck: pods that do not become Ready on a node, while their siblings on other nodes do."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ class StuckParams(Params):
 
 
 class Stuck(Strategy):
-    """Moves pods that do not get Ready off nodes where the node is at fault: their siblings elsewhere are Ready.
+    """Moves pods that do not become Ready off a node that is at fault: their siblings elsewhere are Ready.
 
-    Siblings are the pods of the same owner and template. Where one is Ready on the same node, or where stuck ones
-    are on more nodes than Ready ones, the fault is the program's, and nothing is moved.
+    Siblings are the pods of the same owner and template. If a sibling is Ready on the same node, or if more nodes
+    have stuck siblings than Ready ones, the program is at fault and nothing is moved.
     """
 
     Params = StuckParams
 
     def terms(self, view: View, params: StuckParams) -> Sequence[Term]:
-        """Return one soft term: each such pod is one that still has to be moved to another node."""
+        """Return one soft term: each stuck pod still has to move to another node."""
         snapshot = view.snapshot
         since = _not_ready_since(snapshot)
         lasted = snapshot.captured_at - since
@@ -85,7 +85,10 @@ def _matches(params: StuckParams, state: PodState) -> bool:
 
 
 def _not_ready_since(snapshot: Snapshot) -> NDArray[np.float64]:
-    """Return since when each pod (P,) on a node that is Ready is not Ready; 0 if it is, or its node is not."""
+    """Return since when each pod (P,) is not Ready, in Unix seconds.
+
+    0 if the pod is Ready, or if its node is not Ready.
+    """
     pods, nodes = snapshot.pods, snapshot.nodes
     conditions = [
         next(
@@ -102,7 +105,10 @@ def _not_ready_since(snapshot: Snapshot) -> NDArray[np.float64]:
 
 
 def _node_at_fault(snapshot: Snapshot, stuck: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the pods (P,) whose siblings are Ready on other nodes only, on at least as many as they are stuck on."""
+    """Return which pods (P,) have Ready siblings, but only on other nodes.
+
+    Siblings must be Ready on at least as many nodes as they are stuck on.
+    """
     pods = snapshot.pods
     if not len(pods):
         return np.zeros(0, bool)

@@ -41,7 +41,7 @@ _ALL = 2**31
 
 
 class TaintsParams(Params):
-    """Options of taints. A taint is named by ``key``, or by ``key=value``."""
+    """Options of taints. A taint is given as ``key``, or as ``key=value``."""
 
     prefer_no_schedule: bool = Field(
         default=False, description="Also fix PreferNoSchedule (soft, one per taint)."
@@ -63,7 +63,7 @@ class TaintsParams(Params):
         return given
 
     def counts(self, key: str, value: str) -> bool:
-        """Return whether pods on nodes with this taint are to be moved."""
+        """Return whether pods on nodes with this taint should move."""
         if key in _MARKS:
             return False  # one that a killed run has left is to be removed, not the pods
         names = {key, f"{key}={value}"}
@@ -72,10 +72,11 @@ class TaintsParams(Params):
 
 
 class Taints(Strategy):
-    """Moves pods off nodes with NoSchedule taints (by choice PreferNoSchedule) they do not tolerate.
+    """Moves pods off nodes with NoSchedule taints (optionally PreferNoSchedule) that they do not tolerate.
 
-    The taint was added while they ran. Pods on nodes with NoExecute taints are evicted by Kubernetes. Nodes
-    marked for deletion are ignored: what marked them also drains them. Semantics: ``pkg/scheduler/framework/plugins/tainttoleration``.
+    Such a taint was added while the pods ran. Pods on nodes with NoExecute taints are evicted by Kubernetes. Nodes
+    marked for deletion are ignored: whatever marked them also drains them. Semantics:
+    ``pkg/scheduler/framework/plugins/tainttoleration``.
     """
 
     Params = TaintsParams
@@ -91,9 +92,9 @@ class Taints(Strategy):
 def _untolerated(
     view: View, params: TaintsParams, effect: str, most: int
 ) -> Callable[[int], NDArray[np.float64]] | None:
-    """Return a function from a class to its number of untolerated taints per node (N,), at most ``most``; None if none count.
+    """Return a function from a class to its number of untolerated taints per node (N,), ``most`` at most.
 
-    Classes with the same tolerations share one array.
+    Classes with the same tolerations share one array. None is returned if no taint of any node counts.
     """
     nodes = view.snapshot.nodes
     sets = [

@@ -25,7 +25,7 @@ from rebalancer.api import (
 
 
 class DefaultConstraint(Params):
-    """A constraint for workloads without one for its topology key."""
+    """A constraint for workloads without a constraint for its topology key."""
 
     namespaces: tuple[str, ...] = Field(
         default=(), description="Namespaces of the workloads; empty: all."
@@ -52,7 +52,7 @@ class TopologySpreadParams(Params):
 
 @dataclass
 class _Constraint:
-    """A rule with the classes that declare it."""
+    """A rule and the classes that declare it."""
 
     rule: SpreadRule
     label: str
@@ -60,11 +60,11 @@ class _Constraint:
 
 
 class TopologySpread(Strategy):
-    """Spreads pods over zones (or any domains) by their topologySpreadConstraints.
+    """Spreads pods over zones (or other domains) by their topologySpreadConstraints.
 
     All matching pods count; only pods that declare the constraint are moved. Rules of eligibility:
-    ``pkg/scheduler/framework/plugins/podtopologyspread`` (all topology keys of the pod's constraints of
-    that kind present, nodeAffinityPolicy, nodeTaintsPolicy, minDomains, matchLabelKeys).
+    ``pkg/scheduler/framework/plugins/podtopologyspread`` (all topology keys of the pod's constraints of that kind
+    present, nodeAffinityPolicy, nodeTaintsPolicy, minDomains, matchLabelKeys).
     """
 
     Params = TopologySpreadParams

@@ -1,1 +1,1 @@
-"""What everything else uses: errors, output, clocks, ways to stop and to send."""
+"""The ground that every package uses: errors, output, clocks, stop conditions, HTTP requests."""

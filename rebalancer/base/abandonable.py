@@ -1,4 +1,4 @@
-"""Functions in daemon threads that may be left behind: what cannot be ended must not keep a run waiting.
+"""Run functions in daemon threads that can be abandoned, so that a blocked call never blocks a run.
 
 Name resolution, connecting, a credential plugin, a plug-in's step: none of them has a time-out that always holds.
 """
@@ -16,11 +16,11 @@ _POLL_INTERVAL = 0.1
 
 
 class CutOffError(OSError):
-    """What was waited for was ended from our side; says why."""
+    """The wait for a function was ended by our side; the message says why."""
 
 
 class Abandonable(Generic[T]):
-    """A function that runs in a daemon thread from now on. ``done`` is set when it has ended."""
+    """A function that runs in a daemon thread. The event ``done`` is set when the function ends."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Abandonable(Generic[T]):
         drop: Callable[[T], None] = lambda _: None,
         name: str = "abandonable",
     ) -> None:
-        """``drop`` takes what ``function`` returns after :meth:`abandon`."""
+        """Start ``function``; ``drop`` receives its result if it returns after :meth:`abandon`."""
         self._function, self._drop = function, drop
         self._lock, self.done = threading.Lock(), threading.Event()
         self._abandoned = False
@@ -49,14 +49,14 @@ class Abandonable(Generic[T]):
         self.done.set()
 
     def abandon(self) -> None:
-        """Leave the thread to itself; what it returns is dropped."""
+        """Stop waiting for the thread; ``drop`` receives the result of the function."""
         with self._lock:
             self._abandoned = True
             for result in self._results:
                 self._drop(result)
 
     def result(self) -> T:
-        """Return what the function returned, or raise what it raised; only once it is ``done``."""
+        """Return the function's result, or raise its exception. To be called once ``done`` is set."""
         if self._failures:
             raise self._failures[0]
         return self._results[0]
@@ -67,12 +67,12 @@ def run_abandonable(
     over: Callable[[], str | None],
     drop: Callable[[T], None] = lambda _: None,
 ) -> T:
-    """Return what ``function`` returns, or abandon it as soon as ``over`` says why.
+    """Return the result of ``function``; abandon it as soon as ``over`` returns a reason.
 
-    ``drop`` takes what it returns too late.
+    ``drop`` receives a result that comes too late.
 
     Raises:
-        CutOffError: it was abandoned; what else ``function`` raises is raised here.
+        CutOffError: the function was abandoned. An exception of ``function`` is raised unchanged.
     """
     if (why := over()) is not None:
         raise CutOffError(why)

@@ -1,4 +1,4 @@
-"""Plain data as JSON or YAML, for people and programs: all that is not printable is escaped in both."""
+"""Plain data as JSON or YAML, for people and programs; both escape characters that are not printable."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ DATA_FORMS = ("json", "yaml")
 
 
 def data_text(data: Mapping[str, Any], form: str) -> str:
-    """Return ``data`` in a form of ``DATA_FORMS``, keys in their order, ending in a newline."""
+    """Return ``data`` as text in ``form`` (one of ``DATA_FORMS``), with the keys in order and a final newline."""
     if form == "json":
         return printable_json(json.dumps(data, indent=2, ensure_ascii=False)) + "\n"
     return yaml_text(json.loads(json.dumps(data)))
 
 
 def yaml_text(data: Mapping[str, Any]) -> str:
-    """Return ``data``, of plain types only, as YAML."""
+    """Return ``data``, which has plain types only, as YAML."""
     # libyaml is ten times faster, which shows with thousands of skipped pods.
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     text: str = yaml.dump(data, Dumper=dumper, sort_keys=False, width=100)
@@ -30,7 +30,10 @@ def yaml_text(data: Mapping[str, Any]) -> str:
 
 
 def plain_number(value: float, digits: int = 9) -> int | float | None:
-    """Return ``value`` with so many significant digits; whole numbers without a point, others than numbers as null."""
+    """Return ``value`` rounded to ``digits`` significant digits.
+
+    A whole number has no decimal point. NaN and infinity become None.
+    """
     if not math.isfinite(value):
         return None
     rounded = float(f"{value:.{digits}g}")

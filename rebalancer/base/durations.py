@@ -1,7 +1,7 @@
 """Time spans as policies, flags and annotations write them: ``90s``, ``5m``, ``1h30m``.
 
-Ours are Go's without fractions of larger units and without units below the second, and with ``d`` for 24 hours:
-each has one way to be written, and :func:`format_duration` writes it.
+The format is that of Go, plus ``d`` for 24 hours, minus fractions and units below a second. So each time span has
+one text only, which :func:`format_duration` writes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _GO_LONGEST = 2**63 / 1e9
 
 
 def parse_duration(value: Any) -> timedelta:
-    """Return ``90s``, ``5m``, ``1h30m`` or ``2d`` as a time span; ValueError for anything else."""
+    """Parse ``90s``, ``5m``, ``1h30m`` or ``2d``; raise ValueError for any other text."""
     if isinstance(value, timedelta):
         return value
     match = _OURS.match(value) if isinstance(value, str) and value else None
@@ -36,17 +36,17 @@ def parse_duration(value: Any) -> timedelta:
 
 
 def parse_seconds(text: str) -> float:
-    """Return ``5m`` or ``300``, a plain number of seconds, in seconds; ValueError for anything else."""
+    """Return ``5m``, or a plain number such as ``300``, in seconds; raise ValueError for any other text."""
     if text.isascii() and text.replace(".", "", 1).isdigit():
         return float(text)
     return parse_duration(text).total_seconds()
 
 
 def at_least_a_second(text: str) -> float:
-    """Return a duration as policies write it, or a plain number of seconds, in seconds.
+    """Return a duration in seconds; ``text`` is a duration of the policy or a plain number of seconds.
 
     Raises:
-        ValueError: it is neither, or shorter than a second.
+        ValueError: ``text`` is neither, or the duration is shorter than a second.
     """
     seconds = parse_seconds(text)
     if seconds < 1:
@@ -55,9 +55,9 @@ def at_least_a_second(text: str) -> float:
 
 
 def parse_go_duration(text: str) -> timedelta:
-    """Return ``1h30m``, ``5m0s``, ``1.5h`` or ``-10s`` as a time span, to the microsecond.
+    """Parse a duration of Go, such as ``1h30m``, ``1.5h`` or ``-10s``, to the microsecond.
 
-    For values of other programs (``time.ParseDuration``). ValueError for anything else.
+    For values that other programs write (``time.ParseDuration``). Raises ValueError for any other text.
     """
     body = text.removeprefix("-") if text.startswith("-") else text.removeprefix("+")
     parts = list(_GO_PART.finditer(body))
@@ -70,7 +70,7 @@ def parse_go_duration(text: str) -> timedelta:
 
 
 def format_duration(span: timedelta) -> str:
-    """Return a time span that is not negative as :func:`parse_duration` reads it: ``1h30m``."""
+    """Format a time span of at least 0 so that :func:`parse_duration` can read it: ``1h30m``."""
     minutes, seconds = divmod(span.total_seconds(), 60)
     hours, minutes = divmod(int(minutes), 60)
     parts = [f"{hours}h" if hours else "", f"{minutes}m" if minutes else ""]

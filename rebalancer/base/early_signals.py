@@ -1,7 +1,7 @@
-"""What SIGINT and SIGTERM do while the program starts: it says one line, and ends.
+"""SIGINT and SIGTERM during start-up: the process prints one line and exits.
 
-Until a command handles them itself (``rebalancer.base.termination``), nothing is under way that could be left half done.
-Nothing is imported here that takes time: a signal that comes before is answered by the interpreter.
+These handlers hold until a command installs its own (``rebalancer.base.termination``); nothing has been changed by
+then. This module imports nothing slow: before it is loaded, the interpreter's own handlers answer a signal.
 """
 
 import os
@@ -15,7 +15,7 @@ COMPLETE_VARIABLE = "_REBALANCER_COMPLETE"
 
 
 def leave_at_signals() -> None:
-    """Let both signals end the process at once from now on."""
+    """Install handlers for both signals that end the process at once."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
 

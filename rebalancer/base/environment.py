@@ -1,4 +1,4 @@
-"""What a run is given of the world: clocks, streams, environment variables, a way to be stopped."""
+"""The process environment of a run: clocks, streams, environment variables and the stop signal."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from rebalancer.base.termination import handle_termination
 
 
 class SystemClock:
-    """The real clock."""
+    """The clocks of the operating system."""
 
     def now(self) -> float:
-        """Return seconds of a clock that never jumps."""
+        """Return the monotonic time in seconds."""
         return time.monotonic()
 
     def sleep(self, seconds: float) -> None:
-        """Wait."""
+        """Sleep for the given number of seconds."""
         time.sleep(seconds)
 
     def unix(self) -> float:
@@ -34,7 +34,7 @@ class SystemClock:
 
 @dataclass
 class Timings:
-    """Seconds per phase, in order."""
+    """Elapsed seconds per phase, in the order of the phases."""
 
     clock: SystemClock
     seconds: dict[str, float] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class Timings:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Measure what happens inside."""
+        """Measure the time spent in the ``with`` block and add it to the phase ``name``."""
         started = self.clock.now()
         try:
             with self.shown(name):
@@ -55,7 +55,7 @@ class Timings:
 
 @dataclass(frozen=True)
 class Environment:
-    """All that a run takes from the process it lives in."""
+    """Everything that a run takes from its process."""
 
     clock: SystemClock
     environ: Mapping[str, str]
@@ -69,15 +69,15 @@ class Environment:
     """Returns so many random bytes."""
 
     def until_signal(self) -> Stop:
-        """Return what ends a command that has no deadline."""
+        """Return a stop condition without a deadline: only a signal sets it."""
         return Stop(self.clock, signalled=self.stop)
 
 
 def system_environment(patience: float = 0.0) -> Environment:
-    """Return the environment of this process, with SIGTERM and SIGINT turned into ``stop``.
+    """Return the environment of this process; SIGTERM and SIGINT set its ``stop``.
 
-    What is not committed yet is left by a KeyboardInterrupt, after ``patience`` seconds in which it may come to an end by
-    itself, or at the second signal.
+    Before anything is committed, a signal ends the command by a KeyboardInterrupt: ``patience`` seconds after the
+    first signal, or at the second signal.
     """
     environment = Environment(SystemClock(), os.environ, sys.stdout, sys.stderr)
     handle_termination(environment.stop, environment.committed, patience)
@@ -86,10 +86,10 @@ def system_environment(patience: float = 0.0) -> Environment:
 
 @contextmanager
 def collector_paused(*, for_good: bool = False) -> Iterator[None]:
-    """Hold back the garbage collector while objects are made by the hundred thousand that all stay.
+    """Pause the garbage collector while many objects are created that all stay alive.
 
-    It would look at all of them again and again, for a third of the time, and find nothing. ``for_good``: they
-    stay until the process ends, and are never looked at; for what is done once in a process.
+    The collector would examine all of them repeatedly, which took a third of the time, and free none. With
+    ``for_good`` it ignores these objects until the process ends; use that for data that a process creates once.
     """
     was_on = gc.isenabled()
     gc.disable()

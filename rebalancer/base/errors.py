@@ -20,7 +20,7 @@ from rebalancer.base.early_signals import STOPPED, STOPPED_CODE
 
 
 class ExitCode(enum.IntEnum):
-    """What the process returns; stable, and listed in the README."""
+    """Exit codes of the process. They are stable; docs/report.md lists them."""
 
     DONE = 0
     """Done, nothing to do, or stopped by a PDB, a budget or another run's Lease."""
@@ -38,13 +38,13 @@ class ExitCode(enum.IntEnum):
 
 
 class RebalancerError(Exception):
-    """Base of all errors that are shown without a traceback."""
+    """Base class of all errors that are shown without a traceback."""
 
     exit_code = ExitCode.BUG
 
 
 class PolicyError(RebalancerError):
-    """The policy is wrong: every problem at once, each with file, line and key where known."""
+    """The policy is invalid. The message lists all problems, each with file, line and key if known."""
 
     exit_code = ExitCode.USAGE
 
@@ -54,7 +54,7 @@ class PolicyError(RebalancerError):
 
 
 class PluginError(RebalancerError):
-    """A strategy could not be loaded, or does not keep its contract."""
+    """A strategy could not be loaded, or violates the plug-in contract."""
 
     exit_code = ExitCode.USAGE
 
@@ -66,7 +66,7 @@ class ClusterReadError(RebalancerError):
 
 
 class MarksError(ClusterReadError):
-    """Marks could not be removed from nodes, or set; nothing was moved yet."""
+    """Marks could not be set on nodes, or removed from them; no pod has been moved yet."""
 
 
 class ProviderError(RebalancerError):
@@ -76,11 +76,11 @@ class ProviderError(RebalancerError):
 
 
 class ProviderRefusalError(ProviderError):
-    """The provider of machines has refused a request: for certain nothing was done."""
+    """The machine provider refused a request and certainly executed nothing of it."""
 
 
 class StoppedError(RebalancerError):
-    """A signal ended the command before anything was moved."""
+    """A signal ended the command before any pod was moved."""
 
     exit_code = ExitCode.STOPPED
 

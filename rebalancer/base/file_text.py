@@ -1,4 +1,4 @@
-"""The text of files of API objects: compressed or not, in chunks; and YAML, without dates."""
+"""Read files of API objects as text: gzip or plain, in chunks; and parse YAML without dates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_DEPTH = 500
 
 
 def unpack(stream: BinaryIO) -> tuple[BinaryIO, bytes]:
-    """Return the stream to read on, decompressed if it is gzip, and what was read of it already."""
+    """Return the stream, decompressed if it is gzip, and the bytes that were already read from it."""
     head = stream.read(len(_GZIP_MAGIC))
     if head != _GZIP_MAGIC:
         return stream, head + stream.read(_CHUNK - len(head))
@@ -25,7 +25,7 @@ def unpack(stream: BinaryIO) -> tuple[BinaryIO, bytes]:
 
 
 class _Prefixed:
-    """A stream with some bytes put back in front; enough of a file for gzip (stdin cannot seek)."""
+    """A stream that first returns ``head``, then the rest. gzip needs no more (stdin cannot seek)."""
 
     def __init__(self, head: bytes, stream: BinaryIO) -> None:
         self._head, self._stream = head, stream
@@ -36,7 +36,7 @@ class _Prefixed:
 
 
 def chunks(stream: BinaryIO, head: bytes) -> Iterator[bytes]:
-    """Yield ``head`` and then what remains of ``stream``."""
+    """Yield ``head`` and then the rest of ``stream``, in chunks."""
     # glibc gives memory of this size back to the system each time, and has it cleared page by page again, a
     # tenth of the time of a large file; unless it has seen larger pieces go (this one is never touched).
     bytes(8 * _CHUNK)
@@ -47,7 +47,7 @@ def chunks(stream: BinaryIO, head: bytes) -> Iterator[bytes]:
 
 
 def _yaml_loader() -> Any:
-    """Return a safe loader, in C if there is one, that leaves timestamps as text."""
+    """Return a safe YAML loader, in C if available, that leaves timestamps as text."""
     base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     loader: Any = type("YamlLoader", (base,), {})
     loader.yaml_implicit_resolvers = {
@@ -61,10 +61,10 @@ YamlLoader = _yaml_loader()
 
 
 def yaml_events(text: bytes | str) -> Iterator[tuple[Any, int]]:
-    """Yield the events of a YAML text, each with how deep it is nested: nothing is built, however deep.
+    """Yield the events of a YAML text with their nesting depth; no object is built, however deep it nests.
 
     Raises:
-        yaml.YAMLError: it is no YAML.
+        yaml.YAMLError: the text is not YAML.
     """
     depth = 0
     for event in yaml.parse(text, Loader=YamlLoader):
@@ -77,7 +77,7 @@ def yaml_documents(text: bytes) -> Iterator[Any]:
     """Yield the documents of a YAML text.
 
     Raises:
-        yaml.YAMLError: it is no YAML, or nested too deep.
+        yaml.YAMLError: the text is not YAML, or is nested too deeply.
     """
     for event, depth in yaml_events(text):
         if depth > _MAX_DEPTH:

@@ -1,6 +1,6 @@
-"""JSON templates: ``$name`` in their texts becomes a value.
+"""JSON templates: each ``$name`` in a string is replaced by a value.
 
-The template is parsed first and filled in afterwards, so that no value can break out of its text.
+The template is parsed before it is filled in, so a value cannot change the structure of the JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def fill(template: Any, values: Mapping[str, str]) -> bytes:
-    """Return the body: the template as JSON with the values in its texts."""
+    """Return the request body: the template as JSON with its placeholders replaced."""
     return json.dumps(_fill(template, values), ensure_ascii=False).encode()
 
 
@@ -36,6 +36,6 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def names_in(template: Any) -> Iterator[str]:
-    """Yield the placeholders in the texts of a template."""
+    """Yield the names of the placeholders in a template."""
     for text in _texts(template):
         yield from string.Template(text).get_identifiers()

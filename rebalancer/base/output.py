@@ -17,7 +17,7 @@ _OF_STREAMS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EPIPE, errno.EIO, err
 
 
 class OutputError(RebalancerError):
-    """What a command has to say could not be written."""
+    """The output of a command could not be written."""
 
     exit_code = ExitCode.USAGE
 
@@ -33,7 +33,7 @@ def write(stream: TextIO, pieces: Iterable[str]) -> None:
     """Write ``pieces`` and flush.
 
     Raises:
-        OutputError: not all could be written; the stream swallows from then on whatever is written to it.
+        OutputError: not everything could be written. From then on, writes to the stream are discarded.
     """
     # Only what the stream raises counts: a piece may be made here and now, and that may fail for other reasons.
     for piece in pieces:
@@ -50,7 +50,10 @@ def write(stream: TextIO, pieces: Iterable[str]) -> None:
 
 
 def stream_error(stream: TextIO, error: OSError) -> OutputError | None:
-    """Return what a library met when it wrote to ``stream``, which swallows all from then on; None for another error."""
+    """Return an OutputError if ``error`` comes from writing to ``stream``, else None.
+
+    After such an error, writes to the stream are discarded.
+    """
     if error.errno not in _OF_STREAMS or error.filename is not None:
         return None
     _discard(stream)
@@ -58,16 +61,16 @@ def stream_error(stream: TextIO, error: OSError) -> OutputError | None:
 
 
 def say(stream: TextIO, text: str) -> None:
-    """Write ``text``, line by line and printable, if that can be done; never raises."""
+    """Write ``text`` line by line with unprintable characters escaped. Never raises: a failed write is ignored."""
     with contextlib.suppress(OutputError):
         write(stream, [f"{printable_lines(text)}\n"])
 
 
 def open_closed_streams() -> None:
-    """Give the process its three standard streams if some were closed before it was started.
+    """Open standard input, output and error if they were closed before the process started.
 
-    Otherwise the next socket would be given such a number, and be written to by whatever writes to standard
-    error. Writing to a standard output that was closed still fails, so that a lost report is noticed.
+    Otherwise the next socket would get the number of such a stream, and error messages would be written to the
+    socket. Writing to a standard output that was closed still fails, so that a lost report is noticed.
     """
     flags = {0: os.O_RDONLY, 1: os.O_RDONLY, 2: os.O_WRONLY}
     for number, flag in flags.items():
@@ -84,7 +87,7 @@ def open_closed_streams() -> None:
 
 
 def _discard(stream: TextIO) -> None:
-    """Let what is still in the stream's buffer go nowhere; the interpreter would try once more at its end."""
+    """Redirect the stream to nowhere; the interpreter would otherwise flush its buffer again at exit."""
     with contextlib.suppress(OSError, ValueError):
         number = stream.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)

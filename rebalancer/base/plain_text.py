@@ -1,4 +1,4 @@
-"""Text that people read on a terminal or in a page, made of texts of any origin."""
+"""Format text for a terminal or a page from strings of any origin."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SGR = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cy
 
 
 def count(number: int, noun: str) -> str:
-    """Return ``1 move``, ``2 moves``, ``1,204 pods``."""
+    """Format a number with its noun: ``1 move``, ``2 moves``, ``1,204 pods``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def percent(probability: float) -> str:
-    """Return ``62 %``; never ``0 %`` or ``100 %`` for what is only nearly so."""
+    """Format a probability as ``62 %``; only exactly 0 and 1 become ``0 %`` and ``100 %``."""
     if 0 < probability < 0.01:
         return "<1 %"
     if 0.995 <= probability < 1:
@@ -30,17 +30,17 @@ def percent(probability: float) -> str:
 
 
 def and_more(pods: Sequence[str], most: int = 2) -> str:
-    """Return ``a, b and 7 more``."""
+    """Join the first ``most`` names and count the rest: ``a, b and 7 more``."""
     left = len(pods) - most
     shown = ", ".join(pods[:most])
     return f"{shown} and {left:,} more" if left > 0 else shown
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with all that is not printable escaped, as Python writes it.
+    """Escape every unprintable character of ``text``, as ``repr`` does.
 
-    For names, messages and annotations from a cluster or a file: control characters, line ends, direction
-    marks (bidi) and lone surrogates would change what a terminal or a page shows of the text around them.
+    For names, messages and annotations from a cluster or a file: control characters, line ends, direction marks
+    (bidi) and lone surrogates would change how a terminal or a page shows the text around them.
     """
     if text.isprintable():
         return text
@@ -48,12 +48,12 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """Return ``text`` of several lines with each line :func:`printable`."""
+    """Make each line of ``text`` :func:`printable`."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 def printable_json(text: str) -> str:
-    """Return the JSON ``text`` with all that is not printable in its strings escaped; it means the same."""
+    """Escape the unprintable characters in the strings of the JSON ``text``; its meaning stays the same."""
     if text.isascii() and "\x7f" not in text:
         return text  # JSON escapes the other control characters anyway
     return "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in text)
@@ -65,28 +65,28 @@ def _escape(character: str) -> str:
 
 
 def quote_value(value: Any) -> str:
-    """Return ``value`` as a file in JSON or YAML has it, at most 60 characters."""
+    """Return ``value`` as JSON or YAML would write it, cut to 60 characters."""
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 @dataclass(frozen=True, slots=True)
 class Paint:
-    """Colours text, or leaves it as it is."""
+    """Adds ANSI styles to text, or returns it unchanged."""
 
     color: bool
 
     def __call__(self, text: str, style: str) -> str:
-        """Return ``text`` in ``style``, one of bold, dim, red, green, yellow, cyan, or empty."""
+        """Return ``text`` in ``style``: bold, dim, red, green, yellow, cyan, or empty."""
         if not self.color or not style or not text:
             return text
         return f"\x1b[{_SGR[style]}m{text}\x1b[0m"
 
 
 def wrap(text: str, indent: str = "", hanging: str | None = None, width: int = WIDTH) -> list[str]:
-    """Return ``text`` in lines of ``width``, indented; a word that is too long stands out rather than break.
+    """Wrap ``text`` into indented lines of ``width`` characters; a longer word is not broken.
 
-    ``hanging`` indents the lines after the first, as ``indent`` if None.
+    ``hanging`` is the indent of the second and later lines; None: the same as ``indent``.
     """
     return textwrap.wrap(
         printable(text),
@@ -99,12 +99,12 @@ def wrap(text: str, indent: str = "", hanging: str | None = None, width: int = W
 
 
 def lines_of(text: str, indent: str = "", hanging: str | None = None) -> list[str]:
-    """Return ``text`` in lines of ``WIDE``."""
+    """Wrap ``text`` into lines of ``WIDE`` characters."""
     return wrap(text, indent, hanging, WIDE)
 
 
 def more(number: int, indent: str = "  ") -> Iterator[str]:
-    """Yield a line with the number of further entries, if there are any."""
+    """Yield one line with the number of omitted entries; nothing if ``number`` is 0."""
     if number > 0:
         yield f"{indent}... and {number:,} more (-o json shows all)"
 
@@ -112,7 +112,7 @@ def more(number: int, indent: str = "  ") -> Iterator[str]:
 def columns(
     rows: Sequence[Sequence[str]], indent: str = "  ", left: Container[int] = (0,)
 ) -> list[str]:
-    """Return rows as lines with aligned columns: those in ``left`` to the left, the others to the right."""
+    """Format rows as lines with aligned columns: those in ``left`` left-aligned, the others right-aligned."""
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     return [
         indent

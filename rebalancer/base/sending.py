@@ -1,6 +1,7 @@
-"""One HTTP request to an address of the user's that is no API server, in bounded time: metrics, notices, hooks, queries.
+"""Send one HTTP request to a URL of the user in bounded time: metrics, notices, hooks, queries.
 
-The address may be a secret (webhooks are), so that messages name its scheme and host only.
+Requests to the API server go elsewhere (``kube``). The URL may contain a secret (webhooks do), so messages name its
+scheme and host only.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ _MAX_REFUSAL = 1 << 14
 
 
 class SendingError(Exception):
-    """It was not sent, or refused; the message holds no secret."""
+    """The request was not sent, or was refused; the message contains no secret."""
 
 
 def check_url(url: str) -> str:
-    """Return ``url``.
+    """Return ``url`` if it is valid.
 
     Raises:
-        SendingError: it is no http or https address.
+        SendingError: the URL is not http or https.
     """
     if _parts(url) is None:
         raise SendingError("is no address; write http://HOST[:PORT][/PATH] or https://...")
@@ -44,16 +45,16 @@ def check_url(url: str) -> str:
 
 
 def place(url: str) -> str:
-    """Return the scheme and host of ``url``, which are no secret."""
+    """Return the scheme and host of ``url``, the parts that are not secret."""
     parts = _parts(url)
     return "an address that is none" if parts is None else f"{parts.scheme}://{_host(parts)}"
 
 
 def send(method: str, url: str, body: bytes, headers: Mapping[str, str], stop: Stop) -> None:
-    """Send one request; wait at most :data:`TIMEOUT`, and a second once ``stop`` has come.
+    """Send one request; wait :data:`TIMEOUT` at most, and one second at most after ``stop``.
 
     Raises:
-        SendingError: see there.
+        SendingError: the request was not sent, was refused, or timed out.
     """
     later = stop.later(_AT_THE_END)
     if (
@@ -65,7 +66,7 @@ def send(method: str, url: str, body: bytes, headers: Mapping[str, str], stop: S
 def attempt(
     method: str, url: str, body: bytes, headers: Mapping[str, str], seconds: float = TIMEOUT
 ) -> str | None:
-    """Send one request and wait; return why it failed, or None. ``seconds``: longest wait for the socket."""
+    """Send one request; return None, or why it failed. ``seconds``: time-out of the socket."""
     answer = _answer(method, url, body, headers, seconds=seconds, most=1)
     if isinstance(answer, str):
         return answer
@@ -74,19 +75,19 @@ def attempt(
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What was answered."""
+    """A response of an HTTP server."""
 
     status: int
     body: bytes
 
     @property
     def accepted(self) -> bool:
-        """Whether it is of the kind 2xx."""
+        """Whether the status is 2xx."""
         return 200 <= self.status < 300
 
     @property
     def words(self) -> str:
-        """The status in words."""
+        """The status as text."""
         return f"answered {self.status} {http.client.responses.get(self.status, '')}".rstrip()
 
 
@@ -101,13 +102,14 @@ def exchange(
     context: ssl.SSLContext | None = None,
     proxied: bool = True,
 ) -> HttpAnswer:
-    """Return what a request without a body is answered, whatever its status; redirections are not followed.
+    """Send a request without a body and return the response, whatever its status. Redirects are not followed.
 
-    ``seconds``: the longest wait, which ``stop`` ends at once; ``most``: bytes of the answer; ``context``: whom
-    to trust, the system's authorities without it; ``proxied``: over the proxy of the environment, if it names one.
+    ``seconds``: the longest wait; ``stop`` ends it at once. ``most``: the maximum size of the response in bytes.
+    ``context``: the TLS context, the system's certificate authorities if None. ``proxied``: use the proxy that the
+    environment names.
 
     Raises:
-        SendingError: no answer in time, or a longer one.
+        SendingError: no response in time, or one that is too large.
     """
     answer = _limit_time(
         lambda: _answer(
@@ -131,7 +133,7 @@ def exchange(
 
 
 def _limit_time(act: Callable[[], T], stop: Stop, seconds: float) -> T | str:
-    """Return what ``act`` returns, unless ``stop`` or the time comes first: then it says so."""
+    """Return the result of ``act``, or the reason as text if ``stop`` or the time limit comes first."""
     # Looking up a host's address has no timeout of its own, and a slow answer renews that of the socket.
     task = Abandonable(act, name="sending")
     stop.sooner(seconds, task.done).wait(seconds)
@@ -149,7 +151,7 @@ def _answer(
     context: ssl.SSLContext | None = None,
     proxied: bool = True,
 ) -> HttpAnswer | str:
-    """Return the answer with at most ``most`` bytes of it, or why there is none."""
+    """Send a request; return the response, with at most ``most`` bytes, or the error as text."""
     try:
         request = _request(method, url, body, headers)
         with _opener(context, proxied=proxied).open(request, timeout=seconds) as answer:
@@ -174,7 +176,7 @@ def _words(error: object) -> str:
 def _opener(
     context: ssl.SSLContext | None, *, proxied: bool = True
 ) -> urllib.request.OpenerDirector:
-    """Return what speaks HTTP, over the proxy of the environment, and follows no redirection: it may lead anywhere."""
+    """Return an HTTP client that uses the environment's proxy and follows no redirect, which may lead anywhere."""
     opener = urllib.request.OpenerDirector()
     for handler in (
         urllib.request.ProxyHandler(None if proxied else {}),

@@ -1,6 +1,6 @@
-"""When a run must end: at its deadline, after a signal, when its Lease is lost.
+"""When a run must end: at its deadline, after a signal, or when its Lease is lost.
 
-One object for a whole run. All that waits does so through it, so that nothing outlasts what ends the run.
+A run has one ``Stop``. Every wait of the run goes through it, so no wait continues after the run must end.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _SLICE = 0.25
 
 
 class Clock(Protocol):
-    """Seconds of a clock that never jumps; only differences matter."""
+    """A monotonic clock in seconds; only differences are meaningful."""
 
     def now(self) -> float:
-        """Return the time."""
+        """Return the current time of the clock in seconds."""
 
 
 class Stop:
-    """Says when to stop, and why; what it has said once it says for ever. Thread-safe."""
+    """Decides when and why a run must end. The first reason stays for ever. Thread-safe."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Stop:
         deadline: float = math.inf,
         signalled: threading.Event | None = None,
     ) -> None:
-        """``deadline``: time of the clock; ``signalled``: set by SIGTERM and SIGINT."""
+        """Set the conditions. ``deadline``: clock time; ``signalled``: event that SIGTERM and SIGINT set."""
         self._clock = clock
         self._deadline = deadline
         self._signalled = signalled or threading.Event()
@@ -41,32 +41,33 @@ class Stop:
 
     @property
     def deadline(self) -> float:
-        """Time of the clock by which the run ends, whatever else happens."""
+        """The latest clock time at which the run ends."""
         return self._deadline
 
     @property
     def since(self) -> float | None:
-        """Time of the clock at which the stop came, as far as :meth:`reason` was asked; None before."""
+        """The clock time of the stop; None until :meth:`reason` has returned one."""
         return None if self._came is None else self._came[0]
 
     @property
     def noticed(self) -> float:
-        """Time of the clock at which :meth:`reason` first saw the stop, infinite before.
+        """The clock time at which :meth:`reason` first returned a reason; infinite before.
 
-        Later than :attr:`since` by as long as nothing asked: the process was stopped, or its machine.
+        It is later than :attr:`since` if :meth:`reason` was not called in between: the process or its machine was
+        suspended.
         """
         return self._noticed
 
     def now(self) -> float:
-        """Return the time of the clock."""
+        """Return the current time of the clock."""
         return self._clock.now()
 
     def add(self, condition: Callable[[], str | None]) -> None:
-        """Add a condition that returns why the run must end, or None; a lost Lease, for example."""
+        """Add a condition: a function that returns why the run must end, or None. Example: a lost Lease."""
         self._conditions.append(condition)
 
     def reason(self) -> str | None:
-        """Return why the run must end now, or None."""
+        """Return why the run must end now, or None if it may continue."""
         if self._came is None and (why := self._why()) is not None:
             with self._lock:
                 self._noticed = min(self._noticed, self.now())
@@ -74,13 +75,13 @@ class Stop:
         return None if self._came is None else self._came[1]
 
     def left(self) -> float:
-        """Return the seconds until the deadline, at least 0; 0 once the run must end for another reason."""
+        """Return the seconds until the deadline, at least 0. After any other stop it is 0."""
         if self.reason() is not None:
             return 0.0
         return max(0.0, self.deadline - self.now())
 
     def wait(self, seconds: float) -> str | None:
-        """Wait, at most until the run must end; return why it must, or None."""
+        """Wait for ``seconds``, or until the run must end; return the reason if it must."""
         until = self.now() + seconds
         while (why := self.reason()) is None:
             left = min(until, self.deadline) - self.now()
@@ -90,15 +91,15 @@ class Stop:
         return why
 
     def sooner(self, seconds: float, signalled: threading.Event) -> Stop:
-        """Return a Stop that comes with this one, after so many seconds, or when ``signalled`` is set."""
+        """Return a Stop that ends with this one, after ``seconds``, or when ``signalled`` is set."""
         stop = Stop(self, min(self.deadline, self.now() + seconds), signalled)
         stop.add(self.reason)
         return stop
 
     def later(self, seconds: float) -> Stop:
-        """Return a Stop that comes so many seconds after this one: for what is said and kept at a run's end.
+        """Return a Stop that ends ``seconds`` after this one, for the messages and records at the end of a run.
 
-        A process that stood still beyond that time has half of the seconds once it goes on.
+        If the process was suspended beyond that time, it still gets half of ``seconds`` when it continues.
         """
         return _Later(self, seconds)
 
@@ -112,7 +113,7 @@ class Stop:
 
 
 class _Later(Stop):
-    """Comes some seconds after another."""
+    """A Stop that ends some seconds after another Stop."""
 
     def __init__(self, first: Stop, seconds: float) -> None:
         super().__init__(first)

@@ -1,9 +1,9 @@
-"""SIGTERM and SIGINT: first they ask a command to end, then they make it.
+"""SIGTERM and SIGINT: the first signal asks a command to end, the next one forces it to end.
 
-Python runs a signal's handler between two steps of the main thread. That can be never: a signal that comes just before
-a call of the system does not interrupt it, and one that another thread of the process receives interrupts nothing in
-the main one. So the handlers of the two do nothing. What acts is a thread: the interpreter writes each signal's number
-into a pipe the moment it comes, whichever thread receives it.
+Python runs a signal's handler between two steps of the main thread. That can be never: a signal that comes just
+before a system call does not interrupt it, and a signal that another thread receives does not interrupt the main
+thread. So the two handlers do nothing. A thread acts instead: the interpreter writes the number of each signal into
+a pipe at once, whichever thread receives it, and this thread reads the pipe.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _writing: int | None = None
 
 
 def handle_termination(stop: threading.Event, committed: threading.Event, patience: float) -> None:
-    """Turn SIGTERM and SIGINT into ``stop`` from now on. To be called in the main thread.
+    """Make SIGTERM and SIGINT set ``stop``. Must be called in the main thread.
 
-    What is not ``committed`` has ``patience`` seconds to come to an end by itself. Then, or at the second signal,
-    the main thread leaves it by a KeyboardInterrupt. The signal after that ends the process.
+    While ``committed`` is not set, the command has ``patience`` seconds to end by itself. Then, or at the second
+    signal, a KeyboardInterrupt is raised in the main thread. The signal after that ends the process.
     """
     leaving = False
 
@@ -71,13 +71,13 @@ def handle_termination(stop: threading.Event, committed: threading.Event, patien
 
 
 def ignore_termination() -> None:
-    """Let no signal end the process any more: all that is left is the exit code."""
+    """Ignore further signals: nothing remains to be done but to return the exit code."""
     for number in (_INTERRUPT, *_STOPPING):
         signal.signal(number, signal.SIG_IGN)
 
 
 def _open_pipe() -> int:
-    """Have the interpreter write signals' numbers into a new pipe; return its reading end."""
+    """Let the interpreter write the numbers of signals into a new pipe; return its reading end."""
     global _writing  # noqa: PLW0603  # one per process, as the signals
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
@@ -89,11 +89,11 @@ def _open_pipe() -> int:
 
 
 def _do_nothing(*_: object) -> None:
-    """Handle a signal. Without a handler of Python's its number would not be written."""
+    """Handle a signal by doing nothing. The interpreter writes numbers of handled signals only."""
 
 
 def _stopping(numbers: int, seconds: float | None = None) -> bool:
-    """Return whether one of the two signals has come within so many seconds; without them it waits."""
+    """Wait for one of the two signals; return whether it came within ``seconds`` (None: no time limit)."""
     until = None if seconds is None else time.monotonic() + seconds
     while True:
         left = None if until is None else max(0.0, until - time.monotonic())

@@ -1,5 +1,5 @@
-"""The cost: what a placement is worth, as terms that strategies hand over.
+"""The cost of a placement, as the sum of terms that strategies define.
 
-A tuple compared left to right: hard violations, soft violations (both in pods that still have to move),
-imbalance (squared deviation). Nothing here chooses or acts.
+It is a tuple compared left to right: hard violations, soft violations (both in pods that still have to move),
+imbalance (squared deviation). This package does not choose moves and does not act.
 """

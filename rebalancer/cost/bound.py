@@ -1,4 +1,4 @@
-"""How few moves could do: a lower bound that never exceeds the true optimum."""
+"""A lower bound on the number of moves; it never exceeds the true optimum."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ EntryBounds = tuple[Entry, Bound]
 
 
 def lower_bound(before: Sequence[EntryBounds], after: Sequence[EntryBounds]) -> int:
-    """Return how many moves it takes, at least, to come from one state to another as good as ``after``.
+    """Return the minimum number of moves from the state ``before`` to a state as good as ``after``.
 
-    Groups that share no class need different moves, so their minima add up; of groups that share one only
-    the larger counts. A state as good as ``after`` may leave as much unmended as it does, in whichever
-    groups, so that is taken off (weighted: a group of little weight may be left for one of much). Where
-    hard rules stay broken, a better state may pay for fixing them with any number of soft ones: then only
-    the hard ones count.
+    Groups that share no class need different moves, so their minima add up; of groups that share a class only the
+    largest counts. A state as good as ``after`` may leave as many violations as ``after`` does, in any group, so
+    these are subtracted (weighted: a group of small weight may stay violated instead of one of large weight). If
+    hard violations remain, a better state may fix them at the price of any number of soft ones: then only the hard
+    ones count.
     """
     hard_left = any(entry is Entry.HARD and bound.moves > 0 for entry, bound in after)
     counted = [bound for entry, bound in before if entry is Entry.HARD or not hard_left]
@@ -31,7 +31,7 @@ def lower_bound(before: Sequence[EntryBounds], after: Sequence[EntryBounds]) -> 
 
 
 def _disjoint_sum(bounds: Sequence[Bound]) -> float:
-    """Return the sum over groups that share no class, largest first."""
+    """Return the sum of the minima over groups that share no class, largest first."""
     taken: set[int] = set()
     total = 0.0
     for bound in sorted(bounds, key=lambda bound: (-bound.moves, bound.classes.tolist())):
@@ -43,7 +43,7 @@ def _disjoint_sum(bounds: Sequence[Bound]) -> float:
 
 
 def bounds_of(terms: Iterable[tuple[Term, float]]) -> list[EntryBounds]:
-    """Return the bounds of all hard and soft terms, given with their weights, in their present state."""
+    """Return the bounds of all hard and soft terms in their current state; ``terms`` are (term, weight)."""
     return [
         (term.entry, Bound(bound.moves, bound.classes, bound.weight * weight))
         for term, weight in terms

@@ -1,4 +1,4 @@
-"""Where the living pods of each owner stand in the snapshot, of all owners at once."""
+"""On which nodes the living pods of each owner run in the snapshot, computed for all owners at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rebalancer.snapshot.model import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Crowding:
-    """How many living pods each owner has, and on which nodes."""
+    """The number of living pods of each owner, and the nodes where they run."""
 
     pods: list[int]
     """Per owner how many."""
@@ -24,7 +24,7 @@ class Crowding:
 
     @staticmethod
     def of(snapshot: Snapshot) -> Crowding:
-        """Return where the snapshot's pods stand."""
+        """Return the crowding of the snapshot."""
         pods, owners = snapshot.pods, len(snapshot.owners)
         owner_of = np.array([cls.owner for cls in snapshot.classes] or [-1], np.int64)
         living = pods.living
@@ -42,9 +42,9 @@ class Crowding:
         )
 
     def crowded(self) -> list[int]:
-        """Return the owners, ascending, that have two or more on one node."""
+        """Return the owners, ascending, that have two or more pods on the same node."""
         return [owner for owner, most in enumerate(self.fullest) if most > 1]
 
     def nodes(self, owner: int) -> Int32s:
-        """Return the nodes, ascending and once each, where pods of an owner stand; do not write into it."""
+        """Return the distinct nodes, ascending, with pods of an owner. Read-only array."""
         return self._nodes[owner]

@@ -1,4 +1,4 @@
-"""A term made of groups: the shape of every strategy that counts pods per domain."""
+"""A term made of groups, the base of every strategy that counts pods per domain."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rebalancer.snapshot.columns import Floats, Int32s, unite
 class DomainTerm(Term):
     """The weighted sum of the potentials of ``groups``.
 
-    Groups that are as they should be need not be given: ``later`` makes the one of a class, or None, when
-    a move first concerns that class, so that what holds now is not broken unseen.
+    Groups without a violation may be omitted at first: ``later`` returns the group of a class, or None, when a move
+    first concerns that class, so that a move cannot violate an omitted group unnoticed.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class DomainTerm(Term):
                 self._of_class.setdefault(cls, []).append(index)
 
     def _later(self, cls: int) -> Group | None:
-        """Return the group of a class that a move concerns for the first time, None if it has none."""
+        """Return the omitted group of a class when a move first concerns the class; None if there is none."""
         group = self._made_later(cls) if self._made_later is not None else None
         return group if group is not None and self._view.any_selected(group.movers) else None
 
     def _of(self, cls: int) -> Sequence[int]:
-        """Return the groups that ``cls`` is a member of, by their indices."""
+        """Return the indices of the groups of which ``cls`` is a member."""
         indices = self._of_class.get(cls)
         if indices is None and self._made_later is not None:
             indices = self._of_class[cls] = []
@@ -65,12 +65,12 @@ class DomainTerm(Term):
             self._values.append(group.potential())
 
     def potential(self) -> float:
-        """See Term."""
+        """Return the weighted sum of the groups' potentials."""
         values = self._potentials()
         return float(sum(g.weight * p for g, p in zip(self._groups, values, strict=True) if p))
 
     def _potentials(self) -> Sequence[float]:
-        """Return the groups' potentials; recomputed only where a member's pods were moved since."""
+        """Return the potential of each group; recompute only groups whose members' pods have moved."""
         changed = self._view.state.changed
         if self._values is None:
             self._values = self._begin(untouched=not changed)
@@ -90,18 +90,18 @@ class DomainTerm(Term):
         ]
 
     def _indices(self, classes: Iterable[int]) -> list[int]:
-        """Return the groups with a member among ``classes``, ascending."""
+        """Return the indices, ascending, of the groups with a member among ``classes``."""
         parts = [of_class for cls in classes if (of_class := self._of(cls))]
         if len(parts) == 1:
             return list(parts[0])
         return sorted({index for part in parts for index in part})
 
     def violated(self) -> int:
-        """See Term."""
+        """Return the number of groups whose potential is not 0."""
         return sum(value > 0 for value in self._potentials())
 
     def unmet(self) -> Sequence[Unmet]:
-        """See Term."""
+        """Return the violated groups as rules with names."""
         values = self._potentials()
         return [
             Unmet(group.label, group.movers, self._left_by(group))
@@ -110,18 +110,18 @@ class DomainTerm(Term):
         ]
 
     def _left_by(self, group: Group) -> Int32s:
-        """Return the nodes from which a mover of ``group`` would have to go."""
+        """Return the nodes that a mover of ``group`` should leave."""
         nodes = unite(self._view.state.home_nodes(cls) for cls in group.movers.tolist())
         return nodes[gains_at(group, nodes) > 0] if len(nodes) else nodes
 
     def unsatisfiable(self) -> Sequence[str]:
-        """See Term."""
+        """Return, as sentences, what no placement can fix, for all groups."""
         self._potentials()
         asked = (self._groups[index] for index in np.flatnonzero(~self._satisfied).tolist())
         return [f"{g.label}: {why}" for g in asked if (why := g.unsatisfiable()) is not None]
 
     def groups_of(self, classes: Int32s) -> Sequence[Group]:
-        """See Term: also those that no move has asked for yet, which the term itself goes on without."""
+        """Return the groups of ``classes``, including omitted ones. The term itself does not change."""
         indices = {index for cls in classes.tolist() for index in self._of_class.get(cls, ())}
         groups = [self._groups[index] for index in sorted(indices)]
         covered: set[int] = set()
@@ -134,7 +134,7 @@ class DomainTerm(Term):
         return groups
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
-        """See Term."""
+        """Return the pairs whose move can gain in some group."""
         if not self._groups and self._made_later is None:
             return Candidates.none()
         wanted = None if classes is None else set(classes.tolist())
@@ -157,7 +157,7 @@ class DomainTerm(Term):
         return Candidates.all_of(parts)
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
-        """See Term."""
+        """Return the change (K,) of the weighted sum, see :meth:`Term.delta`."""
         total = np.zeros(len(destinations))
         for index in self._concerned(cls, replacement):
             group = self._groups[index]
@@ -165,7 +165,7 @@ class DomainTerm(Term):
         return total
 
     def concerns(self, cls: int, replacement: int) -> bool:
-        """Return whether such a move may change anything; if not, every :meth:`delta` is 0."""
+        """Return whether a move may change the potential; if not, every :meth:`delta` is 0."""
         indices = self._of_move.get((cls, replacement))
         return bool(self._concerned(cls, replacement) if indices is None else indices)
 
@@ -177,7 +177,7 @@ class DomainTerm(Term):
         return indices
 
     def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int:  # noqa: ARG002  # see Term
-        """See Term: it holds while pods of the groups' members stay."""
+        """Return a number that is equal while no pod of the groups' members has moved."""
         concerned = self._concerned(cls, replacement)
         members = self._members.get((cls, replacement))
         if members is None:
@@ -186,26 +186,26 @@ class DomainTerm(Term):
         return self._view.state.newest_stamp(members)
 
     def seen_from(self, cls: int, node: int, replacement: int) -> Hashable:
-        """See Term."""
+        """Return a key that is equal for source nodes with equal deltas."""
         groups = self._groups
         return tuple(
             [seen_from(groups[index], node) for index in self._concerned(cls, replacement)]
         )
 
     def related(self, cls: int) -> Int32s:
-        """See Term."""
+        """Return the classes that share a group with ``cls``."""
         members = unite(self._groups[index].members for index in self._of(cls))
         return members if len(members) else np.array([cls], np.int32)
 
     def bounds(self) -> Iterable[Bound]:
-        """See Term: groups none of whose pods can be moved stay as they are in every plan."""
+        """Yield the bound of each group. Groups without a movable pod are omitted: no plan changes them."""
         for group, potential in zip(self._groups, self._potentials(), strict=True):
             if potential > 0 and self._view.any_movable(group.members):
                 classes = getattr(group, "fixed_by", group.movers)
                 yield Bound(group.minimum(), classes, group.weight)
 
     def describe(self, cls: int, node: int) -> str:
-        """See Term: the group of the class with the most to gain on the node."""
+        """Describe the group of the class with the largest gain on the node."""
         best, text = -1.0, ""
         values = self._potentials()
         for index in self._of_class.get(cls, ()):

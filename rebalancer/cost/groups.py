@@ -1,8 +1,8 @@
 """Groups: one rule of one workload over the domains of one topology key.
 
-``spread_group`` wants counts even; of ``separable_groups``, a cap wants at most so many per domain, a
-conflict wants pods apart that repel each other. A strategy declares groups;
-``rebalancer.cost.domain_term`` makes a term of them.
+``spread_group`` asks for equal counts per domain. In ``separable_groups``, a cap limits the count per domain, and a
+conflict separates pods that repel each other. A strategy defines groups; ``rebalancer.cost.domain_term`` makes a
+term of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Held = TypeVar("_Held", bound=Hashable)
 
 @dataclass(frozen=True)
 class Domains:
-    """The domains of a topology key among the nodes that count."""
+    """The domains of a topology key among the eligible nodes."""
 
     of_node: Int32s
     """(N,) domain of each node, -1 where it has none or does not count."""
@@ -33,7 +33,7 @@ class Domains:
 
     @staticmethod
     def of(view: View, key: str, eligible: Bools) -> Domains:
-        """Return the domains of ``key`` among ``eligible`` nodes (N,); equal ones are made once."""
+        """Return the domains of ``key`` among ``eligible`` nodes (N,); equal arguments return the same object."""
         eligible = eligible if not eligible.flags.writeable else view.shared(eligible)
         made = view.made.get(identity := (key, id(eligible)))
         if not isinstance(made, tuple):
@@ -55,7 +55,7 @@ class Domains:
 
     @staticmethod
     def nodes(view: View) -> Domains:
-        """Return every node as a domain of its own; made once."""
+        """Return domains of one node each; always the same object."""
         made = view.made.get("nodes as domains")
         if not isinstance(made, Domains):
             names = view.snapshot.nodes.names
@@ -69,11 +69,11 @@ class Domains:
         return len(self.names) == int(np.count_nonzero(self.of_node >= 0))
 
     def count(self, view: View, classes: Int32s) -> Ints:
-        """Return how many pods of ``classes`` are in each domain (D,) now."""
+        """Return the current number of pods of ``classes`` in each domain (D,)."""
         return view.state.counts_by(classes, self.of_node, len(self.names))
 
     def held(self, view: View, classes: Int32s) -> dict[int, int]:
-        """Return domain -> pods of ``classes`` in it now, of the domains that hold any."""
+        """Return domain -> current number of pods of ``classes``, for the domains that hold any."""
         nodes = view.state.nodes_of(classes)
         if nodes is None:
             counts = self.count(view, classes)
@@ -84,7 +84,7 @@ class Domains:
         return held
 
     def sum(self, per_node: NDArray[np.int32]) -> Ints:
-        """Sum a per-node count (N,) over the domains (D,)."""
+        """Return the sums per domain (D,) of a count per node (N,)."""
         inside = self.of_node >= 0
         return np.bincount(
             self.of_node[inside], per_node[inside], minlength=len(self.names)
@@ -92,9 +92,9 @@ class Domains:
 
 
 def fill(values: Floats, held: Mapping[int, _Held], value: Callable[[_Held], float]) -> Floats:
-    """Return ``values`` (D + 1,) with the ``value`` of what each domain holds written into it.
+    """Write ``value`` of each domain's content ``held`` into ``values`` (D + 1,), and return ``values``.
 
-    Asked once for all domains that hold the same: of thousands of nodes there are a few kinds.
+    ``value`` is called once per distinct content: thousands of nodes have only a few.
     """
     if held:
         of_kind = {kind: value(kind) for kind in set(held.values())}
@@ -104,32 +104,32 @@ def fill(values: Floats, held: Mapping[int, _Held], value: Callable[[_Held], flo
 
 
 def gains_at(group: Group, nodes: Int32s) -> Floats:
-    """Return the most (K,) that one mover of ``group`` leaving each of the nodes can gain."""
+    """Return the maximum gain (K,) of moving one mover of ``group`` off each of the nodes."""
     of_nodes = getattr(group, "gains_at", None)
     gains: Floats = of_nodes(nodes) if of_nodes is not None else group.gains()[nodes]
     return gains
 
 
 def seen_from(group: Group, node: int) -> Hashable:
-    """Return what a group sees of a node that a pod leaves: its deltas are equal for nodes where that is equal.
+    """Return a key for the source node of a move: ``group`` has equal deltas for nodes with equal keys.
 
-    If no destination is one of these nodes. A group that knows this has ``seen_from(node)``.
+    This holds for destinations other than these nodes. A group defines it by a method ``seen_from(node)``.
     """
     of_node = getattr(group, "seen_from", None)
     return of_node(node) if of_node is not None else ("node", node)
 
 
 class Counted(Protocol):
-    """A group that knows by the extremes of its members' counts that nothing is to be fixed.
+    """A group that can prove from the extremes of its counts that no move is needed.
 
-    Asked for thousands of groups at once, whose counts are made together.
+    Thousands of such groups are tested at once, and their counts are computed together.
     """
 
     members: Int32s
     domains: Domains
 
     def satisfied(self, least: int, most: int) -> bool:
-        """Return whether counts per domain from ``least`` to ``most`` prove a potential of 0.
+        """Return whether counts per domain between ``least`` and ``most`` prove a potential of 0.
 
         ``False`` proves nothing.
         """

@@ -1,8 +1,8 @@
-"""Guards: satisfied hard rules that no move may break, whichever strategies are on.
+"""Guards: satisfied hard rules that no move may violate, whichever strategies are enabled.
 
-The scheduler's filters keep the replacement's own rules where it lands. What they do not keep is what the
-victim leaves behind: a zone now too empty for its siblings' hard spread, a pod whose required affinity
-has lost its last match.
+The scheduler's filters enforce the replacement's own rules where it lands. They do not protect the pods that the
+victim leaves behind: its zone may become too empty for its siblings' hard spread, or a pod may lose the last match
+of its required affinity.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rebalancer.cost.term import Entry, Group, View
 
 
 def guard_term(view: View) -> DomainTerm:
-    """Return a hard term of which only increases matter."""
+    """Return a hard term of which only increases count."""
     groups = [*_hard_spread(view), *attractions(view, range(len(view.snapshot.classes)))]
     return DomainTerm(view, Entry.HARD, groups)
 
@@ -44,7 +44,7 @@ def _hard_spread(view: View) -> list[Group]:
 
 
 def attractions(view: View, classes: Iterable[int]) -> list[Group]:
-    """Return the required affinity of ``classes`` as groups that no move may make worse."""
+    """Return the required pod affinity of ``classes`` as groups that no move may make worse."""
     owners: dict[tuple[str, bytes], list[int]] = {}
     for cls in classes:
         affinity = view.snapshot.classes[cls].spec.affinity

@@ -1,4 +1,4 @@
-"""Rules about single pods: each pod that is judged by itself counts as one that still has to move, until it has."""
+"""A term for strategies that judge single pods: each judged pod counts as 1 until it has moved."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s
 
 
 class PodTerm(Term):
-    """Pods that a strategy judges by themselves, whatever else is where.
+    """Pods that a strategy judges one by one, independent of other pods.
 
-    Judged are the living pods on nodes that the strategy may select, but for those that belong to their node. A pod
-    counts one, and counts no more once its replacement is placed: on any node, the same one as well, unless
-    ``elsewhere`` asks for a node that has no judged pod of its class, nor of its siblings'.
+    Only living pods on nodes that the strategy may select are judged, and no pods that are bound to their node. A
+    pod counts 1 until its replacement is placed, on any node, also the same one. With ``elsewhere``, the replacement
+    must be on a node without judged pods of its class or of its siblings' classes.
     """
 
     entry = Entry.SOFT
@@ -31,10 +31,10 @@ class PodTerm(Term):
         by_state: bool,
         elsewhere: bool = False,
     ) -> None:
-        """``pods`` are rows of the snapshot, each once; those of the largest ``worth`` (same length) go first.
+        """``pods``: distinct rows of the snapshot. Pods with the largest ``worth`` (same length) go first.
 
-        ``reason`` says of one of them, in a phrase with numbers, what is wrong with it. ``by_state``: they are judged by
-        how they fare, so that they need not be Ready to be evicted, and their replacements should fare better.
+        ``reason`` returns for a pod a phrase with numbers on what is wrong. ``by_state``: pods are judged by their
+        state, so they need not be Ready to be evicted, and their replacements are expected to be healthier.
         """
         kept = _judgeable(view)[pods]
         pods, worth = pods[kept], worth[kept]
@@ -54,7 +54,7 @@ class PodTerm(Term):
         self._bad = self._nodes_of_judged() if elsewhere else {}
 
     def _nodes_of_judged(self) -> dict[int, Int32s]:
-        """Return class -> the nodes where pods of it, or siblings of another class, are judged."""
+        """Return class -> nodes with judged pods of this class or of a sibling class."""
         siblings = self._view.snapshot.siblings
         of = siblings[self._cls]
         return {cls: np.unique(self._node[of == siblings[cls]]) for cls in self._of_class}
@@ -62,19 +62,19 @@ class PodTerm(Term):
     # -- of single pods: see Term
 
     def judges(self, pod: int) -> bool:
-        """See Term."""
+        """Return whether ``pod`` is judged."""
         return pod in self._mine
 
     def judged(self) -> Int32s:
-        """See Term."""
+        """Return the judged pods in the order in which they should go."""
         return self._pods
 
     def reason(self, pod: int) -> str:
-        """See Term."""
+        """Return a phrase with numbers on what is wrong with ``pod``."""
         return self._reason(pod)
 
     def delta_of(self, pod: int, destinations: Int32s) -> Floats:
-        """See Term."""
+        """Return the change (K,) if exactly this pod moves to each destination."""
         if pod not in self._mine or not self._view.state.at_home(np.array([pod], np.int32))[0]:
             return np.zeros(len(destinations))
         return self._change(int(self._view.snapshot.pods.cls[pod]), destinations)
@@ -86,18 +86,18 @@ class PodTerm(Term):
     # -- of classes and nodes: see Term ------------------------------------------------------------
 
     def _at_home(self) -> Bools:
-        """Return which judged pods (in order) have not been moved."""
+        """Return which judged pods (in order) have not moved."""
         return self._view.state.at_home(self._pods)
 
     def _left(self) -> Bools:
-        """Return which judged pods (in order) still have to move, those that landed badly among them."""
+        """Return which judged pods (in order) still have to move, including those with a bad landing."""
         left = self._at_home()
         for cls, bad in self._bad.items():
             left |= (self._cls == cls) & np.isin(self._view.state.node_of[self._pods], bad)
         return left
 
     def _first(self, cls: int, node: int) -> int | None:
-        """Return the judged pod of a pair that goes first, None if none is left."""
+        """Return the next judged pod of a (class, node) pair; None if none is left."""
         pair = cls * max(1, len(self._view.snapshot.nodes)) + node
         start, end = np.searchsorted(self._sorted_pairs, [pair, pair + 1])
         mine = self._pods[self._by_pair[start:end]]
@@ -105,15 +105,15 @@ class PodTerm(Term):
         return int(mine[0]) if len(mine) else None
 
     def potential(self) -> float:
-        """Return how many pods still have to move."""
+        """Return the number of pods that still have to move."""
         return float(np.count_nonzero(self._left()))
 
     def violated(self) -> int:
-        """Return the same: each pod is a rule of its own."""
+        """Return the number of pods that still have to move: each pod is a rule of its own."""
         return int(self.potential())
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:
-        """See Term: a pair with a judged pod gains one."""
+        """Return the pairs with a judged pod, each with a gain of 1."""
         left = self._at_home()
         if classes is not None:
             left &= np.isin(self._cls, classes)
@@ -123,13 +123,13 @@ class PodTerm(Term):
         return Candidates(cls, node, np.ones(len(pairs)))
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:  # noqa: ARG002  # it is of its pod
-        """See Term: of the judged pod of the pair that goes first."""
+        """Return the change (K,) if the next judged pod of the pair moves to each destination."""
         if cls not in self._of_class or self._first(cls, node) is None:
             return np.zeros(len(destinations))
         return self._change(cls, destinations)
 
     def bounds(self) -> Iterable[Bound]:
-        """See Term: each pod needs a move of its own."""
+        """Yield one bound per pod: each pod needs its own move."""
         may_move = self._view.movable
         if self.cause is Cause.STATE and self._view.unready is not None:
             may_move = may_move | self._view.unready
@@ -139,27 +139,27 @@ class PodTerm(Term):
                 yield Bound(float(moves), np.array([cls], np.int32), 1.0)
 
     def describe(self, cls: int, node: int) -> str:
-        """See Term: of the judged pod of the pair that goes first."""
+        """Return the reason of the next judged pod of the pair."""
         first = self._first(cls, node)
         return "" if first is None else self._reason(first)
 
     # -- what it knows of itself -------------------------------------------------------------------
 
     def concerns(self, cls: int, replacement: int) -> bool:  # noqa: ARG002  # it is of its pod
-        """See Term."""
+        """Return whether moving a pod of ``cls`` may change the term."""
         return cls in self._of_class
 
     def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int:  # noqa: ARG002  # it is of its pod
-        """See Term."""
+        """Return a number that is equal while :meth:`delta` of the same move is equal."""
         return self._view.state.newest_stamp(np.array([cls], np.int32))
 
     def seen_from(self, cls: int, node: int, replacement: int) -> Hashable:  # noqa: ARG002  # it is of its pod
-        """See Term."""
+        """Return a key that is equal for source nodes with equal deltas."""
         return cls in self._of_class and self._first(cls, node) is not None
 
 
 def _judgeable(view: View) -> Bools:
-    """Return the pods (P,) that a strategy may judge."""
+    """Return which pods (P,) a strategy may judge."""
     pods, classes = view.snapshot.pods, view.snapshot.classes
     replaceable = np.zeros(len(classes), bool)
     replaceable[[cls for cls, _ in view.replaceable()]] = True

@@ -1,7 +1,7 @@
-"""Exact remaining minimum moves, where a closed form exists.
+"""Closed forms for the exact minimum number of remaining moves.
 
-The forms are exact when capacity, affinity and volumes do not bind; a useful move lowers them by exactly
-one, so a search over them meets no plateaus.
+They are exact if capacity, affinity and volumes do not bind. A useful move lowers the potential by exactly one, so a
+search meets no plateaus.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ _NEVER = 2**40
 
 
 def spread_minimum(kinds: Mapping[Kind, int], max_skew: int, *, too_few: bool = False) -> int:
-    """Return the fewest moves that bring the domains' counts within ``max_skew``.
+    """Return the minimum number of moves after which the domains' counts differ by at most ``max_skew``.
 
-    ``kinds`` says how many domains there are of each kind. For a floor level L with D * L <= n <= D * (L + s),
-    ``sum max(0, c - L - s)`` pods must leave and ``sum max(0, L - c)`` must enter; each move can do both, so the
-    larger counts; the best L wins. With fewer domains than ``minDomains`` (``too_few``) the scheduler takes the
-    global minimum as 0, which leaves L = 0 (KEP-3022).
+    ``kinds``: kind of domain -> number of such domains. For a floor level L with D * L <= n <= D * (L + s), ``sum
+    max(0, c - L - s)`` pods must leave and ``sum max(0, L - c)`` must enter; each move can do both, so the larger
+    counts; the best L wins. With fewer domains than ``minDomains`` (``too_few``) the scheduler takes the global
+    minimum as 0, which leaves L = 0 (KEP-3022).
 
-    Immobile pods cannot leave, and nothing can enter a domain that is not open. Where that makes the
-    constraint impossible, what is returned is the moves that still bring it as near as it gets.
+    Immobile pods cannot leave, and no pod can enter a domain that is not open. If that makes the constraint
+    unsatisfiable, the result is the number of moves that bring the counts as near as possible.
     """
     domains = sum(kinds.values())
     if domains == 0:
@@ -39,7 +39,7 @@ def spread_minimum(kinds: Mapping[Kind, int], max_skew: int, *, too_few: bool = 
 
 
 def _moves_at(kinds: Mapping[Kind, int], floor: int, ceiling: int) -> tuple[int, int]:
-    """Return (moves, pods that no move brings down) for one floor level."""
+    """Return (moves, excess pods that no move can remove) for one floor level."""
     excess = deficit = stuck = lacking = 0
     for (count, immobile, is_open), times in kinds.items():
         fixed = min(count, immobile)
@@ -57,10 +57,10 @@ def _moves_at(kinds: Mapping[Kind, int], floor: int, ceiling: int) -> tuple[int,
 
 
 def conflict_minimum(both: int, owners: int, matched: int) -> int:
-    """Return the fewest pods to take away so that an anti-affinity term holds in a domain.
+    """Return the minimum number of pods to remove from a domain so that an anti-affinity term holds.
 
-    ``both`` counts pods that own the term and match it (they repel each other), ``owners`` those that
-    only own it, ``matched`` those that only match. What may stay together in a domain is either one pod
-    of ``both``, or all of ``owners``, or all of ``matched``: the largest stays.
+    ``both``: the number of pods that declare the term and match it (they repel each other); ``owners``: pods that
+    only declare it; ``matched``: pods that only match it. A domain can keep one pod of ``both``, or all of
+    ``owners``, or all of ``matched``: the largest set stays.
     """
     return both + owners + matched - max(min(both, 1), owners, matched)

@@ -1,4 +1,4 @@
-"""Rules of a pod and its node alone: every node has a price for a class, and its pods pay it."""
+"""Rules about a pod and its node alone: each node has a price for a class, and each pod on the node pays it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rebalancer.snapshot.columns import Floats, Int32s
 
 
 class PriceGroup:
-    """Classes that pay ``price`` for each of their pods, whatever else is on the node.
+    """Classes whose pods pay the ``price`` of their node, independent of other pods.
 
-    A :class:`rebalancer.cost.groups.Group`. The potential is what its pods pay above what they must: what
-    no feasible node would spare them when the group is made is taken off, so that nothing is left to fix
-    where nothing can be, yet a pod that leaves a good node still makes things worse.
+    A :class:`rebalancer.cost.groups.Group`. The potential is the sum of the prices minus the part that cannot be
+    saved: what the pods would pay at best when the group is created. So the potential is 0 if nothing can be fixed,
+    yet a pod that leaves a good node still makes it worse.
     """
 
     def __init__(
@@ -29,9 +29,9 @@ class PriceGroup:
         describe: Callable[[int], str],
         weight: float = 1.0,
     ) -> None:
-        """``price`` (N,) is in moves, ``least`` the lowest price of a node that could take a pod now.
+        """``price`` (N,) is in moves; ``least`` is the lowest price of a node that could take a pod now.
 
-        ``least`` is infinite if no node could. ``describe`` says what is wrong with a node, by its index.
+        ``least`` is infinite if no node could. ``describe`` returns what is wrong with a node, given its index.
         """
         self.label, self.weight = label, weight
         self.members = self.movers = classes
@@ -44,39 +44,39 @@ class PriceGroup:
         self._stuck = int(counts[(price > 0) & (beyond == price)].sum())
 
     def _above(self) -> float:
-        """Return what is paid beyond the hopeless part; negative if things went better than thought."""
+        """Return the sum of prices above the part that cannot be saved; negative if more could be saved."""
         paid = float((self._view.state.counts(self.members) * self._price).sum())
         return paid - self._hopeless
 
     def potential(self) -> float:
-        """See Group."""
+        """Return the sum of prices above the part that cannot be saved, at least 0."""
         return max(0.0, self._above())
 
     def minimum(self) -> float:
-        """Return what its movable pods pay, one move each at most."""
+        """Return a lower bound on the moves: what movable pods can save, at most 1 per pod."""
         view = self._view
         pods = np.concatenate([view.state.living_of(cls) for cls in self.members.tolist()])
         nodes = view.state.node_of[pods[view.movable[pods]]]
         return float(np.minimum(1.0, self._spared()[nodes[nodes >= 0]]).sum())
 
     def _spared(self) -> Floats:
-        """Return per node (N,) what a pod leaving it for the best node that could take it is spared."""
+        """Return per node (N,) the price that a pod saves by moving to the best node that could take it."""
         return np.maximum(0.0, self._price - self._least)
 
     def unsatisfiable(self) -> str | None:
-        """Return how many pods no feasible node would serve better."""
+        """Return a phrase on the number of pods for which no feasible node is better; None if 0."""
         if not self._stuck:
             return None
         return f"no better node takes {self._stuck} of its pods"
 
     def gains(self) -> Floats:
-        """See Group."""
+        """Return per node (N,) the maximum gain of moving one pod off the node."""
         if (left := self.potential()) <= 0:
             return np.zeros(len(self._price))
         return np.where(self._spared() > 0, np.minimum(self._price, left), 0.0)
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
-        """See Group."""
+        """Return the change of the potential (K,) if a pod moves from ``node`` to each destination."""
         change = np.zeros(len(destinations))
         if cls in self._mine:
             change -= self._price[node]
@@ -86,15 +86,15 @@ class PriceGroup:
         return np.maximum(0.0, now + change) - max(0.0, now)
 
     def describe(self, node: int) -> str:
-        """See Group."""
+        """Return what is wrong with ``node``, in a phrase."""
         return f"{self.label}: {self._describe(node)}"
 
     def requirement(self) -> str:
-        """See Described."""
+        """Return what the rule requires, in a few words."""
         return "on nodes that suit them"
 
     def standing(self) -> str:
-        """See Described: a node that does not suit as an example, and how many pods are on such nodes."""
+        """Return the number of pods on unsuitable nodes, and one such node as an example."""
         counts = self._view.state.counts(self.members)
         badly = np.flatnonzero((counts > 0) & (self._price > 0))
         if not len(badly):

@@ -1,4 +1,4 @@
-"""Spread constraints of pods as rules that groups are made of, by Kubernetes' own eligibility."""
+"""Spread constraints of pods as rules for groups, with Kubernetes' own eligibility of nodes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rebalancer.wire.objects import TopologySpreadConstraint
 
 @dataclass(frozen=True, slots=True)
 class SpreadRule:
-    """One constraint of one class, with what distinguishes one group from another."""
+    """One constraint of one class, with all that distinguishes one group from another."""
 
     entry: Entry
     key: str
@@ -27,11 +27,11 @@ class SpreadRule:
 
     @staticmethod
     def of(view: View, cls: int) -> Sequence[SpreadRule]:
-        """Return the topologySpreadConstraints of a class; made once, since strategies and guards ask.
+        """Return the topologySpreadConstraints of a class as rules. Cached, because strategies and guards ask.
 
-        A node counts if it has all topology keys of the pod's constraints of that kind and passes the node
-        inclusion policies (KEP-3094: affinity honoured, taints ignored, unless the constraint says
-        otherwise). Source: ``pkg/scheduler/framework/plugins/podtopologyspread/common.go``.
+        A node counts if it has all topology keys of the pod's constraints of that kind and passes the node inclusion
+        policies (KEP-3094: affinity honoured, taints ignored, unless the constraint says otherwise). Source:
+        ``pkg/scheduler/framework/plugins/podtopologyspread/common.go``.
         """
         constraints = view.snapshot.classes[cls].spec.topology_spread_constraints
         if not constraints:
@@ -42,7 +42,7 @@ class SpreadRule:
         return made
 
     def identity(self) -> tuple[object, ...]:
-        """Classes with equal identity share one group."""
+        """Return a key; classes with equal keys share one group."""
         return (
             self.entry,
             self.key,
@@ -80,7 +80,7 @@ def _spread_rules(
 
 
 def _with_keys(view: View, keys: tuple[str, ...], eligible: Bools) -> Bools:
-    """Return those of the ``eligible`` nodes that have all topology ``keys``; both arrays are shared."""
+    """Return which of the ``eligible`` nodes (N,) have all topology ``keys``; the array is shared."""
     made = view.made.get(identity := ("with keys", keys, id(eligible)))
     if not isinstance(made, np.ndarray):
         having = eligible.copy()

@@ -24,7 +24,7 @@ Roles = tuple[int, ...]
 
 @dataclass(slots=True)
 class _Occupied:
-    """What a group's domains hold while its members' pods stay where they are."""
+    """The contents of a group's domains; valid until a pod of its members moves."""
 
     stamp: object
     counts: dict[int, Roles]
@@ -42,9 +42,9 @@ class _Occupied:
 
 
 class _SeparableGroup:
-    """Groups whose potential is a sum over domains: a move changes two of them only.
+    """A group whose potential is a sum over domains, so that a move changes two domains only.
 
-    An empty domain has none, so only those that hold pods are looked at, however many there are.
+    An empty domain contributes 0. So only domains with pods are computed, however many domains there are.
     """
 
     label: str
@@ -53,7 +53,7 @@ class _SeparableGroup:
     movers: Int32s
 
     def __init__(self, view: View, domains: Domains, roles: Sequence[Int32s]) -> None:
-        """``roles`` are disjoint sets of classes; the potential of a domain is a function of their counts."""
+        """``roles``: disjoint sets of classes. A domain's potential is a function of their counts."""
         self._view, self.domains, self._roles = view, domains, roles
         self._known: _Occupied | None = None
 
@@ -62,15 +62,15 @@ class _SeparableGroup:
         return {cls: role for role, of in enumerate(self._roles) for cls in of.tolist()}
 
     def _cover(self, counts: Roles) -> int:
-        """Return the pods that have to leave a domain; 0 where all counts are 0."""
+        """Return the number of pods that have to leave a domain with these counts; 0 if all are 0."""
         raise NotImplementedError
 
     def _hopeless(self, pods: int) -> int:  # noqa: ARG002  # most groups know no such thing
-        """Return how much of the potential no placement can fix of so many pods of the first role."""
+        """Return the part of the potential that no placement can fix, given the pods of the first role."""
         return 0
 
     def _now(self) -> _Occupied:
-        """Return what holds until a member's pod is moved."""
+        """Return the current contents; cached until a pod of a member moves."""
         stamp = self._view.state.stamp(self.members)
         if self._known is None or self._known.stamp != stamp:
             counts = self._counts()
@@ -82,7 +82,7 @@ class _SeparableGroup:
         return self._known
 
     def _counts(self) -> dict[int, Roles]:
-        """Return the domains that hold members' pods, and how many of each role."""
+        """Return domain -> number of pods per role, for the domains that hold pods of members."""
         none = [0] * len(self._roles)
         counts: dict[int, Roles] = {}
         for role, classes in enumerate(self._roles):
@@ -98,9 +98,9 @@ class _SeparableGroup:
         return counts
 
     def _shown(self, words: Callable[[Roles], str], nothing: str, *, crowded: bool = False) -> str:
-        """Return ``words`` for what up to six domains hold, those with most to fix first.
+        """Return ``words`` for the contents of up to six domains, those with most to fix first.
 
-        ``crowded``: only of domains where something is to be fixed.
+        ``crowded``: only domains with something to fix. ``nothing`` is returned if there are none.
         """
         order = sorted(
             (-self._cover(of_domain), -sum(of_domain), domain)
@@ -135,7 +135,7 @@ class _SeparableGroup:
         return fill(of_domains, now.counts, lambda here: self._gain(now, here))[domains]
 
     def _gain(self, now: _Occupied, here: Roles) -> int:
-        """Return the most that one pod leaving a domain that holds ``here`` can gain."""
+        """Return the maximum gain of moving one pod out of a domain with the counts ``here``."""
         gain = now.gains.get(here)
         if gain is None:
             less = [_with(here, role, -1) for role, pods in enumerate(here) if pods > 0]
@@ -143,7 +143,7 @@ class _SeparableGroup:
         return gain
 
     def seen_from(self, node: int) -> Hashable:
-        """See :func:`rebalancer.cost.groups.seen_from`."""
+        """Return a key for a source node, see :func:`rebalancer.cost.groups.seen_from`."""
         domain = int(self.domains.of_node[node])
         if domain < 0 or not self.domains.are_nodes:
             return domain
@@ -167,9 +167,9 @@ class _SeparableGroup:
     def _changes(
         self, now: _Occupied, leaves: int | None, here: Roles, enters: int | None
     ) -> tuple[Floats, float]:
-        """Return the change of the potential if a pod leaves a domain that holds ``here``.
+        """Return the change of the potential if a pod leaves a domain with the counts ``here``.
 
-        By the domain (D + 1,) that it enters, and if it enters the same.
+        The first value is per entered domain (D + 1,), the second is for a pod that enters the domain it has left.
         """
         left, rest = now.total, here
         if leaves is not None:
@@ -190,12 +190,12 @@ class _SeparableGroup:
 
 
 def _with(counts: Roles, role: int, more: int) -> Roles:
-    """Return counts with ``more`` pods of a role."""
+    """Return ``counts`` with ``more`` added to one role."""
     return (*counts[:role], counts[role] + more, *counts[role + 1 :])
 
 
 class CapGroup(_SeparableGroup):
-    """At most ``cap`` pods per domain."""
+    """A limit of ``cap`` pods per domain."""
 
     def __init__(
         self,
@@ -215,31 +215,31 @@ class CapGroup(_SeparableGroup):
         return max(0, counts[0] - self.cap)
 
     def satisfied(self, least: int, most: int) -> bool:  # noqa: ARG002  # a cap has no lower end
-        """See Counted."""
+        """Return whether no domain exceeds the cap."""
         return most <= self.cap
 
     def unsatisfiable(self) -> str | None:
-        """None: the caller derives the cap from what is possible."""
+        """Return None: the caller chooses a cap that is satisfiable."""
         return None
 
     def describe(self, node: int) -> str:
-        """See Group."""
+        """Return the number of pods in the node's domain and the cap, in a phrase."""
         here = self._view.state.count_on(self.members, node)
         return f"{self.label}: {here} on one node, at most {self.cap} needed"
 
     def requirement(self) -> str:
-        """See Described."""
+        """Return the cap, in a few words."""
         return f"at most {self.cap} on one node"
 
     def standing(self) -> str:
-        """See Described."""
+        """Return the number of pods in the fullest domains."""
         return self._shown(lambda counts: f"{counts[0]}", "none anywhere")
 
 
 class ConflictGroup(_SeparableGroup):
-    """Pods that own an anti-affinity term apart from the pods it matches.
+    """Separates the pods that declare an anti-affinity term from the pods that it matches.
 
-    The fewest of both leave; of the ``fixed`` classes, which the term matches, none does.
+    In each domain the smaller set leaves. Pods of the ``fixed`` classes, which the term matches, never leave.
     """
 
     def __init__(
@@ -253,7 +253,10 @@ class ConflictGroup(_SeparableGroup):
         fixed: Int32s = _NO_CLASSES,
         weight: float = 1.0,
     ) -> None:
-        """``fixed``: classes of ``matched``, none of them in ``owners``."""
+        """``owners`` declare the term, ``matched`` are matched by it.
+
+        ``fixed``: classes of ``matched`` that must stay; none of them is in ``owners``.
+        """
         self.label, self.weight = label, weight
         if np.array_equal(owners, matched):
             # A workload apart from itself, as most are: no need for set operations.
@@ -270,7 +273,7 @@ class ConflictGroup(_SeparableGroup):
         super().__init__(view, domains, [role.astype(np.int32) for role in roles])
 
     def satisfied(self, least: int, most: int) -> bool:  # noqa: ARG002  # empty domains are no matter
-        """See Counted: a pod alone in its domain repels no other."""
+        """Return whether no domain has more than one pod: a single pod repels no other."""
         return most <= 1
 
     def _cover(self, counts: Roles) -> int:
@@ -278,7 +281,10 @@ class ConflictGroup(_SeparableGroup):
         return both + owners if fixed > 0 else conflict_minimum(both, owners, matched)
 
     def minimum(self) -> float:
-        """See Group; the fixed ones might leave for another reason, after which fewer have to."""
+        """Return a lower bound on the moves that fix the group.
+
+        Pods of the ``fixed`` classes may leave for another reason, and then fewer moves are needed.
+        """
         if not len(self._roles[3]):
             return self.potential()
         return float(
@@ -293,11 +299,11 @@ class ConflictGroup(_SeparableGroup):
 
     @property
     def _mutual(self) -> bool:
-        """Whether every pod repels every other."""
+        """Whether every pod repels every other pod."""
         return not any(map(len, self._roles[1:]))
 
     def unsatisfiable(self) -> str | None:
-        """Return so when there are more pods than domains."""
+        """Return a phrase if there are more pods that repel each other than domains; else None."""
         if (more := self._now().hopeless) == 0:
             return None
         domains = len(self.domains.names)
@@ -305,7 +311,7 @@ class ConflictGroup(_SeparableGroup):
         return f"{pods} pods, {domains} domains: {more} must share"
 
     def describe(self, node: int) -> str:
-        """See Group."""
+        """Return the pods in the node's domain that repel each other, in a phrase."""
         domain = int(self.domains.of_node[node])
         if domain < 0:
             return self.label
@@ -313,11 +319,11 @@ class ConflictGroup(_SeparableGroup):
         return f"{self.label}: {here} that repel each other in {self.domains.names[domain]}"
 
     def requirement(self) -> str:
-        """See Described."""
+        """Return which pods must be separated, in a few words."""
         return "at most 1 in a domain" if self._mutual else "none beside one that it repels"
 
     def standing(self) -> str:
-        """See Described."""
+        """Return the numbers of pods in the domains with conflicts."""
         if not self._mutual:
             return self._shown(
                 lambda c: f"{c[0] + c[1]} beside {c[0] + c[2] + c[3]} that they repel",
@@ -328,9 +334,9 @@ class ConflictGroup(_SeparableGroup):
 
 
 class AttractionGroup(_SeparableGroup):
-    """Pods with a required affinity term, each of which needs a pod it matches in its domain.
+    """Pods with a required affinity term; each needs a matching pod in its domain.
 
-    A guard: no pod is moved for it, but no move may take the last match away.
+    A guard: no pod is moved for it, but no move may remove the last match.
     """
 
     def __init__(
@@ -348,18 +354,18 @@ class AttractionGroup(_SeparableGroup):
         return alone if both + matched == 0 else 0
 
     def requirement(self) -> str:
-        """See Described."""
+        """Return which pods must share a domain, in a few words."""
         return "each beside one that it matches"
 
     def standing(self) -> str:
-        """See Described."""
+        """Return the number of pods without a match."""
         now = self._now()
         return f"{now.total} without a match" if now.total else "all have a match"
 
     def unsatisfiable(self) -> str | None:
-        """None: guards do not report."""
+        """Return None: guards do not report."""
         return None
 
     def describe(self, node: int) -> str:  # noqa: ARG002  # guards are not described by place
-        """See Group."""
+        """Return the label: guards are not described by node."""
         return self.label

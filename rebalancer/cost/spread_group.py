@@ -1,4 +1,4 @@
-"""Spread groups: counts per domain that should be even, by Kubernetes' own rule."""
+"""Spread groups: the counts per domain should be equal, by the rule of topologySpreadConstraints."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _EMPTY: Kind = (0, 0, True)
 
 @dataclass(slots=True)
 class _SpreadNow:
-    """What a spread comes to while its members' pods stay where they are.
+    """The counts and the potential of a spread group; valid until a pod of its members moves.
 
-    Domains alike in pods, immobile pods and openness are one *kind*: of thousands of nodes there are a few.
+    Domains with equal pods, immobile pods and openness are one *kind*: thousands of nodes are a few kinds.
     """
 
     stamp: object
@@ -48,7 +48,7 @@ class _SpreadNow:
 
 @dataclass(slots=True)
 class _Kept:
-    """What is known of groups that count the same pods in the same domains by the same rule."""
+    """Data shared by groups that count the same pods in the same domains by the same rule."""
 
     movable: Bools
     """Named by its identity, and kept for that."""
@@ -71,15 +71,12 @@ class _Takers:
 
 
 def _matters(kind: Kind) -> bool:
-    """Return whether domains of a kind count: one that is closed and empty is no place to even out to.
-
-    The scheduler will not fill it.
-    """
+    """Return whether domains of a kind count. A closed, empty domain does not: the scheduler cannot fill it."""
     return kind[0] > 0 or kind[2]
 
 
 class SpreadGroup:
-    """Counts per domain within ``max_skew`` of each other, by Kubernetes' own rule."""
+    """Counts per domain that may differ by ``max_skew`` at most, by the rule of topologySpreadConstraints."""
 
     def __init__(
         self,
@@ -106,7 +103,7 @@ class SpreadGroup:
 
     @cached_property
     def _kept(self) -> _Kept:
-        """Shared with groups alike: a strategy's rule may be a guard as well."""
+        """Data shared with equal groups: the rule of a strategy may also be a guard."""
         view, sets = self._view, (self.members.tobytes(), self.movers.tobytes())
         rule = (id(self.domains), self._max_skew, self._min_domains, id(view.movable))
         made = view.made.get(identity := ("spread", *sets, *rule))
@@ -120,12 +117,12 @@ class SpreadGroup:
 
     @cached_property
     def _immobile(self) -> Counter[int]:
-        """Domain -> its pods that cannot be moved."""
+        """Domain -> number of its pods that cannot be moved."""
         _, domains = self._immobile_pods()
         return Counter(domains.tolist())
 
     def _immobile_pods(self) -> tuple[Int32s, Int32s]:
-        """Return the pods in domains that cannot be moved, and the domain of each."""
+        """Return the immobile pods that are in a domain, and the domain of each."""
         pods = self._view.immobile(self.members, self.movers)
         domains = self.domains.of_node[self._view.snapshot.pods.node[pods]]
         return pods[domains >= 0], domains[domains >= 0]
@@ -145,19 +142,19 @@ class SpreadGroup:
 
     @property
     def _too_few(self) -> bool:
-        """Whether there are fewer domains than the rule asks for."""
+        """Whether there are fewer domains than ``minDomains``."""
         return self._min_domains is not None and len(self.domains.names) < self._min_domains
 
     def satisfied(self, least: int, most: int) -> bool:
-        """See Counted: counts within ``max_skew`` of each other are what the rule asks for.
+        """Return whether the counts differ by ``max_skew`` at most.
 
-        With fewer domains than it asks for, its potential may be 0 anyway, but it cannot hold.
+        With fewer domains than ``minDomains`` the potential may be 0 although the rule is violated.
         """
         enough = len(self.domains.names) >= max(1, self._min_domains or 0)
         return enough and most - least <= self._max_skew
 
     def _now(self) -> _SpreadNow:
-        """Return what holds until a member's pod is moved."""
+        """Return the current counts and potential; cached until a pod of a member moves."""
         stamp = self._view.state.stamp(self.members)
         known = self._kept.now
         if known is None or known.stamp != stamp:
@@ -180,7 +177,7 @@ class SpreadGroup:
         return spread_minimum(kinds, self._max_skew, too_few=self._too_few)
 
     def _after(self, now: _SpreadNow, left: Kind | None, entered: Kind | None) -> int:
-        """Return the fewest moves once a pod has left a domain and entered another one."""
+        """Return the minimum number of moves after a pod has left a domain and entered another one."""
         minimum = now.minima.get((left, entered))
         if minimum is None:
             kinds = dict(now.kinds)
@@ -193,15 +190,15 @@ class SpreadGroup:
         return minimum
 
     def potential(self) -> float:
-        """Return the moves that remain."""
+        """Return the minimum number of remaining moves."""
         return float(self._now().minimum)
 
     def minimum(self) -> float:
-        """Return the same: the potential is the exact minimum."""
+        """Return the potential, which is the exact minimum."""
         return self.potential()
 
     def unsatisfiable(self) -> str | None:
-        """Return which pods or domains make the rule impossible, if any do."""
+        """Return which pods or domains make the rule unsatisfiable; None if it is satisfiable."""
         names, counts = self.domains.names, self._counts()
         if not names:
             return "no node that its pods may use has this label"
@@ -222,11 +219,11 @@ class SpreadGroup:
         return f"{self.standing()}, maxSkew {self._max_skew}: {cause}"
 
     def _unmodelled(self) -> Sequence[str]:
-        """Return what of the pods that can be moved the prediction does not know."""
+        """Return the features of the movable pods that the prediction does not model."""
         return self._view.scheduler.unmodelled(int(self.movers[0]))
 
     def _kept_by(self) -> str:
-        """Return what keeps them in place, the most frequent first, to be added to a sentence."""
+        """Return the reasons why immobile pods stay, most frequent first, as the end of a sentence."""
         pods, _ = self._immobile_pods()
         why = sorted(self._view.kept_by(pods).items(), key=lambda item: (-item[1], item[0]))
         if [number for _, number in why] == [len(pods)]:
@@ -236,20 +233,20 @@ class SpreadGroup:
         return f" ({'; '.join(words)})" if words else ""
 
     def _counts(self) -> dict[int, int]:
-        """Return domain -> its pods, of the domains that hold pods, or held some that cannot be moved."""
+        """Return domain -> number of pods, for the domains with pods or with immobile pods in the snapshot."""
         return {domain: kind[0] for domain, kind in self._now().held.items()}
 
     def _least(self) -> int:
-        """Return the pods of the emptiest domain."""
+        """Return the number of pods in the emptiest domain."""
         counts = self._counts()
         return min(counts.values()) if len(counts) == len(self.domains.names) else 0
 
     def gains(self) -> Floats:
-        """See Group."""
+        """Return per node (N,) the maximum gain of moving one pod off the node."""
         return self.gains_at(np.arange(len(self.domains.of_node), dtype=np.int32))
 
     def gains_at(self, nodes: Int32s) -> Floats:
-        """See Group."""
+        """Return the maximum gain (K,) of moving one pod off each of ``nodes``."""
         now = self._now()
         # With skew s > 1 a potential of 0 still means nothing to gain: only what is broken is fixed.
         # Domains of protected pods as well: the report says what holds them.
@@ -263,7 +260,7 @@ class SpreadGroup:
         return np.array([*of_domains, 0], float)[domains]
 
     def _gain(self, now: _SpreadNow, domain: int) -> int:
-        """Return what a pod gains that leaves a domain, -1 for none, for the emptiest other one."""
+        """Return the gain of a pod that moves from ``domain`` (-1: no domain) to the emptiest other one."""
         left = now.held.get(domain)
         if left is None or not left[0]:
             return 0
@@ -281,9 +278,9 @@ class SpreadGroup:
         return gain
 
     def _emptiest(self, now: _SpreadNow) -> tuple[int, int]:
-        """Return the emptiest open domain, -1 where there are some without any pod, and the next one for its own pods.
+        """Return the emptiest open domain and the second emptiest, for pods of the emptiest itself.
 
-        Where no other domain is open, the first of all stands for it.
+        -1 stands for a domain without any pod. If no other domain is open, the first one takes its place.
         """
         if _EMPTY in now.kinds:
             return -1, -1
@@ -292,14 +289,14 @@ class SpreadGroup:
         return first, second
 
     def seen_from(self, node: int) -> Hashable:
-        """See :func:`rebalancer.cost.groups.seen_from`."""
+        """Return a key for a source node, see :func:`rebalancer.cost.groups.seen_from`."""
         domain = int(self.domains.of_node[node])
         if domain < 0 or not self.domains.are_nodes:
             return domain
         return self._kind(self._now(), domain)
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
-        """See Group."""
+        """Return the change of the potential (K,) if a pod moves from ``node`` to each destination."""
         now = self._now()
         leaves = int(self.domains.of_node[node]) if cls in self._counted else -1
         left = self._kind(now, leaves) if leaves >= 0 else None
@@ -315,7 +312,10 @@ class SpreadGroup:
         return of_destination
 
     def _changes(self, now: _SpreadNow, left: Kind | None, *, enters: bool) -> Floats:
-        """Return the change (D + 1,) by the domain that a pod enters which has left another one, None for none."""
+        """Return the change of the potential per entered domain (D + 1,).
+
+        ``left``: the kind of the domain that the pod leaves, None if it leaves none that counts.
+        """
         outside = float(self._after(now, left, None) - now.minimum)
         changes = np.full(len(self.domains.names) + 1, outside)
         if not enters:
@@ -329,16 +329,16 @@ class SpreadGroup:
         return fill(changes, now.held, change)
 
     def describe(self, node: int) -> str:  # noqa: ARG002  # every domain matters to a spread
-        """See Group."""
+        """Return the counts of the fullest domains and the maximum skew, in a phrase."""
         return f"{self.label}: {self.standing()}, maxSkew {self._max_skew}"
 
     def requirement(self) -> str:
-        """See Described."""
+        """Return the maximum skew and the topology key, in a few words."""
         few = f", minDomains {self._min_domains}" if self._min_domains is not None else ""
         return f"at most {self._max_skew} apart (maxSkew {self._max_skew}{few})"
 
     def standing(self) -> str:
-        """See Described: ``zone-a 3, zone-b 1``, up to six domains, fullest first."""
+        """Return ``zone-a 3, zone-b 1`` for up to six domains, fullest first."""
         names, counts = self.domains.names, self._counts()
         order = sorted((d for d, n in counts.items() if n), key=lambda d: (-counts[d], d))[:_SHOWN]
         empty = (d for d in range(len(names)) if not counts.get(d))

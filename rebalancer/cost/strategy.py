@@ -1,4 +1,4 @@
-"""A strategy: the plug-in that hands over terms, empties nodes or removes pods that have ended."""
+"""The base class of strategies: plug-ins that return terms, empty nodes or delete finished pods."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rebalancer.snapshot.model import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Emptiable:
-    """Which nodes may be emptied, as far as the nodes themselves say."""
+    """Which nodes may be emptied, judged by the nodes alone."""
 
     nodes: Bools
     """(N,)"""
@@ -29,7 +29,7 @@ class Emptiable:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Pods that have ended and should be removed."""
+    """Finished pods that should be deleted."""
 
     pods: Int32s
     """Rows of the snapshot of finished pods, each once, those that should go first first."""
@@ -38,10 +38,11 @@ class Ended:
 
 
 class Strategy(ABC):
-    """A plug-in, listed under the entry point group ``rebalancer.strategies``.
+    """A plug-in, registered under the entry point group ``rebalancer.strategies``.
 
-    The first line of the class docstring is what ``rebalancer strategies`` shows. All methods are pure: no I/O, no
-    clock, no global state. ``params`` are of the strategy's own ``Params``. Methods that have a body hold a neutral answer.
+    ``rebalancer strategies`` shows the first line of the class docstring. All methods are pure: no I/O, no clock, no
+    global state. ``params`` is an instance of the strategy's ``Params``. Only :meth:`terms` is required: the other
+    methods have neutral defaults.
     """
 
     Params: ClassVar[type[Params]]
@@ -51,7 +52,7 @@ class Strategy(ABC):
         """Return the strategy's terms over ``view``."""
 
     def needs_usage(self, params: Any) -> bool:  # noqa: ARG002
-        """Return whether it wants ``snapshot.usage``, which is only read where some strategy does."""
+        """Return whether the strategy needs ``snapshot.usage``, which is read only if some strategy needs it."""
         return False
 
     def contradiction(self, snapshot: Snapshot, one: Any, other: Any) -> str | None:  # noqa: ARG002
@@ -61,10 +62,10 @@ class Strategy(ABC):
     # -- strategies that empty whole nodes -------------------------------------------------------------------
 
     def marks_last(self, params: Any) -> float | None:  # noqa: ARG002
-        """Return the seconds for which a node stays marked unless a run renews the mark; None: it empties no nodes.
+        """Return the seconds after which a mark on a node expires unless a run renews it.
 
-        Of a strategy that does, the planner chooses the nodes among those that are :meth:`emptiable`, and marks them before it
-        asks for terms. The terms are then about the nodes that are marked, see ``View.to_be_empty``.
+        None: the strategy does not empty nodes. Otherwise the planner chooses nodes from :meth:`emptiable` and marks
+        them before it asks for terms. The terms are then about the marked nodes, see ``View.to_be_empty``.
         """
         return None
 
@@ -75,12 +76,15 @@ class Strategy(ABC):
     # -- strategies that remove pods that have ended ---------------------------------------------------------
 
     def phases(self, params: Any) -> frozenset[str]:  # noqa: ARG002
-        """Return the phases, Succeeded or Failed, of the pods that it may remove; these are only read where asked for."""
+        """Return the pod phases (Succeeded, Failed) of the pods that the strategy may delete.
+
+        Finished pods are read only if some strategy returns a phase.
+        """
         return frozenset()
 
     def ended(self, finished: Snapshot, params: Any) -> Ended:
-        """Return the pods to be removed of a snapshot of finished pods (``Snapshot.finished``).
+        """Return the pods to delete from a snapshot of finished pods (``Snapshot.finished``).
 
-        The planner leaves out pods that their owner still needs, and those that are protected.
+        The planner then excludes protected pods, and pods that their controller still needs.
         """
         raise NotImplementedError

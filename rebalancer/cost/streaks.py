@@ -1,4 +1,7 @@
-"""How many runs in a row a strategy has measured the same on a node: some act only after several."""
+"""Streaks: in how many consecutive runs a strategy has measured a condition on a node.
+
+Some strategies act only after several runs.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Streaks:
-    """The nodes on which one strategy has measured something (over-use, say), and in how many runs in a row."""
+    """The nodes on which a strategy has measured a condition (over-use, say), with the number of consecutive runs."""
 
     at: float = 0.0
     """Unix seconds: later measurements count as another run, this one counts no more, those before it say nothing."""
@@ -16,10 +19,10 @@ class Streaks:
     """Node -> runs in a row, up to the last one."""
 
     def after(self, nodes: Iterable[str], at: float, most: int) -> Streaks:
-        """Return the streaks after a run that has seen it on ``nodes``, as measured ``at`` (Unix seconds).
+        """Return the streaks after a run that measured the condition on ``nodes`` at ``at`` (Unix seconds).
 
-        All other nodes are dropped; no count exceeds ``most``. A second run with the same measurement does not
-        count again; a measurement from before the last moves is ignored.
+        All other nodes are dropped; no count exceeds ``most``. A second run with the same measurement does not count
+        again; a measurement from before the last moves is ignored.
         """
         if at < self.at:
             return self
@@ -29,7 +32,7 @@ class Streaks:
         )
 
     def joined(self, other: Streaks) -> Streaks:
-        """Return the streaks of two terms of one strategy as one."""
+        """Return the combined streaks of two terms of one strategy."""
         names = sorted({*self.runs, *other.runs})
         runs = {name: max(self.runs.get(name, 0), other.runs.get(name, 0)) for name in names}
         return Streaks(max(self.at, other.at), runs)

@@ -1,4 +1,4 @@
-"""The extremes of many groups' counts at once: which of thousands of rules need no closer look."""
+"""Count many groups at once, to find those of thousands of rules that are satisfied for sure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _TABLE = 4_000_000
 
 
 def satisfied(view: View, groups: Sequence[Any]) -> Bools:
-    """Return which groups (G,) surely have a potential of 0 in the snapshot.
+    """Return which groups (G,) certainly have a potential of 0 in the snapshot.
 
-    Only groups that are :class:`Counted` are judged. The state must be the snapshot's. Takes time in
-    proportion to the pods of the groups' members, plus one call of Python per group.
+    Only groups that implement :class:`Counted` are judged. The state must be the snapshot's. The time is
+    proportional to the pods of the groups' members, plus one call of Python per group.
     """
     holds = np.zeros(len(groups), bool)
     by_domains: dict[int, list[int]] = {}
@@ -39,7 +39,7 @@ def satisfied(view: View, groups: Sequence[Any]) -> Bools:
 
 
 def _extremes(view: View, domains: Domains, members: Sequence[Int32s]) -> tuple[Ints, Ints]:
-    """Return the smallest and largest count of each group (G,) over the domains; 0 if there are none."""
+    """Return the smallest and largest count of each group (G,) over its domains; 0 if it has none."""
     size = max(1, len(domains.names))
     group, cls = _pairs(members)
     place, pods = view.state.pods_of_many(cls)
@@ -64,7 +64,7 @@ def _pairs(members: Sequence[Int32s]) -> tuple[Ints, Int32s]:
 
 
 def _counted(keys: Ints, size: int) -> tuple[NDArray[np.int64], Ints]:
-    """Return the group of each (group, domain) key that occurs, and how often it does."""
+    """Return the group of each distinct (group, domain) key, and the number of its occurrences."""
     if len(keys) and int(keys.max()) < _TABLE:
         table = np.bincount(keys)
         present = np.flatnonzero(table)

@@ -1,4 +1,4 @@
-"""What a strategy hands over: terms of the cost, and what it is given to make them."""
+"""Terms of the cost: the base class that strategies implement, and the view that they receive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rebalancer.snapshot.state import ClusterState
 
 
 class Entry(enum.IntEnum):
-    """Which entry of the cost a term belongs to; earlier entries always win."""
+    """The entry of the cost to which a term belongs; earlier entries take precedence."""
 
     HARD = 0
     SOFT = 1
@@ -31,7 +31,7 @@ class Entry(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Where pods stand that a term would rather see elsewhere: parallel arrays; rows of the same pair add up."""
+    """(class, node) pairs of pods that a term wants to move: parallel arrays; gains of equal pairs add up."""
 
     cls: Int32s
     node: Int32s
@@ -40,12 +40,12 @@ class Candidates:
 
     @staticmethod
     def none() -> Candidates:
-        """Return no candidates."""
+        """Return an empty table of candidates."""
         return _NO_CANDIDATES
 
     @staticmethod
     def all_of(parts: Sequence[Candidates]) -> Candidates:
-        """Return the rows of all ``parts`` that gain anything, in one."""
+        """Return the rows of all ``parts`` with a positive gain, in one table."""
         if not parts:
             return _NO_CANDIDATES
         gain = np.concatenate([part.gain for part in parts])
@@ -70,7 +70,7 @@ _NO_CANDIDATES = Candidates(np.zeros(0, np.int32), np.zeros(0, np.int32), np.zer
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What it takes to fix one group."""
+    """A lower bound on the moves that fix one group, with the classes that can be moved for it."""
 
     moves: float
     """The fewest, in the present state; one move lowers it by at most one."""
@@ -81,7 +81,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class _Mobility:
-    """Of which classes living pods can be moved, and of which some cannot."""
+    """Which classes have living pods that can be moved, and which have some that cannot."""
 
     movable: Bools
     """(P,) what it is made of: its identity names it, and it is kept for that."""
@@ -102,7 +102,7 @@ class _Mobility:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a strategy sees: the snapshot, the state as planned so far, and the scheduler model."""
+    """The input of a strategy: the snapshot, the state as planned so far, and the scheduler model."""
 
     snapshot: Snapshot
     state: ClusterState
@@ -123,9 +123,9 @@ class View:
     """What groups share: made once, under a key of their own choosing."""
 
     def shared(self, nodes: Bools) -> Bools:
-        """Return one array, not to be written into, for all nodes (N,) that are equal to these.
+        """Return one shared, read-only array for all equal masks of nodes (N,).
 
-        Thousands of rules are about the same nodes, and identity is then enough to distinguish them.
+        Thousands of rules concern the same nodes; then comparing identities is enough.
         """
         made = self.made.get(identity := ("nodes", nodes.tobytes()))
         if not isinstance(made, np.ndarray):
@@ -135,7 +135,10 @@ class View:
         return made
 
     def eligible(self, cls: int, *, affinity: bool = True, taints: bool = True) -> Bools:
-        """Return the nodes (N,) that node affinity and taints, as far as asked for, leave to a class; shared."""
+        """Return the nodes (N,) that a class may use by node affinity and taints; either check can be turned off.
+
+        The array is shared and read-only.
+        """
         masks: list[Bools] = []
         if affinity:
             masks.append(self.scheduler.node_affinity_mask(cls))
@@ -154,8 +157,8 @@ class View:
     def immobile(self, classes: Int32s, movers: Int32s) -> Int32s:
         """Return the living pods of ``classes``, on nodes, that cannot be moved.
 
-        Movable are only pods of ``movers`` that no protection holds. This is of the snapshot: a pod moved
-        by the plan stays movable in principle.
+        Only pods of ``movers`` that no protection holds are movable. This refers to the snapshot: a pod that the
+        plan has moved is still movable.
         """
         mine, fixed = set(movers.tolist()), self._of_classes.some_fixed
         pods = self.snapshot.pods
@@ -169,14 +172,14 @@ class View:
 
     @property
     def _of_classes(self) -> _Mobility:
-        """Made once for all views with the same movable pods."""
+        """Computed once for all views with the same movable pods."""
         made = self.made.get(identity := ("mobility", id(self.movable)))
         if not isinstance(made, _Mobility):
             made = self.made[identity] = _Mobility.of(self.snapshot, self.movable)
         return made
 
     def any_selected(self, classes: Int32s) -> bool:
-        """Return whether the strategy may move pods of any of these classes, by its ``select``."""
+        """Return whether the strategy's ``select`` admits pods of any of these classes."""
         return self.selected is None or bool(self.selected.classes[classes].any())
 
     def any_movable(self, classes: Int32s) -> bool:
@@ -184,9 +187,9 @@ class View:
         return bool(self._of_classes.some_movable[classes].any())
 
     def replaceable(self) -> Iterator[tuple[int, PodClass]]:
-        """Yield index and class of the pods whose replacements may land on another node.
+        """Yield (index, class) of the pods whose replacements may land on another node.
 
-        Not pods without a controller, and not those that belong to their node (``PodClass.per_node``).
+        Excluded are pods without a controller, and pods that are bound to their node (``PodClass.per_node``).
         """
         for cls, of_class in enumerate(self.snapshot.classes):
             if of_class.owner >= 0 and not of_class.per_node:
@@ -195,7 +198,7 @@ class View:
     def replaceable_by(
         self, rule: Callable[[PodClass], Hashable]
     ) -> Iterator[tuple[str, list[int]]]:
-        """Yield (owner's ref, classes) for each owner and each value of ``rule``; None leaves a class out."""
+        """Yield (owner's ref, classes) for each owner and each value of ``rule``; None excludes a class."""
         grouped: dict[tuple[int, Hashable], list[int]] = {}
         for cls, of_class in self.replaceable():
             if (value := rule(of_class)) is not None:
@@ -208,17 +211,17 @@ class View:
         return self.state.classes_of_owner(owner)
 
     def crowding(self) -> Crowding:
-        """Return where the snapshot's living pods of each owner stand; made once."""
+        """Return the crowding of the snapshot; computed once."""
         made = self.made.get("crowding")
         if not isinstance(made, Crowding):
             made = self.made["crowding"] = Crowding.of(self.snapshot)
         return made
 
     def least_with_room(self, classes: Sequence[int], price: Floats) -> float:
-        """Return the lowest price (N,) that a replacement of ``classes``, which share one, could have now.
+        """Return the lowest ``price`` (N,) that a replacement of ``classes`` could pay now.
 
-        A better node without room is no reason to evict a pod. Infinite if no node has room; 0 if no pod pays
-        anything where it stands, so that nothing need be asked.
+        A better node without room is no reason to evict a pod. The result is infinite if no node has room, and 0 if
+        no pod pays a price now. ``classes`` belong to one owner.
         """
         if not any(price[self.state.home_nodes(cls)].any() for cls in classes):
             return 0.0
@@ -227,11 +230,11 @@ class View:
         return float(price[room].min()) if room.any() else float(np.inf)
 
     def to_be_empty(self) -> Bools:
-        """Return the nodes (N,) that are marked as to be empty; not to be written into."""
+        """Return the nodes (N,) that are marked to be emptied; read-only."""
         return self.shared(to_be_empty(self.snapshot))
 
     def pairs_on(self, nodes: Bools, classes: Int32s | None = None) -> tuple[Int32s, Int32s]:
-        """Return the distinct (class, node) pairs of unmoved, living pods on the given nodes (N,)."""
+        """Return the distinct (class, node) pairs of living pods that have not moved, on the given nodes (N,)."""
         pods = self.snapshot.pods
         here = self.state.unmoved(classes)
         here = here[nodes[pods.node[here]]]
@@ -241,7 +244,7 @@ class View:
 
 
 class Group(Protocol):
-    """One rule. Values are unweighted; ``weight`` scales them into the term."""
+    """One rule. Values are unweighted; ``weight`` scales them in the term."""
 
     label: str
     weight: float
@@ -251,47 +254,47 @@ class Group(Protocol):
     """Classes that may be moved to fix it."""
 
     def potential(self) -> float:
-        """Return what is left to fix, in moves."""
+        """Return the moves still needed to fix the rule."""
 
     def unsatisfiable(self) -> str | None:
-        """Return what no placement can fix and why, without the label; None if there is nothing."""
+        """Return what no placement can fix and why, without the label; None if everything can be fixed."""
 
     def gains(self) -> Floats:
-        """Return per node (N,) the most that one mover leaving it can gain.
+        """Return per node (N,) the maximum gain of moving one mover off the node.
 
-        A group that knows it of a few nodes (K,) in less time has ``gains_at(nodes)`` besides.
+        A group that can compute this for a few nodes (K,) in less time also has ``gains_at(nodes)``.
         """
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """Return the change of the potential (K,) if a pod moves from ``node`` to each destination."""
 
     def minimum(self) -> float:
-        """Return a lower bound on the moves that fix the group.
+        """Return a lower bound on the number of moves that fix the group.
 
-        A group that moves of other classes than its movers fix as well, names them all in ``fixed_by``.
+        If moves of classes other than its movers can fix the group, too, ``fixed_by`` holds all of these classes.
         """
 
     def describe(self, node: int) -> str:
-        """Return one phrase with numbers about the group, as seen from ``node``."""
+        """Return a short phrase with numbers about the group, for pods on ``node``."""
 
 
 @runtime_checkable
 class Described(Protocol):
-    """A group that can be described as a whole, and not only as seen from a node."""
+    """A group that can describe itself as a whole, independent of a node."""
 
     def requirement(self) -> str:
-        """Return what the rule asks for, in a few words."""
+        """Return what the rule requires, in a few words."""
 
     def standing(self) -> str:
-        """Return how its pods stand now, with numbers."""
+        """Return where the group's pods are now, with numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gauge:
-    """How a node stands to the thresholds of a term."""
+    """The position of a node relative to the thresholds of a term."""
 
     class Standing(enum.StrEnum):
-        """On which side of the thresholds it is."""
+        """The side of the thresholds on which a node is."""
 
         UNDER = "under-used"
         BETWEEN = "between"
@@ -299,7 +302,7 @@ class Gauge:
 
     @dataclass(frozen=True, slots=True)
     class Level:
-        """How full a node is of one resource, all as shares of its allocatable."""
+        """The fill level of a node in one resource; all values are shares of its allocatable."""
 
         resource: str
         share: float
@@ -318,7 +321,7 @@ class Gauge:
 
 @dataclass(frozen=True, slots=True)
 class Unmet:
-    """A rule with something left to fix."""
+    """A violated rule."""
 
     rule: str
     """In words, with its workload."""
@@ -331,10 +334,11 @@ class Unmet:
 
 
 class Term(ABC):
-    """One term of the cost over the view's state, which it reads at each call and never changes.
+    """One term of the cost. Each call reads the current state of the view; a term never changes the state.
 
-    All values are potentials before weighting: pods that still have to move (hard, soft) or squared
-    deviation (imbalance). Methods that have a body hold a neutral answer; a term overrides those that it knows more of.
+    All values are potentials before weighting: pods that still have to move (hard, soft) or squared deviation
+    (imbalance). Only the abstract methods are required: the others have neutral defaults, which a term overrides
+    where it can answer better.
     """
 
     entry: Entry
@@ -347,15 +351,15 @@ class Term(ABC):
 
     @abstractmethod
     def potential(self) -> float:
-        """Return the term's value now."""
+        """Return the current value of the term."""
 
     @abstractmethod
     def violated(self) -> int:
-        """Return in how many groups something is left to fix."""
+        """Return the number of groups with something to fix."""
 
     @abstractmethod
     def candidates(self, classes: Int32s | None = None) -> Candidates:
-        """Return the pairs that contribute; only rows of ``classes`` if given."""
+        """Return the (class, node) pairs that contribute; only rows of ``classes`` if given."""
 
     @abstractmethod
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
@@ -371,10 +375,10 @@ class Term(ABC):
     def deltas(
         self, cls: Int32s, node: Int32s, replacement: Int32s, destinations: Int32s, of: Ints
     ) -> Floats:
-        """Return :meth:`delta` of each landing (E,) of many moves; override it where one pass is faster.
+        """Return :meth:`delta` for each landing (E,) of many moves; override it if one pass is faster.
 
-        ``cls``, ``node`` and ``replacement`` (M,) are of the moves. ``destinations`` (E,) are those of all moves in a
-        row, and ``of`` (E,), ascending, says which move each belongs to.
+        ``cls``, ``node`` and ``replacement`` (M,) describe the moves. ``destinations`` (E,) are the landings of all
+        moves, concatenated; ``of`` (E,), ascending, is the move of each landing.
         """
         ends = np.searchsorted(of, np.arange(1, len(cls)))
         moves = zip(cls.tolist(), node.tolist(), replacement.tolist(), strict=True)
@@ -382,11 +386,11 @@ class Term(ABC):
         return np.concatenate([self.delta(*move, nodes) for move, nodes in parts])
 
     def related(self, cls: int) -> Int32s:
-        """Return the classes whose candidates change when a pod of ``cls`` moves; by default that class."""
+        """Return the classes whose candidates change when a pod of ``cls`` moves; by default only ``cls``."""
         return np.array([cls], np.int32)
 
     def bounds(self) -> Iterable[Bound]:
-        """Yield what it takes to fix each group that some move can change; by default nothing is known."""
+        """Yield a bound for each group that some move can change; by default none."""
         return ()
 
     # -- what spares questions -------------------------------------------------------------------------------
@@ -396,82 +400,94 @@ class Term(ABC):
         return True
 
     def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int | None:  # noqa: ARG002
-        """Return a number that is the same only while :meth:`delta` of the same move is; None: it may change at any move."""
+        """Return a number that is equal only while :meth:`delta` of the same move is equal.
+
+        None: the delta may change at any move.
+        """
         return None
 
     def seen_from(self, cls: int, node: int, replacement: int) -> Hashable:  # noqa: ARG002
-        """Return what is equal only for nodes where :meth:`delta` is, if none of them is a destination."""
+        """Return a key; source nodes with equal keys have equal :meth:`delta`.
+
+        This holds for destinations other than these nodes.
+        """
         return node
 
     # -- single pods -----------------------------------------------------------------------------------------
 
     def judged(self) -> Int32s:
-        """Return the pods that the term judges, in the order in which they should go.
+        """Return the pods that the term judges one by one, in the order in which they should move.
 
-        If ``cause`` is not PLACE, its candidates are these pods, and not others of their pairs.
+        If ``cause`` is not PLACE, only these pods of a pair are candidates.
         """
         return np.zeros(0, np.int32)
 
     def judges(self, pod: int) -> bool:  # noqa: ARG002
-        """Return whether ``pod`` is one of :meth:`judged`."""
+        """Return whether ``pod`` is one of the :meth:`judged` pods."""
         return False
 
     def reason(self, pod: int) -> str:  # noqa: ARG002
-        """Return one phrase with numbers: what is wrong with one of :meth:`judged`."""
+        """Return one phrase with numbers: what is wrong with ``pod``, one of the :meth:`judged` pods."""
         return ""
 
     def delta_of(self, pod: int, destinations: Int32s) -> Floats:  # noqa: ARG002
-        """Return :meth:`delta` (K,) of moving this very pod; asked only if ``cause`` is not PLACE."""
+        """Return :meth:`delta` (K,) for moving exactly this pod; called only if ``cause`` is not PLACE."""
         return np.zeros(len(destinations))
 
     # -- several runs ----------------------------------------------------------------------------------------
 
     def streaks(self) -> Streaks | None:
-        """Return ``view.streaks`` after this run, for the next one; None if this run could measure nothing.
+        """Return the streaks after this run, for the next run; None if this run could measure nothing.
 
-        For terms that act only on what they measured in several runs in a row. It is of the snapshot: moves that were
-        planned since do not change it.
+        For terms that act only on a condition measured in several consecutive runs. The streaks refer to the
+        snapshot: planned moves do not change them.
         """
         return None
 
     def waiting(self) -> Candidates:
-        """Return the pairs that are no candidates only because the measurement has not lasted; ``describe`` says for how long."""
+        """Return the pairs that would be candidates if their streaks were long enough.
+
+        :meth:`describe` says how many runs are missing.
+        """
         return Candidates.none()
 
     # -- explanations ----------------------------------------------------------------------------------------
 
     def unsatisfiable(self) -> Sequence[str]:
-        """Return, in words, what no placement of the movable pods can fix."""
+        """Return, as sentences, what no placement of the movable pods can fix."""
         return ()
 
     def unmet(self) -> Sequence[Unmet] | None:
-        """Return the rules with something left to fix, as many as :meth:`violated`; None: each of its nodes counts as one."""
+        """Return the violated rules, as many as :meth:`violated`; None: each violated node counts as a rule."""
         return None
 
     def notes(self) -> Sequence[str]:
-        """Return what keeps the term from its work and what to do about it, in a line each."""
+        """Return, one line each, what prevents the term from working and what to do about it."""
         return ()
 
     def not_judged(self) -> str | None:
-        """Return, in a few words, what the term lacks to judge anything; None if it can."""
+        """Return what input is missing, in a few words; None if nothing is missing."""
         return None
 
     def packed(self) -> tuple[int, int] | None:
-        """Return how many nodes hold pods now, and the least number that has to; None: the term empties no nodes.
+        """Return (nodes that hold pods now, lower bound of that number); None: the term does not empty nodes.
 
-        Nodes with none but pods that belong to their node are left out.
+        Pods that are bound to their node are not counted.
         """
         return None
 
     def groups_of(self, classes: Int32s) -> Sequence[Group]:  # noqa: ARG002
-        """Return the groups with a member among ``classes``; nothing that decides anything changes by it.
+        """Return the groups with a member among ``classes``; decisions are not affected by the call.
 
-        The groups go with the state: asked again after moves, they are about the state then.
+        The groups follow the state: after moves they describe the new state.
         """
         return ()
 
     def gauge(self, node: int) -> Gauge | None:  # noqa: ARG002
-        """Return how full a node is now, to the thresholds of the term; None: the term does not judge it by that."""
+        """Return the fill level of a node relative to the thresholds of the term.
+
+        None: the term does not judge the node by its fill level.
+        """
         return None
 
 
@@ -479,10 +495,10 @@ _PlugIn = TypeVar("_PlugIn")
 
 
 def complete(plug_in: _PlugIn, base: type[Any]) -> _PlugIn:
-    """Return ``plug_in`` as a ``base``: a class of a third party need not derive from it, and gets its neutral answers.
+    """Return ``plug_in`` with the neutral defaults of ``base``, if its class does not derive from ``base``.
 
     Raises:
-        TypeError: it lacks a method that has none.
+        TypeError: the plug-in lacks a method that has no default.
     """
     if isinstance(plug_in, base):
         return plug_in

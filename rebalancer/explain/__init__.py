@@ -1,5 +1,5 @@
-"""``explain``: one pod, node or workload in the plan of a dry run.
+"""``explain``: how the plan of a dry run treats one pod, node or workload.
 
-The plan is made by the same code as in ``run --dry-run``; the terms of its cost are read before and after its
+The plan is made by the same code as in ``run --dry-run``; the terms of the cost are evaluated before and after the
 moves.
 """

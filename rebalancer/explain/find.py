@@ -1,4 +1,4 @@
-"""Finds pods, nodes and workloads by the names on the command line, with suggestions for unknown names."""
+"""Find pods, nodes and workloads by the names on the command line; suggest similar names for unknown ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FEW, _MANY = 8, 1000
 
 
 def find_pod(snapshot: Snapshot, text: str) -> int:
-    """Return the pod ``NAMESPACE/NAME``, or of that name in ``default``.
+    """Return the row of the pod ``NAMESPACE/NAME``, or of ``NAME`` in the namespace ``default``.
 
     Raises:
         PolicyError: there is no such pod.
@@ -48,7 +48,7 @@ def find_pod(snapshot: Snapshot, text: str) -> int:
 
 
 def _begun_by(snapshot: Snapshot, namespace: str, name: str) -> str:
-    """Return a hint where the names of pods begin so, as with the name of their workload."""
+    """Return a hint if pods exist whose names start with ``name``, as with the name of their workload."""
     pods = [
         snapshot.pod_ref(pod)
         for pod, cls in enumerate(snapshot.pods.cls.tolist())
@@ -58,9 +58,10 @@ def _begun_by(snapshot: Snapshot, namespace: str, name: str) -> str:
 
 
 def find_ended(snapshot: Snapshot, text: str) -> tuple[Snapshot, int] | None:
-    """Return the pod ``NAMESPACE/NAME`` among those that have ended, with their snapshot; None if none is there.
+    """Return a snapshot and row of a finished pod ``NAMESPACE/NAME``; None if there is none.
 
-    They are read where a strategy of the policy is about them. One that runs and has the same name comes first.
+    Finished pods are read only if a strategy of the policy concerns them. A running pod of the same name takes
+    precedence.
     """
     named = _namespace_and_name(text)
     if snapshot.finished is None or _row(snapshot, *named) is not None:
@@ -82,7 +83,7 @@ def _row(snapshot: Snapshot, namespace: str, name: str) -> int | None:
 
 
 def find_node(snapshot: Snapshot, name: str) -> int:
-    """Return the node of this name.
+    """Return the row of the node ``name``.
 
     Raises:
         PolicyError: there is no such node.
@@ -94,10 +95,10 @@ def find_node(snapshot: Snapshot, name: str) -> int:
 
 
 def find_workload(snapshot: Snapshot, text: str) -> int:
-    """Return the owner ``[KIND/]NAMESPACE/NAME``, or of that name in ``default``.
+    """Return the row of the owner ``[KIND/]NAMESPACE/NAME``; the namespace may be omitted for ``default``.
 
-    KIND is a kind, its plural or kubectl's short name, in upper or lower case. If two owners have the same
-    reference (one was deleted and created again), the one with more pods is returned.
+    KIND is a kind, its plural or kubectl's short name, in upper or lower case. If two owners have the same reference
+    (one was deleted and created again), the one with more pods is returned.
 
     Raises:
         PolicyError: there is none, or there are several kinds of that name.
@@ -135,7 +136,7 @@ def _kind(text: str) -> str:
 
 
 def _no_workload(snapshot: Snapshot, text: str, of_that_name: Iterable[Owner]) -> str:
-    """Return that there is none; ``of_that_name`` are those of other kinds, or in other namespaces."""
+    """Return the error message; ``of_that_name`` are owners of other kinds or namespaces."""
     missing = f"workload {text}: there is none that has pods"
     if others := {owner.ref for owner in of_that_name}:
         return f"{missing}{_suggest(others)}"
@@ -156,7 +157,7 @@ def _suggest(refs: Iterable[str]) -> str:
 
 
 def _hint(word: str, known: Collection[str], shown: Callable[[str], str] = str) -> str:
-    """Return the most similar name, as ``shown`` writes it; without one, all names if they are few.
+    """Return a suggestion: the most similar name, as formatted by ``shown``; else all names if they are few.
 
     Comparing is slow: of many names, only those with the longest common prefix are compared.
     """

@@ -28,7 +28,7 @@ _UNITS = {"cpu": "millicores", "memory": "bytes", "ephemeral-storage": "bytes"}
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """The amounts of one resource of a node, in ``unit``."""
+    """The amounts of one resource of a node, in ``unit``: allocatable, requested and similar."""
 
     resource: str
     unit: str
@@ -86,7 +86,7 @@ class NodeFacts:
 
 
 class NodeRecorder(Recorder):
-    """Also records the amounts and gauges of a node before and after the moves."""
+    """A recorder that also records the amounts and gauges of a node before and after the moves."""
 
     def __init__(self, snapshot: Snapshot, node: int) -> None:
         super().__init__(np.unique(snapshot.pods.cls[snapshot.pods.node == node]), node)
@@ -96,13 +96,13 @@ class NodeRecorder(Recorder):
         self.gauges: list[tuple[str, Gauge, Gauge]] = []
 
     def before(self, draft: Draft) -> None:
-        """See PlanObserver."""
+        """Record the node before the moves (PlanObserver)."""
         super().before(draft)
         self.amounts = list(_amounts(draft, self.node))
         self._before = _gauges(draft, self.node)
 
     def after(self, draft: Draft, chosen: Sequence[Chosen]) -> None:
-        """See PlanObserver."""
+        """Record the node after the moves (PlanObserver)."""
         super().after(draft, chosen)
         changes = _sum_expected(draft.snapshot, chosen, self.node)
         self.amounts = [
@@ -125,7 +125,7 @@ def _gauges(draft: Draft, node: int) -> dict[str, Gauge]:
 
 
 def _amounts(draft: Draft, node: int) -> Iterator[Amount]:
-    """Yield cpu, memory, pods, then every other resource of the snapshot."""
+    """Yield the amounts of cpu, memory and pods, then of every other resource of the snapshot."""
     snapshot, state = draft.snapshot, draft.state
     usage = snapshot.usage if snapshot.usage is not None and snapshot.usage.known[node] else None
     rows = {name: row for row, name in enumerate(snapshot.resources)}
@@ -147,7 +147,7 @@ def _amounts(draft: Draft, node: int) -> Iterator[Amount]:
 
 
 def _sum_expected(snapshot: Snapshot, chosen: Sequence[Chosen], node: int) -> Mapping[str, float]:
-    """Return resource -> by how much the moves change what is requested on a node, by expectation."""
+    """Return resource -> the expected change of the requests on a node by the moves."""
     requests, pods = np.zeros(len(snapshot.resources)), 0.0
     arriving = dict(_arriving(chosen, node))
     for place, move in enumerate(chosen):
@@ -166,9 +166,9 @@ def _whole(amount: float) -> float:
 
 
 def _arriving(chosen: Sequence[Chosen], node: int) -> Iterator[tuple[int, float]]:
-    """Yield (place in the plan, probability) of each move that may land on ``node``.
+    """Yield (position in the plan, probability) of each move that may land on ``node``.
 
-    ``Move.landings`` names the most probable places only.
+    The full prediction is used, because ``Move.landings`` holds the most probable nodes only.
     """
     for place, move in enumerate(chosen):
         landings = move.landings
@@ -178,7 +178,7 @@ def _arriving(chosen: Sequence[Chosen], node: int) -> Iterator[tuple[int, float]
 
 
 def node_facts(report: RunReport, recorder: NodeRecorder) -> NodeFacts:
-    """Return the explanation of the node of ``watched``, after the plan was made."""
+    """Return the explanation of the recorder's node, after the plan was made."""
     node, nodes = recorder.node, report.snapshot.nodes
     rows = np.flatnonzero(report.snapshot.pods.node == node).tolist()
     pods = facts_of(report, recorder, rows)
@@ -212,7 +212,7 @@ def _interest(facts: PodFacts) -> tuple[bool, bool, str, str]:
 
 
 def _schedulability(snapshot: Snapshot, node: int) -> Schedulability:
-    """Return which pods may land on a node: what the scheduler allows, unless the node is leaving."""
+    """Return which pods the scheduler may place on a node, and a sentence about it."""
     nodes = snapshot.nodes
     if (why := nodes.unreadable.get(node)) is not None:
         return Schedulability("none", f"takes nothing: its object is unreadable ({why})")
@@ -253,7 +253,7 @@ def node_data(facts: NodeFacts) -> dict[str, Any]:
 
 
 def _arrival_data(arrival: Arrival) -> dict[str, Any]:
-    """Return a move that may land here; its other landings are in the report, under the same uid."""
+    """Return a move to this node as data; its other landings are in the report under the same uid."""
     move = arrival.outcome.move
     return {
         "probability": plain_number(arrival.probability),

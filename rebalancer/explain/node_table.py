@@ -45,7 +45,7 @@ def _state(facts: NodeFacts) -> Iterator[str]:
 
 
 def _amounts(facts: NodeFacts) -> Iterator[str]:
-    """Yield one line per resource; columns without values are left out."""
+    """Yield one line per resource; columns without values are omitted."""
     amounts = facts.amounts
     parts = [
         ([""], [[one.resource] for one in amounts]),
@@ -89,7 +89,7 @@ def _standing(gauge: Gauge) -> str:
 
 
 def _by(level: Gauge.Level) -> str:
-    """Return the distance of a level to the thresholds."""
+    """Return the distance of a level from the thresholds."""
     over, under = level.share - level.over, level.under - level.share
     if over > 0:
         return f"{_points(over)} above {percent(level.over)}"

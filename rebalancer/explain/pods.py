@@ -1,4 +1,4 @@
-"""Explanations of single pods: whether they may move, which rules they break, what the plan does with them."""
+"""Explanations of single pods: whether they may move, which rules they violate, and the plan's decision."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class PodFacts:
 
 
 def facts_of(report: RunReport, recorder: Recorder, pods: Iterable[int]) -> list[PodFacts]:
-    """Return the explanations of pods, given as rows of the snapshot, in the same order."""
+    """Return the explanation of each pod in ``pods`` (rows of the snapshot), in the same order."""
     rows = list(pods)
     snapshot = report.snapshot
     refs = {snapshot.pod_ref(pod) for pod in rows}
@@ -135,7 +135,7 @@ def _is_running(report: RunReport, pod: int) -> bool:
 
 
 def pods_of_classes(report: RunReport, recorder: Recorder) -> list[int]:
-    """Return all pods, as rows of the snapshot, of the recorded classes."""
+    """Return the rows of all pods of the recorded classes."""
     members: Bools = np.isin(report.snapshot.pods.cls, recorder.classes)
     return [int(pod) for pod in np.flatnonzero(members)]
 
@@ -154,7 +154,7 @@ def pod_data(facts: PodFacts) -> dict[str, Any]:
 
 
 def decision_data(facts: PodFacts) -> dict[str, Any]:
-    """Return what forbids a pod's eviction, which rules it breaks, and the plan's decision, as plain data."""
+    """Return what forbids a pod's eviction, the rules it violates, and the plan's decision, as plain data."""
     forbidden: list[dict[str, Any]] = [
         {"code": protection_code([name]).value, "protection": name, "message": text}
         for name, text in facts.protections.items()
@@ -176,7 +176,7 @@ def decision_data(facts: PodFacts) -> dict[str, Any]:
 
 
 def breach_data(breach: Breach) -> dict[str, Any]:
-    """Return a broken rule as plain data."""
+    """Return a violated rule as plain data."""
     return {
         "strategy": breach.strategy,
         "entry": breach.entry.name.lower(),
@@ -189,7 +189,7 @@ def breach_data(breach: Breach) -> dict[str, Any]:
 
 
 def describe_ended(report: RunReport, ended: Snapshot, pod: int) -> dict[str, Any]:
-    """Return the explanation of a pod of ``ended`` (``Snapshot.finished``) as plain data."""
+    """Return the explanation of a finished pod as plain data; ``pod`` is a row of ``ended``."""
     pods, cls = ended.pods, int(ended.pods.cls[pod])
     node, owner, state = int(pods.node[pod]), ended.owner_of(cls), pods.states[int(pods.state[pod])]
     uid, ref = pods.uid[pod], ended.pod_ref(pod)
@@ -219,7 +219,7 @@ def describe_ended(report: RunReport, ended: Snapshot, pod: int) -> dict[str, An
 
 
 def format_ended(data: dict[str, Any], move: Outcome | None) -> str:
-    """Return the same in words."""
+    """Return the explanation of a finished pod as text."""
     why = f" ({', '.join(data['reasons'])})" if data["reasons"] else ""
     plan = data["plan"]
     if move is None:

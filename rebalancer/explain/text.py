@@ -1,4 +1,4 @@
-"""Text that the tables of explanations share: the head, pods, amounts; lines of ``WIDE``."""
+"""Text shared by the tables of explanations: the header, pods and amounts, in lines of ``WIDE`` characters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def head(title: str, report: RunReport) -> Iterator[str]:
 
 
 def amount(of: Amount, value: float) -> str:
-    """Return an amount as Kubernetes writes it: ``1.5``, ``3.2Gi``, ``12``."""
+    """Format an amount as Kubernetes does: ``1.5``, ``3.2Gi``, ``12``."""
     if of.unit == "millicores":
         return f"{value / 1000:.3f}".rstrip("0").rstrip(".")
     if of.unit == "bytes":
@@ -54,9 +54,9 @@ def amount(of: Amount, value: float) -> str:
 def pod_lines(
     report: RunReport, facts: PodFacts, *, of_node: bool, known: Container[str] = ()
 ) -> Iterator[str]:
-    """Yield a pod with its owner (``of_node``) or its node, the rules it breaks, and the plan's decision.
+    """Yield a pod with its owner (``of_node``) or its node, the rules it violates, and the plan's decision.
 
-    ``known``: strategies whose rules are described elsewhere.
+    ``known``: strategies whose rules the explanation describes elsewhere.
     """
     yield from lines_of(_name_pod(report, facts, of_node=of_node), "  ", _INDENT)
     for text in pod_words(report, facts, known=known):
@@ -70,7 +70,7 @@ def _name_pod(report: RunReport, facts: PodFacts, *, of_node: bool) -> str:
 
 
 def format_unaffected_pod(report: RunReport, facts: PodFacts) -> list[str]:
-    """Return a pod of a node for which no rule asks for a move, with what forbids its eviction."""
+    """Return the text for a pod that no rule asks to move, with what forbids its eviction."""
     forbidden = "" if facts.may_move else f"; may not move: {forbidden_words(facts)}"
     if facts.decision is PodDecision.NOTHING:
         forbidden = f"; {forbidden_words(facts)}"
@@ -78,7 +78,7 @@ def format_unaffected_pod(report: RunReport, facts: PodFacts) -> list[str]:
 
 
 def pod_words(report: RunReport, facts: PodFacts, *, known: Container[str] = ()) -> Iterator[str]:
-    """Yield the rules that a pod breaks, the plan's decision, and what forbids its eviction."""
+    """Yield the rules that a pod violates, the plan's decision, and what forbids its eviction."""
     for breach in facts.breaches:
         fixed = not breach.lasts and facts.decision is PodDecision.STAYS
         yield breach_words(breach, fixed=fixed, known=breach.strategy in known)
@@ -89,7 +89,7 @@ def pod_words(report: RunReport, facts: PodFacts, *, known: Container[str] = ())
 
 
 def breach_words(breach: Breach, *, fixed: bool = False, known: bool = False) -> str:
-    """Return a broken rule with its strategy and gain; ``fixed``: the moves of others fix it."""
+    """Return a violated rule with its strategy and gain. ``fixed``: moves of other pods fix it."""
     verb = "adds to imbalance" if breach.entry is Entry.IMBALANCE else "breaks a rule"
     unit = "" if breach.entry is Entry.IMBALANCE else f" {breach.entry.name.lower()}"
     notes = [f"{breach.strategy}, up to {words.number(breach.gain)}{unit}"]
@@ -100,7 +100,7 @@ def breach_words(breach: Breach, *, fixed: bool = False, known: bool = False) ->
 
 
 def forbidden_words(facts: PodFacts) -> str:
-    """Return what forbids a pod's eviction: protections by name, and PodDisruptionBudgets."""
+    """Return what forbids a pod's eviction: names of protections and PodDisruptionBudgets."""
     reasons = [f"{name}: {text}" for name, text in facts.protections.items()]
     if facts.forbidden is not None:
         reasons.append(f"{facts.forbidden[0].value}: {facts.forbidden[1]}")
@@ -119,7 +119,7 @@ def plan_words(report: RunReport, facts: PodFacts) -> str:
 
 
 def move_words(report: RunReport, facts: PodFacts) -> str:
-    """Return the landing, wave, gain and cost of a pod's move, and why it is not carried out."""
+    """Return the landing, wave, gain and cost of a pod's move, and why it is not executed."""
     if facts.move is None:
         return ""
     move, status = facts.move.move, facts.move.status
@@ -134,7 +134,7 @@ def move_words(report: RunReport, facts: PodFacts) -> str:
 
 
 def format_explanation(explanation: LandingExplanation, node: str | None = None) -> str:
-    """Return the explanation in 80 columns: nodes grouped where they are alike; or of one ``node``."""
+    """Format a landing explanation in 80 columns: all nodes, equal ones grouped, or only ``node``."""
     lines = [f"The replacement of {printable(explanation.pod)}, were the pod evicted now", ""]
     lines += [line for note in explanation.unmodelled for line in wrap(f"Not predictable: {note}")]
     lines += wrap(explanation.note) if explanation.note else []

@@ -1,4 +1,4 @@
-"""Records the candidates of all terms before and after the planner's moves, for the pods of an explanation."""
+"""Record the candidates of all terms before and after the planner's moves, for the explained pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rebalancer.snapshot.columns import Bools, Int32s
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """A rule that a pod breaks: the reason why a strategy asks for its move."""
+    """A rule that a pod violates: the reason why a strategy asks for its move."""
 
     strategy: str
     entry: Entry
@@ -33,9 +33,9 @@ class Breach:
 
 
 class Recorder:
-    """The rules that the pods of ``classes`` break before the plan, and those they still break after it.
+    """Records the rules that the pods of ``classes`` violate before the plan and after it.
 
-    A ``PlanObserver``. With ``node``, only the pods on this node.
+    Implements ``PlanObserver``. With ``node``, only the pods on this node are recorded.
     """
 
     def __init__(self, classes: Int32s, node: int | None = None) -> None:
@@ -56,7 +56,7 @@ class Recorder:
         return self._draft
 
     def breaches(self, pair: Pair, pod: int | None = None) -> list[Breach]:
-        """Return the rules that the pods of a pair break before the plan; with ``pod``, those that this one breaks."""
+        """Return the rules that a pair violates before the plan; with ``pod``, only those of this pod."""
         lasting = self._lasting.get(pair, ())
         breaches = {
             index: replace(breach, lasts=index in lasting)
@@ -71,7 +71,7 @@ class Recorder:
         return list(breaches.values())
 
     def before(self, draft: Draft) -> None:
-        """See PlanObserver."""
+        """Record the candidates before the moves (PlanObserver)."""
         self._draft = draft
         for index, weighted in enumerate(draft.terms):
             for rows, waits in _candidates(weighted.term):
@@ -80,7 +80,7 @@ class Recorder:
                     self._breaches.setdefault(pair, {})[index] = breach
 
     def after(self, draft: Draft, chosen: Sequence[Chosen]) -> None:
-        """See PlanObserver."""
+        """Record the candidates after the moves (PlanObserver)."""
         self.chosen = chosen
         for index, weighted in enumerate(draft.terms):
             for rows, _ in _candidates(weighted.term):
@@ -101,7 +101,7 @@ class Recorder:
 
 
 def _candidates(term: Term) -> Iterator[tuple[Candidates, bool]]:
-    """Yield (candidates, False) and, (pairs that wait for more runs, True)."""
+    """Yield (candidates, False), then (pairs that wait for more runs, True)."""
     # Of all classes: asking for one class may make the term create further groups.
     yield term.candidates(), False
     yield term.waiting(), True

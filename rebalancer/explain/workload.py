@@ -1,4 +1,4 @@
-"""The explanation of a workload as data: places of its pods, its rules and budgets, its moves."""
+"""The explanation of a workload as data: where its pods run, its rules and budgets, its moves."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class RuleState:
 
 @dataclass(slots=True, kw_only=True)
 class WorkloadRule:
-    """One rule that counts the workload's pods."""
+    """One rule that concerns the workload's pods."""
 
     strategy: str | None
     """None for a rule that moves must not break, but that no strategy fixes."""
@@ -87,7 +87,7 @@ class WorkloadFacts:
 
 
 class WorkloadRecorder(Recorder):
-    """Also records the state of a workload's rules before and after the moves."""
+    """A recorder that also records the state of a workload's rules before and after the moves."""
 
     def __init__(self, snapshot: Snapshot, owner: int) -> None:
         classes = [cls for cls, of in enumerate(snapshot.classes) if of.owner == owner]
@@ -96,12 +96,12 @@ class WorkloadRecorder(Recorder):
         self.rules: list[WorkloadRule] = []
 
     def before(self, draft: Draft) -> None:
-        """See PlanObserver."""
+        """Record the rules before the moves (PlanObserver)."""
         super().before(draft)
         self.rules = list(self._rules(draft))
 
     def after(self, draft: Draft, chosen: Sequence[Chosen]) -> None:
-        """See PlanObserver."""
+        """Record the rules after the moves (PlanObserver)."""
         super().after(draft, chosen)
         for rule in self.rules:
             rule.after = _state(rule.group)
@@ -141,7 +141,7 @@ def _state(group: Group) -> RuleState:
 
 
 def workload_facts(report: RunReport, recorder: WorkloadRecorder) -> WorkloadFacts:
-    """Return the explanation of the workload of ``recorder``, after the plan was made."""
+    """Return the explanation of the recorder's workload, after the plan was made."""
     pods = facts_of(report, recorder, pods_of_classes(report, recorder))
     zones, nodes = _places(report, pods)
     return WorkloadFacts(

@@ -1,4 +1,4 @@
-"""The values of the metrics, taken from the report of a run."""
+"""Compute the values of the metrics from the report of a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Values = Mapping[tuple[str, ...], float]
 
 
 def of_end(exit_code: int, now: float) -> dict[Metric, Values]:
-    """Return what every run has, also one that failed before its report. ``now``: Unix seconds."""
+    """Return the metrics that every run has, even a run that failed without a report. ``now``: Unix seconds."""
     return {
         table.BUILD: {(__version__,): 1},
         table.LAST_RUN: {(): now},
@@ -33,7 +33,7 @@ def of_end(exit_code: int, now: float) -> dict[Metric, Values]:
 
 
 def of_report(report: RunReport, remembered: Remembered | None, now: float) -> dict[Metric, Values]:
-    """Return all values of a run. ``remembered``: before it, None without ``--memory``."""
+    """Return all metrics of a run. ``remembered``: the memory before the run, None without ``--memory``."""
     plan, snapshot = report.plan, report.snapshot
     evicted = [one for one in report.outcomes if one.status.is_carried_out]
     statuses = Counter(one.status for one in report.outcomes)
@@ -72,7 +72,7 @@ def of_report(report: RunReport, remembered: Remembered | None, now: float) -> d
 
 
 def of_totals(totals: Totals) -> dict[Metric, Values]:
-    """Return what runs have done since the counting began."""
+    """Return the counters over all runs."""
     return {
         table.RUNS_TOTAL: {(code,): runs for code, runs in totals.runs.items()},
         table.MOVES_TOTAL: {
@@ -86,7 +86,7 @@ def of_totals(totals: Totals) -> dict[Metric, Values]:
 
 
 def of_serving(*, leads: bool, silence: float) -> dict[Metric, Values]:
-    """Return what a process that serves has, also before its first run."""
+    """Return the metrics of a serving process that exist before its first run. ``silence`` is in seconds."""
     return {
         table.BUILD: {(__version__,): 1},
         table.LEADS: {(): leads},
@@ -96,7 +96,7 @@ def of_serving(*, leads: bool, silence: float) -> dict[Metric, Values]:
 
 @dataclass(frozen=True, slots=True)
 class SignalCounts:
-    """What is counted of signals, by labels."""
+    """Numbers of received signals, by label values."""
 
     under_way: Values
     ended: Values
@@ -105,7 +105,7 @@ class SignalCounts:
 
 
 def of_signals(counts: SignalCounts) -> dict[Metric, Values]:
-    """Return what a process that listens to signals has counted."""
+    """Return the metrics of received signals."""
     values = {
         table.ATTENDED: counts.under_way,
         table.INTERRUPTIONS: counts.ended,
@@ -116,7 +116,7 @@ def of_signals(counts: SignalCounts) -> dict[Metric, Values]:
 
 
 def registry(values: Mapping[Metric, Values]) -> CollectorRegistry:
-    """Return the values in prometheus_client's form."""
+    """Return the values as a registry of prometheus_client."""
     made = CollectorRegistry()
     for metric in table.TABLE:
         if metric not in values:
@@ -131,13 +131,13 @@ def registry(values: Mapping[Metric, Values]) -> CollectorRegistry:
 
 
 class _Counted(Collector):
-    """A counter that was counted elsewhere."""
+    """A collector for a counter whose values were counted elsewhere."""
 
     def __init__(self, metric: Metric, values: Values) -> None:
         self._metric, self._values = metric, values
 
     def collect(self) -> Iterator[PrometheusMetric]:
-        """Yield the counter."""
+        """Yield the counter with its values."""
         metric = self._metric
         family = CounterMetricFamily(metric.name, metric.meaning, labels=metric.labels)
         for labels, value in sorted(self._values.items()):
@@ -151,7 +151,7 @@ def _landings(evicted: Iterable[Outcome]) -> Values:
 
 
 def _by_owner(evicted: Iterable[Outcome]) -> Values:
-    """Return the evictions by owner, all but the owners with most of them in one."""
+    """Return the evictions per owner: the ``MAX_OWNERS`` largest, and the sum of the rest as ``OTHERS``."""
     counts = Counter(one.move.owner for one in evicted)
     most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     values: dict[tuple[str, ...], float] = {(ref,): n for ref, n in most[: table.MAX_OWNERS]}

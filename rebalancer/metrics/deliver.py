@@ -1,4 +1,4 @@
-"""Sends metrics to a Pushgateway, and writes them to a file for node_exporter's textfile collector."""
+"""Push metrics to a Pushgateway, or write them to a file for node_exporter's textfile collector."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _GROUP = "/metrics/job/"
 
 
 def push(url: str, metrics: CollectorRegistry, stop: Stop) -> None:
-    """Replace the group of metrics at ``url`` by these.
+    """Replace the metrics group at ``url`` with these metrics.
 
-    The group stands in the URL's path as a Pushgateway has it (``/metrics/job/NAME/LABEL/VALUE``); without one
-    it is that of the job ``kube-rebalancer``.
+    The group is in the path of the URL as a Pushgateway defines it (``/metrics/job/NAME/LABEL/VALUE``); without one
+    it is the group of the job ``kube-rebalancer``.
 
     Raises:
-        SendingError: the Pushgateway did not take them.
+        SendingError: the Pushgateway did not accept the metrics.
     """
     headers = {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
     send("PUT", with_group(url), generate_latest(metrics), headers, stop)
 
 
 def with_group(url: str) -> str:
-    """Return ``url`` with the group that metrics are kept under."""
+    """Return ``url`` with a metrics group in its path; the default one if it has none."""
     parts = urlsplit(url)
     if _GROUP in parts.path:
         return url
@@ -39,7 +39,7 @@ def with_group(url: str) -> str:
 
 
 def write_file(path: Path, metrics: CollectorRegistry) -> None:
-    """Write the metrics to ``path`` under another name first: the collector never reads half of them.
+    """Write the metrics to ``path`` by way of a temporary file, so the collector never reads half a file.
 
     Raises:
         OSError: the file could not be written.

@@ -1,7 +1,7 @@
-"""The metrics: names, labels and meaning, in one table; docs/metrics.md is made of it.
+"""The metrics with name, labels and meaning in one table, from which docs/metrics.md is generated.
 
-Those of a run are gauges. Counters (``_total``) tell of all runs, since a scrape may never see one that is soon followed by
-the next: a process that stays keeps them, runs of the CronJob keep them in the memory.
+Metrics of a run are gauges. Counters (``_total``) cover all runs, because a scrape may miss a run that is soon
+followed by the next: a serving process keeps the counters itself, runs of the CronJob keep them in the memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ OTHERS = "other"
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric."""
+    """One metric: name, labels and meaning."""
 
     name: str
     labels: tuple[str, ...]
@@ -27,7 +27,7 @@ class Metric:
 
     @property
     def counts(self) -> bool:
-        """Whether it is a counter, which only grows; else a gauge of the last run."""
+        """Whether the metric is a counter; else it is a gauge of the last run."""
         return self.name.endswith("_total")
 
 
@@ -179,7 +179,7 @@ TABLE = (
 
 
 def as_markdown() -> str:
-    """Return the table of docs/metrics.md (``make docs`` writes it there)."""
+    """Return the table for docs/metrics.md (``make docs`` writes it there)."""
     rows = [
         f"| `{one.name}` | {', '.join(f'`{label}`' for label in one.labels)} | {one.meaning} |"
         for one in TABLE

@@ -1,4 +1,4 @@
-"""Makes one policy of several profiles, each with plug-ins and an evictor."""
+"""Merge several profiles, each with plug-ins and an evictor, into one policy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_SECONDS = 366 * 86_400
 
 @dataclass
 class _Strategy:
-    """One of our strategies, and the plug-ins that it replaces: at most one of each profile."""
+    """One of our strategies and the plug-ins that it replaces, at most one of each profile."""
 
     strategy: str
     options: Options
@@ -40,7 +40,7 @@ class _Strategy:
 
 
 def merge_profiles(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) -> dict[str, Any]:
-    """Return the policy as plain data: differences from our defaults, and the strategies."""
+    """Return the policy as plain data: the strategies, and keys that differ from our defaults."""
     measured = read_usage(peer, notes)
     strategies = _strategies(replace(peer, uses=measured.uses), known, notes)
     evictors = _evictors(strategies.values())
@@ -100,7 +100,7 @@ def _write(name: str, one: _Strategy, *, observes: bool, shared: bool) -> dict[s
 def _strategies(
     peer: Peer, known: Mapping[str, type[Params]], notes: Notes
 ) -> dict[str, _Strategy]:
-    """Return name -> strategy: plug-ins that differ in options or pods stand under names of their own."""
+    """Return name -> strategy; plug-ins with different options or pods get strategies with different names."""
     strategies: dict[str, _Strategy] = {}
     for use in peer.uses:
         ours = equivalent(use)
@@ -138,7 +138,7 @@ def _evictors(strategies: Iterable[_Strategy]) -> list[Evictor]:
 
 
 def _is_limited(uses: Iterable[Use], notes: Notes) -> bool:
-    """Return whether some limit cannot be expressed, with a note for each."""
+    """Return whether at least one limit cannot be expressed, and add a note for each such limit."""
     inexpressible = [limit for use in uses for limit in limits(use.evictor)]
     for path, text in inexpressible:
         notes.add(path, KeyFate.LOST, f"{text}; {_OBSERVED}")
@@ -154,7 +154,7 @@ def _directions(
 def _one_direction(
     strategies: Iterable[_Strategy], known: Mapping[str, type[Params]], notes: Notes
 ) -> None:
-    """Set a strategy that packs nodes to ``observe`` if another one spreads or packs them: each would undo the other."""
+    """Set a packing strategy to ``observe`` if another strategy spreads or packs: each would undo the other."""
     directed = [one for one in strategies if known[one.strategy].direction and not one.observes]
     for one in directed if len(directed) > 1 else ():
         if known[one.strategy].direction is Direction.PACK:
@@ -165,7 +165,7 @@ def _one_direction(
 
 
 def _top_level(top: Written[PeerPolicy], notes: Notes) -> None:
-    """Note the top-level keys other than budgets and the selector of nodes."""
+    """Add notes on the top-level keys other than budgets and the node selector."""
     policy = top.value
     if policy.eviction_failure_event_notification:
         text = "the report names what was refused, and why"
@@ -184,7 +184,7 @@ _MEASURED = "metrics.k8s.io is read where the signal of low-utilisation asks for
 
 
 def as_file(data: Mapping[str, Any], head: str, known: Mapping[str, type[Params]]) -> str:
-    """Return the policy as one file that begins with the comments ``head``.
+    """Return the policy as the text of one file that starts with the comment ``head``.
 
     Raises:
         RebalancerError: our own loader refuses it, which is a bug.
@@ -198,7 +198,7 @@ def as_file(data: Mapping[str, Any], head: str, known: Mapping[str, type[Params]
 
 
 def as_directory(data: Mapping[str, Any], head: str) -> dict[str, str]:
-    """Return file name -> text of the same policy with one file per strategy."""
+    """Return file name -> text, with one file per strategy."""
     main = {key: value for key, value in data.items() if key != "strategies"}
     files = {"rebalancer.yaml": head + as_yaml(main, compact=True)}
     for name, options in data["strategies"].items():

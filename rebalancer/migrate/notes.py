@@ -1,4 +1,4 @@
-"""Notes, with their lines, on keys that are not carried over as they are."""
+"""Notes, with line numbers, on keys that change or are lost in the conversion."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ class KeyFate(enum.StrEnum):
 
 
 class Notes:
-    """The notes on one document, each once."""
+    """The notes on one document, without repetitions."""
 
     def __init__(self, document: YamlDocument) -> None:
         self._document = document
         self._notes: dict[FileProblem, None] = {}
 
     def add(self, path: KeyPath, fate: KeyFate, text: str) -> None:
-        """Add a note on the key at ``path``, or on the whole file if it is empty."""
+        """Add a note on the key at ``path``; an empty path stands for the whole file."""
         problem = self._document.problem(path, f"{fate}: {text}")
         if not path:
             problem = FileProblem(problem.file, 0, (), problem.message)
         self._notes[problem] = None
 
     def place(self, path: KeyPath, message: str) -> str:
-        """Return an error at ``path``, with file and line."""
+        """Return the error ``message`` at ``path``, with file and line."""
         return str(self._document.problem(path, message))
 
     def __iter__(self) -> Iterator[FileProblem]:
-        """Yield the notes in the order of the file, then those on the whole file."""
+        """Yield the notes in the order of the file, then the notes on the whole file."""
         return iter(sorted(self._notes, key=lambda note: (not note.line, note.line)))
 
 

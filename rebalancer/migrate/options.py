@@ -77,7 +77,7 @@ def failed_pods(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
 
 
 def lifetime(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | None:
-    """Return the options of lifetime for PodLifeTime; None if no pod that it is about is moved here."""
+    """Return the options of lifetime for PodLifeTime; None if it concerns no pod that lifetime may move."""
     args: Written[LifeTimeArgs] = use.args
     given = args.value
     states = _states(args, notes)
@@ -101,7 +101,7 @@ def lifetime(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | N
 
 
 def only_ended(use: Use) -> bool:
-    """Return whether PodLifeTime is about nothing but pods that have ended, and failed-pods can say of which."""
+    """Return whether PodLifeTime concerns finished pods only, in states that failed-pods supports."""
     states, reasons = set(use.args.value.states), set(_REASONS_OF_ENDED)
     # Its phases and reasons must both be true of a pod, and of the states there one is enough.
     mixed = "Succeeded" in states and "Failed" not in states and bool(states & reasons)
@@ -109,7 +109,10 @@ def only_ended(use: Use) -> bool:
 
 
 def lifetime_of_ended(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | None:
-    """Return the options of failed-pods for PodLifeTime of such pods; None where a condition cannot be asked for."""
+    """Return the options of failed-pods for a PodLifeTime on finished pods.
+
+    None if a condition cannot be expressed.
+    """
     args: Written[LifeTimeArgs] = use.args
     given = args.value
     conditions = list(_conditions(args, notes))
@@ -146,7 +149,7 @@ def _duration(seconds: int) -> str:
 
 
 def _states(args: Written[LifeTimeArgs], notes: Notes) -> list[str]:
-    """Return the states that a pod that has not ended can have."""
+    """Return the states in the arguments that a running or pending pod can have."""
     given = list(dict.fromkeys(args.value.states))
     if finished := [state for state in given if state in (*_FINISHED, *_REASONS_OF_ENDED)]:
         text = f"{' and '.join(finished)}: lifetime is about pods that run; failed-pods, with phases and reasons, removes what has ended"
@@ -175,7 +178,7 @@ def _conditions(args: Written[LifeTimeArgs], notes: Notes) -> Iterator[dict[str,
 
 
 def _inexpressible(condition: PodCondition) -> tuple[KeyFate, str] | None:
-    """Return why a condition cannot be carried over, if it cannot."""
+    """Return why a condition cannot be carried over, or None if it can."""
     if condition.status not in _STATUSES:
         return KeyFate.IDLE, "no condition has such a status"
     if not (condition.type or condition.status or condition.reason):
@@ -187,7 +190,7 @@ def _inexpressible(condition: PodCondition) -> tuple[KeyFate, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """The strategy for a plug-in."""
+    """The strategy that replaces a plug-in."""
 
     strategy: str
     options: Callable[[Use, Mapping[str, Any], Notes], Options | None]
@@ -195,7 +198,7 @@ class Equivalent:
 
 
 def equivalent(use: Use) -> Equivalent:
-    """Return the strategy for a plug-in."""
+    """Return the strategy that replaces a plug-in."""
     if use.plugin == "PodLifeTime" and only_ended(use):
         return _OF_ENDED
     return _EQUIVALENTS[use.plugin]
@@ -320,7 +323,7 @@ def _taints(use: Use, default: Mapping[str, Any], notes: Notes) -> Options | Non
 def _taint_names(
     args: Written[TaintArgs], key: str, given: tuple[str, ...], notes: Notes
 ) -> list[str]:
-    """Return the valid names of taints (``key`` or ``key=value``), each once, with notes on the others."""
+    """Return the valid taints (``key`` or ``key=value``) without repetitions, and add notes on the others."""
     names: dict[str, None] = {}
     for text in given:
         if text.partition("=")[0].strip() and not text.endswith("="):
@@ -372,7 +375,7 @@ def budgets(top: Written[PeerPolicy], notes: Notes) -> dict[str, Any]:
 
 
 def per_node(most: int, path: KeyPath, notes: Notes) -> dict[str, Any]:
-    """Return the budget ``perNode``, empty unless it is below our default."""
+    """Return the budget ``perNode``; empty if ``most`` is not below our default."""
     default = Budgets().per_node.count or 0
     text = f"perNode is of pods in flight, not of a run; at most {min(most, default)}"
     notes.add(path, KeyFate.DIFFERS, text)

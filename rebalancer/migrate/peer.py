@@ -83,7 +83,7 @@ class MetricsProvider(Section):
 
 
 class Limits(Section):
-    """Top-level keys of both versions."""
+    """Top-level keys of both versions of the format."""
 
     kind: Literal["DeschedulerPolicy"]
     node_selector: str = ""
@@ -92,7 +92,7 @@ class Limits(Section):
 
 
 class PeerPolicy(Limits):
-    """A whole policy."""
+    """The root of a policy file."""
 
     api_version: Literal["descheduler/v1alpha2"]
     profiles: tuple[Profile, ...] = ()

@@ -47,7 +47,7 @@ class Namespaces(Section):
 
 
 class Args(Section):
-    """Keys that the arguments of all plug-ins may have."""
+    """Keys common to the arguments of all plug-ins."""
 
     api_version: str = ""
     kind: str = ""
@@ -73,32 +73,32 @@ Evictable = Annotated[Namespaces, AfterValidator(_only_exclude)]
 
 
 class PodArgs(Args):
-    """Restrictions of the pods that most plug-ins may evict."""
+    """Restrictions on the pods that a plug-in may evict, common to most plug-ins."""
 
     namespaces: Namespaces = Namespaces()
     label_selector: Selector = Selector()
 
 
 class DuplicatesArgs(Args):
-    """RemoveDuplicates."""
+    """Arguments of RemoveDuplicates."""
 
     namespaces: Namespaces = Namespaces()
     exclude_owner_kinds: tuple[str, ...] = ()
 
 
 class AntiAffinityArgs(PodArgs):
-    """RemovePodsViolatingInterPodAntiAffinity."""
+    """Arguments of RemovePodsViolatingInterPodAntiAffinity."""
 
 
 class NodeAffinityArgs(PodArgs):
-    """RemovePodsViolatingNodeAffinity."""
+    """Arguments of RemovePodsViolatingNodeAffinity."""
 
     node_affinity_type: Annotated[tuple[str, ...], AfterValidator(_some)]
     """The descheduler does not validate it."""
 
 
 class TaintArgs(PodArgs):
-    """RemovePodsViolatingNodeTaints."""
+    """Arguments of RemovePodsViolatingNodeTaints."""
 
     include_prefer_no_schedule: bool = False
     excluded_taints: tuple[str, ...] = ()
@@ -112,7 +112,7 @@ class TaintArgs(PodArgs):
 
 
 class SpreadArgs(PodArgs):
-    """RemovePodsViolatingTopologySpreadConstraint."""
+    """Arguments of RemovePodsViolatingTopologySpreadConstraint."""
 
     constraints: tuple[Literal["DoNotSchedule", "ScheduleAnyway"], ...] = ()
     include_soft_constraints: bool = False
@@ -121,13 +121,13 @@ class SpreadArgs(PodArgs):
 
 
 class PrometheusQuery(Section):
-    """A query for each node's usage."""
+    """A query that returns each node's usage."""
 
     query: str = ""
 
 
 class MetricsUtilization(Section):
-    """Source of the usage that nodes are judged by."""
+    """Where the usage of nodes is measured."""
 
     metrics_server: bool = False
     source: Literal["", "KubernetesMetrics", "Prometheus"] = ""
@@ -135,13 +135,13 @@ class MetricsUtilization(Section):
 
 
 class EvictionLimits(Section):
-    """Evictions in one run of the plug-in."""
+    """Limits on evictions in one run of the plug-in."""
 
     node: int | None = Field(default=None, ge=0)
 
 
 class LowUtilizationArgs(Args):
-    """LowNodeUtilization."""
+    """Arguments of LowNodeUtilization."""
 
     use_deviation_thresholds: bool = False
     thresholds: Thresholds
@@ -162,7 +162,7 @@ class LowUtilizationArgs(Args):
 
 
 class HighUtilizationArgs(Args):
-    """HighNodeUtilization."""
+    """Arguments of HighNodeUtilization."""
 
     thresholds: Thresholds
     number_of_nodes: int = 0
@@ -171,7 +171,7 @@ class HighUtilizationArgs(Args):
 
 
 class RestartArgs(PodArgs):
-    """RemovePodsHavingTooManyRestarts."""
+    """Arguments of RemovePodsHavingTooManyRestarts."""
 
     pod_restart_threshold: int = Field(ge=1)
     including_init_containers: bool = False
@@ -236,7 +236,7 @@ State = Literal[
 
 
 class LifeTimeArgs(PodArgs):
-    """PodLifeTime."""
+    """Arguments of PodLifeTime."""
 
     owner_kinds: OwnerKinds = OwnerKinds()
     max_pod_life_time_seconds: int | None = Field(default=None, ge=0)
@@ -258,7 +258,7 @@ class LifeTimeArgs(PodArgs):
 
 
 class FailedArgs(PodArgs):
-    """RemoveFailedPods."""
+    """Arguments of RemoveFailedPods."""
 
     exclude_owner_kinds: tuple[str, ...] = ()
     min_pod_lifetime_seconds: int | None = Field(default=None, ge=0)
@@ -283,7 +283,7 @@ STRATEGIES: dict[str, tuple[str, type[Args]]] = {
 
 
 class PriorityThreshold(Section):
-    """Pods of this priority and above are protected."""
+    """The priority from which on pods are protected."""
 
     value: int | None = None
     name: str = ""
@@ -302,7 +302,7 @@ class StorageClass(Section):
 
 
 class PvcConfig(Section):
-    """Which claims PodsWithPVC protects."""
+    """The claims that the protection PodsWithPVC covers."""
 
     protected_storage_classes: tuple[StorageClass, ...] = ()
 
@@ -348,7 +348,7 @@ class Switches(Section):
 
 
 class EvictorArgs(Args, Switches):
-    """DefaultEvictor: which pods the plug-ins of its profile may evict."""
+    """Arguments of DefaultEvictor: which pods the plug-ins of its profile may evict."""
 
     node_selector: str = ""
     label_selector: Selector = Selector()
@@ -377,7 +377,7 @@ class EvictorArgs(Args, Switches):
         return bool(lists.extra_enabled or lists.default_disabled)
 
     def list_switches(self, protection: str) -> tuple[str, ...] | None:
-        """Return the keys that change ``protection`` from its default, None if it is not changed."""
+        """Return the keys that change ``protection`` from its default; None if there are none."""
         lists = self.pod_protections
         for key, names in (
             ("extraEnabled", lists.extra_enabled),
@@ -391,7 +391,7 @@ class EvictorArgs(Args, Switches):
         return None
 
     def list_refusals(self, protection: str) -> tuple[str, ...] | None:
-        """Return the deprecated switch of ``protection`` if it is present and false, which asks for the default."""
+        """Return the deprecated switch of ``protection`` if it is false, which asks for the default; else None."""
         for field, name in _SWITCHES.items():
             if name == protection and field in self.model_fields_set and not getattr(self, field):
                 return (_alias(field),)

@@ -1,6 +1,7 @@
-"""The protections of DefaultEvictor as our protections.
+"""Convert the protections of DefaultEvictor into our protections.
 
-Each profile has its own DefaultEvictor; ours hold for the whole policy. What any profile protects is protected.
+Each profile has its own DefaultEvictor; our protections hold for the whole policy. So a pod that any profile
+protects is protected.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ def limits(evictor: Evictor) -> Iterator[tuple[KeyPath, str]]:
 
 
 def _default_protection(protection: str, evictors: Sequence[Evictor], notes: Notes) -> bool | None:
-    """Return False if all profiles disable it, else None; notes profiles that disable it without effect."""
+    """Return False if all profiles disable a default protection, else None.
+
+    Adds a note on each profile whose setting has no effect.
+    """
     disabling = [evictor for evictor in evictors if evictor.value.list_switches(protection)]
     if disabling and len(disabling) == len(evictors):
         return False
@@ -72,13 +76,16 @@ def _default_protection(protection: str, evictors: Sequence[Evictor], notes: Not
 
 
 def _strictest(given: Sequence[bool | None]) -> bool | None:
-    """Return whether any profile protects; None if no profile sets it."""
+    """Return whether at least one profile protects; None if no profile sets the protection."""
     set_values = [one for one in given if one is not None]
     return any(set_values) if set_values else None
 
 
 def _volumes(evictors: Sequence[Evictor]) -> bool | dict[str, Any] | None:
-    """Return whether any profile protects volumes; of some storage classes only, if all that do say so."""
+    """Return whether at least one profile protects pods with volumes.
+
+    Returns the storage classes instead if every protecting profile limits the protection to some.
+    """
     protecting = [evictor for evictor in evictors if evictor.value.list_switches("PodsWithPVC")]
     if not protecting:
         refused = any(evictor.value.list_refusals("PodsWithPVC") for evictor in evictors)
@@ -115,7 +122,7 @@ def _min_age(evictors: Sequence[Evictor], notes: Notes) -> str | None:
 
 
 def _remarks(evictor: Evictor, notes: Notes) -> None:
-    """Note the options that always or never apply here."""
+    """Add notes on options that here apply always or never."""
     args = evictor.value
     if "node_fit" in args.model_fields_set:
         text = "every move is made for where the replacement will land"

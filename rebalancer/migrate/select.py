@@ -1,4 +1,4 @@
-"""What limits a plug-in of the descheduler to some pods, as ``select`` of a strategy."""
+"""Convert the restrictions of a plug-in's pods into the ``select`` of a strategy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Plain = dict[str, Any]
 
 
 def select_of(use: Use, top: Written[PeerPolicy], notes: Notes) -> Plain:
-    """Return the ``select`` of the strategy for a plug-in as plain data; empty if it may evict any pod."""
+    """Return the ``select`` that replaces a plug-in's restrictions, as plain data; empty if it has none."""
     evictor = use.evictor.value
     converted = {
         "namespaces": _namespaces(use),
@@ -61,7 +61,7 @@ def _owner_kinds(use: Use, notes: Notes) -> Plain | list[str]:
 
 
 def _labels(selectors: list[Selector | None]) -> Plain:
-    """Return one selector that is equal to all of these together; a plain map of labels where that is enough."""
+    """Return one selector equivalent to all ``selectors`` together, as a plain map of labels if possible."""
     labels: dict[str, str] = {}
     expressions: list[Plain] = []
     for selector in filter(None, selectors):
@@ -111,6 +111,6 @@ def _priority(evictor: EvictorArgs) -> Plain:
 
 
 def common(selects: Iterable[Plain]) -> Plain:
-    """Return the ``select`` that all strategies have, to be written once; empty if they differ."""
+    """Return the ``select`` that all strategies have in common; empty if they differ."""
     first, *others = list(selects) or [{}]
     return first if all(other == first for other in others) else {}

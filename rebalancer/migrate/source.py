@@ -1,4 +1,4 @@
-"""Reads the descheduler's policy from a file: the policy itself, or a ConfigMap with it."""
+"""Read the descheduler's policy from a file: the policy itself, or a ConfigMap that contains it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _LITERAL = re.compile(rb":\s*\|[-+1-9]*\s*(?:#.*)?\Z")
 
 
 def peer_document(raw: bytes, file: str) -> YamlDocument:
-    """Return the document with a policy of the descheduler, with the lines of ``file``.
+    """Return the document that holds the descheduler's policy, with the line numbers of ``file``.
 
     Keys without a value are dropped: the descheduler treats them as absent.
 
     Raises:
-        PolicyError: it is no YAML, or has no such policy.
+        PolicyError: the file is not YAML, or contains no such policy.
     """
     document = _whole(*parse(raw, file))
     if isinstance(document.data, dict) and document.data.get("kind") == "ConfigMap":

@@ -1,7 +1,7 @@
-"""The descheduler's queries of Prometheus, as the policy's ``usage``.
+"""Convert the descheduler's Prometheus queries into the policy section ``usage``.
 
-There each plug-in has a query of its own, and one threshold, MetricResource; here the policy has one query for cpu
-and one for memory, and the thresholds are named as these.
+In the descheduler each plug-in has its own query, with one threshold named MetricResource. Here the policy has one
+query for cpu and one for memory, and the thresholds have these names.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SECRET = "/var/run/secrets/usage"  # noqa: S105  # a path
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What remains of a policy's measured usage."""
+    """The result of converting measured usage."""
 
     usage: dict[str, Any]
     """The policy's section, empty without Prometheus."""
@@ -38,12 +38,12 @@ class Asked:
 
 
 def resource_of(query: str) -> str:
-    """Return the resource that a query of the descheduler's is about: its name says so, or it is cpu."""
+    """Return the resource that a query measures: ``memory`` if the query names it, else ``cpu``."""
     return "memory" if "mem" in query.lower() else "cpu"
 
 
 def read_usage(peer: Peer, notes: Notes) -> Asked:
-    """Return the section, and the plug-ins without those whose query cannot be carried over."""
+    """Return the section ``usage``, and the plug-ins except those whose query cannot be converted."""
     queries: dict[str, str] = {}
     kept: list[Use] = []
     provider = _provider(peer)
@@ -68,7 +68,7 @@ def read_usage(peer: Peer, notes: Notes) -> Asked:
 
 
 def by_prometheus(use: Use) -> bool:
-    """Return whether a plug-in judges nodes by a query."""
+    """Return whether a plug-in judges nodes by a Prometheus query."""
     args = use.args.value
     return isinstance(args, LowUtilizationArgs) and args.metrics_utilization.source == "Prometheus"
 
@@ -108,7 +108,7 @@ def _provider(peer: Peer) -> tuple[KeyPath, theirs.Prometheus] | None:
 
 
 def _section(provider: theirs.Prometheus, queries: dict[str, str]) -> dict[str, Any] | None:
-    """Return ``usage.prometheus``, None where the address cannot be asked."""
+    """Return ``usage.prometheus``; None if the address is not supported."""
     data: dict[str, Any] = {
         "url": provider.url,
         "nodes": dict(sorted(queries.items())),

@@ -1,4 +1,4 @@
-"""The plug-ins in use in a policy of the descheduler, for both versions of its format."""
+"""The plug-ins that a descheduler policy uses, for both versions of the format."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Written(Generic[_Value_co]):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A plug-in in use, and the DefaultEvictor that decides which pods it may evict."""
+    """A plug-in in use, and the DefaultEvictor that limits its evictions."""
 
     plugin: str
     args: Written[Any]
@@ -55,7 +55,7 @@ class Peer:
 
 
 def read_v1alpha2(document: YamlDocument, notes: Notes) -> Peer:
-    """Return the policy of a document in v1alpha2.
+    """Parse a document as a v1alpha2 policy.
 
     Raises:
         PolicyError: the descheduler would refuse it, or it has unknown keys.
@@ -73,7 +73,7 @@ def read_v1alpha2(document: YamlDocument, notes: Notes) -> Peer:
 
 
 def in_order(problems: list[FileProblem]) -> list[str]:
-    """Return problems as texts, in the order of the file."""
+    """Return problems as text, in the order of the file."""
     return [str(one) for one in sorted(problems, key=lambda one: (one.line, str(one.path)))]
 
 
@@ -82,7 +82,7 @@ class _Reader:
         self._document, self._notes, self._problems = document, notes, problems
 
     def profile(self, profile: Profile, base: KeyPath) -> Iterator[Use]:
-        """Yield the plug-ins in use of one profile."""
+        """Yield the plug-ins that one profile uses."""
         configured = dict(self._read_plugins(profile, base))
         evictor = configured.pop(EVICTOR, None) or Written(EvictorArgs(), base)
         for name, at in dict(self._list_enabled(profile, base)).items():
@@ -101,7 +101,7 @@ class _Reader:
     def _read_plugins(
         self, profile: Profile, base: KeyPath
     ) -> Iterator[tuple[str, Written[Any] | None]]:
-        """Yield plug-in and arguments, None if they are invalid."""
+        """Yield (plug-in, arguments); the arguments are None if they are invalid."""
         seen: set[str] = set()
         for index, config in enumerate(profile.plugin_config):
             at = (*base, "pluginConfig", index)
@@ -144,7 +144,7 @@ class _Reader:
         return (STRATEGIES[name][0],) if name in STRATEGIES else ()
 
     def _idle(self, profile: Profile, base: KeyPath) -> None:
-        """Note the lists that the descheduler does not read."""
+        """Add notes on the lists that the descheduler ignores."""
         at = (*base, "plugins")
         for field_name in type(profile.plugins).model_fields:
             plugins = getattr(profile.plugins, field_name)

@@ -1,6 +1,6 @@
-"""The descheduler's old format, v1alpha1 (pkg/api/v1alpha1 until its release 0.30), read as v1alpha2.
+"""Read the descheduler's old format, v1alpha1 (pkg/api/v1alpha1 until its release 0.30), as v1alpha2.
 
-The options of all strategies are in ``params``; the descheduler did not read those of other strategies.
+The options of all strategies are in ``params``; the descheduler ignored options of other strategies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Args = TypeVar("_Args", bound=Args)
 
 
 class _Params(Section):
-    """Options of all strategies. Those after ``node_fit`` are validated with the strategy that reads them."""
+    """Options of all strategies. The fields after ``node_fit`` are validated with the strategy that uses them."""
 
     namespaces: Namespaces = Namespaces()
     label_selector: Selector = Selector()
@@ -99,7 +99,7 @@ _OWN: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 
 
 def read_v1alpha1(document: YamlDocument, notes: Notes) -> Peer:
-    """Return the policy of a document in v1alpha1.
+    """Parse a document as a v1alpha1 policy.
 
     Raises:
         PolicyError: the descheduler would refuse it, or it has unknown keys.
@@ -154,7 +154,7 @@ class _Reader:
     def _check(
         self, model: type[_Args], options: Mapping[str, tuple[Any, KeyPath]], place: KeyPath
     ) -> Written[_Args] | None:
-        """Return arguments, each given with its path, as ``model``."""
+        """Return ``options`` (name -> value and path) validated as ``model``."""
         given = {key: value for key, (value, _) in options.items()}
         args, problems = validate(model, given, self._document, place)
         self._problems += problems
@@ -162,7 +162,7 @@ class _Reader:
         return None if args is None else Written(args, self._base, where)
 
     def _args(self) -> dict[str, tuple[Any, KeyPath]]:
-        """Return the arguments of v1alpha2, each with its path."""
+        """Return the arguments of the plug-in as name -> (value, path)."""
         args: dict[str, tuple[Any, KeyPath]] = {}
         is_load = self._name.endswith("Utilization")
         for key, value in self._params.items():
@@ -189,7 +189,7 @@ class _Reader:
         return args
 
     def _evictor(self) -> dict[str, tuple[Any, KeyPath]]:
-        """Return the arguments of DefaultEvictor, each with its path."""
+        """Return the arguments of DefaultEvictor as name -> (value, path)."""
         data, params, base = self._document.data, self._params, self._base
         args: dict[str, tuple[Any, KeyPath]] = {
             key: (data[key], (key,)) for key in _EVICTOR_KEYS if key in data

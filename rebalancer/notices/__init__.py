@@ -1,1 +1,1 @@
-"""One HTTP call after a run that acted, failed or stood still; its body is a JSON template."""
+"""Send one HTTP request after a run that acted, failed or stood still; its body is a JSON template."""

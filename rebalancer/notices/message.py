@@ -1,4 +1,4 @@
-"""What a notice says of a run: the values of a template's placeholders."""
+"""The content of a notice about a run: the values for the placeholders of a template."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MAX_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """What is said; the names of the fields are the placeholders, in camelCase (see :meth:`values`)."""
+    """The content of a notice. The field names in camelCase are the placeholders (see :meth:`values`)."""
 
     result: str
     """``acted``, ``failed`` or ``stood still``."""
@@ -64,14 +64,14 @@ PLACEHOLDERS = tuple(Notice(result="", summary="", source="", exit_code=0).value
 
 
 def of_error(message: str, exit_code: int) -> Notice:
-    """Return the notice of a run that failed before it had a report."""
+    """Return the notice for a run that failed without a report."""
     return Notice(
         result="failed", summary=" ".join(message.split()), source="", exit_code=exit_code
     )
 
 
 def of_report(report: RunReport) -> Notice | None:
-    """Return the notice of a run, None if it had nothing to do and nothing went wrong."""
+    """Return the notice for a run; None if the run did nothing and nothing went wrong."""
     evicted = [one for one in report.outcomes if one.status.may_have_evicted]
     failed = report.exit_code not in _FINE
     if not (evicted or failed or report.standstill):
@@ -115,7 +115,7 @@ def _sentences(summary: Summary, evicted: int) -> Sequence[str]:
 
 
 def _unmet(summary: Summary) -> str:
-    """Return how many rules are unmet, and the first of them by name."""
+    """Return the number of unmet rules, and name the first ones."""
     before, planned, now = summary.unmet_before, summary.unmet_planned, summary.unmet_now
     if summary.report.standstill:
         text = f"Rules unmet: {before:,}"
@@ -128,10 +128,10 @@ def _unmet(summary: Summary) -> str:
 
 
 def load_template(name: str) -> Any:
-    """Return the template of that name, or in the file of that name, as data.
+    """Return the parsed built-in template ``name``, or the template in the file ``name``.
 
     Raises:
-        PolicyError: it cannot be read, is no JSON, or has a placeholder that is unknown.
+        PolicyError: the file cannot be read, is not JSON, or has an unknown placeholder.
     """
     try:
         if name in SHIPPED:

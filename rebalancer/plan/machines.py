@@ -1,4 +1,4 @@
-"""Machines as data: what a run does to them, one act each, and what becomes of those that go."""
+"""Machines as data: what a run does to machines, and the results of interruptions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class ActStatus(enum.StrEnum):
-    """Whether it was done. Stable: users alert on them."""
+    """The status of an act on a machine. The values are stable: users alert on them."""
 
     DONE = "done"
     PLANNED = "planned"
@@ -21,7 +21,7 @@ class ActStatus(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineAct:
-    """One thing that was done to a machine or a group of them, or was not."""
+    """One act on a machine or a machine group, executed or not."""
 
     strategy: str
     """As it stands in the policy."""
@@ -59,16 +59,16 @@ class StepOutcome:
 
     @property
     def is_good(self) -> bool:
-        """Whether the step was done, or had nothing to do."""
+        """Whether the step succeeded, or had nothing to do."""
         return self.status in (StepStatus.DONE, StepStatus.SKIPPED)
 
     def __str__(self) -> str:
-        """Return the outcome in words."""
+        """Return the outcome as text."""
         return f"{self.status} ({self.why})" if self.why else self.status.value
 
 
 class Result(enum.StrEnum):
-    """What came of an interruption."""
+    """The final result of an interruption."""
 
     DONE = "done"
     """Each step was done, or had nothing to do."""
@@ -86,7 +86,7 @@ class Result(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PipelineOutcome:
-    """What a source is given at the end."""
+    """The result of an interruption that its source receives at the end."""
 
     result: Result
     steps: Mapping[str, StepOutcome]
@@ -95,7 +95,7 @@ class PipelineOutcome:
 
 @dataclass(frozen=True, slots=True)
 class InterruptedMachine:
-    """One machine as the report shows it."""
+    """One interrupted machine in the report."""
 
     node: str
     instance: str

@@ -1,4 +1,4 @@
-"""The outcome of each planned move; the words are stable: reports, metrics and the memory use them."""
+"""The outcome of each planned move. The values are stable: reports, metrics and the memory use them."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ class Status(enum.StrEnum):
 
     @property
     def is_failure(self) -> bool:
-        """Whether something planned went wrong for a reason of its own (exit code 4)."""
+        """Whether the move failed for a reason of its own (exit code 4)."""
         return self in _FAILURES
 
     @property
     def is_carried_out(self) -> bool:
-        """Whether the API server has taken the move, by either method."""
+        """Whether the API server accepted the move, an eviction or a restart."""
         return self in (Status.EVICTED, Status.RESTARTED)
 
     @property
     def may_have_evicted(self) -> bool:
-        """Whether the move was carried out, or nothing rules it out: what budgets over runs count."""
+        """Whether the move was carried out, or may have been. Budgets over several runs count these."""
         return self.is_carried_out or self is Status.LOST
 
 
@@ -96,7 +96,7 @@ class Pace:
 
     @staticmethod
     def measure(evictions: int, waves: int, seconds: float) -> Pace:
-        """Return the pace of an earlier run, which took ``seconds`` for its waves; for its evictions alone if no wave ended."""
+        """Return the pace of an earlier run whose waves took ``seconds``; of its evictions alone if no wave ended."""
         usual = Pace()
         if evictions <= 0 or waves < 0 or not math.isfinite(seconds) or seconds <= 0:
             return usual

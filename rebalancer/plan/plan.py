@@ -1,4 +1,4 @@
-"""The plan: moves with predicted landings, and why everything else stays where it is."""
+"""The plan: moves with predicted landings, and the reasons why other pods stay."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NEVER_ALLOWS = "can never allow an eviction"
 
 
 class Code(enum.StrEnum):
-    """Why a pod was not moved although a strategy prefers another place. Stable: users alert on them."""
+    """Why a pod is not moved although a strategy prefers another place. Stable: users alert on the values."""
 
     PROTECTED = "Protected"
     """A protection forbids it; the message names which."""
@@ -77,7 +77,7 @@ class Method(enum.StrEnum):
 
 
 class Cause(enum.StrEnum):
-    """What is wrong with a pod that a move is for."""
+    """Why a pod is to be moved."""
 
     PLACE = "place"
     """It runs where it should not."""
@@ -90,7 +90,7 @@ class Cause(enum.StrEnum):
 
 
 class NodeCode(enum.StrEnum):
-    """What happens to a node where nodes are emptied. Stable: users alert on them."""
+    """The decision on a node when nodes are emptied. Stable: users alert on the values."""
 
     EMPTY = "Empty"
     """Nothing is on it but pods that belong to it; it is marked, so that it stays empty."""
@@ -110,7 +110,7 @@ class NodeCode(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeVerdict:
-    """What happens to a node, and why."""
+    """The decision on a node, and its reason."""
 
     code: NodeCode
     message: str
@@ -119,7 +119,7 @@ class NodeVerdict:
 
 @dataclass(frozen=True, slots=True)
 class NodeCount:
-    """How many nodes have pods, apart from pods that belong to their node."""
+    """The number of nodes that hold pods, not counting pods that are bound to their node."""
 
     holding: int
     needed: int
@@ -135,13 +135,13 @@ class Cost:
     imbalance: float = 0.0
 
     def as_tuple(self) -> tuple[float, float, float]:
-        """Return the entries in their order of comparison."""
+        """Return the entries in the order in which they are compared."""
         return self.hard, self.soft, self.imbalance
 
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """One place where the replacement may land."""
+    """One place where the replacement may land, with its probability."""
 
     node: str
     probability: float
@@ -151,7 +151,7 @@ class Landing:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One planned eviction, or restart, with what is expected of it."""
+    """One planned eviction or restart, with its expected result."""
 
     namespace: str
     pod: str
@@ -190,13 +190,13 @@ class Move:
 
     @property
     def has_replacement(self) -> bool:
-        """Whether another pod comes in its place: one that has ended is only removed."""
+        """Whether another pod replaces this one. A finished pod is only deleted."""
         return self.cause is not Cause.ENDED
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """A pod for which some strategy prefers another place, and why it stays."""
+    """A pod that stays although a strategy prefers another place, with the reason."""
 
     namespace: str
     pod: str
@@ -208,7 +208,7 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What one strategy sees: its cost, in how many groups, and what no placement can fix."""
+    """What one strategy measures: its cost, the number of violated groups, and constraints that cannot be satisfied."""
 
     cost: Cost
     violated: int
@@ -223,7 +223,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class UnmetRule:
-    """A rule with something left to fix, and why it stays so."""
+    """A rule that is still violated, and the reason."""
 
     strategy: str
     rule: str
@@ -240,7 +240,7 @@ class UnmetRule:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """An estimate of the moves that budgets and time leave to later runs."""
+    """An estimate of the moves that budgets and time leave for later runs."""
 
     moves: int = 0
     """Moves that are left to further runs."""
@@ -252,7 +252,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What the executor of a plan does not need: reasons, scores, bounds."""
+    """Reasons, scores and bounds of a plan; its executor does not need them."""
 
     skips: tuple[Skip, ...]
     before: Mapping[str, Score]
@@ -271,49 +271,49 @@ class Explanation:
 
 
 class Later:
-    """An explanation that is made when it is first asked for, so that evictions need not wait for it."""
+    """An explanation that is computed on first access, so that evictions need not wait for it."""
 
     def __init__(
         self,
         make: Callable[[], Explanation],
         brief: Callable[[], Explanation] | None = None,
     ) -> None:
-        """``make`` is called once at most, and forgotten then with all that it refers to.
+        """Store ``make``, which is called at most once and then released with everything it refers to.
 
-        ``brief`` makes one without the parts that take long; None: there is none.
+        ``brief`` computes an explanation without the slow parts; None: there is none.
         """
         self._make: Callable[[], Explanation] | None = make
         self._brief = brief
         self._made: Explanation | None = None
 
     def make(self) -> Explanation:
-        """Return the explanation."""
+        """Return the explanation; compute it on the first call."""
         if self._made is None and self._make is not None:
             self._made, self._make, self._brief = self._make(), None, None
         assert self._made is not None  # noqa: S101  # the one or the other
         return self._made
 
     def shorten(self) -> bool:
-        """Make the brief explanation, for a run that has to end at once; return False if it is made already."""
+        """Compute the brief explanation, for a run that must end at once. Return False if one exists already."""
         if self._made is not None or self._brief is None:
             return False
         self._made, self._make, self._brief = self._brief(), None, None
         return True
 
     def __eq__(self, other: object) -> bool:
-        """Return whether both explain the same."""
+        """Return whether both explanations are equal."""
         return isinstance(other, Later) and self.make() == other.make()
 
     __hash__ = None  # type: ignore[assignment]  # as all that holds a dict
 
     def __repr__(self) -> str:
-        """Show what is explained."""
+        """Return the text of the explanation."""
         return repr(self.make())
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run will do. The same for a dry run and a real one."""
+    """What a run will do; a dry run and a real run have the same plan."""
 
     moves: tuple[Move, ...]
     explanation: Later
@@ -328,7 +328,7 @@ class Plan:
 
     @property
     def skips(self) -> tuple[Skip, ...]:
-        """See Explanation, as for all that follows."""
+        """The pods that stay, see :class:`Explanation`."""
         return self.explanation.make().skips
 
     @property
@@ -338,17 +338,17 @@ class Plan:
 
     @property
     def after(self) -> Mapping[str, Score]:
-        """Strategy -> score if every move lands where it most probably does."""
+        """Strategy -> score if every move lands on its most probable node."""
         return self.explanation.make().after
 
     @property
     def unmet(self) -> tuple[UnmetRule, ...]:
-        """The rules that stay unmet."""
+        """The rules that stay violated."""
         return self.explanation.make().unmet
 
     @property
     def lower_bound(self) -> int | None:
-        """Fewest moves; None: not computed."""
+        """Lower bound on the number of moves; None: not computed."""
         return self.explanation.make().lower_bound
 
     @property
@@ -358,10 +358,10 @@ class Plan:
 
     @property
     def backlog(self) -> Backlog:
-        """What is left to further runs."""
+        """The moves that are left for later runs."""
         return self.explanation.make().backlog
 
     @property
     def funnel(self) -> Mapping[str, int]:
-        """Stage -> pods."""
+        """Stage -> number of pods."""
         return self.explanation.make().funnel

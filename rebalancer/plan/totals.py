@@ -1,4 +1,4 @@
-"""What metrics show beside the last report: sums of all runs, which only grow, and what is remembered of owners."""
+"""Data that metrics show beside the last report: counters over all runs, and the memory of owners."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 
 
 class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
-    """What runs have done since this was first kept."""
+    """Counters over all runs since the first one that was recorded."""
 
     runs: dict[str, Count] = {}
     """Exit code -> runs."""
@@ -47,7 +47,7 @@ _NOT_TRIED = (Status.PLANNED, Status.OBSERVED, Status.NOT_ATTEMPTED)
 
 
 def with_moves(totals: Totals, outcomes: Iterable[Outcome]) -> Totals:
-    """Return the sums with the moves that were tried, and where the replacements of evicted pods landed."""
+    """Return the counters plus the attempted moves and the landings of the replacements."""
     tried = [one for one in outcomes if one.status not in _NOT_TRIED]
     if not tried:
         return totals
@@ -65,7 +65,7 @@ def with_moves(totals: Totals, outcomes: Iterable[Outcome]) -> Totals:
 
 
 def with_run(totals: Totals, exit_code: int) -> Totals:
-    """Return the sums with one run more."""
+    """Return the counters plus one run."""
     code = str(exit_code)
     runs = totals.runs | {code: min(totals.runs.get(code, 0) + 1, MAX_COUNT)}
     return Totals(dict(sorted(runs.items())), totals.moves, totals.landings)

@@ -1,4 +1,4 @@
-"""Budgets: how many pods may be evicted at once, in a run and in an hour."""
+"""Budgets: the maximum number of evictions at once, per run and per hour."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FEWEST_MARKS = 10
 
 
 class Budgets(Section):
-    """Limits of evictions: counts, or shares that are rounded down, but not to 0.
+    """Limits on evictions: counts, or shares. A share is rounded down, but not to 0.
 
     They hold in addition to PodDisruptionBudgets. A pod is in flight until its replacement is Ready.
     """
@@ -54,40 +54,43 @@ class Budgets(Section):
     )
 
     def in_flight_of(self, movable: int) -> int:
-        """Return the pods that may be in flight at once, given the number of movable pods."""
+        """Return the maximum number of pods in flight, given the number of movable pods."""
         return self.in_flight.of(movable, _FLOORS["in_flight"])
 
     def per_node_of(self, pods: int) -> int:
-        """Return the pods that may be in flight from a node with this number of pods."""
+        """Return the maximum number of pods in flight from one node, given the number of its pods."""
         return self.per_node.of(pods, _FLOORS["per_node"])
 
     def per_owner_of(self, replicas: int) -> int:
-        """Return the pods that may be in flight of an owner with this number of replicas."""
+        """Return the maximum number of pods in flight of one owner, given the number of its replicas."""
         return self.per_owner.of(replicas, _FLOORS["per_owner"])
 
     def per_run_of(self, movable: int) -> int:
-        """Return the evictions allowed in a run, given the number of movable pods."""
+        """Return the maximum number of evictions per run, given the number of movable pods."""
         return self.per_run.of(movable, _FLOORS["per_run"])
 
     def per_hour_of(self, movable: int) -> int:
-        """Return the evictions allowed in any hour, given the number of movable pods."""
+        """Return the maximum number of evictions per hour, given the number of movable pods."""
         return self.per_hour.of(movable, _FLOORS["per_hour"])
 
     def per_namespace_of(self, movable: int) -> int | None:
-        """Return the evictions allowed in a run in a namespace with so many movable pods; None: any number."""
+        """Return the maximum number of evictions per run in one namespace; None: no limit.
+
+        ``movable``: the number of movable pods in the namespace.
+        """
         return None if self.per_namespace is None else self.per_namespace.of(movable)
 
     def per_zone_of(self, pods: int) -> int | None:
-        """Return the pods that may be in flight from a zone with this number of pods; None: any number."""
+        """Return the maximum number of pods in flight from one zone, given its pods; None: no limit."""
         return None if self.per_zone is None else self.per_zone.of(pods)
 
     def marks_of(self, nodes: int) -> int:
-        """Return the largest number of nodes, out of so many, that may carry a mark at the same time."""
+        """Return the maximum number of nodes with a mark at the same time, given the number of nodes."""
         return self.marks.of(nodes, _FEWEST_MARKS)
 
 
 class StrategyBudgets(Section):
-    """Budgets of one strategy's moves, in addition to the policy's; absent ones are not limited further."""
+    """Budgets for the moves of one strategy, in addition to the policy's. An absent key sets no limit."""
 
     in_flight: LimitField | None = Field(default=None, description="As in the policy's budgets.")
     per_node: LimitField | None = Field(default=None, description="As in the policy's budgets.")
@@ -100,7 +103,7 @@ class StrategyBudgets(Section):
     per_zone: LimitField | None = Field(default=None, description="As in the policy's budgets.")
 
     def within(self, outer: Budgets) -> Budgets:
-        """Return the budgets of this strategy's moves: its own, and the policy's for absent ones."""
+        """Return the budgets for this strategy's moves; an absent one is taken from ``outer``."""
         own = {
             name: value
             for name in StrategyBudgets.model_fields

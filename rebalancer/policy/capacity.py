@@ -1,4 +1,4 @@
-"""The policy's sections on machines: who adds and removes them, when a node can be removed, and which group is increased first."""
+"""Policy sections about machines: the provider, when a node can be removed, and which group grows first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STARTUP_TAINTS = (
 
 
 class Expander(enum.StrEnum):
-    """Which of the groups that would help is increased."""
+    """Which of the suitable groups is scaled up."""
 
     LEAST_WASTE = "least-waste"
     """The one whose new nodes have the smallest share of cpu and memory left over."""
@@ -31,7 +31,7 @@ class Expander(enum.StrEnum):
 
 
 class Beside(enum.StrEnum):
-    """What is done where another autoscaler is seen."""
+    """What to do if another autoscaler is found in the cluster."""
 
     ADVISE = "advise"
     """Nothing is done to machines: the report says what would be."""
@@ -51,7 +51,7 @@ Pattern = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_pa
 
 
 class CapacitySettings(Section):
-    """What ``rebalancer capacity`` goes by."""
+    """Settings of ``rebalancer capacity``."""
 
     under: Percent = Field(
         default=0.5,

@@ -1,4 +1,4 @@
-"""The policy's sections on the cluster: its scheduler, and the safety limits of a run."""
+"""Policy sections about the cluster: its scheduler, and the safety limits of a run."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class SpreadDefault(Section):
 
 
 class ScoredResource(Section):
-    """A resource by which NodeResourcesFit scores."""
+    """A resource that NodeResourcesFit scores."""
 
     name: Annotated[str, AfterValidator(_check_scored_resource)] = Field(
         description="cpu, memory or an extended resource."
@@ -82,7 +82,7 @@ class ScoredResource(Section):
 
 
 class FitScoring(Section):
-    """How NodeResourcesFit scores; the keys are those of kube-scheduler's configuration."""
+    """The scoring of NodeResourcesFit; the keys are those of kube-scheduler's configuration."""
 
     type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = Field(
         default="LeastAllocated",
@@ -111,7 +111,7 @@ class FitScoring(Section):
 
 
 class ConfigMapKey(Section):
-    """A ConfigMap that holds a KubeSchedulerConfiguration; read at the start of each run."""
+    """A ConfigMap that holds a KubeSchedulerConfiguration. It is read at the start of each run."""
 
     config_map: str = Field(
         pattern=r"^[a-z0-9.-]+/[a-z0-9.-]+$", description="NAMESPACE/NAME of the ConfigMap."
@@ -120,7 +120,7 @@ class ConfigMapKey(Section):
 
     @property
     def place(self) -> tuple[str, str]:
-        """Namespace and name."""
+        """Namespace and name of the ConfigMap."""
         namespace, _, name = self.config_map.partition("/")
         return namespace, name
 
@@ -134,7 +134,7 @@ ConfigSource = Annotated[
 
 
 class Scheduler(Section):
-    """Differences between the cluster's scheduler and a default kube-scheduler of the API server's version."""
+    """How the cluster's scheduler differs from a default kube-scheduler of the API server's version."""
 
     from_config: ConfigSource | None = Field(
         default=None,
@@ -181,22 +181,22 @@ class Scheduler(Section):
 
     @property
     def configuration(self) -> KubeSchedulerConfiguration | None:
-        """What ``fromConfig`` names, as far as it has been read."""
+        """The configuration that ``fromConfig`` names; None until it has been read."""
         return self._configuration
 
     def with_configuration(self, configuration: KubeSchedulerConfiguration) -> Scheduler:
-        """Return the same with what ``fromConfig`` names."""
+        """Return a copy with the configuration that ``fromConfig`` names."""
         read = self.model_copy()
         read._configuration = configuration  # noqa: SLF001
         return read
 
     def version_pair(self) -> tuple[int, int] | None:
-        """Return the version as (major, minor), or None for the API server's."""
+        """Return the version as (major, minor); None means the API server's version."""
         return None if self.version is None else (1, int(self.version[2:]))
 
 
 class Landings(Section):
-    """Nodes on which no replacement should land. The scheduler chooses: what would land there is not moved."""
+    """Nodes to avoid as landings. A pod whose replacement the scheduler would place there is not moved."""
 
     min_node_age: PositiveDuration | None = Field(
         default=None,
@@ -215,9 +215,9 @@ class Landings(Section):
 
 
 class Safety(Section):
-    """When a run moves nothing, because data are unreliable or the cluster is unhealthy.
+    """Limits beyond which a run moves nothing, because the data are unreliable or the cluster is unhealthy.
 
-    A run also moves nothing if a list could not be read to its end.
+    A run also moves nothing if a list could not be read completely.
     """
 
     max_not_ready_nodes: LimitField = Field(
@@ -242,9 +242,9 @@ class Safety(Section):
     )
 
     def not_ready_nodes_of(self, nodes: int) -> int:
-        """Return how many of ``nodes`` may be NotReady."""
+        """Return the tolerated number of NotReady nodes, given the number of nodes."""
         return self.max_not_ready_nodes.of(nodes, 1)
 
     def pending_pods_of(self, pods: int) -> int:
-        """Return how many of ``pods`` may be unscheduled."""
+        """Return the tolerated number of unscheduled pods, given the number of pods."""
         return self.max_pending_pods.of(pods, 10)

@@ -1,4 +1,4 @@
-"""What the strategies of a policy mean for one another, and for its mode."""
+"""Check that the strategies of a policy do not contradict each other or the policy's mode."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from rebalancer.policy.values import Direction
 
 
 def find_opposed(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[FileProblem]:
-    """Yield the strategies that would undo what another does: one that packs nodes suffers no other of a direction."""
+    """Yield a problem for each strategy that would undo the moves of another one.
+
+    A strategy that packs nodes opposes every other strategy that packs or spreads.
+    """
     enforced = [n for n in sorted(policy.strategies) if policy.mode_of(n) is Mode.ENFORCE]
     directed = [name for name in enforced if policy.strategies[name].params.direction]
     for one, other in itertools.permutations(directed, 2):
@@ -32,7 +35,7 @@ def find_opposed(policy: Policy, sources: Mapping[str, StrategySource]) -> Itera
 
 
 def beside_scale_in(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[str]:
-    """Yield a warning for each strategy that spreads pods over the nodes that another one empties and removes."""
+    """Yield a warning for each strategy that spreads pods to nodes that a scale-in strategy empties."""
     active = [name for name in policy.strategies if policy.mode_of(name) is not Mode.OFF]
     for removes, spreads in itertools.product(active, active):
         one, other = policy.strategies[removes], policy.strategies[spreads]
@@ -48,7 +51,7 @@ def beside_scale_in(policy: Policy, sources: Mapping[str, StrategySource]) -> It
 
 
 def scaling_twice(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[FileProblem]:
-    """Yield each strategy that adds, or removes, machines beside another one that does: their times would contradict."""
+    """Yield a problem for each second strategy that adds machines, or that removes machines."""
     first: dict[str, str] = {}
     for name, strategy in policy.strategies.items():
         scales = strategy.params.scales
@@ -65,7 +68,7 @@ def scaling_twice(policy: Policy, sources: Mapping[str, StrategySource]) -> Iter
 def selecting_machines(
     policy: Policy, sources: Mapping[str, StrategySource]
 ) -> Iterator[FileProblem]:
-    """Yield each ``select`` of a strategy that acts on machines by which it could not go."""
+    """Yield a problem for each ``select`` key that a strategy acting on machines cannot apply."""
     for name, strategy in policy.strategies.items():
         scales, source = strategy.params.scales, sources[name]
         if scales is None:
@@ -90,7 +93,7 @@ def _says(value: object) -> bool:
 def lacking_provider(
     policy: Policy, sources: Mapping[str, StrategySource], *, acts: bool
 ) -> Iterator[FileProblem]:
-    """Yield the strategies that add or remove machines, of a policy whose provider does not act."""
+    """Yield a problem for each strategy that scales machines if the policy's provider cannot act."""
     for name, strategy in policy.strategies.items():
         scales = strategy.params.scales
         if scales is None or acts or policy.mode_of(name) is Mode.OFF:
@@ -104,7 +107,7 @@ def lacking_provider(
 
 
 def without_effect(policy: Policy, sources: Mapping[str, StrategySource]) -> Iterator[str]:
-    """Yield a warning for a policy without strategies, and for each mode that has no effect."""
+    """Yield a warning if the policy has no strategies, and for each mode without effect."""
     if not policy.strategies:
         yield "the policy names no strategy: nothing will be moved"
     for name, strategy in policy.strategies.items():

@@ -35,7 +35,7 @@ class FileProblem:
 
     @property
     def place(self) -> str:
-        """``file:line: path``, as far as they are known."""
+        """The position as ``file:line: path``; unknown parts are omitted."""
         file = f"{self.file}:{self.line}" if self.line else self.file
         return ": ".join(part for part in (file, format_path(self.path)) if part)
 
@@ -55,7 +55,7 @@ class YamlDocument:
     """Path of a value -> the flag of the command line that it came from."""
 
     def problem(self, path: Sequence[str | int], message: str) -> FileProblem:
-        """Return a problem at ``path``, with the line of its longest prefix that is in the file."""
+        """Return a problem at ``path``. Its line is that of the longest prefix of ``path`` in the file."""
         whole = tuple(path)
         for length in range(len(whole), -1, -1):
             if (flag := self.flags.get(whole[:length])) is not None:
@@ -72,7 +72,7 @@ class YamlDocument:
 
 
 def format_path(path: KeyPath) -> str:
-    """Return a path as text: ``windows[0].allow``, ``labels["k8s.io/app"]``."""
+    """Format a path as text: ``windows[0].allow``, ``labels["k8s.io/app"]``."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -85,7 +85,7 @@ def format_path(path: KeyPath) -> str:
 
 
 def parse(raw: bytes, file: str) -> tuple[YamlDocument | None, list[FileProblem]]:
-    """Return the document in ``raw`` and its problems; no document if it cannot be parsed."""
+    """Parse ``raw``; return the document (None if it cannot be parsed) and its problems."""
     try:
         node = _compose(raw)
     except _UnusableError as error:
@@ -102,7 +102,7 @@ class _UnusableError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """Composes nodes with YAML 1.2's core schema; constructs nothing."""
+    """A YAML loader that composes nodes with YAML 1.2's core schema; it constructs no Python objects."""
 
     yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 (as PyYAML declares it)
     _depth = 0
@@ -253,7 +253,7 @@ class _Reader:
 
 
 def without_nulls(value: Any) -> Any:
-    """Return plain data without keys whose value is null, which mean the same as absent ones."""
+    """Return plain data without keys whose value is null; such a key means the same as an absent one."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list):

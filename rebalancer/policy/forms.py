@@ -1,7 +1,7 @@
-"""The policy in other forms: plain data, YAML with all defaults, its hash, a JSON schema.
+"""Write a policy in other forms: plain data, YAML with all defaults, a hash, a JSON schema.
 
-pydantic can read them itself (``use_attribute_docstrings``), but then it parses the source of every model at
-each import, a tenth of a small run's time; only the schema needs them.
+The schema takes the docstrings of fields as descriptions. pydantic can do that (``use_attribute_docstrings``), but
+then it parses the source of every model at each import, a tenth of a small run's time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MODELINE = """\
 
 
 def plain(policy: Policy) -> dict[str, Any]:
-    """Return the effective policy: with all defaults, and each strategy's resolved mode.
+    """Return the effective policy as plain data: with all defaults, and the resolved mode of each strategy.
 
     Keys and values are those of the file, so the result can be loaded again.
     """
@@ -71,7 +71,7 @@ def effective(policy: Policy) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes text that YAML 1.2, with which policies are read, would read as a number: 089, 1e3."""
+    """A YAML dumper that quotes text that YAML 1.2 would read as a number: 089, 1e3. Policies are read as YAML 1.2."""
 
 
 def _text(dumper: _Dumper, value: str) -> yaml.Node:
@@ -84,7 +84,7 @@ _Dumper.add_representer(str, _text)
 
 
 def as_yaml(data: Mapping[str, Any], *, compact: bool = False) -> str:
-    """Return plain data as YAML; with ``compact``, the innermost collections are in one line."""
+    """Return plain data as YAML. With ``compact``, each innermost collection is on one line."""
     text: str = yaml.dump(
         data,
         Dumper=_Dumper,
@@ -97,7 +97,7 @@ def as_yaml(data: Mapping[str, Any], *, compact: bool = False) -> str:
 
 
 def policy_hash(policy: Policy) -> str:
-    """Return the sha256 (hex) of the effective policy, and of what ``scheduler.fromConfig`` names once it is read."""
+    """Return the sha256 (hex) of the effective policy, and of the scheduler configuration once it is read."""
     data = plain(policy)
     if (configuration := policy.scheduler.configuration) is not None:
         data["schedulerConfiguration"] = configuration.model_dump(mode="json")
@@ -106,7 +106,7 @@ def policy_hash(policy: Policy) -> str:
 
 
 class _Generator(GenerateJsonSchema):
-    """Writes defaults as in the file (``2%``, ``5m``), and no titles, which only repeat the keys."""
+    """A schema generator that writes defaults as in the file (``2%``, ``5m``) and no titles."""
 
     def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
         result = super().model_schema(schema)
@@ -132,7 +132,7 @@ def schema(
     signals: Mapping[str, type[Params]] = _NONE,
     steps: Mapping[str, type[Params]] = _NONE,
 ) -> dict[str, Any]:
-    """Return a JSON schema (2020-12) of the policy file with all known strategies, signal sources and steps."""
+    """Return the JSON schema (2020-12) of the policy file with all known strategies, signal sources and steps."""
     whole = Policy.model_json_schema(by_alias=True, schema_generator=_Generator)
     definitions: dict[str, Any] = whole.setdefault("$defs", {})
     envelope = definitions.pop("StrategyPolicy")
@@ -182,7 +182,7 @@ def schema(
 
 
 def _own_schema(model: type[Params], name: str, definitions: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a plug-in's options; what it refers to is added to ``definitions``."""
+    """Return the schema of a plug-in's options, and add the definitions that it refers to to ``definitions``."""
     own = model.model_json_schema(
         by_alias=True, ref_template=f"#/$defs/{name}.{{model}}", schema_generator=_Generator
     )
@@ -216,7 +216,7 @@ def _signals_schema(
 def _steps_schema(
     envelope: Mapping[str, Any], known: Mapping[str, type[Params]], definitions: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the schema of one step: its name alone, or a mapping whose other keys depend on its name."""
+    """Return the schema of one step: its name alone, or a mapping whose other keys depend on the name."""
     kinds = []
     for name in sorted(known):
         own = _own_schema(known[name], f"step.{name}", definitions)
@@ -247,7 +247,7 @@ def _strategy_schema(
 
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
-    """Return field -> docstring, with the fields of base classes; empty if there is no source."""
+    """Return field -> docstring of a model and its base classes; empty if the source is not available."""
     texts: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if issubclass(base, BaseModel) and base is not BaseModel:

@@ -1,4 +1,4 @@
-"""The policy's sections on machines that will go: who says so, and what is done then."""
+"""Policy sections about machine interruptions: the signal sources, and the steps to run."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from rebalancer.policy.values import (
 
 
 class StepParams(Params):
-    """Base of a step's options: every field with a description, a unit and bounds.
+    """Base class of a step's options. Every field has a description, a unit and bounds.
 
-    The names ``step`` and ``within`` are reserved: in the file, the options are beside these keys.
+    The names ``step`` and ``within`` are reserved: in the file, the options stand beside these keys.
     """
 
     needs_node: ClassVar[bool] = True
@@ -45,15 +45,18 @@ class StepParams(Params):
     """Whether it changes the node by ``StepContext.change``: what it keeps with that stands on the node, and is read there."""
 
     def part(self) -> timedelta | float | None:
-        """Return the step's part of the time where the policy says nothing, as a time span or a share.
+        """Return the step's default part of the available time: a time span or a fraction.
 
-        None: all that the other steps leave.
+        None: the time that the other steps leave.
         """
         return timedelta(seconds=10)
 
 
 def parse_part(value: Any) -> timedelta | float:
-    """Return ``20s`` as a time span and ``20%`` as a fraction; ValueError if it is neither, or nothing."""
+    """Parse ``20s`` as a time span and ``20%`` as a fraction.
+
+    Raises ValueError if the text is neither, or is 0.
+    """
     if isinstance(value, timedelta | float):
         return value
     part: timedelta | float
@@ -99,7 +102,7 @@ class StepPolicy(Section):
 
     @property
     def part(self) -> timedelta | float | None:
-        """The share of the time that this step gets; None: what the other steps leave."""
+        """The part of the time that this step gets; None: the time that the other steps leave."""
         return self.params.part() if self.within is None else self.within
 
 
@@ -123,7 +126,7 @@ _WITHDRAW_AFTER = dict.fromkeys(("rebalance", "spot", "shutdown"), timedelta(hou
 
 
 class InterruptionPolicy(Section):
-    """What is done when a machine will go."""
+    """What to do when a machine will be interrupted."""
 
     steps: tuple[StepPolicy, ...] = Field(
         default=(),
@@ -166,10 +169,13 @@ class InterruptionPolicy(Section):
     )
 
     def lead(self, kind: str) -> float:
-        """Return how many seconds before the deadline the steps begin for this kind."""
+        """Return how many seconds before the deadline the steps start, for this kind of interruption."""
         return self.lead_times.get(kind, self.lead_time).total_seconds()
 
     def withdrawn_after(self, kind: str) -> float:
-        """Return how many seconds after its time an interruption of this kind is withdrawn; infinite: never."""
+        """Return the seconds after which an overdue interruption of ``kind`` is withdrawn.
+
+        Infinite: it is never withdrawn.
+        """
         after = self.withdraw_after.get(kind, _WITHDRAW_AFTER.get(kind, timedelta(0)))
         return after.total_seconds() or math.inf

@@ -1,7 +1,8 @@
-"""A KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``) as models: what of it decides where pods land.
+"""Models of a KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``), as far as it affects placement.
 
-The keys are kube-scheduler's, and so is what is refused (``apis/config/validation``). Keys that decide nothing, such as
-``leaderElection``, are left out. What is in it and not modelled is no error: ``rebalancer.scheduler.configured`` names it.
+Keys and validation rules are kube-scheduler's (``apis/config/validation``). Keys without effect on placement, such
+as ``leaderElection``, are ignored. A key that is not modelled is no error: ``rebalancer.scheduler.configured``
+reports it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Percentage = Annotated[int, Field(ge=0, le=100)]
 
 
 class ShapePoint(Section):
-    """A point of the function from a resource's utilisation to its score."""
+    """One point of the function from a resource's utilisation to its score."""
 
     utilization: int = Field(ge=0, le=100, description="Percentage that is requested.")
     score: int = Field(ge=0, le=10, description="Score there; between two points it is linear.")
@@ -52,7 +53,7 @@ class RequestedToCapacityRatio(Section):
 
 
 class Resource(Section):
-    """A resource by which a plug-in scores."""
+    """A resource that a plug-in scores."""
 
     name: str = Field(min_length=1)
     weight: int = Field(default=1, ge=0, le=100)
@@ -60,7 +61,7 @@ class Resource(Section):
 
 
 class ScoringStrategy(Section):
-    """``NodeResourcesFitArgs.scoringStrategy``"""
+    """The key ``NodeResourcesFitArgs.scoringStrategy``."""
 
     type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
     resources: tuple[Resource, ...] = ()
@@ -81,7 +82,7 @@ class Args(Section):
 
 
 class NodeResourcesFitArgs(Args):
-    """Of NodeResourcesFit."""
+    """Arguments of NodeResourcesFit."""
 
     ignored_resources: tuple[str, ...] = ()
     ignored_resource_groups: tuple[str, ...] = ()
@@ -89,19 +90,19 @@ class NodeResourcesFitArgs(Args):
 
 
 class BalancedResource(Resource):
-    """A resource whose balance is scored."""
+    """A resource that NodeResourcesBalancedAllocation scores."""
 
     weight: int = Field(default=1, ge=0, le=1)
 
 
 class NodeResourcesBalancedAllocationArgs(Args):
-    """Of NodeResourcesBalancedAllocation."""
+    """Arguments of NodeResourcesBalancedAllocation."""
 
     resources: tuple[BalancedResource, ...] = ()
 
 
 class Requirement(Section):
-    """What a node's label or field must say."""
+    """A requirement on a label or field of a node."""
 
     key: str
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]
@@ -109,47 +110,47 @@ class Requirement(Section):
 
 
 class NodeSelectorTerm(Section):
-    """Requirements that must all hold; none: no node."""
+    """Requirements that must all hold. A term without requirements matches no node."""
 
     match_expressions: tuple[Requirement, ...] = ()
     match_fields: tuple[Requirement, ...] = ()
 
 
 class NodeSelector(Section):
-    """Terms one of which must hold."""
+    """Node selector terms, of which at least one must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = Field(min_length=1)
 
 
 class PreferredTerm(Section):
-    """A term that raises the score of nodes."""
+    """A node selector term that raises the score of matching nodes."""
 
     weight: int = Field(ge=1, le=100)
     preference: NodeSelectorTerm
 
 
 class AddedAffinity(Section):
-    """Node affinity of all pods of a profile."""
+    """Node affinity that a profile adds to all of its pods."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredTerm, ...] = ()
 
 
 class NodeAffinityArgs(Args):
-    """Of NodeAffinity."""
+    """Arguments of NodeAffinity."""
 
     added_affinity: AddedAffinity | None = None
 
 
 class InterPodAffinityArgs(Args):
-    """Of InterPodAffinity."""
+    """Arguments of InterPodAffinity."""
 
     hard_pod_affinity_weight: Percentage = 1
     ignore_preferred_terms_of_existing_pods: bool = False
 
 
 class DefaultConstraint(Section):
-    """A topology spread constraint of pods that have none."""
+    """A topology spread constraint for pods without one."""
 
     max_skew: int = Field(ge=1, le=2**31 - 1)
     topology_key: LabelKey
@@ -160,7 +161,7 @@ class DefaultConstraint(Section):
 
 
 class PodTopologySpreadArgs(Args):
-    """Of PodTopologySpread."""
+    """Arguments of PodTopologySpread."""
 
     default_constraints: tuple[DefaultConstraint, ...] = ()
     defaulting_type: Literal["System", "List"] = "System"
@@ -173,7 +174,7 @@ class PodTopologySpreadArgs(Args):
 
 
 class VolumeBindingArgs(Args):
-    """Of VolumeBinding."""
+    """Arguments of VolumeBinding."""
 
     bind_timeout_seconds: int | None = None
     shape: tuple[Any, ...] = ()
@@ -203,14 +204,14 @@ class Plugin(Section):
 
 
 class PluginSet(Section):
-    """What an extension point has beside the default, or lacks."""
+    """The plug-ins that an extension point enables in addition to the default ones, or disables."""
 
     enabled: tuple[Plugin, ...] = ()
     disabled: tuple[Plugin, ...] = ()
 
 
 class Plugins(Section):
-    """Extension points."""
+    """The plug-ins of each extension point."""
 
     multi_point: PluginSet = PluginSet()
     pre_enqueue: PluginSet = PluginSet()
@@ -230,14 +231,14 @@ class Plugins(Section):
 
 
 class PluginConfig(Section):
-    """Arguments of a plug-in, as they stand in the file."""
+    """Arguments of a plug-in, unparsed."""
 
     name: str = Field(min_length=1)
     args: dict[str, Any] = Field(default_factory=dict)
 
 
 class Profile(Section):
-    """What is done with the pods that name a scheduler."""
+    """The configuration for pods with one ``schedulerName``."""
 
     scheduler_name: str = ""
     percentage_of_nodes_to_score: Percentage | None = None
@@ -246,20 +247,20 @@ class Profile(Section):
     _args: dict[str, Args] = PrivateAttr(default_factory=dict)
 
     def args(self, model: type[_Args]) -> _Args:
-        """Return the arguments of a plug-in, its defaults if there are none."""
+        """Return the arguments of a plug-in, or its defaults if the profile has none."""
         given = self._args.get(model.__name__.removesuffix("Args"))
         return given if isinstance(given, model) else model()
 
 
 class ManagedResource(Section):
-    """A resource about which an extender decides."""
+    """A resource that an extender manages."""
 
     name: str
     ignored_by_scheduler: bool = False
 
 
 class Extender(Section):
-    """A server that the scheduler asks; its other keys decide nothing."""
+    """An HTTP server that the scheduler asks. Its other keys have no effect on placement."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -269,7 +270,7 @@ class Extender(Section):
 
 
 class KubeSchedulerConfiguration(Section):
-    """The file."""
+    """The root of the file."""
 
     api_version: Literal["kubescheduler.config.k8s.io/v1"]
     kind: Literal["KubeSchedulerConfiguration"]
@@ -280,14 +281,17 @@ class KubeSchedulerConfiguration(Section):
 
     @property
     def source(self) -> str:
-        """The file that it was read from."""
+        """The name of the file that the configuration was read from."""
         return self._source
 
 
 def read_configuration(
     raw: bytes, source: str
 ) -> tuple[KubeSchedulerConfiguration | None, list[FileProblem]]:
-    """Return the configuration in the YAML text ``raw``, or None and its problems; ``source`` names the text in messages."""
+    """Parse the YAML text ``raw``; return the configuration, or None and its problems.
+
+    ``source`` names the text in messages.
+    """
     document, problems = parse(raw, source)
     if document is None or problems:
         return None, problems
@@ -318,7 +322,7 @@ def read_configuration(
 def _profile(
     profile: Profile, document: YamlDocument, path: KeyPath, *, alone: bool
 ) -> tuple[Profile, list[FileProblem]]:
-    """Return a profile with its name and arguments."""
+    """Return ``profile`` with validated arguments, and its problems. ``alone``: it is the only profile."""
     problems: list[FileProblem] = []
     if not profile.scheduler_name:
         profile = profile.model_copy(update={"scheduler_name": DEFAULT_SCHEDULER})

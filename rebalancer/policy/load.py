@@ -44,14 +44,14 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
 def flags_of_changes(warnings: Sequence[str]) -> str:
-    """Return the flags that changed a policy, by the warnings of a report under it; empty if none did."""
+    """Return the flags that changed the policy, extracted from a report's ``warnings``; empty if none did."""
     said = (text for text in warnings if text.startswith(CHANGED_BY))
     return next(said, "").removeprefix(CHANGED_BY)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
-    """A policy with its source."""
+    """A policy and where it came from."""
 
     policy: Policy
     source: str
@@ -64,16 +64,16 @@ class LoadedPolicy:
 
     @property
     def is_built_in(self) -> bool:
-        """Whether no policy was given."""
+        """Whether the policy is the built-in default."""
         return self.source == BUILT_IN
 
     @property
     def changed_by(self) -> str:
-        """The flags that changed the policy which was read; empty if none did."""
+        """The flags that changed the policy after it was read; empty if none did."""
         return flags_of_changes(self.warnings)
 
     def with_scheduler(self, configuration: KubeSchedulerConfiguration) -> LoadedPolicy:
-        """Return the same with what ``scheduler.fromConfig`` names, and with the hash of both."""
+        """Return a copy with the configuration that ``scheduler.fromConfig`` names, and a new hash."""
         scheduler = self.policy.scheduler.with_configuration(configuration)
         policy = self.policy.model_copy(update={"scheduler": scheduler})
         return replace(self, policy=policy, policy_hash=policy_hash(policy))
@@ -89,7 +89,7 @@ def load_policy(
     signals: Mapping[str, type[Params]] = _NONE,
     steps: Mapping[str, type[Params]] = _NONE,
 ) -> LoadedPolicy:
-    """Return the policy at ``path``, the built-in default for None, with ``changes``.
+    """Read the policy at ``path`` (None: the built-in default) and apply ``changes``.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def load_policy(
         Strategy -> model of its options. Only the strategies that the policy names are looked up, so the
         mapping may load a strategy when it is looked up.
     providers
-        The same for providers of machines; None: their options are not looked at.
+        The same for machine providers; None: their options are not validated.
     signals, steps
         The same for signal sources and for the steps of the pipeline.
 
@@ -120,7 +120,7 @@ def load_policy(
 
 
 def load_text(raw: bytes, source: str, known: Mapping[str, type[Params]]) -> LoadedPolicy:
-    """Return the policy in ``raw``, as if it were in a file named ``source``.
+    """Parse ``raw`` as a policy; messages name it ``source``.
 
     Raises PolicyError with all problems.
     """
@@ -130,9 +130,9 @@ def load_text(raw: bytes, source: str, known: Mapping[str, type[Params]]) -> Loa
 
 
 def parse_select(text: str, source: str) -> Select:
-    """Return the YAML ``{namespaces: [shop-*], minReplicas: 3}`` as a ``select``; messages name it ``source``.
+    """Parse a ``select`` in YAML, such as ``{namespaces: [shop-*], minReplicas: 3}``.
 
-    Raises PolicyError with all problems.
+    Messages name it ``source``. Raises PolicyError with all problems.
     """
     if not text.strip():
         raise PolicyError([f"{source}: is empty; write for example {{namespaces: [shop-*]}}"])
@@ -147,7 +147,7 @@ def parse_select(text: str, source: str) -> Select:
 
 @dataclass(slots=True)
 class _Sources(Sources):
-    """Sources that become the models of a policy."""
+    """Documents that are validated and combined into one policy."""
 
     known: Mapping[str, type[Params]] = field(kw_only=True)
     providers: Mapping[str, type[Params]] | None = field(kw_only=True, default=None)
@@ -155,7 +155,7 @@ class _Sources(Sources):
     steps: Mapping[str, type[Params]] = field(kw_only=True, default_factory=dict)
 
     def load(self, source: str) -> LoadedPolicy:
-        """Return the validated policy.
+        """Validate the documents and return the policy.
 
         Raises PolicyError with all problems.
         """
@@ -186,7 +186,7 @@ class _Sources(Sources):
         )
 
     def _order(self, file: str) -> int:
-        """Return the place of a file among those that were read; flags come last."""
+        """Return the position of a file in reading order; flags are last."""
         return self.files.index(file) if file in self.files else len(self.files)
 
     def _policy(self) -> Policy | None:
@@ -218,7 +218,7 @@ class _Sources(Sources):
         return policy
 
     def _with_scheduler(self, policy: Policy) -> Policy:
-        """Return the policy with the scheduler's configuration, if it names a file with it."""
+        """Return the policy with the scheduler configuration, if it names a file that has one."""
         named, main = policy.scheduler.from_config, self.main
         if not isinstance(named, str) or main is None:
             return policy
@@ -245,7 +245,7 @@ class _Sources(Sources):
         )
 
     def _with_provider(self, policy: Policy) -> Policy:
-        """Return the policy with all options of the provider of machines, if it names one."""
+        """Return the policy with the provider's validated options, if it names a provider."""
         if self.main is None or self.providers is None or not policy.provider:
             return policy
         options: dict[str, dict[str, Any]] = {}
@@ -262,7 +262,7 @@ class _Sources(Sources):
         return policy.model_copy(update={"provider": options})
 
     def _acts(self, provider: str) -> bool:
-        """Return whether a provider adds and removes machines; one that cannot be loaded is a problem of its own."""
+        """Return whether a provider can add and remove machines; True for one that cannot be loaded."""
         if self.providers is None or provider not in self.providers:
             return True
         try:

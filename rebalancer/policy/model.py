@@ -1,6 +1,6 @@
-"""The policy as models: the keys of the file, defaults, units and bounds.
+"""The policy as models: keys, defaults, units and bounds.
 
-Keys are camelCase in the file. ``load`` reads files into these models; there is no I/O here.
+Keys are camelCase in the file. ``load`` reads files into these models; this module does no I/O.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rebalancer.policy.windows import Window, is_open, next_allowed
 
 
 class Mode(enum.StrEnum):
-    """Whether moves are planned, and whether they are carried out."""
+    """Whether moves are planned, and whether they are executed."""
 
     OFF = "off"
     """The strategy is not used."""
@@ -34,7 +34,7 @@ class Mode(enum.StrEnum):
     """Moves are planned and carried out."""
 
     def stricter(self, other: Mode) -> Mode:
-        """Return the stricter one of the two: off, then observe, then enforce."""
+        """Return the stricter of two modes: off, then observe, then enforce."""
         return min(self, other, key=list(Mode).index)
 
 
@@ -47,7 +47,7 @@ ModeField = Annotated[Mode, BeforeValidator(_mode)]
 
 
 class Eagerness(enum.StrEnum):
-    """Least gain that is worth an eviction, in five levels."""
+    """The minimum gain that is worth an eviction, in five levels."""
 
     TIMID = "timid"
     CAREFUL = "careful"
@@ -66,7 +66,7 @@ class Steer(enum.StrEnum):
 
 
 class SelectedGrace(Section):
-    """The grace period of some pods."""
+    """A grace period for selected pods."""
 
     select: Select = Field(description="Pods that it is for.")
     grace_period: GracePeriod = Field(description="As method.gracePeriod; the least of all holds.")
@@ -79,7 +79,7 @@ class SelectedGrace(Section):
 
 
 class Methods(Section):
-    """How pods are moved: their grace period, and what happens to those that would leave no replica."""
+    """How pods are moved: their grace period, and what to do with a pod that is the only replica."""
 
     single_replicas: Method = Field(
         default=Method.EVICT,
@@ -133,7 +133,7 @@ ENVELOPE = tuple(
 
 
 class Policy(Section):
-    """A policy file."""
+    """The root of a policy file."""
 
     api_version: Literal["rebalancer/v1"] = Field(
         default=API_VERSION, description="Version of this format."
@@ -192,23 +192,23 @@ class Policy(Section):
     )
 
     def mode_of(self, strategy: str) -> Mode:
-        """Return the mode of ``strategy``: the stricter of its own and the policy's, off if it is absent."""
+        """Return the mode of ``strategy``: the stricter of its own and the policy's; off if it is absent."""
         own = self.strategies.get(strategy)
         if own is None:
             return Mode.OFF
         return self.mode if own.mode is None else self.mode.stricter(own.mode)
 
     def budgets_of(self, strategy: str) -> Budgets:
-        """Return the budgets of the moves of ``strategy``."""
+        """Return the budgets for the moves of ``strategy``."""
         own = self.strategies.get(strategy)
         return self.budgets if own is None else own.budgets.within(self.budgets)
 
     def strategy_of(self, name: str) -> str:
-        """Return which strategy stands in the policy under ``name``."""
+        """Return the strategy that the policy configures under ``name``."""
         return self.strategies[name].strategy or name
 
     def windows_of(self, name: str) -> tuple[tuple[Window, ...], tuple[Window, ...]]:
-        """Return the windows of the policy, and those of a strategy: both have to allow its moves."""
+        """Return the windows of the policy and of the strategy. Moves must be allowed by both."""
         named = self.strategies.get(name)
         return self.windows, named.windows if named is not None else ()
 
@@ -217,7 +217,10 @@ class Policy(Section):
         return all(is_open(windows, now) for windows in self.windows_of(strategy))
 
     def next_allowed(self, strategy: str, now: float) -> float | None:
-        """Return the first time from ``now`` on at which they do, None if there is none."""
+        """Return the first time, from ``now`` on, at which the windows allow moves of ``strategy``.
+
+        In Unix seconds; None if there is no such time.
+        """
         return next_allowed(self.windows_of(strategy), now)
 
 

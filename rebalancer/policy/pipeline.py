@@ -1,4 +1,4 @@
-"""Reads the policy's sections ``signals`` and ``interruption``: their options are those of plug-ins."""
+"""Read the policy sections ``signals`` and ``interruption``, whose options belong to plug-ins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SIGNALS, INTERRUPTION = "signals", "interruption"
 
 @dataclass(slots=True)
 class Pipeline:
-    """The two sections of one document, and the problems in them."""
+    """The two sections of one document, and their problems."""
 
     document: YamlDocument
     sources: Mapping[str, type[Params]]
@@ -34,7 +34,7 @@ class Pipeline:
     problems: list[FileProblem] = field(default_factory=list)
 
     def add_to(self, policy: Policy) -> Policy:
-        """Return the policy with both sections."""
+        """Return the policy with both sections added."""
         signals = self._signals()
         interruption = self._interruption(steps=bool(signals))
         self.problems += self._without_strategy(policy, interruption)
@@ -119,7 +119,7 @@ class Pipeline:
     def _without_strategy(
         self, policy: Policy, interruption: InterruptionPolicy
     ) -> Iterator[FileProblem]:
-        """Yield the steps whose work is a strategy's that the policy does not enforce."""
+        """Yield a problem for each step that relies on a strategy which the policy does not enforce."""
         for number, step in enumerate(interruption.steps):
             wanted = step.params.strategy
             named = [n for n in policy.strategies if policy.strategy_of(n) == wanted]
@@ -151,7 +151,7 @@ class Pipeline:
 
 
 def flat_step(step: StepPolicy) -> dict[str, Any]:
-    """Return a step as it stands in the file."""
+    """Return a step as plain data, as it is written in the file."""
     envelope = step.model_dump(mode="json", by_alias=True, exclude={"params"})
     own = step.params.model_dump(mode="json", by_alias=True)
     return {**envelope, **own}

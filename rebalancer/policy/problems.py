@@ -1,4 +1,4 @@
-"""pydantic's validation errors as problems of a YAML file."""
+"""Convert pydantic's validation errors into problems of a YAML file."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def validate(
     base: KeyPath,
     also: Collection[str] = (),
 ) -> tuple[_Model | None, list[FileProblem]]:
-    """Return ``data`` as ``model``, or None with all problems.
+    """Validate ``data`` as ``model``; return the result, or None and all problems.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def validate(
 
 
 def closest(word: Any, known: Collection[str]) -> str | None:
-    """Return the known name that ``word`` begins, or the most similar one; None if none is similar."""
+    """Return the known name that starts with ``word``, or else the most similar one; None if none is similar."""
     lower = {one.lower(): one for one in sorted(known)}
     begun = [name for name in lower if name.startswith(str(word).lower())]
     if len(begun) == 1 and len(str(word)) > 2:
@@ -73,16 +73,17 @@ def closest(word: Any, known: Collection[str]) -> str | None:
 
 
 def did_you_mean(word: Any, known: Collection[str]) -> str:
-    """Return ``; did you mean X?``, or all known names if none is similar."""
+    """Return ``; did you mean X?``, or a list of all known names if none is similar."""
     if (name := closest(word, known)) is not None:
         return f"; did you mean {name}?"
     return f"; known here: {', '.join(sorted(known))}" if known else ""
 
 
 def plugin_model(known: Mapping[str, type[_Model]], noun: str, name: str) -> type[_Model] | str:
-    """Return the model of a plug-in's options, or the message why there is none.
+    """Return the options model of a plug-in, or an error message if the plug-in cannot be loaded.
 
-    ``known``: looked up, and the plug-in imported, only for this name. ``noun``: what plug-ins of this kind are called.
+    Only the plug-in ``name`` is looked up in ``known``, and so imported. ``noun``: what messages call this kind of
+    plug-in.
     """
     try:
         if name in known:
@@ -93,7 +94,7 @@ def plugin_model(known: Mapping[str, type[_Model]], noun: str, name: str) -> typ
 
 
 def no_options(value: Any) -> str:
-    """Return the message that a value is not the options of a plug-in."""
+    """Return the error message for a value that cannot be the options of a plug-in."""
     return f"{quote_value(value)} should be a mapping of keys to values; {{}} takes all defaults"
 
 
@@ -141,7 +142,7 @@ def _choices(detail: ErrorDetails) -> Sequence[str]:
 
 
 def _path_in(data: Any, loc: Sequence[int | str], *, lacks: bool) -> KeyPath:
-    """Return ``loc`` as a path in ``data``, without pydantic's additions (tags of unions, ``[key]``).
+    """Return pydantic's location ``loc`` as a path in ``data``, without its additions (tags of unions, ``[key]``).
 
     ``lacks``: the last part is a missing key.
     """
@@ -158,7 +159,7 @@ def _path_in(data: Any, loc: Sequence[int | str], *, lacks: bool) -> KeyPath:
 
 
 def list_keys(model: type[BaseModel], path: KeyPath) -> set[str]:
-    """Return the keys of ``model`` at ``path``, as in the file."""
+    """Return the keys of ``model`` at ``path``, as written in the file."""
     here = [model]
     for part in path:
         inner = [

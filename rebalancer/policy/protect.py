@@ -1,4 +1,4 @@
-"""Protections that a policy may lift, each by its name."""
+"""Protections that a policy may disable, each by its name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rebalancer.wire.quantity import parse
 
 
 class Exempting(Section):
-    """A protection with an exception."""
+    """A protection with exceptions."""
 
     except_: Select = Field(alias="except", description="Pods that may be moved anyway.")
 
@@ -44,7 +44,7 @@ def _size(text: str) -> str:
 
 
 class LocalStorage(Exempting):
-    """What of pods' local storage protects them; a hostPath always does."""
+    """Which local storage protects a pod. A hostPath volume always does."""
 
     except_: Select = Field(
         default=Select(), alias="except", description="Pods that may be moved anyway."
@@ -101,11 +101,12 @@ GroupKind = Annotated[
 
 
 class Protect(Section):
-    """The protections that a policy may lift, each named; true protects, ``{except: ...}`` protects all but some.
+    """The protections that a policy may disable. ``true`` protects, ``{except: ...}`` protects all but some pods.
 
-    Never lifted: static and mirror pods, DaemonSets' pods, pods without controller, pods of custom
-    controllers whose restartPolicy is not Always, terminating pods, the rebalancer's own pod, opt-out annotations (ours, also of owners and namespaces; the descheduler's, Cluster Autoscaler's, Karpenter's),
-    owners in a rollout or with unready replicas, pods that wait for a resize, PodDisruptionBudgets and ResourceQuotas.
+    These protections cannot be disabled: static and mirror pods, DaemonSets' pods, pods without controller, pods of
+    custom controllers whose restartPolicy is not Always, terminating pods, the rebalancer's own pod, opt-out
+    annotations (ours, also of owners and namespaces; the descheduler's, Cluster Autoscaler's, Karpenter's), owners
+    in a rollout or with unready replicas, pods that wait for a resize, PodDisruptionBudgets and ResourceQuotas.
     """
 
     volumes: Switch = Field(default=True, description="Pods with a PersistentVolumeClaim.")

@@ -1,4 +1,4 @@
-"""Which pods a section of the policy is about: one set of words for ``select``, ``protect`` and ``--select``."""
+"""Select pods: the models behind ``select``, ``protect`` and ``--select``."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ NamespacePattern = Annotated[
 
 
 class Requirement(Section):
-    """One of a label selector's expressions, as in Kubernetes."""
+    """One expression of a label selector, as in Kubernetes."""
 
     key: LabelKey = Field(description="Key of the label.")
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
@@ -75,7 +75,7 @@ class Requirement(Section):
 
 
 class LabelSelect(Section):
-    """A label selector as in Kubernetes; all of it must match."""
+    """A label selector as in Kubernetes; all of its parts must match."""
 
     match_labels: LabelValues = Field(default_factory=dict, description="Labels with these values.")
     match_expressions: tuple[Requirement, ...] = Field(
@@ -83,11 +83,11 @@ class LabelSelect(Section):
     )
 
     def __bool__(self) -> bool:
-        """Whether it asks for anything."""
+        """Return whether the selector has any requirement."""
         return bool(self.match_labels or self.match_expressions)
 
     def wire(self) -> o.LabelSelector:
-        """Return it as a selector of Kubernetes."""
+        """Return the selector as a Kubernetes LabelSelector."""
         expressions = tuple(
             o.LabelSelectorRequirement(key=each.key, operator=each.operator, values=each.values)
             for each in self.match_expressions
@@ -95,7 +95,7 @@ class LabelSelect(Section):
         return o.LabelSelector(match_labels=self.match_labels, match_expressions=expressions)
 
     def list_keys(self) -> set[str]:
-        """Return the labels that it is about."""
+        """Return the label keys that the selector refers to."""
         return {*self.match_labels, *(each.key for each in self.match_expressions)}
 
 
@@ -108,7 +108,7 @@ def _as_selector(value: Any) -> Any:
 
 
 def _with_tuples(value: Any) -> Any:
-    """Return plain data with tuples for lists, as strict models take them outside JSON."""
+    """Replace lists by tuples in plain data; strict models require tuples outside JSON."""
     if isinstance(value, dict):
         return {key: _with_tuples(item) for key, item in value.items()}
     return tuple(_with_tuples(item) for item in value) if isinstance(value, list) else value
@@ -130,17 +130,17 @@ def _as_filter(value: Any) -> Any:
 
 
 class NameFilter(Section):
-    """Names that are included, and names that are not."""
+    """Names to include, and names to exclude."""
 
     include: tuple[str, ...] = Field(default=(), description="Only these; none means all.")
     exclude: tuple[str, ...] = Field(default=(), description="Not these; stronger than include.")
 
     def __bool__(self) -> bool:
-        """Whether it leaves anything out."""
+        """Return whether the filter excludes any name."""
         return bool(self.include or self.exclude)
 
     def admits(self, *names: str) -> bool:
-        """Return whether one of the names is included, and none is excluded."""
+        """Return whether at least one of ``names`` is included and none is excluded."""
         if any(name in self.exclude for name in names):
             return False
         return not self.include or any(name in self.include for name in names)
@@ -158,11 +158,11 @@ class NamespaceSelect(Section):
     labels: LabelsField | None = Field(default=None, description="Labels of the namespace itself.")
 
     def __bool__(self) -> bool:
-        """Whether it leaves anything out."""
+        """Return whether the selection excludes any namespace."""
         return bool(self.include or self.exclude or self.labels)
 
     def admits_name(self, namespace: str) -> bool:
-        """Return whether a namespace is selected by its name."""
+        """Return whether the name of a namespace is selected."""
         if _any_matches(self.exclude, namespace):
             return False
         return not self.include or _any_matches(self.include, namespace)
@@ -187,7 +187,7 @@ NamespacesField = Annotated[
 
 
 class PrioritySelect(Section):
-    """Pods by their priority."""
+    """Pods by priority."""
 
     below: (
         Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] | Annotated[str, Field(min_length=1)]
@@ -195,7 +195,7 @@ class PrioritySelect(Section):
 
 
 def _values(select: LabelSelect | None) -> dict[str, set[str]]:
-    """Return label -> the values that it may have, for the labels that it must have."""
+    """Return label -> allowed values, for the labels to which a selector gives a set of values."""
     values = {key: {value} for key, value in select.match_labels.items()} if select else {}
     for each in select.match_expressions if select else ():
         if each.operator == "In":
@@ -230,9 +230,9 @@ def _namespaces_meet(one: NamespaceSelect | None, other: NamespaceSelect | None)
 
 
 class Select(Section):
-    """Pods by where they are, what they carry and what they belong to; all that is written must match.
+    """Select pods by node, namespace, labels, owner and similar; all given keys must match.
 
-    Absent keys leave nothing out.
+    An absent key excludes no pod.
     """
 
     namespaces: NamespacesField | None = Field(
@@ -262,12 +262,12 @@ class Select(Section):
     )
 
     def __bool__(self) -> bool:
-        """Whether it leaves any pod out."""
+        """Return whether the selection excludes any pod."""
         given = (getattr(self, name) for name in Select.model_fields)
         return any(one is False or bool(one) for one in given)
 
     def may_meet(self, other: Select) -> bool:
-        """Return whether a pod, or its node, may match both; False only where namespaces or labels rule that out."""
+        """Return False if no pod can match both selections, judged by namespaces and labels; else True."""
         return (
             _namespaces_meet(self.namespaces, other.namespaces)
             and _labels_meet(self.labels, other.labels)
@@ -276,10 +276,10 @@ class Select(Section):
 
 
 def parse_selector(text: str) -> LabelSelect:
-    """Return the selector that ``text`` means (``k8s.io/apimachinery/pkg/labels.Parse``).
+    """Parse a label selector as kubectl does (``k8s.io/apimachinery/pkg/labels.Parse``).
 
     Raises:
-        PolicyError: it is none.
+        PolicyError: the text is not a selector.
     """
     parts = re.split(r",(?![^()]*\))", text)
     return LabelSelect(match_expressions=tuple(_requirement(part.strip()) for part in parts))
@@ -299,7 +299,7 @@ def _requirement(part: str) -> Requirement:
 
 
 class SelectorText(LabelSelect):
-    """A label selector in a policy model, written as kubectl takes it; empty: nothing is asked for."""
+    """A label selector in a policy model, written as for kubectl. Empty text: no requirement."""
 
     @model_validator(mode="before")
     @classmethod
@@ -313,7 +313,7 @@ class SelectorText(LabelSelect):
 
     @model_serializer
     def __str__(self) -> str:
-        """Return what :func:`parse_selector` reads as this selector."""
+        """Return text that :func:`parse_selector` parses to this selector."""
         labels = [f"{key}={value}" for key, value in self.match_labels.items()]
         return ",".join([*labels, *map(_text, self.match_expressions)])
 
@@ -321,7 +321,7 @@ class SelectorText(LabelSelect):
     def __get_pydantic_json_schema__(
         cls, core: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Return the schema of the text."""
+        """Return the JSON schema of the text form."""
         return {"type": "string"}
 
 

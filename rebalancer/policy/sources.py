@@ -1,4 +1,4 @@
-"""The documents that make a policy: the files of a directory, one file, or standard input, and the flags' changes."""
+"""The documents of a policy: the files of a directory, one file or standard input, changed by flags."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TEXT = {("scheduler", "version")}
 
 @dataclass(slots=True)
 class StrategySource:
-    """The options of one strategy, not yet validated."""
+    """The options of one strategy before validation."""
 
     name: str
     document: YamlDocument
@@ -45,7 +45,7 @@ class StrategySource:
 
 @dataclass(slots=True)
 class Sources:
-    """The documents of a policy's files, and the problems in them."""
+    """The documents of a policy and their problems."""
 
     main: YamlDocument | None = None
     strategies: dict[str, StrategySource] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Sources:
     warnings: list[str] = field(default_factory=list)
 
     def read_directory(self, directory: Traversable, label: str) -> None:
-        """Read all files of a directory, which messages name ``label``."""
+        """Read all files of a directory; messages name the directory ``label``."""
         try:
             entries = sorted(directory.iterdir(), key=lambda e: (e.name != _MAIN_FILE, e.name))
         except OSError as error:
@@ -86,7 +86,7 @@ class Sources:
             self.read(entry, file, "Policy" if entry.name == _MAIN_FILE else "Strategy")
 
     def _scheduler_file(self) -> str | None:
-        """Return the file of the directory that ``scheduler.fromConfig`` names, if it names one."""
+        """Return the file of the directory that ``scheduler.fromConfig`` names; None if it names none."""
         scheduler = self.main.data.get("scheduler") if self.main is not None else None
         named = scheduler.get("fromConfig") if isinstance(scheduler, dict) else None
         return os.path.normpath(named) if isinstance(named, str) and named else None
@@ -113,7 +113,7 @@ class Sources:
             self.problems.append(FileProblem(file, 0, (), message))
 
     def add(self, raw: bytes, file: str, kind: str) -> None:
-        """Add a document of a kind: Policy, or Strategy, which is named as the file."""
+        """Add a document of kind ``Policy`` or ``Strategy``; a strategy is named after its file."""
         self.files.append(file)
         document, problems = parse(raw, file)
         self.problems += problems
@@ -127,7 +127,7 @@ class Sources:
         self._add_strategy(StrategySource(name, document, (), value))
 
     def _is_of_kind(self, document: YamlDocument, kind: str) -> bool:
-        """Check apiVersion and kind; return whether it is useful to check the other keys."""
+        """Check apiVersion and kind; return whether checking the other keys makes sense."""
         if not isinstance(document.data, dict):
             message = f"{quote_value(document.data)} should be a mapping of keys to values"
             self._problem(document, (), message)
@@ -152,7 +152,7 @@ class Sources:
         return useful
 
     def _foreign(self, document: YamlDocument, kind: str) -> str | None:
-        """Return what to do with a document that is right, but not here; None for any other."""
+        """Return a hint for a valid document of another kind, or None."""
         data = document.data
         if str(data.get("apiVersion")).startswith("descheduler/"):
             return (
@@ -203,7 +203,7 @@ class Sources:
     # -- flags ---------------------------------------------------------------------------------------
 
     def change(self, changes: PolicyChanges) -> None:
-        """Make the changes of the command line."""
+        """Apply the changes of the command line."""
         settings, problems = parse_changes(changes)
         self.problems += problems
         for setting in settings:
@@ -258,7 +258,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class PolicyChanges:
-    """What the flags change of a policy that was read."""
+    """The changes that flags make to a policy."""
 
     settings: tuple[str, ...] = ()
     """``KEY=VALUE``: KEY is a path in the policy file, VALUE is YAML."""
@@ -283,7 +283,7 @@ class Setting:
 
 
 def parse_changes(changes: PolicyChanges) -> tuple[list[Setting], list[FileProblem]]:
-    """Return the values to set, and the problems of what is written wrongly."""
+    """Return the values to set, and a problem for each malformed change."""
     settings: list[Setting] = []
     problems: list[FileProblem] = []
     for text in changes.settings:
@@ -311,7 +311,7 @@ def _convert(path: KeyPath, text: str, value: Any) -> Any:
 def with_setting(
     document: YamlDocument, base: KeyPath, setting: Setting
 ) -> YamlDocument | FileProblem:
-    """Return the document with one value set at ``setting.path`` below ``base``, or why that cannot be done."""
+    """Return the document with one value set at ``setting.path`` below ``base``, or why that is impossible."""
     path = (*base, *setting.path)
     data = _set(document.data, path, setting.value)
     if isinstance(data, _NoWay):
@@ -321,11 +321,11 @@ def with_setting(
 
 
 class _NoWay:
-    """There is no such place in the data."""
+    """The path does not exist in the data."""
 
 
 def _set(data: Any, path: KeyPath, value: Any) -> Any:
-    """Return ``data`` with ``value`` at ``path``; mappings that are missing on the way are made."""
+    """Return ``data`` with ``value`` at ``path``; missing mappings on the way are created."""
     if not path:
         return value
     first, further = path[0], path[1:]
@@ -342,7 +342,7 @@ def _set(data: Any, path: KeyPath, value: Any) -> Any:
 
 
 def _path(text: str) -> KeyPath | None:
-    """Return ``windows[0].allow`` or ``labels["k8s.io/app"]`` as a path, None if it is none."""
+    """Parse a path such as ``windows[0].allow`` or ``labels["k8s.io/app"]``; None if it is malformed."""
     path: list[str | int] = []
     at = 0
     while at < len(text):

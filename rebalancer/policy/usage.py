@@ -1,4 +1,4 @@
-"""The policy's section on what nodes and pods really use: who has measured it."""
+"""The policy section about measured usage of nodes and pods: where the measurements come from."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONG = re.compile(r"(\d+)([dwy])", re.ASCII)
 
 
 def looks_back(query: str) -> timedelta:
-    """Return the longest range (``[5m]``) that is written in a query of PromQL."""
+    """Return the longest range (``[5m]``) in a PromQL query."""
     return max(map(_span, _RANGE.findall(query)), default=timedelta(0))
 
 
@@ -50,7 +50,7 @@ Queries = dict[Literal["cpu", "memory"], Query]
 
 
 class Prometheus(Section):
-    """What answers queries as Prometheus does. Each sample is of one node, or of one pod."""
+    """A server that answers PromQL queries. Each sample belongs to one node or one pod."""
 
     url: Address = Field(
         description="Address, to which /api/v1/query is added; a token is sent over https only."
@@ -110,7 +110,7 @@ class Prometheus(Section):
 
 
 class UsageSettings(Section):
-    """Where measured usage comes from, for the strategies that judge by it."""
+    """The source of measured usage, for strategies that judge by it."""
 
     prometheus: Prometheus | None = Field(
         default=None, description="Prometheus; absent: metrics.k8s.io (metrics-server)."

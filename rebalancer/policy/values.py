@@ -1,4 +1,4 @@
-"""Limits (``5`` or ``10%``), durations (``1h30m``) and labels as fields of a policy."""
+"""Field types of a policy: limits (``5`` or ``10%``), durations (``1h30m``) and labels."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Limit:
 
     @classmethod
     def parse(cls, value: Any) -> Limit:
-        """Return ``5`` or ``"10%"`` as a limit; ValueError if it is neither, or out of bounds."""
+        """Parse ``5`` or ``"10%"``; raise ValueError if the value is neither, or is out of bounds."""
         if isinstance(value, Limit):
             return value
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _COUNT_MAX:
@@ -54,10 +54,10 @@ class Limit:
         )
 
     def of(self, total: int, floor: int = 1) -> int:
-        """Return the limit as a count, given the ``total`` of a share.
+        """Return the limit as a count; a share is taken of ``total``.
 
-        A share is rounded down, but not below ``floor`` or 1, so that a budget is not 0 in a small
-        cluster. Only ``0`` and ``0%`` are 0. ``floor`` does not change a count.
+        A share is rounded down, but not below ``floor`` or 1, so that a budget is not 0 in a small cluster. Only
+        ``0`` and ``0%`` are 0. ``floor`` does not change a count.
         """
         if self.count is not None:
             return self.count
@@ -175,7 +175,7 @@ class Section(BaseModel):
 
 
 class Direction(enum.Enum):
-    """What a strategy does to nodes as a whole."""
+    """How a strategy changes the load of nodes."""
 
     SPREAD = "spreads"
     """It evens out how full they are."""
@@ -184,9 +184,9 @@ class Direction(enum.Enum):
 
 
 class Params(Section):
-    """Base of a strategy's options: every field with a default, a description, a unit and bounds.
+    """Base class of a strategy's options. Every field has a default, a description, a unit and bounds.
 
-    The names ``mode``, ``weight``, ``budgets`` and ``windows`` are reserved: in the file, the options are beside
+    The names ``mode``, ``weight``, ``budgets`` and ``windows`` are reserved: in the file, the options stand beside
     these keys, which all strategies have.
     """
 
@@ -198,14 +198,14 @@ class Params(Section):
 
 
 class ProviderParams(Params):
-    """Base of the options of a provider of machines."""
+    """Base class of the options of a machine provider."""
 
     acts: ClassVar[bool] = False
     """Whether it adds and removes machines; one that does not is for reports only."""
 
 
 def parse_percent(value: Any) -> float:
-    """Return ``20%`` as the fraction 0.2; ValueError unless it is a percentage up to 100%."""
+    """Parse ``20%`` as the fraction 0.2; raise ValueError unless it is a percentage of at most 100%."""
     match = _PERCENT_OF_AMOUNT.match(value.strip()) if isinstance(value, str) else None
     if match is None or float(match[1]) > 100:
         raise ValueError(
@@ -215,7 +215,7 @@ def parse_percent(value: Any) -> float:
 
 
 def format_percent(fraction: float) -> str:
-    """Return the fraction 0.2 as ``20%``."""
+    """Format the fraction 0.2 as ``20%``."""
     return f"{round(fraction * 100, 10):.10g}%"
 
 

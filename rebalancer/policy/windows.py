@@ -1,6 +1,7 @@
-"""Windows: when moves are allowed.
+"""Windows: the times when moves are allowed.
 
-They are allowed while any window with ``allow`` is open, or always without one, but never while one with ``deny`` is.
+Windows with ``allow``: moves are allowed while at least one of them is open; without any, always. While a window
+with ``deny`` is open, moves are never allowed.
 """
 
 from __future__ import annotations
@@ -71,11 +72,11 @@ Cron = Annotated[str, AfterValidator(_valid_cron)]
 
 
 class Window(Section):
-    """A time in which moves are allowed, or denied: it opens when ``allow`` or ``deny`` matches, for the time ``for``.
+    """A time in which moves are allowed or denied. It opens when ``allow`` or ``deny`` matches, for the time ``for``.
 
-    The expression is in wall-clock time of ``timeZone``, ``for`` is elapsed time. When clocks are set forward,
-    an opening in the skipped hour is at the time of the change. When they are set back, an opening in the
-    repeated hour is the first one only, unless the hour field is a wildcard. These are cron(8)'s rules.
+    The expression is in wall-clock time of ``timeZone``, ``for`` is elapsed time. When clocks are set forward, an
+    opening in the skipped hour is at the time of the change. When they are set back, an opening in the repeated hour
+    is the first one only, unless the hour field is a wildcard. These are cron(8)'s rules.
     """
 
     allow: Cron | None = Field(
@@ -99,7 +100,7 @@ class Window(Section):
 
     @property
     def expression(self) -> str:
-        """The cron expression: when the window opens."""
+        """The cron expression that opens the window."""
         return self.allow or self.deny or ""
 
     def is_open(self, now: float) -> bool:
@@ -107,7 +108,7 @@ class Window(Section):
         return self.closes(now) is not None
 
     def closes(self, now: float) -> float | None:
-        """Return when the window that is open at ``now`` closes (Unix seconds), None if it is closed."""
+        """Return when the window that is open at ``now`` closes (Unix seconds); None if it is not open."""
         # All openings have the same length, so the latest one decides.
         last = self._last_start(now)
         end = None if last is None else last + self.for_.total_seconds()
@@ -135,7 +136,7 @@ class Window(Section):
                     yield start
 
     def next_opening(self, now: float) -> float | None:
-        """Return the first time after ``now`` at which the window opens, None if there is none."""
+        """Return the first time after ``now`` at which the window opens; None if there is none."""
         return next(self.openings(now), None)
 
     def _last_start(self, now: float) -> float | None:
@@ -168,7 +169,7 @@ class Window(Section):
         )
 
     def _margin(self, now: float) -> timedelta:
-        """Return the largest difference of wall-clock order and time order around ``now``."""
+        """Return by how much wall-clock order and time order can differ around ``now``."""
         zone, reach = ZoneInfo(self.time_zone), _MAX_SHIFT.total_seconds()
         return abs(_offset(zone, now - reach) - _offset(zone, now + reach))
 
@@ -198,7 +199,10 @@ def _change(zone: ZoneInfo, low: float, high: float) -> float:
 
 
 def is_open(windows: Sequence[Window], now: float) -> bool:
-    """Return whether moves are allowed at ``now``: one window allows them, if any has ``allow``, and none denies them."""
+    """Return whether moves are allowed at ``now`` (Unix seconds).
+
+    At least one window must allow them, if any has ``allow``; and none may deny them.
+    """
     allowing = [window for window in windows if window.allow is not None]
     if allowing and not any(window.is_open(now) for window in allowing):
         return False
@@ -208,7 +212,7 @@ def is_open(windows: Sequence[Window], now: float) -> bool:
 def next_allowed(sets: Sequence[Sequence[Window]], now: float) -> float | None:
     """Return the first time from ``now`` on (Unix seconds) at which all ``sets`` of windows allow moves.
 
-    None if there is none before the calendar ends, or among the first four hundred times that a window opens or closes.
+    None if there is none before the end of the calendar, or among the next four hundred openings and closings.
     """
     at = now
     for _ in range(_MAX_CHANGES):
@@ -227,7 +231,7 @@ _MAX_CHANGES = 400
 
 
 def _next_change(windows: Sequence[Window], at: float) -> float | None:
-    """Return the first time after ``at`` at which windows that allow no moves may allow some; None if there is none."""
+    """Return the first time after ``at`` when closed windows may allow moves again; None if there is none."""
     denied = [
         end
         for window in windows

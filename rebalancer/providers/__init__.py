@@ -1,1 +1,1 @@
-"""Who adds and removes machines: the contract of provider plug-ins, and the groups that labels alone show."""
+"""Machine providers: the contract of provider plug-ins, and node groups derived from labels."""

@@ -1,8 +1,9 @@
-"""What a provider of machines hands over: its groups of nodes, and what a new node of a group would be; and what it does.
+"""The contract of machine providers: their node groups, templates of new nodes, and operations on machines.
 
-A provider is an entry point of the group ``rebalancer.providers``. It is loaded only where the policy names it
-(``provider: {NAME: {...}}``), and asked only by commands that are about machines, and by runs whose policy adds or removes
-some. No run calls :meth:`Machines.set_size` or :meth:`Machines.terminate` but by ``rebalancer.providers.guarded``.
+A provider is an entry point of the group ``rebalancer.providers``. It is loaded only if the policy names it
+(``provider: {NAME: {...}}``), and used only by commands about machines, and by runs whose policy adds or removes
+machines. Runs call :meth:`Machines.set_size` and :meth:`Machines.terminate` only through
+``rebalancer.providers.guarded``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from rebalancer.wire.objects import Taint
 
 @dataclass(frozen=True, slots=True)
 class KnownNode:
-    """A node of the cluster, as a provider needs it."""
+    """A node of the cluster, with the fields that a provider needs."""
 
     name: str
     provider_id: str
@@ -26,13 +27,13 @@ class KnownNode:
 
     @property
     def instance(self) -> str:
-        """How the node's machine is named in :attr:`NodeGroup.instances`."""
+        """The name of the node's machine in :attr:`NodeGroup.instances`."""
         return self.provider_id or self.name
 
 
 @dataclass(frozen=True, slots=True)
 class NodeTemplate:
-    """What a new node of a group would be, as far as the scheduler asks."""
+    """The properties of a new node of a group that matter to the scheduler."""
 
     labels: Mapping[str, str]
     """Without the host name and the zone, which each node has of its own."""
@@ -44,7 +45,7 @@ class NodeTemplate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeGroup:
-    """Machines that are alike and are counted together."""
+    """Identical machines with a common size."""
 
     name: str
     instances: tuple[str, ...]
@@ -61,71 +62,71 @@ class NodeGroup:
 
     @property
     def is_sized(self) -> bool:
-        """Whether its sizes are known."""
+        """Whether the sizes of the group are known."""
         return None not in (self.minimum, self.maximum, self.desired)
 
 
 class Machines(Protocol):
-    """A provider that has been opened."""
+    """An open provider."""
 
     def groups(self, nodes: Sequence[KnownNode]) -> Sequence[NodeGroup]:
-        """Return the groups by name, each with a name of its own; no machine is in two.
+        """Return the node groups by name. Names are unique, and no machine is in two groups.
 
-        ``nodes`` are those of the cluster. A group without machines is one, too.
+        ``nodes``: all nodes of the cluster. Groups without machines are included.
 
         Raises:
             ProviderError: the provider cannot be asked.
         """
 
     def group_named(self, name: str, nodes: Sequence[KnownNode]) -> NodeGroup | None:
-        """Return one of the groups as it is now, None if there is none of this name any more; ``nodes``: see :meth:`groups`.
+        """Return the current state of one group; None if it does not exist. ``nodes``: see :meth:`groups`.
 
-        It is asked right before a group is changed, and should not read the others.
+        Called directly before a group is changed. It should not read the other groups.
 
         Raises:
             ProviderError: the provider cannot be asked.
         """
 
     def template(self, group: NodeGroup) -> NodeTemplate | None:
-        """Return what a new node of a group would be; None where nothing says so.
+        """Return the template of a new node of a group; None if it is unknown.
 
-        It is asked of groups without a live node only.
+        Called only for groups without a live node.
 
         Raises:
             ProviderError: the provider cannot be asked.
         """
 
     def launch_failure(self, group: NodeGroup, since: float) -> str | None:
-        """Return why a launch has failed that began at ``since`` (Unix seconds) or later, in words; None if none has.
+        """Return why a launch that started at ``since`` (Unix seconds) or later has failed; None if none has.
 
-        It is asked only while a group has fewer machines than it is to have.
+        Called only while a group has fewer machines than its desired size.
 
         Raises:
             ProviderError: the provider cannot be asked.
         """
 
     def is_launching(self, group: NodeGroup) -> bool:
-        """Return whether launches are in progress whose machines :attr:`NodeGroup.instances` may not have yet.
+        """Return whether launches are in progress whose machines may be missing in :attr:`NodeGroup.instances`.
 
-        It is asked before a group is decreased to its machines: with one more than it is to have, the provider would terminate
-        one of its choice.
+        Called before the size of a group is decreased to its number of machines: if another machine then appeared,
+        the provider would terminate a machine of its choice.
 
         Raises:
             ProviderError: the provider cannot be asked.
         """
 
     def set_size(self, group: NodeGroup, desired: int) -> None:
-        """Set how many machines of a group there are to be; returns before they are there.
+        """Set the desired size of a group; return before the machines exist.
 
         Raises:
-            ProviderRefusalError: the provider refuses, or is for reports only: nothing was done.
-            ProviderError: it cannot be asked, or its answer did not come: the request may have been carried out.
+            ProviderRefusalError: the provider refuses, or is read-only: nothing was done.
+            ProviderError: the request failed, or the answer was lost: the request may have been executed.
         """
 
     def terminate(self, group: NodeGroup, instance: str) -> None:
-        """Terminate one of :attr:`NodeGroup.instances`, and decrease the size by one; returns before it has ended.
+        """Terminate one of :attr:`NodeGroup.instances` and decrease the size by one; return before it has ended.
 
-        It must be asked once: a second request for the same machine may lower the size of the group a second time.
+        Must be called only once per machine: a second request may decrease the size of the group again.
 
         Raises:
             ProviderError: see :meth:`set_size`.
@@ -133,14 +134,14 @@ class Machines(Protocol):
 
 
 class Provider(Protocol):
-    """What the entry point makes, without arguments. Making and opening it sends no request."""
+    """A plug-in class, created without arguments. Creating and opening it sends no request."""
 
     Params: type[ProviderParams]
     """Model of its options: what stands below its name in the policy; and whether it acts."""
 
     def open(self, params: Any, environ: Mapping[str, str]) -> Machines:
-        """Return the provider with these options (of ``Params``) in this environment.
+        """Return the provider for these options (its ``Params``) in this environment.
 
         Raises:
-            ProviderError: something is missing that it needs.
+            ProviderError: a prerequisite is missing.
         """

@@ -1,6 +1,7 @@
-"""The only way in which runs act on machines: each time the group is read again, and kept within its sizes.
+"""The only access of runs to machines: reads the group before each change, and keeps it within its sizes.
 
-A provider may let a group fall below its minimum when a machine is terminated by name, and a request may come twice.
+A provider may let a group fall below its minimum when a machine is terminated by name, and a request may arrive
+twice.
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ from rebalancer.providers.contract import KnownNode, Machines, NodeGroup
 
 
 class GroupSizeError(ProviderRefusalError):
-    """A group would leave its sizes; nothing was asked of the provider."""
+    """The change would violate the sizes of a group; no request was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """Machines of a provider, never fewer than the minimum of their group and never more than its maximum."""
+    """Operations on machines that keep each group between its minimum and maximum size."""
 
     machines: Machines
     nodes: Sequence[KnownNode]
     """Those of the cluster."""
 
     def increase(self, group: str, desired: int) -> bool:
-        """Increase a group to so many machines; return whether that was requested: not if as many were by now.
+        """Increase the size of a group to ``desired``; return False if the group has that size already.
 
         Raises:
-            GroupSizeError: that would be more than its maximum.
-            ProviderRefusalError: there is no such group, its sizes are not known, or the provider refuses.
-            ProviderError: it is not known whether the provider has done it.
+            GroupSizeError: ``desired`` is above the group's maximum.
+            ProviderRefusalError: there is no such group, its sizes are unknown, or the provider refuses.
+            ProviderError: it is unknown whether the provider has executed the request.
         """
         now = self._read(group)
         _, maximum, wanted = _sizes(now)
@@ -42,11 +43,11 @@ class Guarded:
         return True
 
     def decrease_to_existing(self, group: str) -> int | None:
-        """Decrease a group to the machines that it has; return the size that was requested, None if none was.
+        """Decrease the size of a group to its number of machines; return the new size, or None if unchanged.
 
-        It is None where the group would be no smaller, and while launches are in progress: their machines would be too many.
-        That terminates no machine, and the group stays at its minimum at least. As Cluster Autoscaler's
-        ``DecreaseTargetSize``, which refuses to go below the existing nodes.
+        Nothing changes if the group would not become smaller, or while launches are in progress, whose machines
+        would be surplus. This terminates no machine, and the size stays at or above the minimum. Cluster
+        Autoscaler's ``DecreaseTargetSize`` likewise refuses to go below the existing nodes.
 
         Raises:
             ProviderError: see :meth:`increase`.
@@ -63,13 +64,13 @@ class Guarded:
         return size
 
     def terminate(self, group: str, instance: str, may_be_sent: Callable[[], bool]) -> bool:
-        """Terminate a machine, and decrease the size of its group by one; return whether that was requested.
+        """Terminate a machine and decrease the size of its group by one; return whether a request was sent.
 
-        It is not where the group has no such machine: it is about to end, or has ended. ``may_be_sent`` is asked last, once the
-        group was read: between it and the request nothing is read or waited for.
+        No request is sent if the machine is no longer in the group: it is terminating, or gone. ``may_be_sent`` is
+        called last, after the group was read: nothing is read or awaited between it and the request.
 
         Raises:
-            GroupSizeError: the group would fall below its minimum, by its size or by the machines that it has.
+            GroupSizeError: the group would fall below its minimum, by its size or by its number of machines.
             ProviderError: see :meth:`increase`.
         """
         now = self._read(group)
@@ -91,7 +92,7 @@ class Guarded:
 
 
 def _sizes(group: NodeGroup) -> tuple[int, int, int]:
-    """Return minimum, maximum and desired size."""
+    """Return (minimum, maximum, desired) size of a group."""
     minimum, maximum, desired = group.minimum, group.maximum, group.desired
     if minimum is None or maximum is None or desired is None:
         raise ProviderRefusalError(

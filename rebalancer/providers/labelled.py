@@ -1,4 +1,4 @@
-"""Groups of nodes by the labels that managed services and provisioners put on them: for reports, sizes are not known.
+"""Node groups by the labels of managed services and provisioners. For reports only: their sizes are unknown.
 
 Sources: EKS ("managed node groups" in its user guide), eksctl, Karpenter (``v1.NodePoolLabelKey``), GKE and AKS
 (labels of node pools), kOps (``kops.k8s.io/instancegroup``).
@@ -26,20 +26,20 @@ GROUP_LABELS = (
 
 
 class NoProvider:
-    """``none``: no service is asked; groups are what labels show."""
+    """The provider ``none``: sends no requests; groups are derived from node labels."""
 
     Params = ProviderParams
 
     def open(self, params: Any, environ: Mapping[str, str]) -> Machines:  # noqa: ARG002
-        """See Provider."""
+        """Return the groups by labels; no request is sent."""
         return LabelledGroups()
 
 
 class LabelledGroups:
-    """Groups by labels alone."""
+    """Node groups derived from labels alone."""
 
     def groups(self, nodes: Sequence[KnownNode]) -> Sequence[NodeGroup]:
-        """See Machines; nodes without such a label are in no group."""
+        """Return the groups by name; nodes without such a label are in no group."""
         members: dict[str, list[str]] = {}
         for node in nodes:
             if (name := group_label(node.labels)) is not None:
@@ -50,27 +50,27 @@ class LabelledGroups:
         ]
 
     def group_named(self, name: str, nodes: Sequence[KnownNode]) -> NodeGroup | None:
-        """See Machines."""
+        """Return the group ``name``; None if no node has it."""
         return next((group for group in self.groups(nodes) if group.name == name), None)
 
     def template(self, group: NodeGroup) -> NodeTemplate | None:  # noqa: ARG002
-        """See Machines; only live nodes say what their group's would be."""
+        """Return None: only live nodes show what a new node would be."""
         return None
 
     def launch_failure(self, group: NodeGroup, since: float) -> str | None:  # noqa: ARG002
-        """See Machines; their sizes are not known, so that none is known to be missing."""
+        """Return None: sizes are unknown, so no machine is known to be missing."""
         return None
 
     def is_launching(self, group: NodeGroup) -> bool:  # noqa: ARG002
-        """See Machines; nothing is known of launches, and no size is ever changed."""
+        """Return False: launches are unknown, and sizes are never changed."""
         return False
 
     def set_size(self, group: NodeGroup, desired: int) -> None:  # noqa: ARG002
-        """See Machines."""
+        """Raise ProviderRefusalError: this provider is read-only."""
         raise _reports_only(group)
 
     def terminate(self, group: NodeGroup, instance: str) -> None:  # noqa: ARG002
-        """See Machines."""
+        """Raise ProviderRefusalError: this provider is read-only."""
         raise _reports_only(group)
 
 
@@ -81,5 +81,5 @@ def _reports_only(group: NodeGroup) -> ProviderRefusalError:
 
 
 def group_label(labels: Mapping[str, str]) -> str | None:
-    """Return the group that the labels of a node name, None if they name none."""
+    """Return the name of the group from the labels of a node; None if there is none."""
     return next((value for key in GROUP_LABELS if (value := labels.get(key))), None)

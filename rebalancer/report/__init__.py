@@ -1,5 +1,6 @@
-"""What a run says: the report in its forms, and progress while it acts.
+"""The report of a run in all its forms, and the progress of a run.
 
-``model`` is what there is to report, ``changes`` what the moves change, ``summary`` all of it in words and numbers;
-``as_*`` the forms, among which ``render`` chooses; ``schema`` describes the JSON. Nothing here decides anything.
+``model`` holds what is reported, ``changes`` computes what the moves change, ``summary`` puts both into words and
+numbers. ``as_*`` write the forms, ``render`` chooses one; ``schema`` describes the JSON. This package makes no
+decisions.
 """

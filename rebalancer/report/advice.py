@@ -1,4 +1,4 @@
-"""What the reader of a report can do next."""
+"""Advice: what the reader of a report can do next."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _MAX_STEPS = 4
 
 
 def next_steps(report: RunReport) -> tuple[str, ...]:
-    """Return what to do next, in sentences, the most effective first."""
+    """Return the recommended next steps as sentences, the most effective first."""
     return (
         *_about_the_plan(report),
         *_about_pending_pods(report),
@@ -87,7 +87,7 @@ def _about_the_plan(report: RunReport) -> Iterator[str]:
 
 
 def _about_pending_pods(report: RunReport) -> Iterator[str]:
-    """Point to the command about pods that have no node: a run moves pods, and gives none a first one."""
+    """Advise on pods without a node: a run moves running pods and cannot schedule pending ones."""
     if waiting := int(report.snapshot.awaiting_a_node().sum()):
         are = "is" if waiting == 1 else "are"
         yield f"{count(waiting, 'pod')} {are} pending: `rebalancer capacity` says which machines they need."
@@ -122,7 +122,7 @@ _CODES = frozenset(code.value for code in Code)
 
 
 def _advice(code: Code, name: str, report: RunReport) -> str:
-    """Return what would change a reason; ``name``: of the protection, if it is one."""
+    """Return what removes the reason ``code``. ``name``: the protection, if the code is one."""
     policy = report.loaded.policy
     more_eager = list(Eagerness)[list(Eagerness).index(policy.eagerness) + 1 :]
     text = _OF_PROTECTION.get(name) or _OF_CODE[code]
@@ -137,12 +137,12 @@ def _advice(code: Code, name: str, report: RunReport) -> str:
 
 
 def _ref(skip: Skip) -> str:
-    """Return the PodDisruptionBudget that a message of Code.PDB begins with."""
+    """Return the PodDisruptionBudget at the beginning of a message with ``Code.PDB``."""
     return f"PodDisruptionBudget {skip.message.partition(' ')[0]}"
 
 
 def _cause(skip: Skip) -> tuple[str, str]:
-    """Return the code, and the first protection by name if it is one."""
+    """Return the code, and the name of the first protection if the code is one."""
     if skip.code is Code.PDB and NEVER_ALLOWS in skip.message:
         return skip.code.value, _NEVER
     if skip.code is not Code.PROTECTED:

@@ -1,7 +1,7 @@
 """The moves as CSV (RFC 4180), one row each, for a spreadsheet.
 
-A spreadsheet runs a cell that begins with ``=``, ``+``, ``-`` or ``@`` as a formula, and names come from the cluster:
-such a text gets an apostrophe in front, which spreadsheets take for "this is text". Numbers are ours, and stay.
+A spreadsheet executes a cell that starts with ``=``, ``+``, ``-`` or ``@`` as a formula, and the names come from the
+cluster. Such a text gets a leading apostrophe, which marks text in a spreadsheet. Numbers are not changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def as_csv(report: RunReport) -> Iterator[str]:
-    """Yield the moves, a line each, after a line of heads."""
+    """Yield a header line, then one line per move."""
     stream = StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     for row in (HEAD, *(_row(report, outcome) for outcome in report.outcomes)):

@@ -1,8 +1,8 @@
-"""The report as one HTML page that needs nothing else: no font, no picture, no script from anywhere.
+"""The report as one self-contained HTML page: no external font, picture or script.
 
-The template escapes all that is put into it; a content security policy admits the page's own style and script, by
-their hashes, and nothing besides. Moves are data in the page, of which the script shows a part at a time, so that
-thousands stay usable.
+The template escapes all values. A content security policy allows only the page's own style and script, by their
+hashes. The moves are data in the page, of which the script shows a part at a time, so that thousands of them stay
+usable.
 """
 
 from __future__ import annotations
@@ -103,12 +103,12 @@ def _hash(text: str) -> str:
 
 
 def _show(value: object) -> object:
-    """Return text with what is not printable written out; what is markup already stays."""
+    """Escape the unprintable characters of text; markup is not changed."""
     return printable(value) if type(value) is str else value
 
 
 def _with_code(text: str) -> Markup:
-    """Return a sentence with what stands between backticks as code."""
+    """Return a sentence as markup, with each text between backticks as ``code``."""
     parts = [escape(printable(part)) for part in text.split("`")]
     return Markup().join(
         Markup("<code>{}</code>").format(part) if index % 2 else part
@@ -146,7 +146,7 @@ def _about_moves(summary: Summary) -> Iterator[tuple[str, str]]:
 
 
 def _unmet_words(summary: Summary) -> str:
-    """Return ``8 → 2``, where a run has not come to what was planned, ``8 → 2, planned 0``."""
+    """Return ``8 → 2``; if a real run did not reach the plan, ``8 → 2, planned 0``."""
     was, planned, now = summary.unmet_before, summary.unmet_planned, summary.unmet_now
     if summary.report.dry_run or summary.report.standstill:
         steps = (was,) if len(summary.changes.steps) == 1 else (was, planned)
@@ -158,7 +158,7 @@ def _unmet_words(summary: Summary) -> str:
 
 
 def _rule(rule: RuleSummary, steps: Sequence[str], most: float) -> dict[str, Any]:
-    """Return a row of the rules; its bars are as long as its rules are many, of the ``most`` of any row."""
+    """Return one row of the table of rules. A bar's length is the number of rules divided by ``most``."""
     sides = [
         {
             "label": step.lower(),
@@ -184,7 +184,7 @@ def _rules(summary: Summary) -> list[dict[str, Any]]:
 
 
 def _unmet(summary: Summary) -> dict[str, Any]:
-    """Return the rules that stay unmet, by reason."""
+    """Return the rules that stay unmet, grouped by reason."""
     return {
         "heading": summary.unmet_heading,
         "groups": [
@@ -240,7 +240,7 @@ def _heat_row(change: WorkloadChange) -> dict[str, Any]:
 
 
 def _nodes(nodes: Sequence[NodeLoad]) -> dict[str, Any]:
-    """Return the nodes that change most, by zone."""
+    """Return the nodes with the largest changes, grouped by zone."""
     by_change = sorted(
         nodes, key=lambda node: -max(_difference(node.cpu), _difference(node.memory))
     )
@@ -267,7 +267,7 @@ def _difference(shares: Sequence[float]) -> float:
 
 
 def _strip(label: str, shares: Sequence[float]) -> dict[str, Any]:
-    """Return how full a node is at the first step and at the last."""
+    """Return the fill level of a node at the first step and at the last."""
     before, after = shares[0], shares[-1]
     was, will = f"{before:.0%}", f"{after:.0%}"
     return {
@@ -306,7 +306,7 @@ def _stays(one: Stays) -> dict[str, Any]:
 
 
 class _Strings:
-    """Gives each string a number: reasons, nodes and owners are the same for many moves."""
+    """Numbers strings, so that many moves can share one reason, node or owner."""
 
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
@@ -316,7 +316,7 @@ class _Strings:
 
 
 def _data(report: RunReport) -> Markup:
-    """Return the moves as JSON that may stand in a script element."""
+    """Return the moves as JSON that is safe inside a script element."""
     strings = _Strings()
     ranks = _ranks(report.outcomes)
     rows = [
@@ -331,7 +331,7 @@ def _data(report: RunReport) -> Markup:
 
 
 def _ranks(outcomes: Sequence[Outcome]) -> Iterable[int]:
-    """Return the place of each move by its gain, the smallest first."""
+    """Return the position of each move in the order of gain, smallest first."""
     gains = sorted({outcome.move.gain.as_tuple() for outcome in outcomes})
     place = {gain: index for index, gain in enumerate(gains)}
     return [place[outcome.move.gain.as_tuple()] for outcome in outcomes]
@@ -355,7 +355,7 @@ def _row(report: RunReport, outcome: Outcome, rank: int, strings: _Strings) -> l
 
 
 def _tone(outcome: Outcome) -> int:
-    """Return 3 for what failed, 2 for what landed elsewhere, 1 for what was done, 0 for all others."""
+    """Return the severity of an outcome: 3 failed, 2 landed elsewhere, 1 done, 0 all others."""
     if outcome.status.is_failure:
         return 3
     if outcome.predicted is False:

@@ -1,7 +1,7 @@
-"""The report as data: ``apiVersion: rebalancer/v1, kind: Report``; JSON and YAML of the same.
+"""The report as data (``apiVersion: rebalancer/v1, kind: Report``), written as JSON or YAML.
 
-Equal runs give equal bytes but for ``timings``: keys stand in a fixed order, names are sorted, floats keep
-nine significant digits.
+Equal runs give equal bytes except for ``timings``: keys have a fixed order, names are sorted, floats have nine
+significant digits.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 
 def as_data(report: RunReport) -> dict[str, Any]:
-    """Return the report as plain data, in the order in which it is written.
+    """Return the report as plain data, with the keys in the order of the file.
 
-    A run that stopped at another one's Lease has a report of the same keys, see ``report.lease_taken``.
+    A run that stopped because another run holds the Lease has a report with the same keys, see
+    ``report.lease_taken``.
     """
     return {
         key: list(value) if isinstance(value, Iterator) else value
@@ -37,7 +38,7 @@ def as_data(report: RunReport) -> dict[str, Any]:
 
 
 def _parts(report: RunReport) -> dict[str, Any]:
-    """Return the report as data, with iterators for the lists that may be long."""
+    """Return the report as data, with iterators instead of lists that may be long."""
     plan, snapshot, loaded = report.plan, report.snapshot, report.loaded
     return {
         "apiVersion": API_VERSION,
@@ -75,10 +76,10 @@ def _parts(report: RunReport) -> dict[str, Any]:
 
 
 def as_json(report: RunReport) -> Iterator[str]:
-    """Yield the report as JSON in pieces, the last of which ends in a newline.
+    """Yield the report as JSON in pieces; the last piece ends with a newline.
 
-    The text of a thousand moves takes more memory than all else that is left of the plan, and as dictionaries
-    three times as much: here there is one of them at a time.
+    The text of a thousand moves takes more memory than the rest of the plan, and as dictionaries three times as
+    much. So only one move at a time is a dictionary here.
     """
     start = "{"
     for key, value in _parts(report).items():
@@ -119,12 +120,12 @@ def _indent(value: Any, margin: str) -> str:
 
 
 def as_yaml(report: RunReport) -> str:
-    """Return the report as YAML: the same keys and values as the JSON."""
+    """Return the report as YAML, with the keys and values of the JSON."""
     return yaml_text(as_data(report))
 
 
 def describe_reviewed_plan(plan: ReviewedPlan | None) -> dict[str, Any] | None:
-    """Return which file the plan was read from, and when it was made; None for a run that made its own."""
+    """Return the file and the creation time of a reviewed plan; None for a run that made its own plan."""
     if plan is None:
         return None
     return {"file": plan.name, "capturedAt": rfc3339(plan.captured_at), "source": plan.source}
@@ -159,7 +160,7 @@ def _node_count(count: NodeCount | None) -> dict[str, int] | None:
 
 
 def _emptying(plan: Plan) -> dict[str, Any] | None:
-    """Return which nodes are to be empty, and what happens to the others; None where no strategy empties nodes."""
+    """Return the nodes to empty and the decisions on all others; None if no strategy empties nodes."""
     if not plan.nodes:
         return None
     return {
@@ -180,7 +181,7 @@ def _cost(cost: Cost) -> dict[str, Any]:
 
 
 def move_data(outcome: Outcome) -> dict[str, Any]:
-    """Return a move with the outcome of it, as the report has it."""
+    """Return a move and its outcome as data of the report."""
     move = outcome.move
     return {
         "namespace": move.namespace,

@@ -1,6 +1,6 @@
-"""The report as GitHub's Markdown, short enough for a comment on a pull request.
+"""The report as GitHub Markdown, short enough for a comment on a pull request.
 
-Whatever comes from the cluster stands in code spans, where nothing is markup, a link or a mention.
+Text from the cluster is written as code spans, in which markup, links and mentions have no effect.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def as_markdown(report: RunReport) -> str:
 
 
 def code(text: str) -> str:
-    """Return ``text`` as a code span that may stand in a table, whatever it holds."""
+    """Return ``text`` as a code span that is safe in a table."""
     shown = printable(text)
     shown = shown if len(shown) <= _MAX_TEXT else f"{shown[: _MAX_TEXT - 3]}..."
     runs = [len(run) for run in re.findall("`+", shown)]
@@ -64,7 +64,7 @@ def _head(summary: Summary) -> Iterator[str]:
 
 
 def _prose(text: str) -> str:
-    """Return a sentence of ours, which may name what is of the cluster; nothing in it is markup."""
+    """Return a sentence of ours, which may contain names from the cluster, with markup escaped."""
     return re.sub(r"([\\`*_{}\[\]<>()#+!|~@&$-])", r"\\\1", printable(text)).replace(
         "\\@", "@\u2060"
     )

@@ -1,7 +1,7 @@
-"""The report on a terminal: the sentence first, then what changes, each move, what stays, and what to do next.
+"""The report for a terminal: the summary, the changes, each move, the pods that stay, and next steps.
 
-ASCII but for what names bring along. ``wide`` keeps nothing back; otherwise twenty moves and more are shown by
-workload, and long lists end in how many are left out.
+The text is ASCII except for names. ``wide`` shortens nothing; otherwise twenty or more moves are grouped by
+workload, and a long list ends with the number of omitted entries.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _MARGIN = re.compile(r" +((?:\x1b\[0m)?)$")
 def as_table(
     report: RunReport, *, color: bool = False, width: int = WIDTH, wide: bool = False
 ) -> str:
-    """Return the report as text of so many columns, ending in a newline; ``color`` adds ANSI colours."""
+    """Return the report as text of ``width`` columns, ending in a newline; ``color`` adds ANSI colours."""
     return _TableReport(Summary(report), Screen(width=width, color=color), wide=wide).text()
 
 
@@ -149,7 +149,7 @@ class _TableReport:
             self._screen.prose(f"({legend})", "  ", style="dim")
 
     def _unmet(self) -> None:
-        """Name the rules that stay unmet, by workload, with their reasons."""
+        """Print the rules that stay unmet, by workload, with their reasons."""
         summary, screen = self._summary, self._screen
         if not summary.unmet:
             return
@@ -182,7 +182,7 @@ class _TableReport:
         self._more(len(left), "  ", f" with {sum(one.moves for one in left):,} moves")
 
     def _list_moves(self) -> Sequence[Outcome]:
-        """Return the moves that are shown one by one: all of a few, else those that need to be looked at."""
+        """Return the moves to show one by one: all if they are few, else those that need attention."""
         outcomes = self._report.outcomes
         if self._wide or len(outcomes) < _MANY_MOVES:
             return outcomes
@@ -253,7 +253,10 @@ class _TableReport:
 
 
 def _domains(change: WorkloadChange, *, slashes: bool) -> str:
-    """Return ``8/7/0 -> 6/5/4``, or by name where domains are many or nodes: ``node-a 2 -> 1, node-b 0 -> 1``."""
+    """Format pods per domain as ``8/7/0 -> 6/5/4``.
+
+    With many domains, or nodes as domains, the names are given: ``node-a 2 -> 1, node-b 0 -> 1``.
+    """
     if slashes and change.by == "zone":
         steps = ["/".join(map(words.number, counts)) for counts in change.counts]
         shown = [text for i, text in enumerate(steps) if i == 0 or text != steps[i - 1]]
@@ -270,7 +273,7 @@ def _mood_of(rule: RuleSummary) -> str:
 
 
 class Screen:
-    """Collects what is printed. Texts may come from anywhere: what is not printable is escaped, nothing is markup."""
+    """Collects the printed text. Unprintable characters are escaped; nothing is interpreted as markup."""
 
     def __init__(self, *, width: int, color: bool) -> None:
         self.width = width
@@ -280,28 +283,28 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """All lines; one empty line between two sections."""
+        """The collected text, with one empty line between sections."""
         return "\n".join(self._lines).strip("\n") + "\n"
 
     def gap(self) -> None:
-        """Leave a line empty, unless the last one is."""
+        """Add an empty line, unless the last line is empty."""
         if self._lines and self._lines[-1]:
             self._lines.append("")
 
     def heading(self, text: str) -> None:
-        """Begin a section."""
+        """Start a section with a title."""
         self.gap()
         self.prose(text, style="bold")
 
     def prose(
         self, text: str, indent: str = "", hanging: str | None = None, style: str = ""
     ) -> None:
-        """Print a text, wrapped; words are never broken, as they may be names to copy."""
+        """Print wrapped text. Words are never broken, because they may be names to copy."""
         for line in wrap(text, indent, hanging, self.width):
             self._lines.append(self._paint(line, style))
 
     def sides(self, left: str, right: str, style: str) -> None:
-        """Print a name, and a word of ``style`` at the right margin."""
+        """Print a name on the left, and a word in ``style`` at the right margin."""
         left, right = printable(left), printable(right)
         gap = " " * max(2, self.width - 2 - len(left) - len(right)) if right else ""
         self._lines.append(f"  {self._paint(left, 'bold')}{gap}{self._paint(right, style)}")
@@ -309,7 +312,7 @@ class Screen:
     def table(
         self, heads: Sequence[str], rows: Sequence[Sequence[str]], styles: Mapping[int, str]
     ) -> None:
-        """Print a table, indented; the first column is never broken, ``styles`` are by row."""
+        """Print an indented table. The first column is never wrapped. ``styles``: row -> style."""
         first = max(len(printable(row[0])) for row in rows)
         table = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
         for index, head in enumerate(heads):

@@ -1,6 +1,6 @@
-"""Bars on a terminal: what a run is at, for how long, and how much of a wave has come to an end.
+"""Progress bars on a terminal: the current phase, its duration, and the completed share of a wave.
 
-They are wiped off at the end. Lines that are written meanwhile stand above them.
+They are erased at the end. Lines written in the meantime appear above them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PHASES = {
 
 
 class _Forgiving:
-    """A stream whose terminal may go away: a run does not end for that."""
+    """A stream that ignores write errors, so that a run continues when its terminal is closed."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -67,7 +67,7 @@ class Bars:
 
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Show a phase while it lasts."""
+        """Show a phase for the duration of the ``with`` block."""
         with self._show(_PHASES.get(name, name)) as task:
             if name == _ACTING:
                 self._wave = task
@@ -79,7 +79,7 @@ class Bars:
 
     @contextlib.contextmanager
     def course(self, text: str, of: str) -> Iterator[Callable[[int, int], None]]:
-        """Show a whole command while it lasts; call what is yielded with how many of how many ``of`` are done."""
+        """Show a bar for a whole command; yield a function to call with (done, total) of the unit ``of``."""
         with self._show(text) as task:
 
             def reached(done: int, total: int) -> None:
@@ -102,12 +102,12 @@ class Bars:
                 self._drawn.stop()
 
     def wave(self, text: str, moves: int) -> None:
-        """Begin with a wave of so many moves."""
+        """Start a bar for a wave of ``moves`` moves."""
         if self._wave is not None:
             self._drawn.reset(self._wave, total=moves, description=text, count=f"0/{moves}")
 
     def count_ended(self) -> None:
-        """Count a move of the wave that has come to its end."""
+        """Count one more completed move of the wave."""
         if self._wave is None:
             return
         self._drawn.advance(self._wave)
@@ -115,7 +115,7 @@ class Bars:
         self._drawn.update(self._wave, count=f"{task.completed:.0f}/{task.total or 0:.0f}")
 
     def line(self, text: str) -> bool:
-        """Write a line above the bars; return False if none are shown now."""
+        """Write a line above the bars; return False if no bars are shown now."""
         if not self._open:
             return False
         self._drawn.console.print(Text(text), soft_wrap=True)

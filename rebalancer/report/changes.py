@@ -1,8 +1,9 @@
-"""What the moves of a report change, step by step: pods of each workload by domain, what nodes hold, pods between zones.
+"""What the moves of a report change, step by step: pods per workload and domain, load of nodes, flows between zones.
 
-The steps of a plan are now and as planned; those of a run before, as planned, and now: the cluster that is there. As
-planned, a replacement counts on each node of its zone by its probability there: where the scheduler chooses among equal
-nodes, none of them is shown as certain. A run that stands still, or plans no move, has one step: now.
+The steps of a plan are "now" and "planned"; those of a real run are "before", "planned" and "now", the current
+cluster. In the planned step, a replacement counts on each node of its zone by its probability there: if the
+scheduler chooses among equal nodes, none of them is shown as certain. A run that stands still, or plans no move, has
+one step: "now".
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Shares = Sequence[tuple[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The cluster at one time: what a snapshot has, but for the pods that have moved since."""
+    """The cluster at one step: a snapshot, changed by the moves up to this step."""
 
     name: str
     snapshot: Snapshot
@@ -40,7 +41,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadChange:
-    """One workload's pods over the domains that its moves are about."""
+    """The pods of one workload per domain, for the domains that its moves concern."""
 
     owner: str
     """``Kind/namespace/name``."""
@@ -52,7 +53,7 @@ class WorkloadChange:
     """Pods in each domain, at each step."""
 
     def list_changes(self) -> Iterator[tuple[str, tuple[float, ...]]]:
-        """Yield the domains in which the steps differ, with their pods at each step."""
+        """Yield each domain whose pods differ between the steps, with its pods per step."""
         for name, *counts in zip(self.domains, *self.counts, strict=True):
             if len(set(counts)) > 1:
                 yield name, tuple(counts)
@@ -60,7 +61,7 @@ class WorkloadChange:
 
 @dataclass(frozen=True, slots=True)
 class NodeLoad:
-    """What a node holds at each step, pods on their way out left aside; shares of its allocatable, 1.0 is full."""
+    """The requests on a node at each step as shares of its allocatable (1.0 is full), without terminating pods."""
 
     name: str
     zone: str
@@ -71,7 +72,7 @@ class NodeLoad:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Moves from one zone to another, or within one: by probability while they are only planned."""
+    """Moves from one zone to another, or within one. Planned moves count by probability."""
 
     source: str
     target: str
@@ -79,14 +80,17 @@ class Flow:
 
 
 def select_outcomes(report: RunReport) -> Sequence[Outcome]:
-    """Return the outcome of the moves; of a reviewed plan without those whose pods are not where they were, or stay."""
+    """Return the outcomes of the moves. A reviewed plan omits moves whose pods are gone or stay."""
     if report.reviewed is None:
         return report.outcomes
     return [outcome for outcome in report.outcomes if outcome.status not in _NOT_LEFT]
 
 
 class Changes:
-    """The changes that the moves of a report make, each computed once. The removal of finished pods is none of them."""
+    """The changes that the moves of a report make, each computed once.
+
+    The deletion of finished pods is not included.
+    """
 
     def __init__(self, report: RunReport) -> None:
         self._report = report
@@ -105,14 +109,14 @@ class Changes:
         return len(self.zones) > 1
 
     def zone_of(self, node: str) -> str:
-        """Return the zone of a node, or that it has none."""
+        """Return the zone of a node, or the label for nodes without a zone."""
         return self._zones.get(node, NO_ZONE)
 
     # -- workloads ---------------------------------------------------------------------------------
 
     @cached_property
     def workloads(self) -> tuple[WorkloadChange, ...]:
-        """The workloads that have moves, those with most moves first; none where nothing is moved."""
+        """The workloads with moves, those with most moves first."""
         if len(self.steps) == 1:
             return ()
         moves: dict[str, list[Outcome]] = {}
@@ -126,7 +130,7 @@ class Changes:
 
     @cached_property
     def still(self) -> tuple[WorkloadChange, ...]:
-        """The largest workloads without moves that have pods in a zone: what the others stand beside."""
+        """The largest workloads without moves, for comparison; only those with pods in a zone."""
         if not self.has_zones:
             return ()
         moved = {change.owner for change in self.workloads}
@@ -139,7 +143,7 @@ class Changes:
         return tuple(self._workload(owner, [of[owner] for of in stand], ()) for owner in most)
 
     def _by_owner(self, step: Step, owners: Iterable[str]) -> dict[str, _Pods]:
-        """Return the pods of each of these owners by node, at one step."""
+        """Return owner -> pods per node at one step, for ``owners``."""
         pods = {owner: _Pods(float) for owner in owners}
         names = step.snapshot.nodes.names
         for owner, nodes in _nodes_by_owner(step.snapshot, pods).items():
@@ -174,7 +178,7 @@ class Changes:
 
     @cached_property
     def nodes(self) -> tuple[NodeLoad, ...]:
-        """All nodes of any step, by zone and name."""
+        """All nodes of all steps, by zone and name."""
         steps = [_loads(step, self._outcomes) for step in self.steps]
         names = dict.fromkeys(name for of in steps for name in of)
         changes = [
@@ -191,7 +195,7 @@ class Changes:
 
     @cached_property
     def flows(self) -> tuple[Flow, ...]:
-        """Moves by zone of origin and of landing; of a run only those that were made, most first."""
+        """Flows between zones, largest first. After a real run only executed moves count."""
         if len(self.steps) == 1:
             return ()
         by_zones: defaultdict[tuple[str, str], float] = defaultdict(float)
@@ -201,7 +205,7 @@ class Changes:
         return tuple(Flow(*zones, _whole(moves)) for zones, moves in ranked)
 
     def _ends(self) -> Iterator[tuple[str, str, float]]:
-        """Yield the source of each move, and each zone of its landing with the share of it there."""
+        """Yield (source zone, landing zone, probability) for each move and landing zone."""
         for outcome in self._outcomes:
             move = outcome.move
             if self._report.dry_run:
@@ -240,15 +244,16 @@ def _steps(report: RunReport, outcomes: Sequence[Outcome]) -> tuple[Step, ...]:
 
 
 def likely(move: Move) -> str | None:
-    """Return the node where the replacement most probably lands, None if that is not predicted."""
+    """Return the most probable landing node of the replacement; None if the landing is not predicted."""
     return move.landings[0].node if move.landings else None
 
 
 def landing_shares(report: RunReport, move: Move) -> Shares:
-    """Return the nodes where the replacement may land, with the probability of each; they add up to 1.
+    """Return the probability of each node where the replacement may land; the sum is 1.
 
-    Of several zones it is the one where it most probably lands, as those of later moves are predicted with it there.
-    Of very many nodes only the most probable are listed; the rest counts as these do.
+    If several zones are possible, only the nodes of the most probable zone are returned, because later moves are
+    predicted with the replacement in that zone. Of very many nodes, only the most probable ones are returned, scaled
+    to a sum of 1.
     """
     if not move.landings:
         return []
@@ -267,13 +272,13 @@ def _shift(counts: _Pods, source: str, targets: Shares) -> None:
 
 
 def _whole(number: float) -> float:
-    """Return a sum of shares without what rounding has left of it."""
+    """Round a sum of probabilities to 4 decimals; a whole number becomes an int."""
     rounded = round(number, 4)
     return int(rounded) if rounded == int(rounded) else rounded
 
 
 def _nodes_by_owner(snapshot: Snapshot, owners: Iterable[str]) -> dict[str, Int32s]:
-    """Return the node of each living pod of these owners."""
+    """Return owner -> nodes (rows) of its pods that are not terminating."""
     pods = snapshot.pods
     wanted = set(owners)
     refs = {i: owner.ref for i, owner in enumerate(snapshot.owners) if owner.ref in wanted}
@@ -292,14 +297,14 @@ def _nodes_by_owner(snapshot: Snapshot, owners: Iterable[str]) -> dict[str, Int3
 
 
 def _living(snapshot: Snapshot) -> Int32s:
-    """Return the pods on nodes that are not on their way out."""
+    """Return the rows of the pods that are on a node and not terminating."""
     pods = snapshot.pods
     there = (pods.node >= 0) & ((pods.flags & PodFlag.TERMINATING) == 0)
     return np.flatnonzero(there).astype(np.int32)
 
 
 def _loads(step: Step, outcomes: Sequence[Outcome]) -> dict[str, tuple[float, float, float]]:
-    """Return node -> requested share of cpu and of memory, and pods, at one step."""
+    """Return node -> (requested share of cpu, requested share of memory, pods) at one step."""
     snapshot, pods = step.snapshot, step.snapshot.pods
     living, size = _living(snapshot), len(snapshot.nodes)
     rows = [snapshot.resources.index(name) for name in ("cpu", "memory")]
@@ -332,7 +337,7 @@ def _fullness(used: Floats, room: Ints) -> Floats:
 
 
 def _zones(report: RunReport, steps: Sequence[Step]) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """Return the zones by name, those without one last, and the zone of each node of any step."""
+    """Return the zone names, the one for "no zone" last, and node -> zone over all steps."""
     names = dict.fromkeys(name for step in steps for name in step.snapshot.nodes.names)
     of_node = {name: report.domain_of(name) or NO_ZONE for name in names}
     zones = sorted(set(of_node.values()), key=lambda zone: (zone == NO_ZONE, zone))

@@ -1,4 +1,4 @@
-"""The outcome of the moves of a run, and why it ends here."""
+"""Describe the outcome of a run's moves, and why the run ended."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PAST = {
 
 
 def describe_done(report: RunReport) -> str | None:
-    """Return the outcome of the moves, None if nothing was tried."""
+    """Return a sentence on the outcome of the moves; None if no move was attempted."""
     tried = [o for o in report.outcomes if o.status not in (Status.PLANNED, Status.OBSERVED)]
     if report.dry_run or report.standstill or not tried:
         return None
@@ -47,7 +47,7 @@ def describe_done(report: RunReport) -> str | None:
 
 
 def _landings(report: RunReport, landed: Sequence[Outcome]) -> Iterator[str]:
-    """Yield how many replacements are where they were predicted: on a node, in a zone, or on one of many nodes.
+    """Yield how many replacements landed as predicted: on the node, in the zone, or on one of many nodes.
 
     A landing on one of many equal nodes counts as a landing in their zone.
     """
@@ -66,7 +66,7 @@ def _landings(report: RunReport, landed: Sequence[Outcome]) -> Iterator[str]:
 
 
 def ending(report: RunReport) -> str:
-    """Return in one line why the run ends here."""
+    """Return one line on why the run ended."""
     if report.standstill:
         return f"Standing still: {'; '.join(report.standstill)}."
     if report.cut is not None:
@@ -93,7 +93,7 @@ def _as_planned(outcome: Outcome) -> bool:
 
 
 def _now_line(now: Mapping[str, Score], report: RunReport) -> str:
-    """Return what is unmet in the cluster that a run has left, and what waits for further runs."""
+    """Return one line on the unmet rules in the cluster after the run, and on the moves left for later runs."""
     left = sum(score.violated for score in now.values())
     if not left:
         unjudged = any(score.not_judged for score in now.values())
@@ -111,7 +111,7 @@ def _now_line(now: Mapping[str, Score], report: RunReport) -> str:
 
 
 def interruption_line(one: InterruptedMachine) -> str:
-    """Return what came of a machine that was announced to go, in one line."""
+    """Return one line on the result of a machine's interruption."""
     verb = "stays" if one.result == Result.CANCELLED else "goes"
     when = "" if one.deadline is None else f", at {rfc3339(one.deadline)}"
     steps = "; ".join(
@@ -122,11 +122,11 @@ def interruption_line(one: InterruptedMachine) -> str:
 
 
 def act_line(one: MachineAct) -> str:
-    """Return what was done to a machine, or a group of them, in one line."""
+    """Return one line on an act on a machine or a machine group."""
     of = f"{one.node} of {one.group}" if one.node and one.group else one.node or one.group
     return f"{one.strategy}: {f'{of}: ' if of else ''}{one.code} ({one.status}): {one.message}."
 
 
 def restarts(moves: Iterable[Move]) -> int:
-    """Return how many moves are restarts."""
+    """Return the number of moves that are restarts."""
     return sum(move.method is Method.RESTART for move in moves)

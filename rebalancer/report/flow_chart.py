@@ -1,4 +1,4 @@
-"""Moves between zones as bands from left to right: where each begins, ends, and how thick it is."""
+"""A chart of moves between zones: bands from left to right, with positions and widths."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LEAST = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """One flow."""
+    """The band of one flow."""
 
     path: str
     title: str
@@ -34,7 +34,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """One zone, on the left as where moves come from, on the right as where they go to."""
+    """One zone at the left side (source of moves) or at the right side (destination)."""
 
     name: str
     moves: str
@@ -58,7 +58,7 @@ class FlowChart:
 
 
 def flow_chart(flows: Sequence[Flow]) -> FlowChart | None:
-    """Return the chart; None if there is nothing to draw. Zones beyond the first dozen are one."""
+    """Return the chart; None if there are no flows. After the first twelve zones, all others are merged."""
     flows = _merge(flows)
     if not flows:
         return None
@@ -99,17 +99,17 @@ def _merge(flows: Sequence[Flow]) -> list[Flow]:
 
 
 def _amount(moves: float) -> str:
-    """Return ``3 moves``; of moves that may go to several zones, what is expected: ``2.5 moves``."""
+    """Return ``3 moves``; if the destination zone is uncertain, the expected number: ``2.5 moves``."""
     return f"{number(moves)} move{'' if moves == 1 else 's'}"
 
 
 class _Side:
-    """The zones of one side, from top to bottom, by name."""
+    """The zones of one side by name, from top to bottom."""
 
     def __init__(
         self, flows: Sequence[Flow], thickness: Mapping[Flow, float], end: Callable[[Flow], str]
     ) -> None:
-        """``end`` returns the zone of a flow on this side."""
+        """Lay out the zones of one side. ``end`` returns the zone of a flow on this side."""
         self._flows = {
             name: [flow for flow in flows if end(flow) == name]
             for name in sorted(set(map(end, flows)))

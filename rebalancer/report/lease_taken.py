@@ -1,7 +1,7 @@
-"""The report of a run whose Lease another run has: it has read nothing, so that it knows nothing of the cluster.
+"""The report of a run that did nothing because another run holds the Lease; it has not read the cluster.
 
-JSON and YAML have the keys of every other report, so that one program reads both: lists are empty, and what
-only a look at the cluster could show is null.
+JSON and YAML have the keys of every other report, so that one program can read both: lists are empty, and values
+that depend on the cluster are null.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LeaseTakenReport:
 
     @property
     def line(self) -> str:
-        """All that there is to say."""
+        """The report as one sentence."""
         return f"Another run ({self.holder}) holds the Lease until {self.until}: nothing was done."
 
 

@@ -1,4 +1,4 @@
-"""All that a run reports, before it takes a form."""
+"""The data of a report, independent of its form."""
 
 from __future__ import annotations
 
@@ -56,23 +56,23 @@ class RunReport:
 
     @property
     def acted(self) -> bool:
-        """Whether a pod was moved, or may have been."""
+        """Whether a pod was moved, or may have been moved."""
         return any(outcome.status.may_have_evicted for outcome in self.outcomes)
 
     @property
     def tried(self) -> tuple[Outcome, ...]:
-        """The outcomes of a run that was to act; none where it stood still."""
+        """The outcomes of the moves of a real run; empty if it stood still."""
         return () if self.dry_run or self.standstill else self.outcomes
 
     @cached_property
     def now(self) -> Mapping[str, Score] | None:
-        """Strategy -> what it sees in the cluster that is there; None where that is not known."""
+        """Strategy -> score of the cluster after the run; None if it was not read again."""
         if self.read_again is not None:
             return self.read_again.scores
         return None if self.acted else self.plan.before
 
     def domain_of(self, node: str) -> str | None:
-        """Return the zone of a node, None if it has none, or is not in the snapshot."""
+        """Return the zone of a node; None if it has none, or is not in the snapshot."""
         joined = () if self.read_again is None else (self.read_again.snapshot,)
         for snapshot in (self.snapshot, *joined):
             nodes = snapshot.nodes
@@ -87,7 +87,7 @@ class RunReport:
 
 @dataclass(frozen=True, slots=True)
 class UnmetGroup:
-    """Unmet rules of one strategy that stay so for the same reason."""
+    """Unmet rules of one strategy with the same reason."""
 
     strategy: str
     code: str
@@ -99,14 +99,14 @@ class UnmetGroup:
 
     @property
     def heading(self) -> str:
-        """``topology-spread: 2 rules, Unsure``."""
+        """The title of the group: ``topology-spread: 2 rules, Unsure``."""
         return (
             f"{self.strategy}: {count(self.rules, 'rule')}{f', {self.code}' if self.code else ''}"
         )
 
 
 def rules_left(report: RunReport) -> tuple[UnmetRule, ...]:
-    """Return the unmet rules that the end of the report is about, each with its reasons."""
+    """Return the rules that are unmet at the end of the report, with their reasons."""
     plan = report.plan
     if report.read_again is None:
         return plan.unmet
@@ -127,7 +127,7 @@ def _key(rule: UnmetRule) -> tuple[str, str]:
 def _with_reason(
     rule: UnmetRule, planned: Mapping[tuple[str, str], UnmetRule], outcomes: Sequence[Outcome]
 ) -> UnmetRule:
-    """Return a rule of the cluster that is there with why it stays: the outcome of its moves, or the plan's reason."""
+    """Return an unmet rule with its reason: the outcome of its moves, else the reason in the plan."""
     left = [one for one in outcomes if not one.status.may_have_evicted]
     if left:
         first = left[0]
@@ -141,7 +141,7 @@ def _with_reason(
 
 
 def group_rules(rules: Iterable[UnmetRule]) -> tuple[UnmetGroup, ...]:
-    """Return the rules of one strategy with one reason together, most rules first."""
+    """Group rules by strategy and reason, largest group first."""
     alike: dict[tuple[str, str, str], list[UnmetRule]] = {}
     for rule in rules:
         code = next(iter(rule.codes), "")
@@ -154,7 +154,7 @@ def group_rules(rules: Iterable[UnmetRule]) -> tuple[UnmetGroup, ...]:
 
 
 def _name_rule(rule: UnmetRule) -> str:
-    """Return a rule in words; where its pods stay for more than one reason, with these."""
+    """Return the text of a rule; if its pods stay for several reasons, with these reasons."""
     if len(rule.codes) < 2:
         return rule.rule
     return f"{rule.rule} ({', '.join(f'{pods} {code}' for code, pods in rule.codes.items())})"

@@ -1,7 +1,7 @@
-"""A report of a dry run read back: the reviewed plan that ``apply`` is given.
+"""Read the report of a dry run as a reviewed plan, the input of ``apply``.
 
-What a file must hold is checked strictly, what it may hold besides is passed over: reports grow keys, and a
-reviewer may leave out what no move needs (``jq 'del(.skipped)'``).
+Required keys are checked strictly, other keys are ignored: later versions of reports have more keys, and a reviewer
+may delete what no move needs (``jq 'del(.skipped)'``).
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ _STANDING = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewedPlan:
-    """A plan that was made by a dry run, and from which people may have taken moves."""
+    """A plan that a dry run made. A reviewer may have removed moves from it."""
 
     name: str
     """The file, or ``standard input``."""
@@ -123,7 +123,7 @@ class ReviewedPlan:
     """Seconds after which it may no longer be carried out."""
 
     def check_policy(self, loaded: LoadedPolicy) -> None:
-        """Raise PolicyError unless the plan was made under this policy, and the policy lets moves be made."""
+        """Raise PolicyError unless the plan was made with this policy and the policy allows moves."""
         if self.policy_hash != loaded.policy_hash:
             named = loaded.policy.scheduler.from_config is not None
             also = ", or its scheduler.fromConfig holds something else now" if named else ""
@@ -146,9 +146,9 @@ class ReviewedPlan:
                 )
 
     def check_age(self, now: float, tolerance: float) -> None:
-        """Raise PolicyError if the plan is older than ``max_age`` at ``now``, or of the future.
+        """Raise PolicyError if the plan is older than ``max_age`` at ``now``, or is from the future.
 
-        ``tolerance`` are the seconds that clocks may be apart. Where there is nothing to do, age is no matter.
+        ``tolerance``: the accepted difference of clocks in seconds. A plan without moves may have any age.
         """
         age = now - self.captured_at
         if age > self.max_age and self.moves:
@@ -166,10 +166,10 @@ class ReviewedPlan:
 
 
 def read_plan(path: str, stdin: BinaryIO) -> ReviewedPlan:
-    """Return the plan in a file, JSON or YAML; ``-`` is ``stdin``.
+    """Read a plan from a file, JSON or YAML; ``-`` is ``stdin``.
 
     Raises:
-        PolicyError: no such file, no report of a dry run, or a key that is missing or wrong; says which.
+        PolicyError: the file does not exist, is not the report of a dry run, or lacks a valid value for a key.
     """
     name = "standard input" if path == "-" else path
     try:
@@ -204,7 +204,7 @@ def _with_flags(source: str, flags: str) -> str:
 
 
 class _WrongError(Exception):
-    """What is wrong with the file, in words."""
+    """The file is invalid; the message says why."""
 
 
 def _bytes(path: str, stdin: BinaryIO) -> bytes:
@@ -218,7 +218,7 @@ def _bytes(path: str, stdin: BinaryIO) -> bytes:
 
 
 def _decoder(raw: bytes) -> Callable[[type[Any]], Any]:
-    """Return what decodes the file as one type or another, without what that type does not name."""
+    """Return a function that decodes the file as a given type; keys that the type does not have are ignored."""
     if len(raw) > _MAX_BYTES:
         raise _WrongError(
             f"is larger than {_MAX_BYTES >> 20} MiB; take out what no move needs: jq 'del(.skipped)'"
@@ -243,7 +243,7 @@ def _yaml(text: bytes) -> Any:
 
 
 def _check_events(events: Iterator[tuple[Any, int]]) -> None:
-    """Refuse what no report holds, and what a small file could blow up a process with."""
+    """Reject YAML that no report contains, such as aliases, with which a small file could exhaust memory."""
     for event, depth in events:
         line = event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent):
@@ -294,9 +294,9 @@ def _empty(emptying: _Emptying) -> tuple[str, ...]:
 
 
 def _check_links(moves: Sequence[tuple[int, _Move]]) -> None:
-    """Check that each pod moves once, and that a move that frees room for another comes before it.
+    """Check that no pod moves twice, and that a move which makes room for another comes before it.
 
-    ``moves`` come with their place in the file.
+    ``moves``: (position in the file, move).
     """
     by_uid: dict[str, tuple[int, _Move]] = {}
     for index, move in moves:
@@ -338,7 +338,7 @@ _MISSING = re.compile(r"Object missing required field `(.*)`\Z")
 
 
 def _problem(error: str) -> str:
-    """Return what msgspec says of a value with its key in front, as in ``moves[3].uid: is missing``."""
+    """Return an error of msgspec with the key first: ``moves[3].uid: is missing``."""
     match = _PLACE.match(error)
     what, path = (match["what"], match["path"] or "") if match else (error, "")
     path = path.removeprefix("$").removeprefix(".")
@@ -351,12 +351,12 @@ _SHOWN = 60
 
 
 def _shorten(value: Any) -> str:
-    """Return a value in as few characters as identify it."""
+    """Return a short text that identifies a value."""
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
 
 
 def _span(seconds: float) -> str:
-    """Return seconds as ``2h5m``, without seconds where they do not matter."""
+    """Format seconds as ``2h5m``; seconds are omitted from long times."""
     whole = int(seconds) if seconds < 120 else int(seconds // 60) * 60
     return format_duration(timedelta(seconds=whole))

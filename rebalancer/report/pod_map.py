@@ -1,7 +1,7 @@
-"""Pods as squares on their nodes, now and after: for clusters small enough to show each pod.
+"""A picture of pods as squares on their nodes, before and after; for clusters small enough to show each pod.
 
-Squares of workloads with moves have a colour and a number; a pod that leaves is dashed, its replacement has a frame. A
-replacement for which the scheduler will choose among several nodes stands in a dashed box below them, on none of them.
+Pods of workloads with moves have a colour and a number. A pod that leaves has a dashed border, its replacement a
+frame. If the scheduler will choose among several nodes, the replacement is in a dashed box below these nodes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class NodeBox:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """All nodes at one time."""
+    """All nodes at one step."""
 
     caption: str
     label: str
@@ -75,7 +75,7 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class LegendLine:
-    """One line that says what a square means."""
+    """One line of the legend."""
 
     y: int
     square: Square
@@ -84,7 +84,7 @@ class LegendLine:
 
 @dataclass(frozen=True, slots=True)
 class PodMap:
-    """Panels of one size, and the keys to them."""
+    """Panels of equal size, and the legend."""
 
     width: int
     height: int
@@ -97,7 +97,7 @@ class PodMap:
 
 
 def pod_map(report: RunReport, changes: Changes) -> PodMap | None:
-    """Return the pods on their nodes before and after; None if nothing moves or there is too much to show."""
+    """Return the pods on their nodes before and after; None if nothing moves or the cluster is too large."""
     nodes, pods = len(report.snapshot.nodes), len(report.snapshot.pods)
     if nodes > _MAX_NODES or pods > _MAX_PODS:
         return None
@@ -109,7 +109,7 @@ def pod_map(report: RunReport, changes: Changes) -> PodMap | None:
 
 @dataclass(frozen=True, slots=True)
 class _Pod:
-    """A pod at one time, before it has a place in the picture."""
+    """A pod at one step, without its position in the picture."""
 
     order: tuple[bool, int, str]
     """By workload, those with moves first."""
@@ -181,14 +181,14 @@ class _Drawing:
         return by_node
 
     def _place(self, shares: Shares) -> str | None:
-        """Return where a replacement is drawn: on its node, or below those among which the scheduler chooses."""
+        """Return the node of a replacement; if several nodes are possible, the key of the box below them."""
         if not shares:
             return None
         node, share = shares[0]
         return node if share >= words.SURE else _TIED + self._changes.zone_of(node)
 
     def _where(self, uid: str, place: str | None) -> str:
-        """Return the nodes among which the scheduler chooses for a replacement that stands below them."""
+        """Return a text that lists the possible nodes of a replacement in the box below them."""
         if place is None or not place.startswith(_TIED):
             return ""
         landings = self._by_uid[uid].move.landings
@@ -201,7 +201,7 @@ class _Drawing:
         return self._report.dry_run or outcome.status.may_have_evicted
 
     def _list_ended(self, *, after: bool) -> Iterator[tuple[str, _Pod]]:
-        """Yield the pods that have ended and that are removed, which are not among those of the snapshot, by node."""
+        """Yield (node, pod) for the finished pods to delete; the snapshot does not include these pods."""
         for outcome in self._by_uid.values():
             move, goes = outcome.move, self._goes(outcome)
             known = move.node in self._report.snapshot.nodes.index
@@ -212,7 +212,7 @@ class _Drawing:
                 yield move.node, _Pod((False, number, title), number, state, title)
 
     def _columns(self, phases: Sequence[Mapping[str, object]]) -> Mapping[str, Sequence[str]]:
-        """Return the nodes of each column, by its name; below them the box for several of them, where there is one."""
+        """Return column name -> its nodes, with the box of uncertain replacements last."""
         nodes = self._changes.nodes
         tied = sorted({name for phase in phases for name in phase if name.startswith(_TIED)})
         if self._changes.has_zones:
@@ -264,7 +264,7 @@ class _Drawing:
         return NodeBox(x, y, height, _shorten(name, most), note, title)
 
     def _note(self, name: str) -> str:
-        """Return what keeps pods off a node, as the last step has it."""
+        """Return what keeps pods off a node at the last step."""
         nodes = self._changes.steps[-1].snapshot.nodes
         if (row := nodes.index.get(name)) is None:
             return "gone"
@@ -275,7 +275,7 @@ class _Drawing:
         return "tainted" if nodes.taint_sets[int(nodes.taint_set[row])] else ""
 
     def _count_made(self, owner: str) -> str:
-        """Return ``2 moves``; of a run that made fewer, ``1 of 2 moves``."""
+        """Return ``2 moves``; if a real run made fewer than planned, ``1 of 2 moves``."""
         planned = count(self._moves[owner], "move")
         made = sum(one.move.owner == owner and self._goes(one) for one in self._by_uid.values())
         return (

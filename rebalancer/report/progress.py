@@ -1,8 +1,8 @@
-"""Progress of a real run, line by line, on a stream of its own: the report goes elsewhere.
+"""Progress of a real run, line by line, on a stream apart from the report.
 
-As text for people and log files (no carriage returns, no colour), as JSON lines for machines, or not at
-all. Methods may be called from several threads. They never raise: a run does not end in mid-wave since its log is
-full or closed.
+Forms: text for people and log files (no carriage returns, no colour), JSON lines for machines, or none. Several
+threads may call the methods. They never raise: a run must not end in the middle of a wave because its log is full or
+closed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WAITING_EVERY = 10.0
 
 
 class Progress:
-    """Reports what happens in a run as it happens; the executor calls it."""
+    """Reports the events of a run as they happen; the executor calls it."""
 
     def __init__(
         self,
@@ -38,9 +38,9 @@ class Progress:
         form: str = "text",
         bars: Bars | None = None,
     ) -> None:
-        """Write to ``stream``; ``clock`` returns seconds, of which the first reading is zero here.
+        """Write to ``stream``. ``clock`` returns seconds; times are relative to its first value.
 
-        ``bars``: drawn on the same stream.
+        ``bars``: progress bars on the same stream.
         """
         if form not in ("text", "json", "quiet"):
             raise ValueError(f"{form!r} is none of text, json, quiet")
@@ -51,18 +51,18 @@ class Progress:
         self._waited = ((0, 0, 0), self._started)
 
     def wave_started(self, wave: int, waves: int, moves: int) -> None:
-        """A wave begins, of so many waves, with so many moves."""
+        """Report the start of wave ``wave`` of ``waves``, with its number of moves."""
         text = f"wave {wave} of {waves}: {count(moves, 'move')}"
         if self._bars is not None:
             self._bars.wave(f"wave {wave} of {waves}", moves)
         self._tell("wave", text, wave=wave, waves=waves, moves=moves)
 
     def evicted(self, move: Move) -> None:
-        """The server took an eviction."""
+        """Report that the API server accepted an eviction."""
         self._tell("evicted", f"evicted  {move.ref} from {move.node}", pod=move.ref, node=move.node)
 
     def not_evicted(self, outcome: Outcome) -> None:
-        """A move ended without an eviction."""
+        """Report a move that ended without an eviction."""
         move, status = outcome.move, outcome.status.value
         self._count()
         self._tell(
@@ -74,7 +74,7 @@ class Progress:
         )
 
     def landed(self, move: Move, node: str, *, predicted: bool, seconds: float) -> None:
-        """The replacement of a moved pod has a node."""
+        """Report that the replacement of a moved pod was bound to a node."""
         self._count()
         how = "as predicted" if predicted else "not as predicted"
         self._tell(
@@ -89,7 +89,7 @@ class Progress:
     def waiting(self, wave: int, pending: int, unready: int) -> None:
         """Report the replacements that a wave waits for: ``pending`` have no node, ``unready`` are not Ready.
 
-        Written when it changes, and every ten seconds.
+        Written when a number changes, and every ten seconds.
         """
         now = self._clock()
         what = (wave, pending, unready)
@@ -103,11 +103,11 @@ class Progress:
         self._tell("waiting", text, wave=wave, pending=pending, unready=unready)
 
     def note(self, event: str, text: str, **fields: Any) -> None:
-        """Say something else that happens in a command."""
+        """Report another event of a command."""
         self._tell(event, text, **fields)
 
     def course(self, text: str, of: str) -> AbstractContextManager[Callable[[int, int], None]]:
-        """Show a whole command while it lasts, where bars are; call what it yields with how many of how many are done."""
+        """Show a bar for a whole command, if bars are enabled; yield a function to call with (done, total)."""
         if self._bars is None:
             return nullcontext(lambda _done, _total: None)
         return self._bars.course(text, of)

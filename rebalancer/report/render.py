@@ -1,4 +1,4 @@
-"""Chooses the form of a report."""
+"""Choose the form of a report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def render(
 ) -> Iterable[str]:
     """Return the report in the form ``output``, one of ``FORMS``, in pieces to be written one by one.
 
-    ``color`` and ``width`` are for the table. Each form is imported where it is wanted.
+    ``color`` and ``width`` apply to the table. The module of a form is imported on first use.
     """
     match output:
         case "json":

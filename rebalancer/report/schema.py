@@ -1,4 +1,4 @@
-"""The report as JSON, as a schema: which keys there are, of which types. ``as_json`` writes it, tests hold both together."""
+"""The schema of the report as JSON: its keys and types. ``as_json`` writes the report; a test compares the two."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Count = Annotated[int, Meta(ge=0)]
 
 
 class _Object(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """An object of the report."""
+    """Base class of the objects in the report."""
 
 
 class CostEntries(_Object):
-    """Compared left to right: pods still to move (hard, soft), squared deviation."""
+    """Compared left to right: pods that still have to move (hard, soft), squared deviation."""
 
     hard: Number
     soft: Number
@@ -34,14 +34,14 @@ class CostEntries(_Object):
 
 
 class NodesWithPods(_Object):
-    """How few nodes hold pods, those that belong to their node left out; at least ``needed`` have to."""
+    """The number of nodes with pods, not counting pods that are bound to their node; ``needed``: lower bound."""
 
     holding: Count
     needed: Count
 
 
 class ScoreOfStrategy(CostEntries):
-    """What one strategy sees."""
+    """The score that one strategy computes."""
 
     violated: Count
     unsatisfiable: list[str]
@@ -50,7 +50,7 @@ class ScoreOfStrategy(CostEntries):
 
 
 class RuleUnmet(_Object):
-    """A rule that stays unmet: as planned, or after a run in the cluster that is there; ``rules``: how many it stands for."""
+    """A rule that stays unmet: as planned, or in the cluster after a real run; ``rules``: how many rules it sums up."""
 
     strategy: str
     rule: str
@@ -71,7 +71,7 @@ class LandingOfMove(_Object):
 
 
 class MoveOfReport(_Object):
-    """One planned eviction and the outcome of it; landings most probable first."""
+    """One planned eviction with its outcome; the most probable landing is first."""
 
     namespace: str
     pod: str
@@ -97,7 +97,7 @@ class MoveOfReport(_Object):
 
 
 class SkippedPod(_Object):
-    """A pod that stays although a rule would have it elsewhere."""
+    """A pod that stays although a rule asks for a move."""
 
     namespace: str
     pod: str
@@ -108,7 +108,7 @@ class SkippedPod(_Object):
 
 
 class NodeToEmpty(_Object):
-    """What happens to a node."""
+    """The decision on a node."""
 
     node: str
     code: NodeCode
@@ -116,14 +116,14 @@ class NodeToEmpty(_Object):
 
 
 class EmptyingOfNodes(_Object):
-    """What a strategy that empties nodes does; ``marked``: they are emptied, or stay empty."""
+    """The result of a strategy that empties nodes; ``marked``: the nodes to empty, or to keep empty."""
 
     marked: list[str] | None
     nodes: list[NodeToEmpty]
 
 
 class RestOfWork(_Object):
-    """What is left to further runs; ``more``: at least so much."""
+    """The moves that are left for later runs; ``more``: the number is a lower bound."""
 
     moves: Count
     runs: Count
@@ -146,7 +146,7 @@ class ReviewedFile(_Object):
 
 
 class StepOfInterruption(_Object):
-    """A step, and what came of it."""
+    """A step and its outcome."""
 
     step: str
     status: StepStatus
@@ -154,7 +154,7 @@ class StepOfInterruption(_Object):
 
 
 class InterruptionOfMachine(_Object):
-    """A machine that goes, as serve handles it."""
+    """An interrupted machine that ``serve`` handles."""
 
     node: str
     instance: str
@@ -168,7 +168,7 @@ class InterruptionOfMachine(_Object):
 
 
 class ActOnMachine(_Object):
-    """What was done to a machine or a group of them, or would be."""
+    """An act on a machine or a machine group, executed or only planned."""
 
     strategy: str
     code: str
@@ -179,7 +179,7 @@ class ActOnMachine(_Object):
 
 
 class Report(_Object):
-    """One run of rebalancer; null stands where a run knows nothing, since another one has the Lease."""
+    """One run of rebalancer; values are null if another run holds the Lease, because nothing was read."""
 
     api_version: Literal["rebalancer/v1"]
     kind: Literal["Report"]

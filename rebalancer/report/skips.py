@@ -1,4 +1,4 @@
-"""Pods that stay, by their reasons, and the way from all pods to the moves."""
+"""Pods that stay, grouped by reason, and the funnel from all pods to the moves."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _OF_PROTECTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class SkipGroup:
-    """Pods that stay for the same reason in the same words."""
+    """Pods that stay for the same reason with the same message."""
 
     message: str
     pods: tuple[str, ...]
@@ -57,7 +57,7 @@ class SkipGroup:
 
 
 def group_skips(skips: Iterable[Skip]) -> list[tuple[Code, list[SkipGroup]]]:
-    """Return the skips by code, then by message, the largest groups first."""
+    """Group skipped pods by code, then by message, the largest groups first."""
     by_code: dict[Code, dict[str, list[str]]] = {}
     for skip in skips:
         by_message = by_code.setdefault(skip.code, {})
@@ -77,9 +77,9 @@ def total(groups: Iterable[SkipGroup]) -> int:
 
 
 def funnel_stages(funnel: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
-    """Return the way from all pods to the moves; each number is a part of the one before.
+    """Return the stages of the funnel from all pods to the moves; each number is part of the one before.
 
-    A plan that was reviewed has no candidates: of its moves, some may be over already.
+    A reviewed plan has no stage of candidates: some of its moves may be done already.
     """
     if (planned := funnel.get("planned")) is not None:
         moves = ("moves planned", planned), ("left when judged again", funnel.get("moves", 0))
@@ -93,7 +93,7 @@ def funnel_stages(funnel: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
 
 
 def funnel_words(funnel: Mapping[str, int]) -> str:
-    """Return ``412 pods > 17 where a rule is unmet > 9 of them free to move > 3 moves``."""
+    """Return the funnel as ``412 pods > 17 where a rule is unmet > 9 of them free to move > 3 moves``."""
     return " > ".join(
         f"{n:,} {stage.replace('moves', 'move').removesuffix('s') if n == 1 else stage}"
         for stage, n in funnel_stages(funnel)
@@ -101,6 +101,6 @@ def funnel_words(funnel: Mapping[str, int]) -> str:
 
 
 def free_to_move(funnel: Mapping[str, int]) -> int:
-    """Return how many of the candidates no protection holds."""
+    """Return the number of candidates that no protection forbids to move."""
     kept = sum(funnel.get(code.value, 0) for code in (*_OF_PROTECTIONS, Code.NOT_SELECTED))
     return funnel.get("candidates", 0) - kept

@@ -1,4 +1,4 @@
-"""All that a report says, computed once for the forms that people read: each form only lays it out."""
+"""The content of a report, computed once; the forms for people only lay it out."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WAITING = (Code.BUDGET, Code.NOT_EXAMINED)
 
 @dataclass(frozen=True, slots=True)
 class RuleSummary:
-    """What one strategy sees at each step of the report."""
+    """The scores of one strategy at each step of the report."""
 
     strategy: str
     observed: bool
@@ -47,7 +47,7 @@ class RuleSummary:
 
     @property
     def last(self) -> Score | None:
-        """The values after the plan, or, after a real run, those of the cluster as it is now."""
+        """The score after the plan; after a real run, the score of the current cluster."""
         return self.scores[-1]
 
     @property
@@ -56,18 +56,18 @@ class RuleSummary:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing is left to fix at any step."""
+        """Whether no rule is violated at any step."""
         return all(map(words.holds, self._known)) and self.last is not None
 
     @property
     def unmet(self) -> str:
-        """``3 -> 1``, over all steps, ``holds`` or ``not judged``."""
+        """The number of unmet rules over all steps as ``3 -> 1``; ``holds`` or ``not judged``."""
         cells = self.cells
         return cells[0] if len(set(cells)) == 1 else " -> ".join(cells)
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """How many rules are unmet at each step: ``3``, ``holds``, ``not judged``."""
+        """The number of unmet rules at each step: ``3``, ``holds``, ``not judged``."""
         if self.holds:
             return ("holds",) * len(self.scores)
         return tuple(
@@ -77,7 +77,7 @@ class RuleSummary:
 
     @property
     def amounts(self) -> tuple[tuple[str, str], ...]:
-        """Entries of the cost that are not zero, as ``4 -> 1``, from the first step to the last, by name."""
+        """(name, ``4 -> 1``) for each entry of the cost that is not zero, from the first to the last step."""
         if self.holds:
             # The imbalance is never quite zero: without a rule that is unmet it is no concern.
             return ()
@@ -92,7 +92,7 @@ class RuleSummary:
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """Pods that stay for one reason code, or for one outcome of their moves."""
+    """Pods that stay for one reason code, or because their moves had one outcome."""
 
     code: str
     why: str
@@ -100,12 +100,12 @@ class Stays:
 
     @property
     def pods(self) -> int:
-        """How many pods."""
+        """The number of pods."""
         return skips.total(self.groups)
 
 
 class Summary:
-    """A report in words and numbers; ``changes`` are the numbers that its pictures show."""
+    """A report in words and numbers; ``changes`` holds the numbers of its pictures."""
 
     def __init__(self, report: RunReport) -> None:
         self.report = report
@@ -113,14 +113,14 @@ class Summary:
 
     @cached_property
     def moves(self) -> Sequence[Move]:
-        """The moves of the plan; in a dry run of a reviewed one, those that are left of it."""
+        """The moves of the plan; in a dry run of a reviewed plan, the moves that are still valid."""
         if not self.report.dry_run:
             return self.report.plan.moves
         return [outcome.move for outcome in select_outcomes(self.report)]
 
     @cached_property
     def headline(self) -> str:
-        """What, how many evictions, and how few could do, in one sentence."""
+        """The result in one sentence: kind of run, number of evictions, and the lower bound."""
         report, moves = self.report, self.moves
         if report.standstill:
             return ending.ending(report)
@@ -134,7 +134,7 @@ class Summary:
 
     @property
     def _fixed(self) -> str:
-        """What the run has come to, in the cluster that is there."""
+        """A phrase on the rules that the run has fixed in the cluster."""
         if self.unmet_now is None:
             return "; the cluster was not scored again"
         if emptied := self._emptied:
@@ -146,17 +146,17 @@ class Summary:
 
     @cached_property
     def unmet_before(self) -> int:
-        """How many rules were unmet at first."""
+        """The number of unmet rules before the run."""
         return sum(rule.before.violated for rule in self.rules)
 
     @cached_property
     def unmet_planned(self) -> int:
-        """How many are, if every move lands where it most probably does."""
+        """The number of unmet rules if every move lands on its most probable node."""
         return sum(score.violated for score in self.report.plan.after.values())
 
     @cached_property
     def unmet_now(self) -> int | None:
-        """How many are in the cluster that is there; None where that is not known."""
+        """The number of unmet rules in the cluster after the run; None if it was not read again."""
         now = self.report.now
         return None if now is None else sum(score.violated for score in now.values())
 
@@ -192,7 +192,7 @@ class Summary:
 
     @property
     def _emptied(self) -> int:
-        """How many nodes lose their last pods, where all moves are for that."""
+        """The number of nodes that become empty; 0 unless all moves serve that purpose."""
         of = {rule.strategy: rule for rule in self.rules if rule.before.nodes is not None}
         if any(move.strategy not in of for move in self.report.plan.moves):
             return 0
@@ -208,7 +208,7 @@ class Summary:
 
     @cached_property
     def rules(self) -> tuple[RuleSummary, ...]:
-        """The strategies, those with unmet rules first."""
+        """The summary of each strategy, those with unmet rules first."""
         plan, policy, now = self.report.plan, self.report.loaded.policy, self.report.now
         rules = []
         for name, was in plan.before.items():
@@ -223,23 +223,23 @@ class Summary:
 
     @property
     def unmet_columns(self) -> tuple[str, ...]:
-        """The heads of :meth:`unmet_cells`: of a plan one column tells both steps, after a run each has its own."""
+        """Column headers for :meth:`unmet_cells`: one for a plan, one per step after a real run."""
         return ("Before", "Planned", "Now") if len(self.changes.steps) > 2 else ("Unmet",)
 
     def unmet_cells(self, rule: RuleSummary) -> tuple[str, ...]:
-        """Return how many rules of a strategy are unmet, for each of :attr:`unmet_columns`."""
+        """Return the numbers of unmet rules of a strategy, one text per column of :attr:`unmet_columns`."""
         return rule.cells if len(self.unmet_columns) > 1 else (rule.unmet,)
 
     @cached_property
     def impossible(self) -> tuple[str, ...]:
-        """Rules that cannot hold, in words."""
+        """Rules that cannot be satisfied, as sentences."""
         return tuple(
             text for rule in self.rules if rule.last is not None for text in rule.last.unsatisfiable
         )
 
     @cached_property
     def nodes(self) -> tuple[str, ...]:
-        """How few nodes hold pods, for each strategy that empties nodes."""
+        """For each strategy that empties nodes, a sentence on the number of nodes that need to hold pods."""
         lines = [
             (rule.strategy, words.nodes_words(rule.before, rule.last))
             for rule in self.rules
@@ -249,12 +249,12 @@ class Summary:
 
     @cached_property
     def unmet(self) -> tuple[UnmetGroup, ...]:
-        """The rules that stay unmet, alike ones together, most first; see ``unmet_rules``."""
+        """The rules that stay unmet, grouped, largest group first; see :attr:`unmet_rules`."""
         return group_rules(self.unmet_rules)
 
     @property
     def unmet_heading(self) -> str:
-        """What :attr:`unmet` is about: ``Unmet as planned: 2 rules``."""
+        """The title for :attr:`unmet`: ``Unmet as planned: 2 rules``."""
         rules = count(sum(group.rules for group in self.unmet), "rule")
         if self.changes.names[-1] == "As planned":
             return f"Unmet after these moves: {rules}"
@@ -263,12 +263,12 @@ class Summary:
 
     @cached_property
     def unmet_rules(self) -> tuple[UnmetRule, ...]:
-        """The rules that stay unmet: as planned, or after a run in the cluster that is there."""
+        """The rules that stay unmet: as planned, or after a real run in the current cluster."""
         return rules_left(self.report)
 
     @cached_property
     def stays(self) -> tuple[Stays, ...]:
-        """What stays and why, most pods first: not planned to move, or planned and not moved."""
+        """Pods that stay, grouped by reason, most pods first; includes moves that were planned and not made."""
         return (
             *(Stays(status.value, why, groups) for status, why, groups in self._not_moved()),
             *(
@@ -278,7 +278,7 @@ class Summary:
         )
 
     def _why_left(self, code: Code, pods: int) -> str:
-        """Return what a code means; of candidates for moves that wait, that these are fewer than the pods."""
+        """Return the meaning of a code; if fewer moves than ``pods`` wait for later runs, also their number."""
         why, backlog = skips.WHY_LEFT[code], self.report.plan.backlog
         if code not in _WAITING or not 0 < backlog.moves < pods:
             return why
@@ -286,7 +286,7 @@ class Summary:
         return f"{why}; candidates for {least}{count(backlog.moves, 'move')} in further runs: not all have to move"
 
     def _not_moved(self) -> Iterator[tuple[Status, str, list[skips.SkipGroup]]]:
-        """Yield how moves of a run have ended that were not made, with their pods."""
+        """Yield (status, meaning, pods) for the planned moves that a run did not make."""
         if self.report.dry_run or self.report.standstill:
             return
         left = [one for one in self.report.outcomes if not one.status.may_have_evicted]
@@ -301,7 +301,7 @@ class Summary:
 
     @cached_property
     def staying_pods(self) -> int:
-        """How many pods stay although a rule would have them elsewhere."""
+        """The number of pods that stay although a rule asks for a move."""
         refs = {f"{skip.namespace}/{skip.pod}" for skip in self.report.plan.skips}
         for _, _, groups in self._not_moved():
             refs.update(ref for group in groups for ref in group.pods)
@@ -309,12 +309,12 @@ class Summary:
 
     @cached_property
     def next_steps(self) -> tuple[str, ...]:
-        """What the reader can do."""
+        """The recommended next steps."""
         return next_steps(self.report)
 
     @property
     def closing(self) -> tuple[str, ...]:
-        """The outcome of the moves, and why the run ends here, as far as the headline does not say it."""
+        """The outcome of the moves, and why the run ended, unless the headline says it already."""
         end = ending.ending(self.report)
         lines = (
             ending.describe_done(self.report),

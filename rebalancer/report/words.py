@@ -1,4 +1,4 @@
-"""How a report is put into words; shared by the forms that people read."""
+"""Phrases of a report, shared by the forms for people."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KIND = {Mode.OFF: "Idle run", Mode.OBSERVE: "Observing run", Mode.ENFORCE: "Run
 
 
 def title(report: RunReport) -> str:
-    """Return the first line: what kind of run, under which policy."""
+    """Return the first line: the kind of run and its policy."""
     policy, source = report.loaded.policy, report.loaded.source
     dry = report.dry_run and policy.mode is Mode.ENFORCE
     named = f"the {source} policy" if report.loaded.is_built_in else f"policy {source}"
@@ -34,7 +34,7 @@ def title(report: RunReport) -> str:
 
 
 def cluster_line(report: RunReport) -> str:
-    """Return what was looked at: where, which version, how large, when."""
+    """Return one line on the cluster: source, version, size and time."""
     snapshot = report.snapshot
     major, minor = snapshot.version
     size = f"{count(len(snapshot.nodes), 'node')}, {count(len(snapshot.pods), 'pod')}"
@@ -42,17 +42,17 @@ def cluster_line(report: RunReport) -> str:
 
 
 def number(value: float) -> str:
-    """Return a number in as few digits as say something: ``1``, ``0.25``, ``0.0213``."""
+    """Format a number with few significant digits: ``1``, ``0.25``, ``0.0213``."""
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def entries(cost: Cost) -> tuple[tuple[str, float], ...]:
-    """Return the entries of a cost with their names, in their order of comparison."""
+    """Return the entries of a cost with their names, in the order in which they are compared."""
     return ("hard", cost.hard), ("soft", cost.soft), ("imbalance", cost.imbalance)
 
 
 def gain_words(gain: Cost) -> str:
-    """Return the first entry that is not zero, which decides, and what gets worse for it."""
+    """Return the first entry of a gain that is not zero, and the entries that get worse."""
     changes = [(name, value) for name, value in entries(gain) if value]
     return (
         ", ".join(f"{number(v)} {name}" for name, v in [*changes[:1], *_worse(changes[1:])]) or "0"
@@ -60,17 +60,17 @@ def gain_words(gain: Cost) -> str:
 
 
 def _worse(changes: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Return what gets worse by enough to be worth a word; the JSON report has all digits."""
+    """Return the entries that get noticeably worse; the JSON report has all digits."""
     return [(name, value) for name, value in changes if value <= -_WORTH_A_WORD]
 
 
 def holds(score: Score) -> bool:
-    """Return whether nothing is left to fix that can be fixed, as far as that could be judged."""
+    """Return whether no rule that could be judged is violated in a way that can be fixed."""
     return not score.violated and not score.not_judged
 
 
 def score_words(score: Score) -> str:
-    """Return what a strategy sees in a few words: ``3 rules unmet: 2 hard, 1 soft``, or ``holds``."""
+    """Return a score in a few words: ``3 rules unmet: 2 hard, 1 soft``, or ``holds``."""
     words = "not judged" if score.not_judged else "holds"
     if score.violated:
         amounts = [f"{number(value)} {name}" for name, value in entries(score.cost) if value]
@@ -84,7 +84,7 @@ def score_words(score: Score) -> str:
 
 
 def nodes_words(before: Score, last: Score) -> str | None:
-    """Return how many nodes have pods, and how many need to; None for a strategy that empties none."""
+    """Return how many nodes hold pods and how many need to; None for a strategy that does not empty nodes."""
     if before.nodes is None or last.nodes is None:
         return None
     was, is_ = before.nodes.holding, last.nodes.holding
@@ -92,25 +92,25 @@ def nodes_words(before: Score, last: Score) -> str | None:
 
 
 def change(was: float, will: float) -> str:
-    """Return ``4 -> 1``, or ``4`` where nothing changes."""
+    """Return ``4 -> 1``, or ``4`` if the two values are equal."""
     return steps_words((was, will))
 
 
 def steps_words(values: Sequence[float]) -> str:
-    """Return ``4 -> 0 -> 1``, values at each step; without those that are as the one before."""
+    """Return the values of the steps as ``4 -> 0 -> 1``; repeated values are omitted."""
     shown = [number(value) for value in values]
     kept = [text for i, text in enumerate(shown) if i == 0 or text != shown[i - 1]]
     return " -> ".join(kept)
 
 
 def place(report: RunReport, node: str) -> str:
-    """Return ``node (zone)``."""
+    """Return a node with its zone: ``node (zone)``."""
     domain = report.domain_of(node)
     return node if domain is None else f"{node} ({domain})"
 
 
 def landing_words(report: RunReport, landings: Sequence[Landing]) -> str:
-    """Return where the replacement will probably land: by node if they are few, else by zone."""
+    """Return the probable landings: by node if there are few, else by zone."""
     if not landings:
         return "unpredicted"
     first = landings[0]
@@ -139,7 +139,7 @@ _FEW = 4
 
 
 def _zones(report: RunReport, landings: Sequence[Landing]) -> dict[str, float]:
-    """Return zone -> probability; nodes without a zone are of the zone of no name."""
+    """Return zone -> probability; nodes without a zone are under the empty name."""
     zones: dict[str, float] = {}
     for one in landings:
         zone = report.domain_of(one.node) or ""
@@ -148,7 +148,7 @@ def _zones(report: RunReport, landings: Sequence[Landing]) -> dict[str, float]:
 
 
 def outcome_words(report: RunReport, outcome: Outcome) -> str:
-    """Return where the pod went, or was to go: what stands right of the arrow."""
+    """Return the destination of a move, actual or predicted: the text to the right of the arrow."""
     move = outcome.move
     if not move.has_replacement:
         return "removed: nothing replaces it"
@@ -170,24 +170,24 @@ def outcome_words(report: RunReport, outcome: Outcome) -> str:
 
 
 def is_sure(move: Move) -> bool:
-    """Return whether the replacement was predicted on one node, and not on one of several."""
+    """Return whether a single node was predicted for the replacement."""
     return bool(move.landings) and move.landings[0].probability >= SURE
 
 
 def zones_of(report: RunReport, move: Move) -> dict[str, float]:
-    """Return zone -> probability of a landing there; nodes without a zone are of the zone of no name."""
+    """Return zone -> probability of landing there; nodes without a zone are under the empty name."""
     return _zones(report, move.landings)
 
 
 def describe_bound(bound: int, moves: int) -> str:
-    """Return the lower bound as words beside ``moves``; a plan that covers only a part needs more moves in the end."""
+    """Return a phrase comparing the lower bound with ``moves``. A plan may cover only a part of the moves needed."""
     if bound > moves:
         return f"the whole takes at least {bound:,}, of which this run makes a part"
     return f"it cannot be done with fewer than {bound:,}"
 
 
 def marks_words(move: Move) -> str:
-    """Return which nodes are marked for a move, in a few words."""
+    """Return a phrase on the nodes that are marked for a move."""
     names = ", ".join(printable(node) for node in move.marks[:_SHOWN_MARKS])
     more = len(move.marks) - _SHOWN_MARKS
     others = f" and {more} more" if more > 0 else ""

@@ -1,8 +1,8 @@
-"""NodeVolumeLimits: how many CSI volumes a node may attach. Source: ``plugins/nodevolumelimits/csi.go``.
+"""NodeVolumeLimits: the maximum number of CSI volumes per node. Source: ``plugins/nodevolumelimits/csi.go``.
 
-Volumes of kinds that were migrated to CSI count for the driver that attaches them (``isCSIMigrationOn``), and so do the claims
-of generic ephemeral volumes. What is attached and used by no pod the scheduler reads from VolumeAttachments; here the nodes'
-status says it, which needs no further right.
+Volumes of in-tree types that were migrated to CSI count for their CSI driver (``isCSIMigrationOn``); claims of
+generic ephemeral volumes count, too. For volumes that are attached but used by no pod, the scheduler reads
+VolumeAttachments; this model reads the nodes' status, which needs no further right.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Handle = tuple[str, str]
 
 
 class AttachLimits:
-    """Counts distinct volumes per node and driver, for drivers with a limit anywhere."""
+    """Counts distinct volumes per node and driver, for drivers that have a limit on some node."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -42,7 +42,7 @@ class AttachLimits:
         self._handles = Interner()
 
     def within(self, state: ClusterState, cls: int) -> Bools | None:
-        """Return the nodes (N,) that can attach the volumes of a class; None if no limit concerns it."""
+        """Return the nodes (N,) that can attach the volumes of a class; None if no limit applies."""
         mask: Bools | None = None
         for driver in self._drivers(cls):
             good = self._driver(state, driver, cls)
@@ -50,7 +50,7 @@ class AttachLimits:
         return mask
 
     def rivals(self, cls: int) -> Int32s | None:
-        """Return the classes that use the drivers of a class; None if no limit concerns it."""
+        """Return the classes that use the same drivers as a class; None if no limit applies to it."""
         mine = set(self._drivers(cls))
         if not mine:
             return None
@@ -73,7 +73,7 @@ class AttachLimits:
         return good
 
     def _attached(self, state: ClusterState, driver: str) -> tuple[Int32s, Int32s]:
-        """Return the distinct pairs (volume, node) of a driver, terminating pods included."""
+        """Return the distinct (volume, node) pairs of a driver, including those of terminating pods."""
         classes = self._classes
         uses = np.zeros(len(self._snapshot.classes), bool)
         uses[[cls for cls, drivers in classes.items() if driver in drivers]] = True
@@ -91,7 +91,7 @@ class AttachLimits:
         return columns[:, 0], columns[:, 1]
 
     def _attached_own(self, state: ClusterState, driver: str) -> Ints:
-        """Return how many volumes of a driver each node (N,) has that belong to one pod alone."""
+        """Return per node (N,) the number of a driver's volumes that belong to a single pod."""
         total = np.zeros(len(self._snapshot.nodes), np.int64)
         for cls, drivers in self._own.items():
             if driver in drivers:
@@ -101,7 +101,7 @@ class AttachLimits:
 
     @cached_property
     def _classes(self) -> dict[int, dict[str, list[int]]]:
-        """Class -> driver -> its volumes, for drivers with a limit; empty where there is none."""
+        """Class -> driver -> its volumes, for drivers with a limit; other classes are omitted."""
         if not self._limits:
             return {}
         volumes: dict[int, dict[str, list[int]]] = {}
@@ -117,7 +117,7 @@ class AttachLimits:
 
     @cached_property
     def _own(self) -> dict[int, dict[str, int]]:
-        """Class -> driver with a limit -> how many volumes each of its pods has for itself: generic ephemeral ones."""
+        """Class -> driver with a limit -> number of generic ephemeral volumes per pod."""
         own: dict[int, dict[str, int]] = {}
         for index, of_class in enumerate(self._snapshot.classes if self._limits else ()):
             names = [v.name for v in of_class.spec.volumes or () if v.ephemeral is not None]
@@ -135,9 +135,9 @@ class AttachLimits:
 
     @cached_property
     def _left(self) -> dict[str, set[tuple[int, int]]]:
-        """Driver with a limit -> pairs (volume, node) that are attached although no pod on the node uses the volume.
+        """Driver with a limit -> (volume, node) pairs attached although no pod on the node uses the volume.
 
-        Of volumes that there are, and that were made for CSI: the scheduler counts no others.
+        Only existing volumes made for CSI: the scheduler counts no others.
         """
         left: dict[str, set[tuple[int, int]]] = {driver: set() for driver in self._limits}
         if not self._snapshot.nodes.attached:
@@ -168,7 +168,7 @@ class AttachLimits:
         return left
 
     def _pairs_of_own(self) -> Iterator[tuple[int, int]]:
-        """Yield the pairs (volume, node) of the generic ephemeral volumes of pods."""
+        """Yield the (volume, node) pairs of pods' generic ephemeral volumes."""
         pods = self._snapshot.pods
         for cls in self._own:
             of_class = self._snapshot.classes[cls]
@@ -192,7 +192,10 @@ class AttachLimits:
                 yield handle
 
     def _of_claim(self, namespace: str, name: str) -> _Handle | None:
-        """Return the volume behind a claim, or the one that it will get; None if no CSI driver attaches it."""
+        """Return the volume bound to a claim, or a placeholder for the future one.
+
+        None if no CSI driver attaches it.
+        """
         volumes = self._snapshot.volumes
         claim = volumes.claims.get((namespace, name))
         if claim is None:
@@ -222,7 +225,7 @@ def _of_volume(volume: o.PersistentVolume) -> _Handle | None:
 
 
 def _of_disk(disk: o.Disk) -> _Handle | None:
-    """Return a disk of an old kind as its driver knows it; None for the kinds that count for no driver."""
+    """Return the CSI handle of an in-tree disk; None for a type that counts for no driver."""
     match disk:
         case o.AWSDisk():
             # aws://zone/vol-1 names the same volume as vol-1.

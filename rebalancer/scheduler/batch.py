@@ -1,4 +1,4 @@
-"""Predictions for many pods at once: each as for one pod alone, in a fraction of the time."""
+"""Predictions for many pods at once, equal to the single predictions, in a fraction of the time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BY_VICTIM = ("NodeResourcesFit", "PodTopologySpread")
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One pod whose landing is asked for."""
+    """One pod whose landing is to be predicted."""
 
     pod: int
     """The victim."""
@@ -43,7 +43,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class _Freed:
-    """What victims that are gone leave to their replacements, each on its own node."""
+    """The resources that deleted victims free on their nodes, one row per replacement."""
 
     rows: Int32s
     """(G,) which asks."""
@@ -59,7 +59,7 @@ _NOTHING_FREED = _Freed(_NO_NODES, _NO_NODES, np.zeros(0, bool), np.zeros(0, np.
 
 
 class Batch:
-    """Predicts for pods that the model knows all about; of victims that are gone, no rule but spread may count them."""
+    """Predicts many pods that the model fully supports. Of deleted victims, only spread rules may count them."""
 
     def __init__(self, filters: Filters, scorer: Scorer, columns: KeptColumns) -> None:
         self._filters, self._scorer, self._columns = filters, scorer, columns
@@ -67,10 +67,10 @@ class Batch:
     def predict(
         self, state: ClusterState, asks: Sequence[Ask], order: Int32s, size: int
     ) -> list[_Answer | None]:
-        """Return each prediction, and by how much the score of each node (N,) may rise without changing it.
+        """Return for each ask the prediction and the margins: the score increase (N,) per node that changes nothing.
 
-        The scheduler searches in ``order`` (N,), for ``size`` feasible nodes. None where there are too many kinds of
-        windows to look at them all.
+        The scheduler searches in ``order`` (N,), for ``size`` feasible nodes. An entry is None if its windows are of
+        too many kinds to evaluate all of them.
         """
         made: list[_Answer | None] = [None] * len(asks)
         by_replacement = sorted(range(len(asks)), key=lambda index: asks[index].replacement)
@@ -102,7 +102,7 @@ class Batch:
         return made
 
     def _free(self, state: ClusterState, asks: Sequence[Ask]) -> _Freed:
-        """Return what victims that are gone leave; ``asks`` are in the order of their replacements."""
+        """Return the resources that deleted victims free; ``asks`` are in the order of their replacements."""
         parts = [_NOTHING_FREED]
         groups: dict[tuple[int, int], list[int]] = {}
         for row, ask in enumerate(asks):
@@ -135,14 +135,14 @@ class Batch:
         return feasible
 
     def _scores(self, state: ClusterState, asks: Sequence[Ask]) -> ManyScores:
-        """Return what the plug-ins say (K, N) of each."""
+        """Return the plug-ins' raw scores (K, N) for each ask."""
         place = {cls: row for row, cls in enumerate(dict.fromkeys(ask.replacement for ask in asks))}
         raws = [self._scorer.raw(state, cls) for cls in place]
         of = np.array([place[ask.replacement] for ask in asks])
         return stack_scores(raws, of, [(ask.cls, ask.node) for ask in asks])
 
     def _of_all(self, scores: ManyScores, feasible: Bools) -> Iterator[_Answer]:
-        """Yield the answers where all feasible nodes (K, N) are scored."""
+        """Yield the answers for pods whose feasible nodes (K, N) are all scored."""
         total = totals(scores, self._scorer.weights, feasible)
         most = np.where(feasible, total, np.iinfo(np.int64).min).max(axis=1)
         short = most[:, None] - total
@@ -155,7 +155,7 @@ class Batch:
     def _of_windows(
         self, scores: ManyScores, feasible: Bools, order: Int32s, size: int
     ) -> Iterator[_Answer | None]:
-        """Yield the answers where the first ``size`` of the feasible nodes (K, N) are scored."""
+        """Yield the answers for pods of which the first ``size`` feasible nodes (K, N) are scored."""
         place: dict[bytes, int] = {}
         ring_of = np.array([place.setdefault(row.tobytes(), len(place)) for row in feasible])
         firsts = np.unique(ring_of, return_index=True)[1]

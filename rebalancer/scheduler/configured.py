@@ -1,6 +1,6 @@
-"""A KubeSchedulerConfiguration as profiles of the model, and what of it the model cannot follow.
+"""Convert a KubeSchedulerConfiguration into profiles of the model, and list what the model does not support.
 
-Which plug-ins run, and with which weights, follows ``apis/config/v1/default_plugins.go`` (``mergePlugins``) and
+The enabled plug-ins and their weights follow ``apis/config/v1/default_plugins.go`` (``mergePlugins``) and
 ``framework/runtime/framework.go`` (``expandMultiPointPlugins``, ``getScoreWeights``).
 """
 
@@ -45,13 +45,13 @@ _DECIDING = ("pre_filter", "filter", "pre_score")
 
 
 def profiles_of(configuration: config.KubeSchedulerConfiguration) -> SchedulerProfile:
-    """Return the profiles: the first one, with the others in it."""
+    """Return the first profile of the configuration; it contains the others."""
     first, *others = (_profile(configuration, profile) for profile in configuration.profiles)
     return replace(first, others=tuple(others))
 
 
 def not_followed(configuration: config.KubeSchedulerConfiguration) -> Iterator[str]:
-    """Yield which pods cannot be judged because the model does not follow the configuration."""
+    """Yield sentences on pods whose landings the model cannot predict under this configuration."""
     for profile in configuration.profiles:
         for reason in _unmodelled(configuration, profile):
             yield (
@@ -101,7 +101,7 @@ def _profile(
 
 
 def _enabled(multi_point: config.PluginSet) -> dict[str, int]:
-    """Return the plug-ins that are enabled as a whole, with the weights of their scores."""
+    """Return the plug-ins enabled at ``multiPoint``, with the weights of their scores."""
     disabled = {plugin.name for plugin in multi_point.disabled}
     enabled = {} if "*" in disabled else _DEFAULT_PLUGINS | dict(DEFAULT_WEIGHTS)
     enabled = {name: weight for name, weight in enabled.items() if name not in disabled}
@@ -109,7 +109,7 @@ def _enabled(multi_point: config.PluginSet) -> dict[str, int]:
 
 
 def _weights(plugins: config.Plugins, enabled: dict[str, int]) -> dict[str, int]:
-    """Return the weight of each plug-in that scores, in the order of the default."""
+    """Return the weight of each plug-in that scores, in default order."""
     disabled = {plugin.name for plugin in plugins.score.disabled}
     kept = {} if "*" in disabled else {n: w for n, w in enabled.items() if n not in disabled}
     kept |= {plugin.name: plugin.weight or 1 for plugin in plugins.score.enabled}
@@ -117,7 +117,7 @@ def _weights(plugins: config.Plugins, enabled: dict[str, int]) -> dict[str, int]
 
 
 def _filter_order(plugins: config.Plugins, enabled: dict[str, int]) -> tuple[str, ...]:
-    """Return the filters in the order in which they run, those named as filters first; empty: as by default."""
+    """Return the filters in the order in which they run, those named at ``filter`` first; empty: default order."""
     names = dict.fromkeys((*(plugin.name for plugin in plugins.filter.enabled), *enabled))
     order = [name for name in names if name in FILTERS]
     return () if order == sorted(order, key=FILTERS.index) else tuple(order)
@@ -126,7 +126,7 @@ def _filter_order(plugins: config.Plugins, enabled: dict[str, int]) -> tuple[str
 def _unmodelled(
     configuration: config.KubeSchedulerConfiguration, profile: config.Profile
 ) -> Iterator[str]:
-    """Yield what of a profile is not modelled."""
+    """Yield the features of a profile that the model does not support."""
     if any(
         _decides(extender) and not extender.managed_resources
         for extender in configuration.extenders
@@ -147,7 +147,7 @@ def _unmodelled(
 
 
 def _parted(point: str, plugins: config.PluginSet, enabled: dict[str, int]) -> Iterator[str]:
-    """Yield the plug-ins of which only a part runs, at one extension point."""
+    """Yield the plug-ins that are enabled or disabled at only one extension point."""
     again = {plugin.name for plugin in plugins.enabled} & {*_DEFAULT_PLUGINS}
     if point in _DECIDING:
         for name in sorted({plugin.name for plugin in plugins.disabled} - again):
@@ -162,7 +162,7 @@ def _decides(extender: config.Extender) -> bool:
 
 
 def _managed(configuration: config.KubeSchedulerConfiguration) -> set[str]:
-    """Return the resources about which extenders decide."""
+    """Return the resources that extenders manage."""
     return {
         resource.name
         for extender in configuration.extenders

@@ -1,8 +1,8 @@
-"""NodeDeclaredFeatures: features of its kubelet that a pod needs (KEP-5328, on from 1.36).
+"""NodeDeclaredFeatures: kubelet features that a pod needs (KEP-5328, on from 1.36).
 
 Source: ``plugins/nodedeclaredfeatures`` and ``InferForScheduling`` of each feature in
-``component-helpers/nodedeclaredfeatures/features``; the features that are not here need nothing to be scheduled,
-or are off (VolumeBindMountOptions of 1.37 is alpha: the API server drops the field).
+``component-helpers/nodedeclaredfeatures/features``. The features that are missing here have no scheduling
+requirement, or are off (VolumeBindMountOptions of 1.37 is alpha: the API server drops the field).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rebalancer.wire.objects import SchedulingSpec
 
 
 def needed_features(spec: SchedulingSpec) -> Iterator[str]:
-    """Yield the features without which no kubelet can run the pod."""
+    """Yield the features that a kubelet must have to run the pod."""
     containers = (*spec.containers, *(spec.init_containers or ()))
     rules = (rule for container in containers for rule in container.restart_policy_rules or ())
     if any(rule.action == "RestartAllContainers" for rule in rules):
@@ -27,7 +27,7 @@ def needed_features(spec: SchedulingSpec) -> Iterator[str]:
 
 
 def declaring(snapshot: Snapshot, cls: int) -> Bools | None:
-    """Return the nodes (N,) that declare all that a class needs; None if it needs nothing."""
+    """Return the nodes (N,) that declare all features a class needs; None if it needs none."""
     mask: Bools | None = None
     for feature in needed_features(snapshot.classes[cls].spec):
         none = np.zeros(len(snapshot.nodes), bool)

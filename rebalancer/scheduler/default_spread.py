@@ -1,4 +1,4 @@
-"""Which pods count for the default spread: those that Services and the owner select.
+"""The pods that the default spread constraints count: those that Services and the owner select.
 
 Source: ``plugins/helper/spread.go: DefaultSelector``.
 """
@@ -16,7 +16,7 @@ _KINDS = ("ReplicaSet", "StatefulSet", "ReplicationController")
 
 
 class DefaultMatches:
-    """Classes that count beside a pod that declares no spread itself."""
+    """The classes that default spread constraints count for a pod without constraints of its own."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -27,10 +27,10 @@ class DefaultMatches:
         self._siblings: dict[str, list[int]] | None = None
 
     def of(self, cls: int) -> Int32s | None:
-        """Return the classes, or None if neither a Service nor an owner yields a selector.
+        """Return the classes; None if neither a Service nor an owner gives a selector.
 
-        Where a ReplicaSet is named but was not read (a file may lack it), its own pods stand in for
-        what it selects, which is the same unless two controllers fight over pods.
+        If the owning ReplicaSet was not read (a file may lack it), its own pods are used instead of its selector;
+        the result is the same unless two controllers compete for pods.
         """
         of_class = self._snapshot.classes[cls]
         required = self._of_services(of_class)

@@ -1,4 +1,4 @@
-"""Disks that pods name without a claim, and conflicts between them: the disk part of VolumeRestrictions.
+"""Conflicts between disks that pods use without a claim: the disk part of VolumeRestrictions.
 
 Source: ``plugins/volumerestrictions``, ``isVolumeConflict``.
 """
@@ -13,7 +13,7 @@ from rebalancer.wire import objects as o
 
 
 def disks(snapshot: Snapshot) -> Exclusive[bool]:
-    """Return which classes want the same disks, each shared or not."""
+    """Return which classes use the same disks, each shared or exclusive."""
     return Exclusive(
         (
             (index, name, shared)
@@ -27,9 +27,9 @@ def disks(snapshot: Snapshot) -> Exclusive[bool]:
 
 
 def _names(disk: o.Disk) -> Iterator[tuple[Hashable, bool]]:
-    """Yield what is the same for the same disk, and whether pods that say so, too, may share it.
+    """Yield (key that is equal for equal disks, whether pods may share the disk if all of them allow it).
 
-    Nothing for the kinds that no plug-in keeps apart.
+    Yields nothing for types of disks without such a conflict.
     """
     match disk:
         case o.GCEDisk():

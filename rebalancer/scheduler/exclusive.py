@@ -1,4 +1,4 @@
-"""What only one pod on a node can have: host ports, disks without a claim."""
+"""Things that only one pod per node can use: host ports, and disks without a claim."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ How = TypeVar("How")
 
 
 class Exclusive(Generic[How]):
-    """Which nodes have free what a class wants.
+    """The nodes on which the exclusive things that a class uses are free.
 
-    ``wanted`` yields (class, thing, how it is wanted); ``conflict`` says of two ways to want the same thing
-    whether they exclude each other.
+    ``wanted`` yields (class, thing, way of use); ``conflict`` returns whether two ways of using the same thing
+    exclude each other.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class Exclusive(Generic[How]):
             self._users.setdefault(thing, []).append((cls, how))
 
     def free(self, state: ClusterState, cls: int) -> Bools | None:
-        """Return the nodes (N,) where no other pod is in the way; None if the class wants nothing."""
+        """Return the nodes (N,) without a conflicting pod; None if the class uses no exclusive thing."""
         rivals = self.rivals(cls)
         if rivals is None:
             return None
@@ -42,7 +42,7 @@ class Exclusive(Generic[How]):
         return free
 
     def rivals(self, cls: int) -> Int32s | None:
-        """Return the classes whose pods keep one of the class off their node; None if it wants nothing."""
+        """Return the classes whose pods conflict with the class on a node; None if it uses no exclusive thing."""
         if cls not in self._wanted:
             return None
         rivals = self._rivals.get(cls)

@@ -1,4 +1,4 @@
-"""Why a pod's replacement would land where it would: every node, every plug-in, and the landings."""
+"""Explain a landing: the verdict of every plug-in on every node, and the resulting distribution."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rebalancer.wire.objects import SchedulingSpec
 
 @dataclass(frozen=True, slots=True)
 class ExplainedNode:
-    """One node in the eyes of the scheduler."""
+    """The scheduler's verdict on one node."""
 
     name: str
     feasible: bool
@@ -32,7 +32,7 @@ class ExplainedNode:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedLanding:
-    """One place where the replacement may land."""
+    """One node where the replacement may land."""
 
     node: str
     domains: Mapping[str, str]
@@ -42,7 +42,7 @@ class ExplainedLanding:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedPending:
-    """A pending pod that takes room which the eviction frees."""
+    """A pending pod that takes the room which the eviction frees."""
 
     pod: str
     """``namespace/name``"""
@@ -51,7 +51,7 @@ class ExplainedPending:
 
 @dataclass(frozen=True, slots=True)
 class LandingExplanation:
-    """What the scheduler would do with a pod's replacement now."""
+    """What the scheduler would do now with the replacement of a pod."""
 
     pod: str
     """``namespace/name``"""
@@ -67,7 +67,7 @@ class LandingExplanation:
     """Which scheduler version stands in for the cluster's, if another one does."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the explanation as JSON has it."""
+        """Return the explanation as plain data for JSON."""
         return {
             "pod": self.pod,
             "nodes": [_node_json(node) for node in self.nodes],
@@ -89,10 +89,10 @@ class LandingExplanation:
 def explain_pod(
     snapshot: Snapshot, model: SchedulerModel, state: ClusterState, pod: int
 ) -> LandingExplanation:
-    """Explain the replacement of ``pod`` (a row of the snapshot), were it evicted now.
+    """Explain where the replacement of ``pod`` (a row of the snapshot) would land if the pod were evicted now.
 
-    The replacement sees the victim terminating, or gone if its owner waits until then. A pod without a
-    node is explained as the one that waits. ``state`` is the same afterwards.
+    At that time the victim is terminating, or gone if its owner waits until then. For a pending pod, the pod itself
+    is explained. ``state`` is the same afterwards.
     """
     cls = int(state.cls_of[pod])
     if state.node_of[pod] < 0:

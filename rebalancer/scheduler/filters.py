@@ -81,9 +81,9 @@ class Filters:
         self._readable[list(snapshot.nodes.unreadable)] = False
 
     def static(self, cls: int) -> Bools:
-        """Return the nodes (N,) that pass everything that does not depend on other pods, cached.
+        """Return the nodes (N,) that pass all filters independent of other pods. Cached.
 
-        One array for all classes that say the same, unless they have volumes.
+        Classes with equal specs share one array, unless they have volumes.
         """
 
         def make() -> Bools:
@@ -103,7 +103,7 @@ class Filters:
         return self._static.get(alike, make)
 
     def unusual(self, cls: int) -> bool:
-        """Return whether filters of host ports, disks or volumes look at what other pods hold."""
+        """Return whether filters of host ports, disks or volumes apply to the class."""
         rivals = (self._ports.rivals(cls), self.disks.rivals(cls), self._limits.rivals(cls))
         return self.volumes.of(cls) is not None or any(of is not None for of in rivals)
 
@@ -116,7 +116,7 @@ class Filters:
         return mask
 
     def passing_but(self, state: ClusterState, cls: int, left_out: Sequence[str]) -> Bools:
-        """Return the nodes (N,) that pass every filter but those ``left_out``."""
+        """Return the nodes (N,) that pass every filter except ``left_out``."""
         mask = self.static(cls)
         for index, good in self._among_others(
             state, cls, spread="PodTopologySpread" not in left_out
@@ -126,21 +126,24 @@ class Filters:
         return mask
 
     def checks(self, name: str) -> bool:
-        """Return whether a filter runs at all."""
+        """Return whether a filter is enabled."""
         return FILTERS.index(name) not in self._off
 
     def spread_after(self, state: ClusterState, cls: int, leaving: Sequence[Pair]) -> Bools | None:
-        """Return the nodes (K, N) that pass PodTopologySpread once each of ``leaving`` (K,) alone has left; None: all."""
+        """Return the nodes (K, N) that pass PodTopologySpread after one pod of ``leaving`` (K,) has left, per row.
+
+        None: all nodes pass.
+        """
         if not self.checks("PodTopologySpread"):
             return None
         return self._spread.fits_after(state, cls, leaving)
 
     def with_room(self, state: ClusterState, cls: int) -> Bools:
-        """Return the nodes (N,) that only what other pods say and mount may keep from a class."""
+        """Return the nodes (N,) that pass all filters except those on other pods' rules and volumes."""
         return self.static(cls) & self._columns.of(state, cls).fits
 
     def full(self, state: ClusterState, cls: int) -> Bools:
-        """Return the nodes (N,) that only what other pods request keeps from a class: an empty one like them would take it."""
+        """Return the nodes (N,) that fail only because of other pods' requests: if empty, they would take the pod."""
         mask = self.static(cls)
         for index, good in self._among_others(state, cls):
             if index not in self._off:
@@ -148,9 +151,9 @@ class Filters:
         return mask
 
     def interacting(self, cls: int) -> set[int]:
-        """Return the classes whose pods, by going or coming, may change where one of ``cls`` may go.
+        """Return the classes whose pods, by leaving or arriving, may change where a pod of ``cls`` may go.
 
-        But for what they request: host ports, disks, claims, spread, affinity and anti-affinity.
+        Requests are not considered; host ports, disks, claims, spread, affinity and anti-affinity are.
         """
         rules = self.volumes.of(cls)
         relation = self._interpod.relation(cls)
@@ -166,7 +169,7 @@ class Filters:
         return {other for classes in sets if classes is not None for other in classes.tolist()}
 
     def first_failed(self, state: ClusterState, cls: int) -> tuple[Bools, np.ndarray]:
-        """Return the nodes (N,) that pass, and the first filter (N,) that each other node fails."""
+        """Return the nodes (N,) that pass, and per node (N,) the first filter that it fails."""
         failed = np.zeros(self._size, np.uint8)
         masks = [*self._alone(cls), *self._among_others(state, cls)]
         masks.append((FILTERS.index("Unreadable"), self._readable))
@@ -184,7 +187,7 @@ class Filters:
         return failed == 0, failed
 
     def _alone(self, cls: int) -> Iterator[tuple[int, Bools]]:
-        """Yield the filters that look at the pod and the node alone."""
+        """Yield (filter, mask) for the filters that depend on the pod and the node only."""
         rejected = self._rejected_before(cls)
         if rejected:
             yield rejected, np.zeros(self._size, bool)
@@ -209,7 +212,7 @@ class Filters:
     def _among_others(
         self, state: ClusterState, cls: int, *, spread: bool = True
     ) -> Iterator[tuple[int, Bools]]:
-        """Yield the filters that look at what other pods hold, or at what is only supposed of nodes."""
+        """Yield (filter, mask) for the filters that depend on other pods, or on assumed changes of nodes."""
         remaining = self._placement.remaining_mask(cls)
         if remaining is not None:
             yield FILTERS.index("NodeUnschedulable"), remaining
@@ -235,7 +238,7 @@ class Filters:
             yield FILTERS.index("InterPodAffinity"), ~refused
 
     def _rejected_before(self, cls: int) -> int:
-        """Return the filter that rejects the pod before any node is looked at, 0 if none."""
+        """Return the filter that rejects the pod before any node is evaluated; 0 if none does."""
         if self._snapshot.classes[cls].spec.scheduling_gates:
             return FILTERS.index("SchedulingGates")
         rules = self.volumes.of(cls)

@@ -1,4 +1,4 @@
-"""ImageLocality: nodes that already hold the images. Source: ``plugins/imagelocality``."""
+"""ImageLocality: prefer nodes that already have the images. Source: ``plugins/imagelocality``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""InterPodAffinity: what a class says of other pods, and what other pods say of it.
+"""InterPodAffinity: affinity and anti-affinity terms of a class, and those of other pods towards it.
 
-Source: ``plugins/interpodaffinity`` (``filtering.go``, ``scoring.go``). Terminating pods count until
-they are gone.
+Source: ``plugins/interpodaffinity`` (``filtering.go``, ``scoring.go``). Terminating pods count until they are gone.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from rebalancer.snapshot.state import ClusterState
 
 @dataclass(frozen=True, slots=True)
 class Refusals:
-    """Why nodes are refused, in the order in which the plug-in looks: each (N,) or None."""
+    """The nodes that the plug-in refuses, by reason, in the order of its checks: each (N,) or None."""
 
     affinity: Bools | None
     own_anti_affinity: Bools | None
     others_anti_affinity: Bools | None
 
     def any(self) -> Bools | None:
-        """Return the nodes (N,) that are refused for any reason; None if there is no rule at all."""
+        """Return the nodes (N,) that are refused for any reason; None if no rule applies."""
         refused: Bools | None = None
         for mask in (self.affinity, self.own_anti_affinity, self.others_anti_affinity):
             if mask is not None:
@@ -44,14 +43,14 @@ class InterPod:
         self._terms = TermIndex(snapshot, profile)
 
     def counted(self, cls: int) -> Int32s:
-        """Return the classes whose pods decide where a class may go, or would rather."""
+        """Return the classes whose pods affect where a class may go, or prefers to go."""
         relation = self._terms.relation(cls)
         parts = [classes for _, classes in (*relation.anti, *relation.refused_by)]
         parts += [classes for _, _, classes in relation.weighted]
         return unite([relation.affinity, *parts])
 
     def refusals(self, state: ClusterState, cls: int) -> Refusals:
-        """Return which nodes are refused to a class, and why."""
+        """Return which nodes are refused to a class, by reason."""
         relation = self._terms.relation(cls)
         return Refusals(
             affinity=self._unmet_affinity(state, relation),
@@ -60,11 +59,11 @@ class InterPod:
         )
 
     def relation(self, cls: int) -> Relation:
-        """Return how a class stands to the pods of others."""
+        """Return the terms between a class and other classes."""
         return self._terms.relation(cls)
 
     def raw(self, state: ClusterState, cls: int) -> Ints | None:
-        """Return the raw score (N,); None if no pod or no term takes part, and the plug-in skips."""
+        """Return the raw score (N,); None if there are no pods or terms to score, and the plug-in skips."""
         total: Ints | None = None
         for key, weight, classes in self._terms.relation(cls).weighted:
             topology = self._topologies[key]
@@ -86,7 +85,10 @@ class InterPod:
         return refused
 
     def _unmet_affinity(self, state: ClusterState, relation: Relation) -> Bools | None:
-        """All terms need a match in the node's domains; the first pod of a series needs none."""
+        """Return the nodes (N,) whose domains lack a match for some required term.
+
+        All terms need a match in the node's domains. The first pod of a series needs none.
+        """
         if not relation.affinity_keys:
             return None
         unmet = np.zeros(len(self._snapshot.nodes), bool)

@@ -1,4 +1,4 @@
-"""Inter-pod terms, resolved to classes once: distinct terms, their owners and the classes that they match."""
+"""Inter-pod affinity terms resolved to classes once: distinct terms, their owners and the matched classes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NONE = np.zeros(0, np.int32)
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """How a class stands to the pods of others, as topology keys and sets of classes."""
+    """The terms between a class and other pods, as topology keys and sets of classes."""
 
     affinity_keys: tuple[str, ...]
     """Keys of its required affinity terms."""
@@ -36,7 +36,7 @@ class Relation:
 
 @dataclass(slots=True)
 class _Group:
-    """Owners of terms that match the same classes, over one key, with one weight."""
+    """Owners of terms that match the same classes, with one topology key and one weight."""
 
     key: str
     weight: int
@@ -46,7 +46,7 @@ class _Group:
 
 
 class TermIndex:
-    """Finds the terms that concern a class; made at the first question, linear in the matches."""
+    """Finds the terms that concern a class. Built on first use, in time linear in the matches."""
 
     def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
         self._snapshot = snapshot
@@ -57,7 +57,7 @@ class TermIndex:
         self._concerning: dict[int, list[_Group]] | None = None
 
     def relation(self, cls: int) -> Relation:
-        """Return how a class stands to others, cached."""
+        """Return the terms between a class and other classes. Cached."""
         relation = self._relations.get(cls)
         if relation is None:
             relation = self._relations[cls] = self._make(cls)
@@ -85,7 +85,7 @@ class TermIndex:
         )
 
     def _skips(self, own: PodAffinity | None, anti: PodAffinity | None) -> bool:
-        """Return whether the plug-in does not score a pod without preferences: then no term of others counts."""
+        """Return whether the plug-in does not score a pod without preferences; then no term of others counts."""
         preferring = any(affinity is not None and affinity.preferred for affinity in (own, anti))
         return self._ignores_preferred and not preferring
 
@@ -139,7 +139,7 @@ class TermIndex:
         return concerning
 
     def _existing(self, of_class: PodClass) -> Iterator[tuple[PodAffinityTerm, int]]:
-        """Yield the terms by which existing pods act on others, with the weight of each."""
+        """Yield (term, weight) for the terms of existing pods that affect other pods."""
         affinity = of_class.spec.affinity
         own = affinity.pod_affinity if affinity else None
         anti = affinity.pod_anti_affinity if affinity else None

@@ -1,4 +1,4 @@
-"""What resources say of every node, kept while pods move: a move changes a few nodes only."""
+"""A cache of resource checks and scores per node; a move invalidates a few nodes only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KEPT_NODES = 1_000_000
 
 @dataclass(slots=True)
 class Columns:
-    """What resources say of all nodes for pods that ask for the same; do not write into it."""
+    """Resource checks and scores of all nodes, for pods with equal requests; read-only."""
 
     fits: Bools
     """(N,) where there is room for one more."""
@@ -33,7 +33,7 @@ class Columns:
 
 
 class KeptColumns:
-    """Columns for each kind of request, brought up to date where nodes were touched since they were made."""
+    """The columns of each distinct request, updated for the nodes that changed since."""
 
     def __init__(
         self, resources: Resources, weights: Mapping[str, int], nodes: int, *, improvement: bool
@@ -46,7 +46,7 @@ class KeptColumns:
         self._alike: dict[int, bytes] = {}
 
     def of(self, state: ClusterState, cls: int) -> Columns:
-        """Return the columns of a class in a state, as they are now."""
+        """Return the columns of a class for the current state."""
         if state is not self._state:
             self._state = state
             self._columns.clear()
@@ -67,7 +67,7 @@ class KeptColumns:
     def without(
         self, state: ClusterState, cls: int, victims: int, nodes: Int32s
     ) -> tuple[Bools, Ints]:
-        """Return ``fits`` and ``total`` for a class of ``nodes`` (K,), all different, once one of ``victims`` is gone from each."""
+        """Return ``fits`` and ``total`` for a class on distinct ``nodes`` (K,), each after one of ``victims`` has left."""
         with state.without_requests(victims, nodes):
             fits, *_, total = self._asked(state, cls, nodes)
         return fits, total

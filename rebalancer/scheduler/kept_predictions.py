@@ -1,8 +1,8 @@
-"""Predictions that are kept while nothing changes that they depend on.
+"""A cache of predictions, each valid until something it depends on changes.
 
-What a prediction depends on: where the pods are that the class's rules count, on which nodes its replacement
-fits, and how the other nodes score against those that win. A move elsewhere changes none of these, or lowers
-the score of a node that did not win; then the prediction stands, and need not be made again.
+A prediction depends on the positions of the pods that the class's rules count, on the nodes that its replacement
+fits, and on the scores of other nodes compared with the winners. A move elsewhere changes none of these, or lowers
+the score of a node that did not win; then the prediction stays valid.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KEPT_NUMBERS = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a prediction rests on."""
+    """The inputs on which a prediction depends."""
 
     key: Hashable
     """The replacement, and the kind of its source."""
@@ -54,7 +54,7 @@ class _Kept:
 
 
 class KeptPredictions:
-    """The newest prediction for each replacement and kind of source."""
+    """The latest prediction for each replacement and kind of source node."""
 
     def __init__(self, nodes: int) -> None:
         self._most = max(64, _KEPT_NUMBERS // max(1, nodes))
@@ -62,7 +62,7 @@ class KeptPredictions:
         self._state: ClusterState | None = None
 
     def known(self, state: ClusterState, question: Question) -> Prediction | None:
-        """Return the prediction kept for a question; None if something that it depends on has changed."""
+        """Return the cached prediction for a question; None if something that it depends on has changed."""
         if state is not self._state:
             self._state = state
             self._kept.clear()
@@ -76,7 +76,7 @@ class KeptPredictions:
     def keep(
         self, state: ClusterState, question: Question, prediction: Prediction, margins: Margins
     ) -> None:
-        """Keep a prediction made now, with the margins (N,) of the scores, for the state of the newest :meth:`known`."""
+        """Cache a new prediction with the margins (N,) of the scores, for the state of the latest :meth:`known`."""
         if not question.keeps:
             return
         if question.key not in self._kept and len(self._kept) >= self._most:
@@ -86,7 +86,7 @@ class KeptPredictions:
 
 
 def _stands(kept: _Kept, question: Question) -> bool:
-    """Return whether no change of the columns since then moves a landing; take the changes in."""
+    """Return whether the cached prediction is still valid, and update its record of the columns."""
     if question.columns is not kept.columns:
         return False
     journal, static = kept.columns.journal, question.static
@@ -105,5 +105,5 @@ def _stands(kept: _Kept, question: Question) -> bool:
 
 
 def unlimited(nodes: int) -> Margins:
-    """Return margins (N,) of a prediction that no score can change."""
+    """Return infinite margins (N,), for a prediction that does not depend on scores."""
     return np.full(nodes, np.iinfo(np.int32).max // 2, np.int32)

@@ -1,7 +1,7 @@
-"""Where many pods land, each a row: what :mod:`rebalancer.scheduler.sampling` does for one, to the last bit.
+"""Landings of many pods at once, one per row, equal bit by bit to :mod:`rebalancer.scheduler.sampling`.
 
-A row whose windows differ in what normalisation needs has several *parts*, one for each kind of windows; a part whose
-windows differ in their best score has several *wins*, one for each such score.
+A *part* of a row is a set of windows with equal inputs for normalisation. A *win* of a part is a set of windows with
+equal best scores.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Landings:
-    """How likely each node of each row's ring is to be chosen, as ``distribution`` says for one."""
+    """The probability of each node of each row's ring, as ``distribution`` computes it for one pod."""
 
     chance: Floats
     """(K, W)"""
@@ -42,7 +42,7 @@ class Landings:
 
 
 def landings(scores: ManyScores, weights: Mapping[str, int], rings: Rings, of: Ints) -> Landings:
-    """Return where pods land, the feasible nodes of each being ring ``of`` (K,)."""
+    """Return the landings of pods; the feasible nodes of pod k are ring ``of[k]`` (K,)."""
     rows = _Rows(scores, weights, rings, of)
     columns = rows.extremes()
     parts, known = _parts(columns, rings.begins[of])
@@ -68,7 +68,7 @@ def landings(scores: ManyScores, weights: Mapping[str, int], rings: Rings, of: I
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """Entries that are equal in something share a group; groups in order."""
+    """Entries grouped by equal values; groups are ordered."""
 
     of: Ints
     """(E,) the group of each entry."""
@@ -77,9 +77,9 @@ class _Groups:
 
 
 def _group_entries(*columns: Ints) -> _Groups:
-    """Return the groups of entries that agree in all columns (E,), ordered by the first column, then the next.
+    """Group entries that are equal in all columns (E,); groups are ordered by the first column, then the next.
 
-    Entries beside each other mostly agree, so that only where they change need be sorted.
+    Adjacent entries are mostly equal, so only the positions where they change are sorted.
     """
     changes = np.zeros(len(columns[0]), bool)
     changes[:1] = True
@@ -101,7 +101,7 @@ def _group_entries(*columns: Ints) -> _Groups:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Windows of a row that agree in all extremes; parts in the order of their rows."""
+    """Windows of a row with equal extremes; parts are in the order of their rows."""
 
     row: Ints
     """(V,)"""
@@ -112,7 +112,7 @@ class _Parts:
 
 
 def _parts(columns: Sequence[Ints], begins: Bools) -> tuple[_Parts, Bools]:
-    """Return the parts of rows by columns (K, W), or (K, 1) where all windows agree, and which rows (K,) have few enough of them."""
+    """Return the parts of rows, given columns (K, W) or (K, 1), and which rows (K,) have few enough parts."""
     rows = len(begins)
     known = np.ones(rows, bool)
     several = np.zeros(rows, bool)
@@ -155,10 +155,10 @@ def _give(
     weight: Floats,
     size: int,
 ) -> None:
-    """Add to each ``row`` (U,) of ``chance`` (K, L) what the windows of each win give, in the order of the wins.
+    """Add the windows' shares to each ``row`` (U,) of ``chance`` (K, L), in the order of the wins.
 
-    A window (E,), which begins at ``begin`` and belongs to a ``win``, gives its ``weight`` in equal parts to the nodes in
-    it that are ``marked`` (U, L) for the win.
+    A window (E,) begins at ``begin``, belongs to ``win``, and divides its ``weight`` equally among the nodes in it
+    that are ``marked`` (U, L) for the win.
     """
     until = sums(marked)
     width = int(until[:, -1].max()) + 1
@@ -180,7 +180,7 @@ def _give(
 
 @dataclass(slots=True)
 class _Compared:
-    """What a plug-in says that compares the nodes of each window."""
+    """A plug-in whose score compares the nodes of each window."""
 
     weight: int | np.int64
     values: Ints
@@ -208,7 +208,7 @@ class _ComparedSpread:
 
 
 class _Rows:
-    """Rows of scores around their rings."""
+    """Rows of raw scores in the order of their rings."""
 
     def __init__(
         self, scores: ManyScores, weights: Mapping[str, int], rings: Rings, of: Ints
@@ -229,7 +229,7 @@ class _Rows:
         self._spreads = [self._spread(group) for group in scores.spreads]
 
     def _around_rings(self, of: Ints) -> Ints:
-        """Return where the nodes around rings ``of`` (V,) lie in arrays (V, N), as if these were flat."""
+        """Return the flat indices, in arrays (V, N), of the nodes of rings ``of`` (V,)."""
         rings = self._rings
         places: Ints = rings.around[of] + (np.arange(len(of)) * rings.number)[:, None]
         return places
@@ -271,7 +271,7 @@ class _Rows:
         return _ComparedSpread(row, values, parts.of_window, left_out, low, high)
 
     def extremes(self) -> list[Ints]:
-        """Return the columns (K, W) in which windows of one part agree."""
+        """Return the columns (K, W) whose values are equal for all windows of one part."""
         columns = [one.high for one in (self._taints, self._affinity) if one is not None]
         if self._interpod is not None:
             columns += [self._interpod.low, self._interpod.high]
@@ -287,7 +287,7 @@ class _Rows:
         return columns
 
     def totals(self, parts: _Parts) -> Ints:
-        """Return the total scores (V, L) as they are for windows of each part, up to a constant."""
+        """Return the total scores (V, L) for the windows of each part, up to an additive constant."""
         row, window = parts.row, parts.window
         total = self._fixed[row]
         for one, score in ((self._taints, from_fewest), (self._affinity, by_largest)):
@@ -310,7 +310,7 @@ class _Rows:
 
 
 def totals(scores: ManyScores, weights: Mapping[str, int], scored: Bools) -> Ints:
-    """Return the total scores (K, N) where the nodes ``scored`` (K, N) are compared, some of each row."""
+    """Return the total scores (K, N), normalised in each row over the nodes ``scored`` (K, N)."""
     total = scores.fixed_total.astype(np.int64)
     heavy = {name: np.int64(weight) for name, weight in weights.items()}
     for plugin, values, score in (
@@ -337,7 +337,7 @@ def totals(scores: ManyScores, weights: Mapping[str, int], scored: Bools) -> Int
 
 
 def _domains(scored: Bools, domains: Ints | None) -> Ints:
-    """Return how many domains (nodes, for None) are scored in each row (K,) of nodes (K, N)."""
+    """Return per row (K,) the number of distinct domains among its scored nodes; None: of nodes."""
     if domains is None:
         return scored.sum(axis=1)
     row, node = scored.nonzero()

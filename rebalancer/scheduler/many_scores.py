@@ -1,4 +1,4 @@
-"""What the score plug-ins say of many pods at once, each pod a row: see :mod:`rebalancer.scheduler.scores`."""
+"""Raw scores of the plug-ins for many pods at once, one per row; see :mod:`rebalancer.scheduler.scores`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rebalancer.snapshot.columns import Floats, Int32s, Ints
 
 @dataclass(frozen=True, slots=True)
 class ManySpreads:
-    """Soft spread of pods whose constraints are about the same domains."""
+    """Soft spread of pods whose constraints have the same domains."""
 
     rows: Int32s
     """(G,) which pods, ascending."""
@@ -27,9 +27,9 @@ class ManySpreads:
     """Per constraint (G, D + 1) or (G, N)."""
 
     def raw(self, of: Ints, sizes: Sequence[Ints]) -> Ints:
-        """Return the raw scores (X, N) of pods ``of`` (X,) of this group, given the domains scored (X,) per constraint.
+        """Return the raw scores (X, N) of pods ``of`` (X,) of this group; as ``SoftSpread.raw``, for many.
 
-        ``SoftSpread.raw`` for many.
+        ``sizes``: the number of scored domains (X,) per constraint.
         """
         total: Floats | None = None
         for constraint, counts, size, domains in zip(
@@ -50,7 +50,7 @@ class ManySpreads:
 
 @dataclass(frozen=True, slots=True)
 class ManyScores:
-    """What the plug-ins say before normalisation; None where all of them skip."""
+    """Raw scores before normalisation; None for a plug-in that skips all pods."""
 
     fixed_total: Ints
     """(K, N) see RawScores."""
@@ -61,7 +61,7 @@ class ManyScores:
 
 
 def stack_scores(raws: Sequence[RawScores], of: Ints, leaving: Sequence[Pair]) -> ManyScores:
-    """Return the scores of pods (K,) by ``raws[of[k]]``; of each, a pod of ``leaving`` (K,) counts no more for spread."""
+    """Return the scores of pods (K,): pod k has ``raws[of[k]]``, without the spread count of ``leaving[k]``."""
     return ManyScores(
         narrow(np.stack([raw.fixed_total for raw in raws]))[of],
         _fill([raw.taints if raw.taints.any() else None for raw in raws], of),
@@ -72,7 +72,7 @@ def stack_scores(raws: Sequence[RawScores], of: Ints, leaving: Sequence[Pair]) -
 
 
 def _fill(columns: Sequence[Ints | None], of: Ints) -> Ints | None:
-    """Return columns as rows (K, N), zeros where there is none; None if there is none at all."""
+    """Return columns as rows (K, N), with zeros for None; None if all columns are None."""
     some = next((column for column in columns if column is not None), None)
     if some is None:
         return None
@@ -83,7 +83,7 @@ def _fill(columns: Sequence[Ints | None], of: Ints) -> Ints | None:
 def _spreads(
     spreads: Sequence[SoftSpread | None], of: Ints, leaving: Sequence[Pair]
 ) -> Iterator[ManySpreads]:
-    """Yield the soft spreads of pods, those that are about the same domains together."""
+    """Yield the soft spreads of pods, grouped by equal domains."""
     groups: dict[Hashable, list[SoftSpread]] = {}
     places: dict[int, tuple[Hashable, int]] = {}
     for index, spread in enumerate(spreads):
@@ -111,7 +111,7 @@ def _spreads(
 
 
 def _about(spread: SoftSpread) -> Hashable:
-    """Return what is equal for constraints over the same domains with the same skews."""
+    """Return a key that is equal for constraints with the same domains and skews."""
     constraints = [
         (id(constraint.topology), constraint.max_skew, id(domains))
         for constraint, domains in zip(spread.constraints, spread.domains, strict=True)

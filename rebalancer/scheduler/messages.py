@@ -1,4 +1,4 @@
-"""Why a node was filtered, in the scheduler's own words (the ``ErrReason`` constants of the plug-ins)."""
+"""Why a node was filtered out, in the scheduler's own words (the ``ErrReason`` constants of the plug-ins)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SPREAD = "node(s) didn't match pod topology spread constraints"
 def reasons(
     model: SchedulerModel, state: ClusterState, cls: int, evaluation: Evaluation
 ) -> Iterator[tuple[str, ...]]:
-    """Yield for each node why it was filtered, as its plug-in says it; nothing for feasible nodes."""
+    """Yield for each node the plug-in's reasons for filtering it out; empty for feasible nodes."""
     model = model.of(cls)
     rejected = model.rejection(cls)
     variable = _variable(model, state, cls)
@@ -47,7 +47,7 @@ def reasons(
 
 
 def unschedulable_message(model: SchedulerModel, state: ClusterState, cls: int) -> str:
-    """Return why no node takes a pod of a class, as the scheduler's condition says it."""
+    """Return why no node is feasible for a class, in the words of the scheduler's pod condition."""
     counts: Counter[str] = Counter()
     for words in reasons(model, state, cls, model.evaluate(state, cls)):
         counts.update(words)

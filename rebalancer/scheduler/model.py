@@ -1,4 +1,4 @@
-"""The scheduler model: what kube-scheduler would do with a pod of a class, in a state."""
+"""The scheduler model: predicts what kube-scheduler would do with a pod of a class in a state."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _KEPT_WINDOWS = 8
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Every node as the scheduler would judge it for one pod."""
+    """The filters and scores of every node for one pod."""
 
     feasible: Bools
     """(N,)"""
@@ -53,10 +53,10 @@ class Evaluation:
 
 
 class SchedulerModel:
-    """Answers for all classes of one snapshot; what does not depend on the state is kept.
+    """Predictions for all classes of one snapshot; results that do not depend on the state are cached.
 
-    The state given must be of the same snapshot. A class asked about is one that will be scheduled: for
-    a move, the replacement's, with the victim already evicted from the state.
+    The given state must belong to the same snapshot. The given class is the class of the pod to be scheduled: for a
+    move, that of the replacement, with the victim already evicted in the state.
     """
 
     def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
@@ -88,31 +88,31 @@ class SchedulerModel:
 
     @cached_property
     def pending(self) -> Pending:
-        """The pods of the snapshot that wait for a node."""
+        """The pending pods of the snapshot."""
         return Pending(self.snapshot, self)
 
     @cached_property
     def _order(self) -> Int32s:
-        """The order of the search."""
+        """The nodes (N,) in the order of the scheduler's search."""
         return search_order(self.snapshot.nodes)
 
     def of(self, cls: int) -> SchedulerModel:
-        """Return the model of the profile that pods of a class name; this one, if there is no such profile."""
+        """Return the model of the profile that pods of a class name; this model if there is no such profile."""
         if not self._others:
             return self
         name = self.snapshot.classes[cls].spec.scheduler_name or DEFAULT_SCHEDULER
         return self._others.get(name, self)
 
     def filters_of(self, cls: int) -> Filters:
-        """Return the filters that pods of a class have to pass."""
+        """Return the filters that apply to pods of a class."""
         return self.of(cls).filters
 
     def node_affinity_mask(self, cls: int) -> Bools:
-        """Return the nodes (N,) that nodeSelector and required node affinity allow, cached."""
+        """Return the nodes (N,) that nodeSelector and required node affinity allow. Cached."""
         return self.placement.affinity_mask(cls)
 
     def taint_mask(self, cls: int) -> Bools:
-        """Return the nodes (N,) whose NoSchedule and NoExecute taints are tolerated, cached."""
+        """Return the nodes (N,) whose NoSchedule and NoExecute taints the class tolerates. Cached."""
         return self.placement.taint_mask(cls)
 
     def tolerates(self, cls: int, taint: o.Taint) -> bool:
@@ -120,17 +120,17 @@ class SchedulerModel:
         return tolerates(self.snapshot.classes[cls].spec.tolerations or (), taint)
 
     def node_preference(self, cls: int) -> Ints | None:
-        """Return the summed weights (N,) of the preferred node affinity terms that each node meets.
+        """Return per node (N,) the summed weights of the matching preferred node affinity terms.
 
-        None if the class has no such term. Cached; do not write into it.
+        None if the class has no such term. Cached; read-only.
         """
         return self.placement.preferred_affinity(cls)
 
     def static_mask(self, cls: int) -> Bools:
-        """Return the nodes (N,) that pass every filter that no other pod can change, cached.
+        """Return the nodes (N,) that pass all filters independent of other pods. Cached.
 
-        Node affinity, taints, cordons, volumes, a request that an empty node could hold, and a node
-        object that could be read.
+        These are node affinity, taints, cordons, volumes, and requests that an empty node could hold. The node
+        object must be readable, too.
         """
         return self.filters_of(cls).static(cls)
 
@@ -141,8 +141,8 @@ class SchedulerModel:
     def evaluate(self, state: ClusterState, cls: int, *, among: Int32s | None = None) -> Evaluation:
         """Return filters and scores of every node.
 
-        Scores are normalised over the feasible nodes, or over those of ``among`` if given: the nodes
-        that the scheduler sampled.
+        Scores are normalised over the feasible nodes, or over ``among`` if given: the nodes that the scheduler
+        sampled.
         """
         if (model := self.of(cls)) is not self:
             return model.evaluate(state, cls, among=among)
@@ -156,14 +156,14 @@ class SchedulerModel:
         return Evaluation(feasible, filtered_by, scores, total)
 
     def predict(self, state: ClusterState, cls: int) -> Prediction:
-        """Return the distribution of landings of a pod of the class, scheduled now."""
+        """Return the distribution of landings of a pod of the class if it is scheduled now."""
         return self.of(cls)._predicted(state, cls)[0]  # noqa: SLF001
 
     def predict_replacement(self, state: ClusterState, pod: int) -> Prediction:
-        """Return the distribution of landings of the replacement of ``pod``, were it evicted now.
+        """Return the distribution of landings of the replacement if ``pod`` is evicted now.
 
-        The victim terminates, or is gone where its owner waits for that; it runs on where it is moved by a restart.
-        What was predicted before is returned again as long as it holds; the state is as it was afterwards.
+        The victim is terminating, or gone if its owner waits for that; with a restart it still runs. A cached
+        prediction is returned while it is valid. The state is the same afterwards.
         """
         cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
         replacement = self.snapshot.classes[cls].replacement
@@ -185,7 +185,7 @@ class SchedulerModel:
     def predict_replacements(self, state: ClusterState, pods: Int32s) -> list[Prediction]:
         """Return :meth:`predict_replacement` of each of ``pods``, in much less time than one by one.
 
-        Pods alike have one and the same prediction.
+        Equal pods share one prediction object.
         """
         made: dict[Hashable, Prediction] = {}
         missing: dict[Hashable, tuple[SchedulerModel, Question, Ask]] = {}
@@ -225,7 +225,7 @@ class SchedulerModel:
     def _predict_many(
         self, state: ClusterState, asked: Sequence[tuple[Question, Ask]]
     ) -> Iterator[tuple[Hashable, Prediction]]:
-        """Yield the key and the prediction of each question; what may be kept is kept."""
+        """Yield (key, prediction) for each question; cache the predictions that may be cached."""
         if len(asked) == 1:
             # Of one pod alone, rows of arrays take longer.
             yield asked[0][0].key, self.predict_replacement(state, asked[0][1].pod)
@@ -240,7 +240,7 @@ class SchedulerModel:
             yield question.key, answer[0]
 
     def _is_batched(self, cls: int) -> bool:
-        """Return whether replacements of pods of a class can be predicted many at once."""
+        """Return whether replacements of a class can be predicted in a batch."""
         replacement = self.snapshot.classes[cls].replacement
         if self.snapshot.waits(cls) and (
             self.filters.unusual(replacement) or (self.interpod.counted(replacement) == cls).any()
@@ -250,7 +250,7 @@ class SchedulerModel:
         return not (alone or self.unmodelled(replacement))
 
     def _questions(self, state: ClusterState, cls: int) -> Callable[[int], Question]:
-        """Return what is asked of a pod of a class by the node that it leaves."""
+        """Return a function from the source node of a pod of a class to its question."""
         replacement = self.snapshot.classes[cls].replacement
         counted, spread = self._counted_by(replacement)
         columns, static = self.columns.of(state, replacement), self.static_mask(replacement)
@@ -269,11 +269,11 @@ class SchedulerModel:
         return question
 
     def marking(self, nodes: Int32s) -> AbstractContextManager[None]:
-        """Take ``nodes`` as marked: predictions inside are for pods that are scheduled while the marks stand."""
+        """Treat ``nodes`` as marked inside the ``with`` block, for pods scheduled while the marks exist."""
         return self._supposing(replace(self.placement.supposed, marked=self._mask(nodes)))
 
     def removing(self, nodes: Int32s) -> AbstractContextManager[None]:
-        """Take ``nodes`` as cordoned and tainted by scale-in: predictions inside are for pods that are scheduled then."""
+        """Treat ``nodes`` as cordoned and tainted by scale-in inside the ``with`` block."""
         return self._supposing(replace(self.placement.supposed, removed=self._mask(nodes)))
 
     @contextmanager
@@ -296,9 +296,9 @@ class SchedulerModel:
         return mask
 
     def without(self, absent: Bools) -> None:
-        """Take nodes (N,) as not there from now on, for nodes that may be added: what is theirs alone is no domain.
+        """Treat nodes (N,) as absent from now on: they may be added later. Domains of theirs alone do not exist.
 
-        Who asks what is feasible leaves them out.
+        Callers exclude these nodes from feasible nodes themselves.
         """
         for model in (self, *self._others.values()):
             model.spread.without(absent)
@@ -306,10 +306,10 @@ class SchedulerModel:
             model._domains.clear()  # noqa: SLF001
 
     def steering(self, state: ClusterState, cls: int) -> Steering | None:
-        """Return what marks it takes to have a pod of the class land on each feasible node; None if it is not predictable.
+        """Return the marks needed to make a pod of the class land on each feasible node; None if unpredictable.
 
-        Exact where all nodes are scored. Where the scheduler samples them, what :meth:`predict` says while they are
-        marked is to be asked.
+        The result is exact if all nodes are scored. If the scheduler samples nodes, check it by :meth:`predict` with
+        :meth:`marking`.
         """
         if (model := self.of(cls)) is not self:
             return model.steering(state, cls)
@@ -326,7 +326,7 @@ class SchedulerModel:
         )
 
     def _counted_by(self, cls: int) -> tuple[Int32s, frozenset[int]]:
-        """Return the classes whose pods the rules of a class count, and which of them for the sake of spread."""
+        """Return the classes whose pods the rules of a class count, and the subset counted by spread rules."""
         known = self._counted.get(cls)
         if known is None:
             of_spread = [c.classes for c in (*self.spread.hard(cls), *self.spread.soft(cls))]
@@ -336,9 +336,10 @@ class SchedulerModel:
         return known
 
     def _source(self, cls: int, node: int, replacement: int) -> tuple[int, ...]:
-        """Return which counts of the replacement's spread rules fall when a pod of ``cls`` leaves ``node``.
+        """Return the domains whose spread counts decrease when a pod of ``cls`` leaves ``node``.
 
-        A terminating pod holds all but its place in a spread: victims in the same domains are alike.
+        A terminating pod keeps everything except its place in a spread, so victims in the same domains are
+        equivalent.
         """
         domains = self._domains.get((cls, replacement))
         if domains is None:
@@ -349,9 +350,9 @@ class SchedulerModel:
         return tuple([int(of_node[node]) for of_node in domains])
 
     def _predicted(self, state: ClusterState, cls: int) -> tuple[Prediction, Margins]:
-        """Return the prediction, and by how much the score of each node (N,) may rise without changing it.
+        """Return a prediction, and per node (N,) its margin: the score increase that does not change the result.
 
-        0 for a landing, negative where nothing is known.
+        The margin is 0 for a landing, and negative where it is unknown.
         """
         reasons = self.unmodelled(cls)
         feasible = self.feasible(state, cls)
@@ -377,9 +378,9 @@ class SchedulerModel:
         return prediction, margins
 
     def _fails_to_score(self, cls: int) -> str | None:
-        """Return why the scheduler ends with an error where it has two nodes to choose from, None if not.
+        """Return why the scheduler fails with an error if several nodes are feasible; None if it does not.
 
-        Nothing is scored where one node alone is feasible, so what cannot be parsed does no harm there
+        With a single feasible node nothing is scored, so a term that cannot be parsed has no effect
         (``schedulePod``; ``nodeaffinity.PreScore``).
         """
         if NODE_AFFINITY in self.profile.off:
@@ -388,7 +389,7 @@ class SchedulerModel:
         return f"{why}: pending for as long as two nodes are feasible" if why is not None else None
 
     def _windows(self, feasible: Bools, size: int) -> Windows:
-        """Return the windows over the feasible nodes (N,); most classes share theirs with others."""
+        """Return the windows over the feasible nodes (N,); most classes share them with others."""
         name = feasible.tobytes()
         windows = self._known_windows.pop(name, None)
         if windows is None:
@@ -399,7 +400,7 @@ class SchedulerModel:
         return windows
 
     def rejection(self, cls: int) -> str:
-        """Return why pods of the class are refused before any node is looked at, empty if not."""
+        """Return why pods of the class are rejected before any node is evaluated; empty if they are not."""
         if self.snapshot.classes[cls].spec.scheduling_gates:
             return "waiting for scheduling gates"
         rules = self.filters_of(cls).volumes.of(cls)

@@ -1,15 +1,15 @@
-"""Pods that wait for room, and which of them take the room that a move frees.
+"""Pending pods, and which of them take the room that a move frees.
 
-The scheduler tries pending pods again as soon as a pod whose end may help them is gone (``QueueingHint`` of
-each plug-in), in the order of ``queuesort.PrioritySort``: highest priority first, then the one that waits
-longest. They are in its queue before the replacement of a pod that was removed is even made; the
-replacement of a pod that still terminates comes before them, for the room is not free yet.
+The scheduler retries pending pods as soon as a pod is gone whose end may help them (``QueueingHint`` of each
+plug-in), in the order of ``queuesort.PrioritySort``: highest priority first, then longest waiting time. They are in
+the queue before the replacement of a deleted pod is even created. The replacement of a pod that is still terminating
+comes before them, because the room is not free yet.
 
-A pending pod that lands lets those be tried again to which it matters, by affinity or spread (``AssignedPodAdded``).
-They, too, waited before the replacement was made, and go first where both are in the queue.
+When a pending pod lands, pods for which its affinity or spread matters are retried (``AssignedPodAdded``). They,
+too, waited before the replacement was created, and go first if both are in the queue.
 
-Not known from any object are back-off times (at most 10 s) and nominated nodes; the age of a pod stands for
-the time since which it waits.
+Back-off times (at most 10 s) and nominated nodes cannot be read from any object; the age of a pod is used as its
+waiting time.
 """
 
 from __future__ import annotations
@@ -34,32 +34,32 @@ _MOST_TAKERS = 64
 
 
 class Scheduling(Protocol):
-    """What is asked of the scheduler model about any pod."""
+    """The part of the scheduler model that :class:`Pending` uses."""
 
     def filters_of(self, cls: int) -> Filters:
-        """Return the filters that pods of a class have to pass."""
+        """Return the filters that apply to pods of a class."""
 
     def unmodelled(self, cls: int) -> tuple[str, ...]:
         """Return why pods of a class cannot be predicted; empty if they can."""
 
     def rejection(self, cls: int) -> str:
-        """Return why pods of the class are refused before any node is looked at, empty if not."""
+        """Return why pods of the class are rejected before any node is evaluated; empty if they are not."""
 
     def predict(self, state: ClusterState, cls: int) -> Prediction:
-        """Return the distribution of landings of a pod of the class, scheduled now."""
+        """Return the distribution of landings of a pod of the class if it is scheduled now."""
 
     def predict_replacement(self, state: ClusterState, pod: int) -> Prediction:
-        """Return the distribution of landings of the replacement of ``pod``, were it evicted now."""
+        """Return the distribution of landings of the replacement if ``pod`` is evicted now."""
 
     def predict_replacements(self, state: ClusterState, pods: Int32s) -> list[Prediction]:
-        """Return the same of each of ``pods``."""
+        """Return :meth:`predict_replacement` of each of ``pods``."""
 
 
 class Pending:
-    """The pods of a snapshot that wait for a node, by class.
+    """The pending pods of a snapshot, by class.
 
-    Pods that the scheduler does not look at (scheduling gates, a missing claim) and pods whose landing cannot
-    be predicted are left out.
+    Pods that the scheduler ignores (scheduling gates, a missing claim) and pods whose landing cannot be predicted
+    are excluded.
     """
 
     def __init__(self, snapshot: Snapshot, model: Scheduling) -> None:
@@ -82,7 +82,7 @@ class Pending:
     # -- asked by explanations and by the planner --------------------------------------------------
 
     def foresee(self, state: ClusterState, pod: int) -> Prediction:
-        """Return where the replacement of ``pod`` lands if it is evicted now, and which pending pods that feeds."""
+        """Return the landing of the replacement if ``pod`` is evicted now, with the pending pods that take its room."""
         cls = int(state.cls_of[pod])
         concerned = self._concerned(state, pod) if self._queues else []
         if not concerned:
@@ -95,7 +95,7 @@ class Pending:
         return replace(prediction, takers=first + then)
 
     def foresee_many(self, state: ClusterState, pods: Int32s) -> list[Prediction]:
-        """Return :meth:`foresee` of each of ``pods``, those that feed no pending pod predicted at once."""
+        """Return :meth:`foresee` of each of ``pods``; those that help no pending pod are predicted in one batch."""
         feeds = np.zeros(len(pods), bool)
         if self._queues:
             feeds[:] = [bool(self._concerned(state, pod)) for pod in pods.tolist()]
@@ -109,8 +109,8 @@ class Pending:
     def before_landing(self, state: ClusterState, pod: int) -> Iterator[None]:
         """Hold the state in which the scheduler places the replacement of ``pod``; see ``ClusterState.evicted``.
 
-        The victim terminates; or it is gone, and the pending pods stand that took its room; or it runs on, where it is
-        moved by a restart.
+        The victim is terminating; or it is gone and pending pods have taken its room; or, with a restart, it still
+        runs.
         """
         concerned = self._concerned(state, pod) if self._queues else []
         with self._before_landing(state, pod, concerned):
@@ -119,7 +119,7 @@ class Pending:
     @staticmethod
     @contextmanager
     def placed(state: ClusterState, takers: Sequence[Taker]) -> Iterator[None]:
-        """Hold the state in which pending pods stand where they would go; terms of the cost may be asked."""
+        """Hold a state in which the pending pods are placed on their nodes, for evaluating terms of the cost."""
         for taker in takers:
             state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)
         try:
@@ -134,7 +134,7 @@ class Pending:
     def _before_landing(
         self, state: ClusterState, pod: int, concerned: Sequence[int]
     ) -> Iterator[tuple[Taker, ...]]:
-        """Hold the state of :meth:`before_landing`; pods of the ``concerned`` classes take what is free in it."""
+        """Hold the state of :meth:`before_landing`; pods of the ``concerned`` classes take the free room in it."""
         cls = int(state.cls_of[pod])
         if self._snapshot.classes[cls].restarts:
             yield ()
@@ -155,7 +155,7 @@ class Pending:
         first: tuple[Taker, ...],
         landing: int,
     ) -> tuple[Taker, ...]:
-        """Return the pending pods that take room once the victim is gone and its replacement stands."""
+        """Return the pending pods that take room after the victim is gone and its replacement is placed."""
         cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
         gone = [victim for victim in state.terminating_pods if victim.node == node]
         with ExitStack() as stack:
@@ -170,7 +170,7 @@ class Pending:
     def _take(
         self, state: ClusterState, classes: Sequence[int], stack: ExitStack
     ) -> tuple[Taker, ...]:
-        """Return where pods of ``classes`` land, one after the other, and let them stand until ``stack`` ends."""
+        """Place pods of ``classes`` one after the other until ``stack`` is closed; return where they land."""
         queue = [key for cls in classes if (key := self._next(state, cls)) is not None]
         heapq.heapify(queue)
         takers: list[Taker] = []
@@ -191,7 +191,7 @@ class Pending:
         return tuple(takers)
 
     def _next(self, state: ClusterState, cls: int) -> tuple[int, float, int, int] | None:
-        """Return (order by priority, age, pod, class) of the pod of a class that is tried next, None if none is left."""
+        """Return (order by priority, age, pod, class) of the next pod of a class to be tried; None if none is left."""
         queue = self._queues[cls]
         left = np.flatnonzero(state.node_of[queue] < 0)
         if not len(left):
@@ -207,7 +207,7 @@ class Pending:
     # -- classes that may be concerned ----------------------------------------------------------------------
 
     def _concerned(self, state: ClusterState, pod: int) -> list[int]:
-        """Return the pending classes that fit nowhere now, and may once ``pod`` has moved, or one of them has landed."""
+        """Return the pending classes that fit nowhere now, but may once ``pod`` or one of them has a new node."""
         cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
         replacement = self._snapshot.classes[cls].replacement
         others = self._interacting.get(cls, set()) | self._interacting.get(replacement, set())
@@ -224,9 +224,9 @@ class Pending:
         return sorted(concerned)
 
     def _given_room(self, state: ClusterState, cls: int, node: int) -> list[int]:
-        """Return the pending classes whose requests fit on ``node`` only without a pod of ``cls``.
+        """Return the pending classes whose requests fit on ``node`` only after a pod of ``cls`` has left.
 
-        Victims that terminate there count as gone.
+        Terminating victims on the node count as gone.
         """
         nodes, requests = self._snapshot.nodes, self._snapshot.requests
         free = nodes.allocatable[:, node] - state.used[:, node]
@@ -238,7 +238,7 @@ class Pending:
         return [other for other in given if self._model.filters_of(other).static(other)[node]]
 
     def _fit_into(self, free: Ints, places: int) -> Bools:
-        """Return which pending classes fit into what a node has free (R,), and into so many places for pods."""
+        """Return which pending classes fit into the free resources (R,) of a node with ``places`` pod slots."""
         if places <= 0:
             return np.zeros(len(self._classes), bool)
         fits = (self._asked <= free[:, None]) | (self._asked <= 0)
@@ -246,7 +246,7 @@ class Pending:
 
     @cached_property
     def _asked(self) -> Ints:
-        """What each pending class asks (R, C) of the resources that the scheduler checks for it."""
+        """The requests (R, C) of each pending class, for the resources that the scheduler checks."""
         requests = self._snapshot.requests
         asked = np.zeros((len(requests), len(self._classes)), np.int64)
         for column, cls in enumerate(self._queues):
@@ -256,7 +256,7 @@ class Pending:
 
     @cached_property
     def _interacting(self) -> dict[int, set[int]]:
-        """Class -> pending classes to which its pods matter otherwise than by their requests."""
+        """Class -> pending classes that its pods affect by other means than requests."""
         pending_of: dict[int, set[int]] = {}
         for pending in self._queues:
             for other in self._model.filters_of(pending).interacting(pending):
@@ -264,11 +264,11 @@ class Pending:
         return pending_of
 
     def _has_room(self, state: ClusterState, cls: int) -> bool:
-        """Return whether some node has room for a class, so that something else keeps it waiting."""
+        """Return whether some node has room for a class; then the class waits for something else."""
         return self._kept(state, cls, 0)
 
     def _fits(self, state: ClusterState, cls: int) -> bool:
-        """Return whether pods of a class fit somewhere already, and wait for no room."""
+        """Return whether pods of a class fit on some node already, so that they do not wait for room."""
         return self._kept(state, cls, 1)
 
     def _kept(self, state: ClusterState, cls: int, question: int) -> bool:

@@ -1,4 +1,4 @@
-"""What depends on the node alone: node affinity, taints, cordons.
+"""Filters and scores that depend on the node alone: node affinity, taints, cordons.
 
 Sources: ``plugins/nodeaffinity``, ``plugins/tainttoleration``, ``plugins/nodeunschedulable``.
 """
@@ -43,7 +43,7 @@ def _tolerates(toleration: o.Toleration, taint: o.Taint) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Supposed:
-    """Nodes that are taken to be other than the snapshot has them."""
+    """Assumed changes of nodes compared with the snapshot."""
 
     marked: Bools | None = None
     """(N,) the nodes that are taken to carry a mark beside their own taints; None: none is."""
@@ -52,15 +52,15 @@ class Supposed:
 
     @property
     def is_any(self) -> bool:
-        """Whether there are such nodes."""
+        """Whether any change is assumed."""
         return self.marked is not None or self.removed is not None
 
 
 class Placement:
-    """Masks and raw scores (N,) per class, shared by classes that say the same."""
+    """Masks and raw scores (N,) per class, shared by classes with equal specs."""
 
     def __init__(self, snapshot: Snapshot, added: o.NodeAffinity | None = None) -> None:
-        """``added``: what the scheduler asks of nodes beside what pods do."""
+        """``added``: node affinity that the scheduler's configuration adds to every pod."""
         self._snapshot, self._added = snapshot, added or o.NodeAffinity()
         self._cache = ArrayCache(len(snapshot.nodes))
         self._signatures: dict[int, tuple[Hashable, Hashable]] = {}
@@ -68,7 +68,7 @@ class Placement:
         self.supposed = Supposed()
 
     def signature(self, cls: int) -> tuple[Hashable, Hashable]:
-        """Return what the class says of node affinity and of taints, as keys of caches."""
+        """Return cache keys for the class's node affinity and for its tolerations."""
         signature = self._signatures.get(cls)
         if signature is None:
             spec = self._class(cls).spec
@@ -84,16 +84,16 @@ class Placement:
         )
 
     def enforced_mask(self) -> Bools | None:
-        """Return the nodes (N,) that the scheduler's own affinity allows to any pod; None if it has none."""
+        """Return the nodes (N,) that the scheduler's own affinity allows to every pod; None if it has none."""
         required = self._added.required
         if required is None:
             return None
         return self._cache.get("enforced", lambda: self._snapshot.nodes.labels.selector(required))
 
     def named(self, cls: int) -> frozenset[str] | None:
-        """Return the nodes that required node affinity names one by one, None if it does not.
+        """Return the nodes that required node affinity lists by name; None if it does not.
 
-        The scheduler then looks at no others (``nodeaffinity.PreFilter``).
+        The scheduler then evaluates only these nodes (``nodeaffinity.PreFilter``).
         """
         required = _required(self._class(cls).spec)
         nodes: set[str] = set()
@@ -117,14 +117,14 @@ class Placement:
         return ~self._snapshot.nodes.unschedulable
 
     def remaining_mask(self, cls: int) -> Bools | None:
-        """Return the nodes (N,) that are not taken to be cordoned and tainted by scale-in; None if they make no difference."""
+        """Return the nodes (N,) not assumed to be cordoned and tainted by scale-in; None if all pass."""
         tolerations, removed = self._class(cls).spec.tolerations or (), self.supposed.removed
         if removed is None or all(tolerates(tolerations, t) for t in (UNSCHEDULABLE, TAINT)):
             return None
         return ~removed
 
     def preferred_taints(self, cls: int) -> Ints:
-        """Return how many PreferNoSchedule taints (N,) the class does not tolerate, marks included."""
+        """Return per node (N,) the number of PreferNoSchedule taints, with marks, that the class does not tolerate."""
         counts = self._cache.get(
             ("prefer", self.signature(cls)[1]), lambda: self._untolerated(cls, _PREFER)
         )
@@ -132,18 +132,21 @@ class Placement:
         return counts if marked is None or self.tolerates_marks(cls) else counts + marked
 
     def tolerates_marks(self, cls: int) -> bool:
-        """Return whether marks mean nothing to pods of the class."""
+        """Return whether the class tolerates marks, so that marks have no effect on it."""
         return tolerates(self._class(cls).spec.tolerations or (), ANY_MARK)
 
     def preferred_affinity(self, cls: int) -> Ints | None:
-        """Return the weights (N,) of matching preferred node affinity terms, the scheduler's own among them; None without any."""
+        """Return per node (N,) the summed weights of matching preferred terms; None if there are none.
+
+        The scheduler's own preferred terms are included.
+        """
         preferred = (*(_preferred(self._class(cls).spec) or ()), *(self._added.preferred or ()))
         if not preferred:
             return None
         return self._cache.get(("preferred", preferred), lambda: self._weights(preferred))
 
     def unparsable_preference(self, cls: int) -> str | None:
-        """Return why the scheduler cannot parse the preferred node affinity of a class, None if it can. Cached."""
+        """Return why the preferred node affinity of a class cannot be parsed; None if it can. Cached."""
         if cls not in self._unparsable:
             self._unparsable[cls] = _unparsable(_preferred(self._class(cls).spec) or ())
         return self._unparsable[cls]

@@ -1,4 +1,4 @@
-"""NodePorts: host ports that are taken. Source: ``plugins/nodeports``, ``HostPortInfo.CheckConflict``."""
+"""NodePorts: conflicts of host ports. Source: ``plugins/nodeports``, ``HostPortInfo.CheckConflict``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def host_ports(spec: SchedulingSpec) -> set[_Port]:
 
 
 def ports(snapshot: Snapshot) -> Exclusive[str]:
-    """Return which classes want the same host ports, each on an address."""
+    """Return which classes use the same host ports, each with its address."""
     return Exclusive(
         (
             (index, (protocol, port), address)

@@ -1,4 +1,4 @@
-"""What the model says of one pod: where it will land, and what other pods do because of it."""
+"""The model's prediction for one pod: where it will land, and which other pods are affected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Taker:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Where a pod will land."""
+    """The predicted landing of a pod."""
 
     nodes: Int32s
     """(K,) most probable first, ties by node; empty if nothing is feasible."""
@@ -35,12 +35,12 @@ class Prediction:
 
 
 def uniform(nodes: Int32s, unmodelled: tuple[str, ...] = ()) -> Prediction:
-    """Return a prediction of landings on ``nodes`` (K,), all equally probable."""
+    """Return a prediction with equal probabilities on ``nodes`` (K,)."""
     return Prediction(nodes, np.full(len(nodes), 1 / max(1, len(nodes))), unmodelled)
 
 
 def likely(nodes: Int32s, chance: Floats) -> Prediction:
-    """Return a prediction of landings on those of ``nodes`` (F,) whose ``chance`` (F,) is above rounding."""
+    """Return a prediction for the ``nodes`` (F,) whose probability ``chance`` (F,) is more than a rounding error."""
     kept = chance > _NO_CHANCE
     nodes, chance = nodes[kept], chance[kept]
     order = np.lexsort((nodes, -np.round(chance, 12)))
@@ -48,7 +48,7 @@ def likely(nodes: Int32s, chance: Floats) -> Prediction:
 
 
 def takers_text(snapshot: Snapshot, prediction: Prediction) -> str:
-    """Return which pending pods are fed, in a few words; empty if none is."""
+    """Return a phrase on the pending pods that take freed room; empty if there are none."""
     if not prediction.takers:
         return ""
     first, *others = prediction.takers

@@ -1,4 +1,4 @@
-"""Which scheduler is modelled: version, weights and the settings that no API shows."""
+"""The modelled scheduler: its version, weights and settings, which no API shows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _MIN_PERCENTAGE = 5
 
 @dataclass(frozen=True, slots=True)
 class SchedulerProfile:
-    """The settings of one kube-scheduler profile, as far as they change decisions."""
+    """The settings of one kube-scheduler profile that affect decisions."""
 
     version: tuple[int, int]
     """Which of the known versions is modelled."""
@@ -97,16 +97,15 @@ class SchedulerProfile:
 
     @classmethod
     def for_version(cls, version: tuple[int, int], **overrides: Any) -> SchedulerProfile:
-        """Return the profile for a cluster's version: the nearest known one, with a note if it is not it.
+        """Return the profile for a cluster version; for an unknown version the nearest one, with a note.
 
-        ``overrides`` replace fields, ``weights`` are merged over the defaults; a name that is not a
-        field is a TypeError.
+        ``overrides`` replace fields, ``weights`` are merged over the defaults; an unknown field raises TypeError.
         """
         weights = {**DEFAULT_WEIGHTS, **(overrides.pop("weights", None) or {})}
         return replace(cls(version=version, weights=weights), **overrides).at(version)
 
     def at(self, version: tuple[int, int]) -> SchedulerProfile:
-        """Return the same settings, all profiles, for a cluster's version; see :meth:`for_version`."""
+        """Return a copy, with all of its profiles, for another cluster version; see :meth:`for_version`."""
         nearest = min(max(version, KNOWN_VERSIONS[0]), KNOWN_VERSIONS[-1])
         note = ""
         if nearest != version:
@@ -129,26 +128,26 @@ class SchedulerProfile:
 
     @property
     def allocates_extended_resources(self) -> bool:
-        """Whether DeviceClasses may stand behind extended resources (DRAExtendedResource, on from 1.36)."""
+        """Whether DeviceClasses may provide extended resources (DRAExtendedResource, on from 1.36)."""
         return self.version >= (1, 36)
 
     @property
     def counts_image_volumes(self) -> bool:
-        """Whether ImageLocality counts the images of image volumes, too (1.36)."""
+        """Whether ImageLocality also counts the images of image volumes (1.36)."""
         return self.version >= (1, 36)
 
     @property
     def expects_image_volumes(self) -> bool:
-        """Whether an image volume raises the sum of sizes that is worth a full score of ImageLocality (1.37)."""
+        """Whether image volumes raise the total size needed for ImageLocality's full score (1.37)."""
         return self.version >= (1, 37)
 
     @property
     def scores_free_volumes(self) -> bool:
-        """Whether VolumeBinding scores how much of a free volume a claim would use (StorageCapacityScoring, 1.37)."""
+        """Whether VolumeBinding scores how much of a volume a claim would use (StorageCapacityScoring, 1.37)."""
         return self.version >= (1, 37)
 
     def nodes_to_find(self, nodes: int) -> int:
-        """Return how many feasible nodes end the search (``numFeasibleNodesToFind``)."""
+        """Return the number of feasible nodes at which the search ends (``numFeasibleNodesToFind``)."""
         if nodes < _MIN_NODES:
             return nodes
         percentage = self.percentage_of_nodes_to_score or max(_MIN_PERCENTAGE, 50 - nodes // 125)

@@ -1,4 +1,4 @@
-"""Does a pod fit, and how well: NodeResourcesFit and NodeResourcesBalancedAllocation.
+"""Filter and scores of requests: NodeResourcesFit and NodeResourcesBalancedAllocation.
 
 Source: ``plugins/noderesources`` (``fit.go``, ``least_allocated.go``, ``most_allocated.go``,
 ``requested_to_capacity_ratio.go``, ``balanced_allocation.go``). All divisions of arrays are Go's on non-negative
@@ -25,7 +25,7 @@ _MOST_POINTS = 10
 
 
 def checked(resource: str) -> bool:
-    """Return whether the scheduler checks a resource at all (``IsScalarResourceName``, and the native ones)."""
+    """Return whether the scheduler checks a resource (``IsScalarResourceName``, and the native ones)."""
     return (
         resource in _NATIVE
         or "/" in resource
@@ -34,7 +34,7 @@ def checked(resource: str) -> bool:
 
 
 def extended(resource: str) -> bool:
-    """Return whether a resource is one that device plug-ins offer (``IsExtendedResourceName``)."""
+    """Return whether device plug-ins can offer a resource (``IsExtendedResourceName``)."""
     return (
         "/" in resource
         and "kubernetes.io/" not in resource
@@ -45,9 +45,9 @@ def extended(resource: str) -> bool:
 def _scored_when_new(snapshot: Snapshot) -> Ints:
     """Return cpu and memory (2, C) that LeastAllocated adds for a new pod.
 
-    Its scorer does not know pod-level resources: for a new pod it sums up the containers, while pods
-    that stand on a node count with what they ask as a whole (``fit.go``: the scorer is made without
-    ``enablePodLevelResources``, in 1.34 to 1.37).
+    Its scorer ignores pod-level resources of a new pod and sums up the containers, while running pods count with
+    their pod-level requests (``fit.go``: the scorer is created without ``enablePodLevelResources``, in 1.34 to
+    1.37).
     """
     scored = snapshot.scored.copy()
     for cls, of_class in enumerate(snapshot.classes):
@@ -59,7 +59,7 @@ def _scored_when_new(snapshot: Snapshot) -> Ints:
 
 
 def _table(shape: Sequence[tuple[int, int]]) -> Ints:
-    """Return the score at each utilisation from 0 to 100: linear between the points of a shape (``shape_score.go``)."""
+    """Return the score at each utilisation from 0 to 100, linear between the points of ``shape`` (``shape_score.go``)."""
     points = [(at, score * _MAX // _MOST_POINTS) for at, score in shape] or [(0, 0)]
     scores = []
     for used in range(_MAX + 1):
@@ -74,7 +74,7 @@ def _table(shape: Sequence[tuple[int, int]]) -> Ints:
 
 
 class Resources:
-    """Filter and scores of resources."""
+    """The filter and the scores of requests."""
 
     def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
         self._scoring = profile.scoring
@@ -104,7 +104,7 @@ class Resources:
         return [row for row in self.rows if self._requests[row, cls] > 0]
 
     def negative(self, cls: int) -> list[str]:
-        """Return the resources of which a class requests less than nothing."""
+        """Return the resources of which a class requests a negative amount."""
         return [name for row, name in enumerate(self.names) if self._requests[row, cls] < 0]
 
     def fits_empty(self, cls: int) -> Bools:
@@ -122,18 +122,18 @@ class Resources:
         return np.asarray(room & (self._requests[rows, cls] <= free).all(axis=0))
 
     def shortages(self, state: ClusterState, cls: int, node: int) -> list[str]:
-        """Return why one node has no room, in the scheduler's words."""
+        """Return which resources ``node`` lacks for the class, in the scheduler's words."""
         reasons = ["Too many pods"] if state.pod_count[node] >= self._max_pods[node] else []
         free = self._allocatable[:, node] - state.used[:, node]
         short = [row for row in self.asked(cls) if self._requests[row, cls] > free[row]]
         return reasons + [f"Insufficient {self.names[row]}" for row in short]
 
     def alike(self, cls: int) -> bytes:
-        """Return what stands for all that a class asks of a node's resources."""
+        """Return a key that is equal for classes with equal requests."""
         return self._requests[:, cls].tobytes() + self._scored[:, cls].tobytes()
 
     def allocation(self, state: ClusterState, cls: int, nodes: Int32s) -> Ints:
-        """Return the score of NodeResourcesFit (K,) of ``nodes``: the weighted mean over the resources that count."""
+        """Return the score of NodeResourcesFit (K,) of ``nodes``: the weighted mean over the scored resources."""
         counted = [(row, weight) for row, weight in self._scored_rows if self._counts(row, cls)]
         if not counted:
             return np.zeros(len(nodes), np.int64)
@@ -151,12 +151,12 @@ class Resources:
         return np.asarray(total // size)
 
     def _counts(self, row: int, cls: int) -> bool:
-        """Return whether a resource is scored for pods of a class: an extended one only if they request it."""
+        """Return whether a resource is scored for a class; an extended resource only if the class requests it."""
         name = self.names[row]
         return name in _NATIVE or (checked(name) and self._requests[row, cls] > 0)
 
     def _with_pod(self, state: ClusterState, cls: int, row: int, nodes: Int32s) -> Ints:
-        """Return what of a resource is requested with one more pod of the class, with defaults for cpu and memory."""
+        """Return the requested amount (K,) of a resource including one more pod; cpu and memory have default requests."""
         if row < len(self._scored):
             with_pod: Ints = state.scored_used[row, nodes] + self._scored[row, cls]
         else:
@@ -177,9 +177,9 @@ class Resources:
     def balanced(
         self, state: ClusterState, cls: int, nodes: Int32s, *, improvement: bool
     ) -> Ints | None:
-        """Return the BalancedAllocation score (K,) of ``nodes``, or None if the pod requests none of its resources.
+        """Return the BalancedAllocation score (K,) of ``nodes``; None if the pod requests none of the resources.
 
-        Until 1.35 it is the balance with the pod; from 1.36 on the ``improvement`` counts
+        Until 1.35 the score is the balance with the pod; from 1.36 on it is the ``improvement`` of the balance
         (kubernetes PR 135573).
         """
         rows = np.array([row for row in self._balanced if self._counts(row, cls)], np.intp)[:, None]
@@ -196,9 +196,9 @@ class Resources:
 
 
 def _balance(used: Ints, allocatable: Ints) -> Ints:
-    """Return how evenly (K,) the resources (R, K) of nodes are used: 100 less the standard deviation of the shares.
+    """Return how evenly (K,) the resources (R, K) of nodes are used: 100 minus the standard deviation of the shares.
 
-    A resource that a node does not have does not count there.
+    A resource that a node does not have is ignored.
     """
     # Nothing is below 0 but what no API server would have let in.
     share: Floats = np.minimum(np.maximum(used / np.maximum(allocatable, 1), 0.0), 1.0)

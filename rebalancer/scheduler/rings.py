@@ -1,7 +1,7 @@
 """The windows of :mod:`rebalancer.scheduler.sampling` for many sets of feasible nodes at once.
 
-A set is a *ring*: its nodes in the order of the search, beginning anew at the end. Rings are rows of one array, as wide
-as the longest; what lies behind a shorter one is never looked at.
+A set is a *ring*: its nodes in search order, starting again after the last. Rings are rows of one array, as wide as
+the longest ring; entries beyond the end of a shorter ring are ignored.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _NARROW = 1 << 22
 
 
 class Rings:
-    """Feasible nodes in the order of the search, and all stretches of ``size`` of them."""
+    """Feasible nodes in search order, and all windows of ``size`` consecutive nodes."""
 
     def __init__(self, order: Int32s, feasible: Bools, size: int) -> None:
-        """``order`` (N,) as from ``search_order``; of ``feasible`` (M, N) each row has more than ``size`` nodes."""
+        """``order`` (N,) comes from ``search_order``; each row of ``feasible`` (M, N) has more than ``size`` nodes."""
         self.size, self._feasible = size, feasible
         self.number = len(order)
         """N"""
@@ -47,7 +47,7 @@ class Rings:
         """(M, W + size) the nodes, continued around the end, so that every window is a slice."""
 
     def largest(self, values: Ints) -> Ints:
-        """Return the largest value in each window (V, W), of values (V, W + size)."""
+        """Return the maximum of ``values`` (V, W + size) in each window (V, W)."""
         block, level = values, 1
         while 2 * level <= self.size:
             block = np.maximum(block[:, :-level], block[:, level:])
@@ -57,19 +57,19 @@ class Rings:
         return largest
 
     def smallest(self, values: Ints) -> Ints:
-        """Return the smallest value in each window (V, W), of values (V, W + size)."""
+        """Return the minimum of ``values`` (V, W + size) in each window (V, W)."""
         return -self.largest(-values)
 
     def total(self, marked: Bools) -> Ints:
-        """Return how many marked nodes (V, W + size) each window holds (V, W)."""
+        """Return the number of marked nodes (V, W + size) in each window (V, W)."""
         until = sums(marked)
         total: Ints = until[:, self.size :][:, : self.width] - until[:, : self.width]
         return total
 
     def count_scored(self, domains: NDArray[np.intp] | None, ignored: Bools) -> Ints:
-        """Return how many domains (nodes, for None) each window holds, (M, W), or (M, 1) where all hold as many.
+        """Return the number of distinct domains (None: of nodes) in each window: (M, W), or (M, 1) if all are equal.
 
-        ``domains`` (N,) of nodes; those ``ignored`` (N,) are left out.
+        ``domains`` (N,): the domain of each node; nodes in ``ignored`` (N,) are not counted.
         """
         if domains is not None:
             return self._distinct(domains, ~ignored)
@@ -78,7 +78,7 @@ class Rings:
         return self.total(~ignored[self.around])
 
     def _distinct(self, values: NDArray[np.intp], kept: Bools) -> Ints:
-        """Return how many different values (N,) of the kept nodes (N,) each window holds, (M, W) or (M, 1)."""
+        """Return the number of distinct ``values`` (N,) of the ``kept`` nodes (N,) per window, (M, W) or (M, 1)."""
         by_value = np.lexsort((self._search_rank, values))
         by_value = by_value[kept[by_value]]
         ring, column = self._feasible[:, by_value].nonzero()
@@ -106,14 +106,14 @@ class Rings:
 
 
 def sums(marked: Bools) -> Int32s:
-    """Return how many are marked (V, L) before each place (V, L + 1)."""
+    """Return the running sums (V, L + 1): the number of marked entries (V, L) before each position."""
     until = np.zeros((marked.shape[0], marked.shape[1] + 1), np.int32)
     np.cumsum(marked, axis=1, out=until[:, 1:])
     return until
 
 
 def narrow(values: Ints) -> Ints:
-    """Return values half as wide where they fit: what follows is twice as fast."""
+    """Return ``values`` with half the bit width if they fit; later operations are then twice as fast."""
     if values.size and int(values.min()) > -_NARROW and int(values.max()) < _NARROW:
         return values.astype(np.int32)
     return values

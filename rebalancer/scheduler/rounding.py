@@ -1,4 +1,4 @@
-"""Arithmetic as Go does it, to the last bit where a score could depend on it."""
+"""Floating-point arithmetic of Go, equal to the last bit where a score may depend on it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _EVEN = (3.999999999940941908e-01, 2.222219843214978396e-01, 1.53138376992093733
 
 @lru_cache(maxsize=4096)
 def go_log(x: float) -> float:
-    """Return the natural logarithm of a positive ``x`` as Go's ``math.Log`` has it.
+    """Return the natural logarithm of a positive ``x``, equal to Go's ``math.Log``.
 
-    It is FreeBSD's ``e_log.c``, which for one small integer in a hundred differs from the C library in
-    the last bit.
+    Go uses FreeBSD's ``e_log.c``, which differs from the C library in the last bit for about one in a hundred small
+    integers.
     """
     fraction, exponent = math.frexp(x)
     if fraction < math.sqrt(2) / 2:

@@ -1,9 +1,9 @@
-"""Which nodes are scored in a large cluster, as a distribution over windows.
+"""The nodes that the scheduler scores in a large cluster, as a distribution over windows.
 
-From 100 nodes on the scheduler stops its search at the K-th feasible node. It searches in a fixed order
-(zones round robin, ``backend/cache/node_tree.go``) from where the last search ended, so every stretch of
-K feasible nodes is as likely as the search is to start right before it. All windows are evaluated
-exactly: the normalisations need only sliding extremes, and windows with equal extremes share one total.
+From 100 nodes on the scheduler stops its search at the K-th feasible node. It searches in a fixed order (zones round
+robin, ``backend/cache/node_tree.go``), starting where the last search ended. So the probability of a window of K
+feasible nodes is the probability that the search starts directly before it. All windows are evaluated exactly:
+normalisation needs only sliding extremes, and windows with equal extremes share one total.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ Arrays = tuple[Ints | Bools, ...]
 def search_order(nodes: Nodes) -> Int32s:
     """Return the nodes (N,) in the order of the scheduler's search.
 
-    Within a zone it is the order in which the scheduler got to know them. That is taken to be the order
-    of their creation, then of their names, since no API shows it.
+    Within a zone the scheduler uses the order in which it first saw the nodes. No API shows that order, so creation
+    time and then name are used.
     """
     known = np.lexsort((np.arange(len(nodes)), nodes.created))
     zones = _first(nodes, _ZONE), _first(nodes, _REGION)
@@ -66,7 +66,7 @@ def search_order(nodes: Nodes) -> Int32s:
 
 
 def _first(nodes: Nodes, keys: tuple[str, str]) -> Int32s:
-    """Return value ids of the first key where a node carries it, of the second (shifted) elsewhere."""
+    """Return per node (N,) the value id of the first key, or of the second key (shifted) if the first is absent."""
     old, new = (nodes.labels.column(key) for key in keys)
     names = nodes.labels.values(keys[0]), nodes.labels.values(keys[1])
     ids = {name: index for index, name in enumerate(dict.fromkeys((*names[0], *names[1])))}
@@ -75,7 +75,7 @@ def _first(nodes: Nodes, keys: tuple[str, str]) -> Int32s:
 
 
 class Windows:
-    """All stretches of ``size`` feasible nodes in the order of the search."""
+    """All windows of ``size`` consecutive feasible nodes in search order."""
 
     def __init__(self, order: Int32s, feasible: Bools, size: int) -> None:
         rank = np.flatnonzero(feasible[order])
@@ -89,7 +89,7 @@ class Windows:
         self._known: dict[tuple[str, int, int], tuple[object, Column]] = {}
 
     def known(self, what: str, static: Arrays, make: Callable[[], Column]) -> Column:
-        """Return what is made of arrays that are the same for many classes; made once."""
+        """Return a column computed from arrays that many classes share; computed once."""
         key = (what, id(static[0]), id(static[-1]))
         known = self._known.get(key)
         if known is None:
@@ -97,7 +97,7 @@ class Windows:
         return known[1]
 
     def everywhere(self, marked: Bools) -> bool:
-        """Return whether every window holds a marked node (F,)."""
+        """Return whether every window contains a marked node (F,)."""
         places = marked.nonzero()[0]
         if not len(places):
             return False
@@ -106,21 +106,21 @@ class Windows:
         return bool((places[1:] - places[:-1]).max(initial=0) <= self.size)
 
     def most(self, values: Ints) -> Column:
-        """Return the largest value in each window: one number if it is the same in all, else (F,)."""
+        """Return the maximum in each window: one number if all are equal, else (F,)."""
         top = int(values.max())
         return top if self.everywhere(values == top) else self.largest(values)
 
     def least(self, values: Ints) -> Column:
-        """Return the smallest value in each window: one number if it is the same in all, else (F,)."""
+        """Return the minimum in each window: one number if all are equal, else (F,)."""
         low = int(values.min())
         return low if self.everywhere(values == low) else self.smallest(values)
 
     def around(self, values: NDArray[np.generic]) -> NDArray[np.generic]:
-        """Return values (F,) continued around the end, so that every window is a slice."""
+        """Return ``values`` (F,) extended beyond the end by their beginning, so that every window is a slice."""
         return np.concatenate([values, values[: self.size]])
 
     def largest(self, values: Ints) -> Ints:
-        """Return the largest value (F,) in each window."""
+        """Return the maximum in each window (F,)."""
         if not len(values) or (values == values[0]).all():
             return values
         if int(values.min()) > -_NARROW and int(values.max()) < _NARROW:
@@ -136,17 +136,17 @@ class Windows:
         return largest
 
     def smallest(self, values: Ints) -> Ints:
-        """Return the smallest value (F,) in each window."""
+        """Return the minimum in each window (F,)."""
         return -self.largest(-values)
 
     def total(self, values: Ints | Bools) -> Ints:
-        """Return the sum (F,) over each window."""
+        """Return the sum over each window (F,)."""
         sums = np.concatenate([[0], np.cumsum(self.around(values))])
         in_windows: Ints = (sums[self.size :] - sums[: -self.size])[: len(self.nodes)]
         return in_windows
 
     def distinct(self, values: Ints, kept: Bools) -> Ints:
-        """Return how many different values (F,) of the kept nodes each window holds."""
+        """Return per window (F,) the number of distinct ``values`` (F,) of the ``kept`` nodes."""
         around, keep = self.around(values), self.around(kept)
         places = np.flatnonzero(keep)
         by_value = places[np.argsort(around[places], kind="stable")]
@@ -163,9 +163,10 @@ class Windows:
 def distribution(
     raw: RawScores, weights: Mapping[str, int], windows: Windows
 ) -> tuple[Floats, Margins]:
-    """Return how likely each of ``windows.nodes`` (F,) is to be chosen, and by how much its score is too low.
+    """Return per node (F,) the probability of being chosen, and the margin by which its score is too low.
 
-    A node whose score rises by less than its margin wins in no window; not above 0: it may win as it is.
+    A node whose score increases by less than its margin still wins in no window. A margin of 0 or less: it may win
+    now.
     """
     extremes = _Extremes(raw, weights, windows)
     chance = np.zeros(len(windows.nodes) + windows.size)
@@ -188,7 +189,7 @@ def distribution(
 
 
 def _representatives(kinds: Ints, windows: Windows) -> tuple[Ints, Floats]:
-    """Return which windows to evaluate, and how much each of them counts."""
+    """Return the windows to evaluate, and the weight of each."""
     # Kinds are numbered without gaps.
     if int(kinds.max()) < MAX_KINDS:
         return windows.begin, windows.weight[windows.begin]
@@ -199,9 +200,9 @@ def _representatives(kinds: Ints, windows: Windows) -> tuple[Ints, Floats]:
 
 
 def _share_out(chance: Floats, windows: Windows, total: Ints, begin: Ints, weight: Floats) -> int:
-    """Add each window's weight to its best nodes, in equal parts: which of them wins is not known.
+    """Divide each window's weight equally among its best nodes, since the scheduler picks one at random.
 
-    Return the least of the windows' best scores.
+    Return the smallest of the windows' best scores.
     """
     most, around = windows.most(total), windows.around(total)
     if isinstance(most, int):
@@ -215,7 +216,7 @@ def _share_out(chance: Floats, windows: Windows, total: Ints, begin: Ints, weigh
 
 
 def _give(chance: Floats, best: Bools, size: int, begin: Ints, weight: Floats) -> None:
-    """Add the weight of each window that begins at ``begin`` to the ``best`` nodes in it."""
+    """Add the weight of each window that starts at ``begin``, in equal parts, to the ``best`` nodes in it."""
     places = best.nonzero()[0]
     until = np.zeros(len(best) + 1, np.int64)
     np.cumsum(best, out=until[1:])
@@ -226,7 +227,7 @@ def _give(chance: Floats, best: Bools, size: int, begin: Ints, weight: Floats) -
 
 
 class _Extremes:
-    """Per window what normalisation needs, and which windows agree in it."""
+    """The inputs of normalisation per window, and groups of windows with equal inputs."""
 
     def __init__(self, raw: RawScores, weights: Mapping[str, int], windows: Windows) -> None:
         self._raw, self._weights, self._windows = raw, weights, windows
@@ -267,7 +268,7 @@ class _Extremes:
         return [groups, self._low, self._high]
 
     def _scored_domains(self, spread: SoftSpread, domain: Ints | None, kept: Bools) -> Column:
-        """Return how many domains (nodes, for None) are scored in each window."""
+        """Return the number of distinct scored domains (or nodes) in each window."""
         windows = self._windows
 
         def make() -> Column:
@@ -289,7 +290,7 @@ class _Extremes:
         return self._spread_raw[sizes]
 
     def totals(self, window: int) -> Ints:
-        """Return the total scores (F,) as they are for windows of this one's kind, up to a constant."""
+        """Return the total scores (F,) for all windows of the kind of ``window``, up to an additive constant."""
         nodes, weights, raw = self._windows.nodes, self._weights, self._raw
         extremes = iter(_at(column, window) for column in self._columns)
         total = raw.fixed_total[nodes]
@@ -316,7 +317,7 @@ def _at(column: Column, window: int) -> int:
 
 
 def _grouped(columns: Sequence[Column]) -> Ints | None:
-    """Return group numbers (F,): rows with equal entries in all columns share one; None if all do."""
+    """Return group numbers (F,): rows equal in all columns share one number; None if all rows are equal."""
     groups: Ints | None = None
     for column in columns:
         if isinstance(column, int):
@@ -336,7 +337,7 @@ def _grouped(columns: Sequence[Column]) -> Ints | None:
 
 
 def _numbered(keys: Ints) -> Ints:
-    """Return the rank (F,) of each key among those that occur."""
+    """Return the rank (F,) of each key among the distinct keys."""
     if int(keys.max()) < _TABLE:
         occurs = np.bincount(keys) > 0
         return (np.cumsum(occurs) - 1)[keys]

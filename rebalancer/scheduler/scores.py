@@ -1,4 +1,4 @@
-"""Scores of the default profile: raw over all nodes, normalised over those that are scored.
+"""Scores of the default profile: raw over all nodes, then normalised over the scored nodes.
 
 Source: ``plugins/helper/normalize_score.go`` and each plug-in's NormalizeScore.
 """
@@ -36,7 +36,7 @@ _MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class RawScores:
-    """What the plug-ins say before normalisation; None where one of them skips the pod."""
+    """Raw scores before normalisation; None for a plug-in that skips the pod."""
 
     fixed: Mapping[str, Ints]
     """Plug-in -> score (N,) that needs no normalisation."""
@@ -49,7 +49,7 @@ class RawScores:
 
 
 class Scorer:
-    """The scoring half of a profile."""
+    """The score plug-ins of a profile."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Scorer:
         self._volumes = volumes if profile.scores_free_volumes else None
 
     def raw(self, state: ClusterState, cls: int) -> RawScores:
-        """Return the raw scores of a class in a state; they hold until the state changes."""
+        """Return the raw scores of a class in a state; valid until the state changes."""
         columns, images = self._columns.of(state, cls), self._images.score(cls)
         fixed = {NODE_RESOURCES_FIT: columns.allocation, IMAGE_LOCALITY: images}
         if columns.balanced is not None:
@@ -92,7 +92,7 @@ class Scorer:
         )
 
     def weighted(self, raw: RawScores, scored: Int32s) -> dict[str, Ints]:
-        """Return plug-in -> weighted score (N,) over the nodes ``scored``; 0 elsewhere."""
+        """Return plug-in -> weighted score (N,), for the nodes ``scored``; 0 for other nodes."""
         scores = {name: score[scored] for name, score in raw.fixed.items()}
         scores |= self._normalised(raw, scored)
         return {
@@ -102,7 +102,7 @@ class Scorer:
         }
 
     def total(self, raw: RawScores, scored: Int32s) -> Ints:
-        """Return the sum of all weighted scores (K,) of the nodes ``scored``."""
+        """Return the sum of all weighted scores (K,) for the nodes ``scored``."""
         total = raw.fixed_total[scored]
         for name, score in self._normalised(raw, scored).items():
             total += self.weights.get(name, 0) * score
@@ -110,7 +110,7 @@ class Scorer:
 
     @staticmethod
     def _normalised(raw: RawScores, scored: Int32s) -> dict[str, Ints]:
-        """Return plug-in -> score (K,) for those that compare the nodes that are scored."""
+        """Return plug-in -> score (K,), for the plug-ins whose scores depend on the set of scored nodes."""
         taints = raw.taints[scored]
         scores = {TAINT_TOLERATION: from_fewest(taints, taints.max(initial=0))}
         if raw.affinity is not None:
@@ -134,17 +134,17 @@ class Scorer:
 
 
 def from_fewest(raw: Ints, largest: int | Ints) -> Ints:
-    """Return 100 for none, less for more (``DefaultNormalizeScore``, reversed)."""
+    """Return 100 for a raw score of 0, less for more (``DefaultNormalizeScore``, reversed)."""
     return _MAX - _MAX * raw // np.maximum(largest, 1)
 
 
 def by_largest(raw: Ints, largest: int | Ints) -> Ints:
-    """Return the share of the largest (``DefaultNormalizeScore``)."""
+    """Return raw scores scaled so that the largest is 100 (``DefaultNormalizeScore``)."""
     return _MAX * raw // np.maximum(largest, 1)
 
 
 def between(raw: Ints, low: int | Ints, high: int | Ints) -> Ints:
-    """Return the place between the smallest and the largest, 0 if they are equal."""
+    """Return raw scores scaled to 0..100 between the smallest and the largest; 0 if these are equal."""
     span = np.maximum(np.asarray(high) - low, 1)
     return (float(_MAX) * ((raw - low) / span)).astype(np.int64)
 

@@ -1,8 +1,8 @@
-"""PodTopologySpread: the constraints of a class, resolved once, and counted when asked.
+"""PodTopologySpread: the constraints of a class, resolved once and counted on demand.
 
-Source: ``plugins/podtopologyspread`` (``common.go``, ``filtering.go``, ``scoring.go``). Terminating pods
-do not count. A constraint whose selector is empty (not absent) counts no pod but matches the pod itself,
-as in ``countPodsMatchSelector``.
+Source: ``plugins/podtopologyspread`` (``common.go``, ``filtering.go``, ``scoring.go``). Terminating pods do not
+count. A constraint whose selector is empty (not absent) counts no pod but matches the pod itself, as in
+``countPodsMatchSelector``.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Constraint:
     """(N,) which of its counts a pod on each node is part of, different numbers for different ones."""
 
     def domain_counts(self, state: ClusterState) -> Ints:
-        """Return the matching pods on eligible nodes per domain (D + 1,)."""
+        """Return the number of matching pods on eligible nodes per domain (D + 1,)."""
         return self.topology.of_pods(state, self.classes, self.eligible)
 
     def within(self, counts: Ints) -> Bools:
-        """Return the domains (..., D + 1) that can take one more pod, where they hold ``counts`` (..., D + 1).
+        """Return which domains (..., D + 1) can take one more pod, given their ``counts`` (..., D + 1).
 
         The global minimum is 0 if there are fewer eligible domains than ``minDomains``.
         """
@@ -67,9 +67,9 @@ class Constraint:
         return np.asarray(counts <= limit + least)
 
     def leave(self, counts: Ints, leaving: Sequence[Pair], *, per_node: bool = False) -> None:
-        """Take from each row of ``counts`` (K, D + 1), or (K, N) where ``per_node``, the pod that leaves, if it counts.
+        """Subtract from row k of ``counts`` the pod ``leaving[k]``, if the constraint counts it.
 
-        ``leaving`` (K,): class and node of each pod.
+        ``counts`` is (K, D + 1), or (K, N) with ``per_node``. ``leaving`` (K,): class and node of each pod.
         """
         mine = {cls: bool((self.classes == cls).any()) for cls in {cls for cls, _ in leaving}}
         left = [
@@ -84,7 +84,7 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True)
 class SoftSpread:
-    """What scoring needs of a class with soft constraints, counted in one state."""
+    """The soft constraints of a class with their counts in one state, as needed for scoring."""
 
     constraints: tuple[Constraint, ...]
     counts: tuple[Ints, ...]
@@ -95,7 +95,7 @@ class SoftSpread:
     """Per constraint the domain ids (N,) that the number of domains is counted over; None: nodes."""
 
     def raw(self, sizes: tuple[int, ...]) -> Ints:
-        """Return the raw score (N,), given how many domains (or nodes) are scored per constraint."""
+        """Return the raw score (N,), given the number of scored domains (or nodes) per constraint."""
         total: Floats | None = None
         for constraint, counts, size, domains in zip(
             self.constraints, self.counts, sizes, self.domains, strict=True
@@ -115,7 +115,7 @@ class SoftSpread:
         return go_round(np.zeros(len(self.ignored)) if total is None else total)
 
     def sizes(self, scored: Int32s) -> tuple[int, ...]:
-        """Return the number of domains per constraint among the nodes that are scored."""
+        """Return the number of domains per constraint among the scored nodes."""
         kept = scored[~self.ignored[scored]]
         return tuple(
             len(kept) if domains is None else len(np.unique(domains[kept]))
@@ -141,7 +141,7 @@ class Spread:
         self._absent: Bools | None = None
 
     def without(self, absent: Bools) -> None:
-        """Take nodes (N,) as not there from now on: what is theirs alone is no domain."""
+        """Treat nodes (N,) as absent from now on: domains of theirs alone do not exist."""
         self._absent = absent
         self._eligible = ArrayCache(len(self._snapshot.nodes))
         self._hard.clear()
@@ -162,7 +162,7 @@ class Spread:
         return constraints
 
     def fits(self, state: ClusterState, cls: int) -> Bools | None:
-        """Return the nodes (N,) on which no hard constraint breaks; None if the class has none."""
+        """Return the nodes (N,) on which no hard constraint would be violated; None if the class has none."""
         mask: Bools | None = None
         for constraint in self.hard(cls):
             within = constraint.within(constraint.domain_counts(state))
@@ -173,7 +173,7 @@ class Spread:
         return mask
 
     def fits_after(self, state: ClusterState, cls: int, leaving: Sequence[Pair]) -> Bools | None:
-        """Return the same (K, N) for as many moments, in each of which another pod has left."""
+        """Return :meth:`fits` (K, N) for K cases; in case k the pod ``leaving[k]`` has left."""
         mask: Bools | None = None
         for constraint in self.hard(cls):
             counts = np.tile(constraint.domain_counts(state), (len(leaving), 1))
@@ -184,7 +184,7 @@ class Spread:
         return mask
 
     def lacks_key_first(self, state: ClusterState, cls: int, node: int) -> bool:
-        """Return whether the first constraint that ``node`` fails is one whose key it lacks."""
+        """Return whether ``node`` lacks the topology key of the first constraint that it fails."""
         for constraint in self.hard(cls):
             if not constraint.topology.present[node]:
                 return True
@@ -194,7 +194,7 @@ class Spread:
         return False
 
     def scoring(self, state: ClusterState, cls: int) -> SoftSpread | None:
-        """Return what scoring needs; None if the class has no soft constraint."""
+        """Return the data for scoring; None if the class has no soft constraint."""
         constraints = self.soft(cls)
         if not constraints:
             return None
@@ -218,7 +218,7 @@ class Spread:
         return np.bincount(nodes, minlength=len(self._snapshot.nodes))
 
     def _lacking(self, constraints: tuple[Constraint, ...]) -> Bools:
-        """Return the nodes (N,) that lack a key of the constraints; one array for the same keys."""
+        """Return the nodes (N,) that lack a topology key of the constraints; shared for equal keys."""
         keys = tuple(sorted({constraint.topology.key for constraint in constraints}))
 
         def make() -> Bools:
@@ -230,7 +230,7 @@ class Spread:
         return self._eligible.get(("lacking", keys), make)
 
     def _all_keys(self, cls: int) -> bool:
-        """Whether nodes must carry all keys: not where the system's defaults apply."""
+        """Return whether nodes must carry all topology keys; False if the system's default constraints apply."""
         explicit = self._snapshot.classes[cls].spec.topology_spread_constraints
         return bool(explicit) or not self._system
 
@@ -271,7 +271,7 @@ class Spread:
         )
 
     def _counted_domains(self, topology: Topology, eligible: Bools) -> Int32s:
-        """Return (N,) a number for what a pod on each node counts for, one array for the same nodes."""
+        """Return a number (N,) per node for the domain in which its pods count; shared for equal eligibility."""
         return self._eligible.get(
             ("counted", topology.key, id(eligible)),
             # The array whose identity is in the key is kept beside it.

@@ -1,10 +1,11 @@
-"""Which nodes to mark so that the scheduler chooses a given one: the fewest, by TaintToleration's exact arithmetic.
+"""Find the smallest set of nodes to mark so that the scheduler chooses a given node.
 
-A mark adds one PreferNoSchedule taint. The plug-in scores ``100 - 100 * count // most``, with the largest count of the
-nodes that are scored, and weighs three times as much as the others together may differ in most clusters
-(``plugins/tainttoleration``, ``DefaultNormalizeScore``). Whether marks raise ``most`` decides what each is worth, so
-both cases are looked at. A node wins for sure if every other one scores less: those that score the same or more are the
-ones to be marked, no more and no fewer.
+The arithmetic of TaintToleration is reproduced exactly. A mark adds one PreferNoSchedule taint. The plug-in scores
+``100 - 100 * count // most``, with the largest count of the nodes that are scored, and its weight is so large that
+it outweighs the differences of all other scores in most clusters (``plugins/tainttoleration``,
+``DefaultNormalizeScore``). Whether marks raise ``most`` decides what each is worth, so both cases are computed. A
+node wins for certain if every other node scores less: exactly the nodes with an equal or higher score must be
+marked.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NEVER = np.iinfo(np.int32).max
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """The nodes with marks whose largest count of taints is given."""
+    """The nodes to mark, given the largest count of soft taints on any node."""
 
     scores: Ints
     """(F,) total of each node that is not marked."""
@@ -35,7 +36,7 @@ class _Case:
 
 
 class Steering:
-    """For each of the ``nodes`` (F,), those that are scored: how many have to be marked so that it wins, and which."""
+    """For each scored node (F,): the smallest set of other nodes to mark so that it wins, and its size."""
 
     def __init__(
         self,
@@ -46,7 +47,7 @@ class Steering:
         *,
         tolerated: bool,
     ) -> None:
-        """``total`` (F,) are the scores as they are, ``taints`` (F,) the soft taints that are not tolerated.
+        """``total`` (F,): the scores without marks; ``taints`` (F,): the number of untolerated soft taints.
 
         ``tolerated``: the pod tolerates marks.
         """
@@ -65,7 +66,7 @@ class Steering:
         """(F,) how many nodes have to be marked for each to win for sure, NEVER where no marks do it."""
 
     def to_mark(self, place: int) -> Int32s:
-        """Return the nodes, ascending, to be marked so that ``nodes[place]`` wins; ``marks[place]`` is not NEVER."""
+        """Return the nodes, ascending, to mark so that ``nodes[place]`` wins; ``marks[place]`` must not be NEVER."""
         case = min(self._cases, key=lambda case: int(case.least[place]))
         marked = case.scores >= case.scores[place]
         marked[place] = False
@@ -77,14 +78,14 @@ class Steering:
 
 
 def _unmarked(total: Ints) -> _Case:
-    """Return the case in which nothing is marked."""
+    """Return the case without any mark."""
     best = total == total.max(initial=0)
     least = np.where(best & (np.count_nonzero(best) == 1), 0, NEVER)
     return _Case(total, least.astype(np.int32), raised=False)
 
 
 def _case(others: Ints, taints: Ints, most: int, weight: int, *, raised: bool) -> _Case:
-    """Return what it takes where ``most`` is the largest count; ``raised``: only because a node is marked."""
+    """Return the nodes to mark if ``most`` is the largest count; ``raised``: a mark has raised it."""
     plain = others + weight * from_fewest(taints, most)
     marked = others + weight * from_fewest(taints + 1, most)
     top = taints == (most - 1 if raised else most)

@@ -21,7 +21,7 @@ _Array = TypeVar("_Array")
 
 
 class Topology:
-    """One topology key: which nodes carry it, and in which domain each of them is."""
+    """One topology key: the nodes that carry it, and the domain of each."""
 
     def __init__(self, labels: NodeLabels, key: str) -> None:
         self.key = key
@@ -40,7 +40,7 @@ class Topology:
         """(N,) the same, but a node that lacks the key is in the domain named by the empty string."""
 
     def sums(self, amounts: Ints | Int32s | Bools | Floats) -> Ints:
-        """Return the sums (D + 1,) of amounts (N,) over the domains; the last entry is 0."""
+        """Return the sums (D + 1,) of ``amounts`` (N,) per domain; the last entry is 0."""
         # Counts of pods stay far below 2**53, so the sums in float64 are exact.
         total = np.bincount(self.domain, weights=amounts, minlength=self.size + 1).astype(np.int64)
         total[self.size] = 0
@@ -54,9 +54,9 @@ class Topology:
         *,
         terminating: bool = False,
     ) -> Ints:
-        """Return how many pods of ``classes`` are in each domain (D + 1,); the last entry is 0.
+        """Return the number of pods of ``classes`` in each domain (D + 1,); the last entry is 0.
 
-        Only those on ``eligible`` nodes (N,), if given; ``terminating`` as for ``ClusterState.counts``.
+        Only pods on ``eligible`` nodes (N,) count, if given; ``terminating`` as for ``ClusterState.counts``.
         """
         nodes = state.nodes_of(classes, terminating=terminating)
         if nodes is None:
@@ -69,12 +69,12 @@ class Topology:
         return total
 
     def spread_out(self, sums: Ints) -> Ints:
-        """Return for each node (N,) its domain's entry, 0 where it lacks the key."""
+        """Return per node (N,) the entry of its domain; 0 if it lacks the key."""
         return sums[self.domain]
 
 
 class Topologies:
-    """The topology keys of a cluster, made when first asked for."""
+    """The topology keys of a cluster; each is computed on first use."""
 
     def __init__(self, labels: NodeLabels) -> None:
         self._labels = labels
@@ -88,14 +88,14 @@ class Topologies:
 
 
 class ArrayCache:
-    """Arrays over the nodes, by signature; forgotten all at once when they become too many."""
+    """A cache of arrays over the nodes, by key. It is emptied when it has too many entries."""
 
     def __init__(self, nodes: int) -> None:
         self._limit = max(64, _CACHED_NUMBERS // max(1, nodes))
         self._arrays: dict[Hashable, object] = {}
 
     def get(self, key: Hashable, make: Callable[[], _Array]) -> _Array:
-        """Return the array kept under ``key``, made by ``make`` if there is none."""
+        """Return the array cached under ``key``; compute it with ``make`` if it is missing."""
         array = self._arrays.get(key)
         if array is None:
             if len(self._arrays) >= self._limit:

@@ -1,7 +1,8 @@
-"""Claims that bind when their first pod is scheduled (WaitForFirstConsumer).
+"""Claims that are bound when their first pod is scheduled (WaitForFirstConsumer).
 
-Source: ``plugins/volumebinding/binder.go`` (``findMatchingVolumes``, ``checkVolumeProvisions``), ``volume_binding.go``
-(``Score``) with the default shape, and ``component-helpers/storage/volume.FindMatchingVolume``.
+Source: ``plugins/volumebinding/binder.go`` (``findMatchingVolumes``, ``checkVolumeProvisions``),
+``volume_binding.go`` (``Score``) with the default shape, and
+``component-helpers/storage/volume.FindMatchingVolume``.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _NO_VOLUME = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Where the claims of a class get a volume."""
+    """The nodes where the claims of a class can get a volume."""
 
     nodes: Bools
     """(N,)"""
@@ -49,7 +50,7 @@ class Reach:
 
 
 class UnboundClaims:
-    """Where claims without a volume can get one."""
+    """Finds the nodes where claims without a volume can get one."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -63,9 +64,9 @@ class UnboundClaims:
         )
 
     def reachable(self, claims: list[o.PersistentVolumeClaim]) -> Reach:
-        """Return where all claims get a volume.
+        """Return the nodes where all claims can get a volume.
 
-        A claim takes a free volume that the node reaches, or one that is provisioned there.
+        A claim takes an existing free volume that the node can use, or a new one is provisioned there.
         """
         mask = np.ones(len(self._snapshot.nodes), bool)
         score: Ints | None = None
@@ -113,9 +114,10 @@ class UnboundClaims:
         return mask
 
     def _free_volumes(self, claim: o.PersistentVolumeClaim) -> Ints:
-        """Return the capacity (N,), in bytes, of the free volume that the claim takes on each node: the smallest.
+        """Return per node (N,) the capacity, in bytes, of the free volume that the claim would take.
 
-        One that names the claim goes first. A ValueError says that a quantity is unreadable.
+        A volume that names the claim comes first, else the smallest is taken. Raises ValueError if a quantity is
+        unreadable.
         """
         size = len(self._snapshot.nodes)
         smallest, reserved = np.full(size, _NO_VOLUME), np.full(size, _NO_VOLUME)
@@ -134,7 +136,7 @@ class UnboundClaims:
 
 
 def _suits(volume: o.PersistentVolume, claim: o.PersistentVolumeClaim) -> bool:
-    """Return whether a claim may take a volume, wherever it is."""
+    """Return whether a claim may be bound to a volume, independent of nodes."""
     spec, wanted = volume.spec, claim.spec
     mine = spec.claim_ref is not None and (
         (spec.claim_ref.namespace, spec.claim_ref.name)
@@ -157,11 +159,11 @@ def _suits(volume: o.PersistentVolume, claim: o.PersistentVolumeClaim) -> bool:
 
 
 def _requested(claim: o.PersistentVolumeClaim) -> int:
-    """Return the bytes that a claim asks for."""
+    """Return the bytes that a claim requests."""
     resources = claim.spec.resources
     return _storage(resources.requests if resources is not None else None)
 
 
 def _storage(quantities: Mapping[str, str | int | float] | None) -> int:
-    """Return the bytes of storage in a list of resources."""
+    """Return the amount ``storage``, in bytes, in a map of resources."""
     return parse((quantities or {}).get("storage", 0))

@@ -1,7 +1,7 @@
-"""Extended resources that pods use on nodes that do not offer them: DeviceClasses stand behind those.
+"""Extended resources that pods use on nodes that do not offer them: DeviceClasses provide these.
 
-A pod may ask for an extended resource that no device plug-in offers; where a DeviceClass names it, the
-scheduler allocates devices for it (KEP-5004). DeviceClasses and ResourceSlices are not read.
+A pod may request an extended resource that no device plug-in offers; if a DeviceClass names it, the scheduler
+allocates devices for it (KEP-5004). DeviceClasses and ResourceSlices are not read.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from rebalancer.snapshot.model import Snapshot
 
 
 class UnofferedResources:
-    """Which extended resources do not, or not all, come from device plug-ins."""
+    """Finds the extended resources that, at least in part, do not come from device plug-ins."""
 
     def __init__(self, snapshot: Snapshot, resources: Resources) -> None:
         self._snapshot, self._resources = snapshot, resources
         self._unoffered: dict[int, bool] = {}
 
     def of(self, cls: int) -> list[str]:
-        """Return the resources that a class asks for and that may be allocated behind the nodes' backs."""
+        """Return the resources of a class that may be allocated without appearing in the node's allocatable."""
         names = self._resources.names
         return [
             names[row]
@@ -40,5 +40,5 @@ class UnofferedResources:
 
 
 def _extended(name: str) -> bool:
-    """Return whether a DeviceClass may stand for a resource (``IsDRAExtendedResourceName``)."""
+    """Return whether a DeviceClass may provide a resource (``IsDRAExtendedResourceName``)."""
     return name.startswith("deviceclass.resource.kubernetes.io/") or extended(name)

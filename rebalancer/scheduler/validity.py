@@ -1,4 +1,4 @@
-"""What about a class cannot be predicted, in words. Nothing is guessed, and nothing raises."""
+"""List the features of a class that the model cannot predict. It never guesses and never raises."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NODE_OPERATORS = (*_LABEL_OPERATORS, "Gt", "Lt")
 
 
 def unmodelled(of_class: PodClass, profile: SchedulerProfile) -> Iterator[str]:
-    """Yield why pods of a class cannot be predicted by a profile, whatever the state of the cluster."""
+    """Yield why pods of a class cannot be predicted with a profile, in any state of the cluster."""
     spec = of_class.spec
     if of_class.unreadable is not None:
         yield of_class.unreadable

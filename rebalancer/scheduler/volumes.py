@@ -1,9 +1,9 @@
-"""Where the volumes of a class can be: VolumeRestrictions, VolumeBinding and VolumeZone.
+"""The nodes where the volumes of a class can be used: VolumeRestrictions, VolumeBinding and VolumeZone.
 
-Sources: ``plugins/volumerestrictions``, ``plugins/volumebinding``, ``plugins/volumezone``. A claim that
-names a volume counts as bound, since a pod runs with it. What CSIStorageCapacity and CSIDriver say is not
-read: how much a driver can still provision on a node, which limits and scores nodes for claims that are not bound yet, and that pods stay away from nodes without
-the driver (``preventPodSchedulingIfMissing``).
+Sources: ``plugins/volumerestrictions``, ``plugins/volumebinding``, ``plugins/volumezone``. A claim that names a
+volume counts as bound, since a pod runs with it. CSIStorageCapacity and CSIDriver are not read. So two rules are not
+modelled: how much a driver can still provision on a node, which limits and scores nodes for unbound claims; and that
+pods avoid nodes without the driver (``preventPodSchedulingIfMissing``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RESTRICTIONS, BINDING, ZONE = "VolumeRestrictions", "VolumeBinding", "VolumeZone
 
 @dataclass(slots=True)
 class VolumeRules:
-    """What the volumes of one class demand."""
+    """The restrictions that the volumes of one class impose on nodes."""
 
     rejected: tuple[str, str] | None = None
     """(plug-in, message): no node will do, as PreFilter says."""
@@ -47,13 +47,13 @@ class VolumeRules:
 
     @property
     def binding(self) -> Bools | None:
-        """(N,) nodes on which all claims can have their volumes; None: all."""
+        """The nodes (N,) on which all claims can have their volumes; None: all nodes."""
         if self.bound is None or self.unbound is None:
             return self.unbound if self.bound is None else self.bound
         return self.bound & self.unbound
 
     def binding_reasons(self, node: int) -> list[str]:
-        """Return why a node cannot have the volumes, in the scheduler's words."""
+        """Return why a node cannot use the volumes, in the scheduler's words."""
         reasons = []
         if self.bound is not None and not self.bound[node]:
             reasons.append("node(s) didn't match PersistentVolume's node affinity")
@@ -63,7 +63,7 @@ class VolumeRules:
 
 
 class VolumeRulebook:
-    """The rules of each class that has claims, made once."""
+    """The volume rules of each class with claims; computed once per class."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -72,7 +72,7 @@ class VolumeRulebook:
         self._users: dict[tuple[str, str], list[int]] | None = None
 
     def of(self, cls: int) -> VolumeRules | None:
-        """Return the rules of a class, None if it has no claims."""
+        """Return the rules of a class; None if it has no claims."""
         if cls not in self._rules:
             self._rules[cls] = self._make(cls)
         return self._rules[cls]
@@ -112,7 +112,7 @@ class VolumeRulebook:
         return claims
 
     def _unread(self, kind: str) -> bool:
-        """Return whether the snapshot says that it lacks a kind (``Kind: why``)."""
+        """Return whether the snapshot reports that a kind was not read (``Kind: why``)."""
         return any(said.split(":")[0] == kind for said in self._snapshot.missing)
 
     def _bind(self, claims: list[o.PersistentVolumeClaim], rules: VolumeRules) -> None:
@@ -159,7 +159,7 @@ class VolumeRulebook:
                     rules.zone = mask if rules.zone is None else rules.zone & mask
 
     def _in_zone(self, key: str, values: set[str]) -> Bools:
-        """Return the nodes (N,) whose label matches; nodes without any topology label always do."""
+        """Return the nodes (N,) whose label matches; nodes without any topology label always match."""
         labels = self._snapshot.nodes.labels
         bare = np.ones(len(self._snapshot.nodes), bool)
         for topology in _TOPOLOGY_LABELS:

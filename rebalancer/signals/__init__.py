@@ -1,1 +1,1 @@
-"""Signals: announcements that a machine will go, and by when."""
+"""Signals: announcements that a machine will be interrupted, with a deadline."""

@@ -1,4 +1,4 @@
-"""The source ``kubernetes``: what the nodes themselves announce, by taints, conditions and an annotation."""
+"""The signal source ``kubernetes``: taints, conditions and an annotation on Nodes that announce an interruption."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
 
 
 class KubernetesParams(Params):
-    """Options of the source kubernetes: what announces that a node will go."""
+    """Options of the source kubernetes: which taints and conditions announce an interruption."""
 
     taints: tuple[str, ...] = Field(
         default=tuple(sorted(LEAVING.taints - {_CANDIDATE})),
@@ -52,17 +52,17 @@ class KubernetesParams(Params):
 
 
 class KubernetesSource:
-    """Nodes that are announced to go by taints, conditions or the annotation rebalancer/notice."""
+    """Nodes that taints, conditions or the annotation rebalancer/notice announce to be interrupted."""
 
     Params = KubernetesParams
 
     def open(self, params: KubernetesParams, surroundings: SourceContext) -> KubernetesReceiver:
-        """See SignalSource."""
+        """Return a receiver that watches the nodes."""
         return KubernetesReceiver(params, surroundings)
 
 
 class KubernetesReceiver:
-    """Compares what nodes announce with what they announced before; nothing is read for it."""
+    """Compares the announcements on nodes with the previous ones; it sends no requests."""
 
     def __init__(self, params: KubernetesParams, surroundings: SourceContext) -> None:
         self._params, self._around = params, surroundings
@@ -70,18 +70,18 @@ class KubernetesReceiver:
         """Name of the node -> id -> what was said of it last and still holds."""
 
     def receive(self, stop: Stop) -> Sequence[Interruption]:
-        """See Receiver."""
+        """Return new, changed and cancelled interruptions, see :meth:`Receiver.receive`."""
         changed = self._around.nodes.news(stop)
         return [one for name, node in changed.items() for one in self._news(name, node)]
 
     def heartbeat(self, interruption: Interruption) -> None:
-        """Nothing waits for one."""
+        """Do nothing: no service waits for a heartbeat."""
 
     def done(self, interruption: Interruption, outcome: PipelineOutcome) -> None:
-        """Nothing holds what announced it."""
+        """Do nothing: there is no message to delete."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is no open connection."""
 
     def _news(self, name: str, node: Node | None) -> Iterator[Interruption]:
         if node is None:
@@ -103,7 +103,7 @@ class KubernetesReceiver:
                 yield self._interruption(node, one.id, one.kind, reason="withdrawn", cancelled=True)
 
     def _known_before(self, node: Node) -> dict[str, Interruption]:
-        """Return what a process before this one has attended to: it may have been cancelled while there was none."""
+        """Return the interruptions that an earlier process handled; they may have been cancelled since."""
         ours, state = self._around.name, state_in(node.metadata.annotations, node.metadata.uid)
         return {
             cause.id: self._interruption(node, cause.id, cause.kind, reason="attended to before")

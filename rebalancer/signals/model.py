@@ -1,4 +1,4 @@
-"""The contract of a signal source: what it announces, what it is given, and when it lets go.
+"""The contract of signal sources: the interruptions they report, their input, and their lifecycle.
 
 A source is a class with a ``Params`` model, registered under the entry point group ``rebalancer.signals``. It is
 loaded only when a policy names it. Test it with ``rebalancer.testing.signals.check_source``.
@@ -25,7 +25,7 @@ OVER = 180.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interruption:
-    """An announcement that one machine will go."""
+    """An announcement that one machine will be stopped or replaced."""
 
     id: str
     """The same each time that the same event is received for the same machine, and another for another machine."""
@@ -56,11 +56,11 @@ class Interruption:
 
     @property
     def machine(self) -> str:
-        """What it is about, in words."""
+        """The machine as text for messages."""
         return self.node or self.instance or self.provider_id
 
     def is_over(self, now: float) -> bool:
-        """Return whether the machine was to have gone :data:`OVER` seconds ago: it has stayed, or is back.
+        """Return whether the machine should have been gone :data:`OVER` seconds ago; it has stayed, or is back.
 
         ``now``: Unix seconds.
         """
@@ -69,13 +69,13 @@ class Interruption:
 
 
 def latest_end(deadline: float | None, until: float | None) -> float | None:
-    """Return the latest time at which a machine goes; None: not known."""
+    """Return the latest time at which a machine goes (Unix seconds); None if unknown."""
     return deadline if deadline is None or until is None else max(deadline, until)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceContext:
-    """What a source is given by the process."""
+    """The input that a source receives from the process."""
 
     name: str
     """Under which the source stands in the policy: its interruptions carry it."""
@@ -87,55 +87,57 @@ class SourceContext:
 
 
 class SignalError(Exception):
-    """The source could not do it now; the message is one line, says what to do, and holds no secret.
+    """A request of the source failed. The message is one line, says what to do, and contains no secret.
 
-    It is logged, counted in the metrics, and tried again after a pause that grows.
+    It is logged and counted in the metrics, and the request is retried after a growing pause.
     """
 
 
 @runtime_checkable
 class Receiver(Protocol):
-    """An open source. ``receive``, ``heartbeat`` and ``done`` are called from different threads, also at once."""
+    """An open source. ``receive``, ``heartbeat`` and ``done`` are called from different threads, also concurrently."""
 
     def receive(self, stop: Stop) -> Sequence[Interruption]:
-        """Return interruptions; wait for them up to ``LONGEST_RECEIVE`` seconds, and no longer than until ``stop``.
+        """Wait for interruptions, up to ``LONGEST_RECEIVE`` seconds or until ``stop``, and return them.
 
-        What is not done may be returned again; it is known by its id.
+        An interruption that is not done may be returned again; its id identifies it.
 
         Raises:
-            SignalError: nothing could be received.
+            SignalError: the request failed.
         """
 
     def heartbeat(self, interruption: Interruption) -> None:
-        """Send what extends the wait for the end (a hook's heartbeat, a message's visibility); called every ``HEARTBEAT`` seconds or so.
+        """Extend the time until the end (a hook's heartbeat, a message's visibility).
+
+        Called about every ``HEARTBEAT`` seconds.
 
         Raises:
-            SignalError: that could not be sent.
+            SignalError: the request failed.
         """
 
     def done(self, interruption: Interruption, outcome: PipelineOutcome) -> None:
-        """Let go of what announced the interruption (delete the message, complete the hook): it is at its end.
+        """Release the announcement of a finished interruption: delete the message, or complete the hook.
 
-        Called again for the same one, should the process have died meanwhile, or this have failed.
+        Called again for the same interruption if the process died in between, or if this call failed.
 
         Raises:
-            SignalError: that could not be sent.
+            SignalError: the request failed.
         """
 
     def close(self) -> None:
-        """Give connections back; nothing else is called any more."""
+        """Close the connections. No method is called afterwards."""
 
 
 @runtime_checkable
 class SignalSource(Protocol):
-    """A plug-in, listed under the entry point group ``rebalancer.signals``; the first line of its docstring says what it is."""
+    """A plug-in of the entry point group ``rebalancer.signals``; the first docstring line is its description."""
 
     Params: ClassVar[type[Params]]
 
     def open(self, params: Any, surroundings: SourceContext) -> Receiver:
-        """Return what receives. Nothing is imported or sent before this that costs anything.
+        """Return an open receiver. Expensive imports and requests happen here, not earlier.
 
         Raises:
-            SignalError: it cannot be opened (a library that is missing, an option that cannot be right): the process
-                ends, since no later attempt could help.
+            SignalError: the source cannot be opened (a missing library, an invalid option). The process then
+                ends, since a retry could not help.
         """

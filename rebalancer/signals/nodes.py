@@ -1,4 +1,4 @@
-"""The nodes of the cluster for sources and for the pipeline: which machine is which node, and what changed of them."""
+"""The cluster's nodes for signal sources and the pipeline: find the Node of a machine, and watch for changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def machine_of(provider_id: str) -> str:
 
 
 def is_sole(node: Node, every: Iterable[Node]) -> bool:
-    """Return whether no other node says that its machine is that of ``node``: a kubelet chooses the ``providerID`` of its own."""
+    """Return whether no other node has the ``providerID`` of ``node``; a kubelet chooses its own ``providerID``."""
     machine, uid = machine_of(node.spec.provider_id), node.metadata.uid
     return not any(
         one.metadata.uid != uid and machine_of(one.spec.provider_id) == machine for one in every
@@ -26,26 +26,26 @@ def is_sole(node: Node, every: Iterable[Node]) -> bool:
 
 
 class NodeNews(Protocol):
-    """The nodes as they are followed."""
+    """The nodes of the cluster, kept current by a watch."""
 
     def node_of(self, node: str, provider_id: str, instance: str) -> Node | None:
-        """Return the node of that name, else the only one of that providerID, else whose providerID ends in ``/instance``."""
+        """Return a node by name, else by a unique providerID, else by a providerID that ends in ``/instance``."""
 
     def every(self) -> Iterable[Node]:
-        """Return all nodes as they are known now."""
+        """Return all nodes as currently known."""
 
     def news(self, stop: Stop) -> Mapping[str, Node | None]:
-        """Return name -> node, None once it is gone, for those that changed since the call before; at first, all.
+        """Return name -> changed node (None if deleted) since the previous call; the first call returns all nodes.
 
-        Waits for the first change, some seconds, and no longer than until ``stop``. For one source alone.
+        Waits for the first change for some seconds, or until ``stop``. Only one source may call it.
         """
 
 
 class FollowedNodes:
-    """Nodes as a Follower knows them; an observer of their changes feeds it. Thread-safe."""
+    """The nodes of a Follower, notified by an observer of changes. Thread-safe."""
 
     def __init__(self, every: Callable[[], Iterable[Node]]) -> None:
-        """``every`` returns all nodes as they are known now."""
+        """``every`` returns all nodes as currently known."""
         self._every = every
         self._lock, self._came = threading.Lock(), threading.Event()
         self._changed: dict[str, Node | None] = {}
@@ -55,7 +55,10 @@ class FollowedNodes:
         self._came.set()
 
     def changed(self, before: Any | None, after: Any | None) -> None:
-        """A node changed, came (no ``before``) or went (no ``after``); without both, any may have."""
+        """Record a change of a node: new if ``before`` is None, deleted if ``after`` is None.
+
+        If both are None, any node may have changed.
+        """
         if before is not None and after is not None and _same(before, after):
             return
         with self._lock:
@@ -68,7 +71,7 @@ class FollowedNodes:
             self._came.set()
 
     def news(self, stop: Stop) -> Mapping[str, Node | None]:
-        """See NodeNews."""
+        """Return the changed nodes since the previous call, see :meth:`NodeNews.news`."""
         stop.sooner(_LONGEST_WAIT, self._came).wait(_LONGEST_WAIT)
         with self._lock:
             changed, whole = self._changed, self._all
@@ -83,11 +86,11 @@ class FollowedNodes:
         return changed
 
     def every(self) -> Iterable[Node]:
-        """See NodeNews."""
+        """Return all nodes as currently known."""
         return self._every()
 
     def node_of(self, node: str, provider_id: str, instance: str) -> Node | None:
-        """See NodeNews."""
+        """Return a node by name, providerID or instance, see :meth:`NodeNews.node_of`."""
         every = list(self._every())
         if node:
             return next((one for one in every if one.metadata.name == node), None)
@@ -98,7 +101,7 @@ class FollowedNodes:
 
 
 def _same(before: Node, after: Node) -> bool:
-    """Return whether a change says nothing that a source listens to: heartbeats change a node every few seconds."""
+    """Return whether a change is irrelevant to all sources; heartbeats change a node every few seconds."""
     return _announced_by(before) == _announced_by(after)
 
 

@@ -1,4 +1,4 @@
-"""The annotation by which a node says of itself that it will go: what ``rebalancer node-agent`` writes."""
+"""The annotation by which a Node announces its own interruption; ``rebalancer node-agent`` writes it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KIND = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class NodeNotice(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One notice; of several, the one that comes first."""
+    """One notice; if there are several, the earliest."""
 
     id: str
     """The same for as long as it is the same event."""
@@ -33,22 +33,22 @@ class NodeNotice(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def at(self) -> float | None:
-        """The deadline in Unix seconds, None if there is none."""
+        """The deadline in Unix seconds; None if there is none."""
         return unix_seconds(self.deadline) or None if self.deadline else None
 
     @property
     def latest(self) -> float | None:
-        """The end of the window in Unix seconds, None if there is none."""
+        """The end of the window in Unix seconds; None if there is none."""
         return unix_seconds(self.until) or None if self.until else None
 
 
 def written(notice: NodeNotice) -> str:
-    """Return the annotation's value."""
+    """Return the notice as an annotation value."""
     return msgspec.json.encode(notice).decode()
 
 
 def read(text: str) -> NodeNotice | None:
-    """Return what the annotation's value says, None if it cannot be read, or is no notice that we would write."""
+    """Parse an annotation value; return None if it is malformed, or is not a notice that we would write."""
     if len(text) > _LONGEST:
         return None
     try:

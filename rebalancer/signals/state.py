@@ -1,4 +1,4 @@
-"""What the pipeline has written on a node: by it, another process goes on where one was killed."""
+"""The state of the interruption pipeline on a Node, from which another process can continue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LONGEST = 64 * 1024
 
 
 class RecordedInterruption(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One interruption of the machine."""
+    """One interruption of the machine, as recorded."""
 
     id: str
     kind: str
@@ -33,14 +33,14 @@ class RecordedInterruption(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, interruption: Interruption) -> RecordedInterruption:
-        """Return what is written of an interruption."""
+        """Return the record of an interruption."""
         one = interruption
         reason = one.reason[:_LONGEST_TEXT]
         return cls(one.id, one.kind, one.source, one.deadline, reason, one.until, one.held)
 
 
 class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far one step has come."""
+    """The progress of one step."""
 
     status: StepStatus
     at: float = 0.0
@@ -51,17 +51,17 @@ class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def of(cls, outcome: StepOutcome, at: float, left: str) -> StepState:
-        """Return what is written of an outcome."""
+        """Return the record of a step's outcome."""
         return cls(outcome.status, at, outcome.why[:_LONGEST_TEXT], left)
 
     @property
     def outcome(self) -> StepOutcome:
-        """What came of it."""
+        """The outcome of the step."""
         return StepOutcome(self.status, self.why)
 
 
 class State(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far the pipeline has come with one node."""
+    """The progress of the pipeline on one node."""
 
     causes: tuple[RecordedInterruption, ...] = ()
     begun: float = 0.0
@@ -74,13 +74,13 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the Node: another one of its name is another machine."""
 
     def goes_by(self, cause: RecordedInterruption) -> float:
-        """Return the latest time at which the machine goes by a cause, or the begin of the steps where that is not known."""
+        """Return the latest time at which the machine goes (Unix seconds); the start of the steps if it is unknown."""
         latest = latest_end(cause.deadline, cause.until)
         return self.begun if latest is None else latest
 
     @property
     def outcome(self) -> PipelineOutcome:
-        """What came of it, once it has ended."""
+        """The result of the pipeline, once it has ended."""
         steps = {name: step.outcome for name, step in self.steps.items()}
         whole = all(outcome.is_good for outcome in steps.values())
         return PipelineOutcome(Result.DONE if whole else Result.INCOMPLETE, steps)
@@ -90,7 +90,7 @@ _decoder = msgspec.json.Decoder(State)
 
 
 def read(text: str) -> State | None:
-    """Return what the annotation's value says; None if it cannot be read, or names no Node."""
+    """Parse an annotation value; return None if it is malformed or names no Node."""
     try:
         state = None if len(text) > _LONGEST else _decoder.decode(text)
     except (ValueError, RecursionError):
@@ -99,11 +99,14 @@ def read(text: str) -> State | None:
 
 
 def state_in(annotations: Mapping[str, str] | None, uid: str) -> State | None:
-    """Return what the annotations of the Node ``uid`` say of it; None if that is nothing, cannot be read, or is about another."""
+    """Return the state recorded in the annotations of the Node ``uid``.
+
+    None if there is no state, it is malformed, or it belongs to another Node.
+    """
     state = read((annotations or {}).get(STATE, ""))
     return None if state is None or state.uid != uid else state
 
 
 def written(state: State) -> str:
-    """Return the annotation's value."""
+    """Return the state as an annotation value."""
     return msgspec.json.encode(state).decode()

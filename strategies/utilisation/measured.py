@@ -1,4 +1,4 @@
-"""Utilisation of nodes by measured usage, and which nodes were over-used for enough runs."""
+"""Utilisation of nodes by measured usage, and the nodes over-used for enough consecutive runs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SHOWN = 3
 
 
 class MeasuredTerm(UtilisationTerm):
-    """As UtilisationTerm with x = used share, or the larger of used and requested share.
+    """A UtilisationTerm with x = used share, or the larger of used and requested share.
 
-    A node without a measurement counts by its requests. With ``usage`` it neither gives nor takes pods, but a
-    replacement that lands on it still counts there.
+    A node without a measurement counts by its requests. With ``usage`` such a node neither gives nor receives pods,
+    but a replacement that lands on it still counts there.
     """
 
     def __init__(self, view: View, params: LowUtilisationParams) -> None:
@@ -41,7 +41,10 @@ class MeasuredTerm(UtilisationTerm):
     # -- what is used ------------------------------------------------------------------------------
 
     def _used(self, nodes: Some = _ALL) -> NDArray[np.float64]:
-        """Return requested amounts and, below, used ones where measured (2 * resources, K)."""
+        """Return the requested amounts and, in the second half, the used amounts (2 * resources, K).
+
+        Where usage is not measured, the requested amount stands in.
+        """
         requested = super()._used(nodes)
         used = requested.copy()
         for row, measured in self._measured:
@@ -57,7 +60,10 @@ class MeasuredTerm(UtilisationTerm):
         return np.concatenate([requested, used])
 
     def _decisive(self, both: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.float64]:
-        """Return the amounts that decide by the signal (resources, K); ``both`` as from :meth:`_used`."""
+        """Return the amounts by which the option ``signal`` judges nodes (resources, K).
+
+        ``both``: the result of :meth:`_used`.
+        """
         requested, used = np.split(both, 2)
         if self._signal == "larger":
             used = np.maximum(requested, used)
@@ -81,12 +87,12 @@ class MeasuredTerm(UtilisationTerm):
         return over if self._lasts[nodes][over].all() else over & self._give_now(nodes)
 
     def waiting(self) -> Candidates:
-        """See Term."""
+        """Return the pairs on nodes whose over-use has not lasted for enough runs."""
         over = self._over_nodes(self._share(self._used())) & ~self._lasts & ~self._give_now()
         return self._leaving(self._where(self._looked_at()._replace(over=over)), None)
 
     def violated(self) -> int:
-        """See Term; includes nodes that are not over-used for enough runs yet."""
+        """Return the number of over-used nodes, including those not over-used for enough runs yet."""
         return len(np.union1d(self.candidates().node, self.waiting().node))
 
     def _over_nodes(self, share: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.bool_]:
@@ -115,7 +121,7 @@ class MeasuredTerm(UtilisationTerm):
     # -- runs in a row -----------------------------------------------------------------------------
 
     def streaks(self) -> Streaks | None:
-        """See Term: the nodes over-used by measured usage."""
+        """Return the streaks of the nodes that are over-used by measured usage."""
         return self._streaks if self._known.any() else None
 
     def _counted(self) -> Streaks:
@@ -140,18 +146,18 @@ class MeasuredTerm(UtilisationTerm):
 
     @property
     def _outdated(self) -> bool:
-        """Whether pods were moved after the measurement."""
+        """Whether pods were moved after the usage was measured."""
         return self._at < self._streaks.at
 
     # -- texts -------------------------------------------------------------------------------------
 
     def notes(self) -> Sequence[str]:
-        """See Term."""
+        """Return why usage has no effect, and what to do."""
         texts = (self._blocked(), self._not_measured(), self._by_requests())
         return [text for text in texts if text is not None]
 
     def not_judged(self) -> str | None:
-        """See Term."""
+        """Return which measurement is missing, in a few words; None if nothing is missing."""
         if self._known.any() or self._signal != "usage":
             return None
         return "the usage of no node is known"
@@ -213,7 +219,7 @@ class MeasuredTerm(UtilisationTerm):
         return None
 
     def describe(self, cls: int, node: int) -> str:
-        """See Term."""
+        """Return the node's fill level by its decisive resource, in a phrase."""
         # Kept per node: every pod of a node that waits is described.
         version = self._view.state.version
         if self._texts[0] != version:

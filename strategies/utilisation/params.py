@@ -10,7 +10,7 @@ from rebalancer.api import MEASURED, Direction, Params, Percent
 
 
 class LowUtilisationParams(Params):
-    """Options of low-utilisation. Percentages are of a node's allocatable."""
+    """Options of low-utilisation. Percentages are shares of a node's allocatable."""
 
     direction: ClassVar[Direction | None] = Direction.SPREAD
 

@@ -30,7 +30,7 @@ Some = NDArray[np.int32] | slice
 
 
 class _Columns(NamedTuple):
-    """Per node (N,) what its share says of it."""
+    """Arrays per node (N,) that are computed from its shares."""
 
     inviting: NDArray[np.float64]
     """Utilisation of each node as a target; -inf for under-used nodes, inf for unusable ones."""
@@ -45,7 +45,7 @@ class _Columns(NamedTuple):
 
 
 class _Nodes(NamedTuple):
-    """What candidates are chosen by."""
+    """Arrays per node (N,) from which candidates are chosen."""
 
     columns: _Columns
     giving: NDArray[np.bool_]
@@ -141,11 +141,11 @@ class UtilisationTerm(Term):
 
     @cached_property
     def _demands(self) -> NDArray[np.float64]:
-        """What a pod of each class adds to the amounts of :meth:`_used` (resources, C)."""
+        """The amounts (resources, C) that a pod of each class adds to :meth:`_used`."""
         return self._requested()
 
     def _requested(self) -> NDArray[np.float64]:
-        """Return what a pod of each class requests (resources, C)."""
+        """Return the amounts (resources, C) that a pod of each class requests."""
         requests = self._view.snapshot.requests
         demands = np.zeros((len(self._names), requests.shape[1]))
         for index, (name, row) in enumerate(zip(self._names, self._rows, strict=True)):
@@ -160,22 +160,22 @@ class UtilisationTerm(Term):
         return np.asarray(over.any(axis=0))
 
     def _inviting(self, share: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.float64]:
-        """Return the utilisation (K,) of nodes as targets: -inf if under-used, inf if unusable."""
+        """Return the utilisation (K,) of nodes as destinations: -inf if under-used, inf if unusable."""
         of, counts = self._view.snapshot.nodes, self._counts[:, nodes]
         usable = counts.any(axis=0) & ~of.unschedulable[nodes] & ~of.leaving[nodes]
         under = ((share <= self._under) | ~counts).all(axis=0) & usable
         return np.where(under, -np.inf, np.where(usable, _fullness(share), np.inf))
 
     def potential(self) -> float:
-        """See Term."""
+        """Return the value of the formula for the current state."""
         return float(self._phi(self._used()).sum())
 
     def violated(self) -> int:
-        """See Term: the number of over-used nodes with a candidate."""
+        """Return the number of over-used nodes with a candidate."""
         return len(np.unique(self.candidates().node))
 
     def candidates(self, classes: NDArray[np.int32] | None = None) -> Candidates:
-        """See Term: pods on over-used nodes, if some node may take them."""
+        """Return the pairs on over-used nodes for which some node may take the replacement."""
         return self._leaving(self._nodes(), classes)
 
     def _leaving(self, nodes: _Nodes, classes: NDArray[np.int32] | None) -> Candidates:
@@ -195,7 +195,7 @@ class UtilisationTerm(Term):
         return Candidates(cls[useful], node[useful], gain[useful])
 
     def _nodes(self) -> _Nodes:
-        """Return the values for all classes; a move changes those of a few nodes only."""
+        """Return the arrays for all nodes; cached, a move updates a few nodes only."""
         state = self._view.state
         if self._kept is not None and self._kept[0] == state.version:
             return self._kept[1]
@@ -209,7 +209,7 @@ class UtilisationTerm(Term):
         return self._kept[1]
 
     def _looked_at(self, nodes: Some = _ALL) -> _Columns:
-        """Return the columns of all nodes, or of some (K,)."""
+        """Compute the columns of all nodes, or of some nodes (K,)."""
         share = self._share(self._used(nodes), nodes)
         return _Columns(
             self._inviting(share, nodes),
@@ -221,7 +221,7 @@ class UtilisationTerm(Term):
 
     @staticmethod
     def _where(columns: _Columns) -> _Nodes:
-        """Return what candidates are chosen by."""
+        """Return the arrays from which candidates are chosen."""
         giving = columns.over & (columns.inviting.min(initial=np.inf) <= columns.full)
         # The largest decrease of a node's unevenness: each resource's at the node that is furthest below.
         most = columns.below.max(axis=1) if columns.below.size else np.zeros(0)
@@ -229,11 +229,11 @@ class UtilisationTerm(Term):
         return _Nodes(columns, giving, bool(giving.any()), most_even)
 
     def _may_give(self, share: NDArray[np.float64], nodes: Some = _ALL) -> NDArray[np.bool_]:
-        """Return the nodes (K,) that are over-used for enough runs."""
+        """Return which nodes (K,) are over-used for enough consecutive runs."""
         return self._over_nodes(share, nodes)
 
     def _emptiest(self, classes: NDArray[np.int32], nodes: _Nodes) -> NDArray[np.float64]:
-        """Return the lowest ``inviting`` (K,) of the nodes that may take the replacement of a pod of each class (K,)."""
+        """Return for each class (K,) the lowest :meth:`_inviting` of the nodes that its replacement may use."""
         for cls in np.unique(classes[self._mask_of[classes] < 0]).tolist():
             mask = self._view.scheduler.static_mask(self._view.snapshot.classes[cls].replacement)
             self._mask_of[cls] = self._masks.setdefault(mask.tobytes(), len(self._masks))
@@ -247,7 +247,7 @@ class UtilisationTerm(Term):
     def delta(
         self, cls: int, node: int, replacement: int, destinations: NDArray[np.int32]
     ) -> NDArray[np.float64]:
-        """See Term."""
+        """Return the change of the formula (K,) if a pod moves from ``node`` to each destination."""
         pod, left, successor = np.array([[cls], [node], [replacement]], np.int32)
         of = np.zeros(len(destinations), np.int64)
         return self.deltas(pod, left, successor, destinations, of)
@@ -260,7 +260,7 @@ class UtilisationTerm(Term):
         destinations: NDArray[np.int32],
         of: NDArray[np.int64],
     ) -> NDArray[np.float64]:
-        """See Term: a function of the loads of two nodes, for all pairs at once."""
+        """Return :meth:`delta` for many moves at once: it depends on the loads of two nodes only."""
         to = destinations
         cost = self._nodes().columns.cost
         left = self._phi(self._used(node) - self._demands[:, cls], node)
@@ -274,12 +274,12 @@ class UtilisationTerm(Term):
         return changes
 
     def stamp(self, cls: int, node: int, replacement: int, destinations: NDArray[np.int32]) -> int:  # noqa: ARG002  # see Term
-        """See Term: it holds while nothing comes to these nodes or leaves them."""
+        """Return a number that is equal while no pod enters or leaves these nodes."""
         state = self._view.state
         return max(state.newest_node_stamp(destinations), state.node_stamp(node))
 
     def describe(self, cls: int, node: int) -> str:  # noqa: ARG002  # it is about the node
-        """See Term."""
+        """Return the node's fill level and threshold, in a phrase."""
         one = np.array([node], np.int32)
         share = self._share(self._used(one), one)[:, 0]
         over = np.broadcast_to(self._over[:, 0], share.shape)
@@ -292,7 +292,7 @@ class UtilisationTerm(Term):
         return f"node {name}: {', '.join(parts) or 'not over-used'}"
 
     def gauge(self, node: int) -> Gauge | None:
-        """See Term; None for a node that is not Ready, or has none of the resources."""
+        """Return the gauge of a node; None if it is not Ready, or has none of the resources."""
         counts = np.flatnonzero(self._counts[:, node]).tolist()
         if not counts:
             return None
@@ -326,7 +326,7 @@ class UtilisationTerm(Term):
         return Gauge.Standing.UNDER if under.all() else Gauge.Standing.BETWEEN
 
     def _consequence(self, node: int, standing: Gauge.Standing) -> str:
-        """Return in words whether a node gives pods and takes them."""
+        """Return a phrase on whether a node gives pods and whether it receives some."""
         nodes = self._nodes()
         inviting, full = nodes.columns.inviting, nodes.columns.full
         takes = int(np.count_nonzero(inviting <= full[node]))
@@ -341,7 +341,7 @@ class UtilisationTerm(Term):
         return f"gives none, and invites pods of over-used nodes that are {self._gap:.0%} above it"
 
     def _what(self, row: int, node: int) -> str:  # noqa: ARG002  # requests are known of every node
-        """Return the kind of the share: `` requested``, `` used``, or empty for pods."""
+        """Return a word for the kind of share: `` requested``, `` used``, or empty for pods."""
         return "" if self._names[row] == "pods" else " requested"
 
 
