@@ -132,8 +132,8 @@ def _soaked(
 def _within(plane: ControlPlane, kubeconfig: Path, folder: Path) -> Iterator[tuple[_Look, _Lives]]:
     """Run `serve` in a thread; yield what compares it with a fresh list, and what says whether it lives."""
     stop = threading.Event()
-    resident, health = resident_on(kubeconfig, folder, stop)
-    thread = threading.Thread(target=resident.live)
+    loop, health = resident_on(kubeconfig, folder, stop)
+    thread = threading.Thread(target=loop.run)
     thread.start()
 
     def look() -> tuple[bool, str]:

@@ -28,7 +28,7 @@ from rebalancer.kube.follow import Follower
 from rebalancer.kube.read import read_cluster
 from rebalancer.run.options import RunOptions
 from rebalancer.serve.health import Health
-from rebalancer.serve.resident import Resident
+from rebalancer.serve.loop import ServeLoop
 from tests.same import contents
 
 _say = functools.partial(print, flush=True)
@@ -89,8 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stop, ends = threading.Event(), time.monotonic() + 60 * chosen.minutes
     with EmbeddedCluster() as embedded, tempfile.TemporaryDirectory() as folder:
         befallen = _Cluster(embedded, chosen.seed)
-        resident, health = resident_on(embedded.kubeconfig, Path(folder), stop)
-        thread = threading.Thread(target=resident.live)
+        loop, health = resident_on(embedded.kubeconfig, Path(folder), stop)
+        thread = threading.Thread(target=loop.run)
         thread.start()
         step, differs = 0, False
         while time.monotonic() < ends and thread.is_alive() and not differs:
@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(differs or not lived)
 
 
-def resident_on(kubeconfig: Path, folder: Path, stop: threading.Event) -> tuple[Resident, Health]:
+def resident_on(kubeconfig: Path, folder: Path, stop: threading.Event) -> tuple[ServeLoop, Health]:
     """Return `serve` for a cluster, to be run in a thread of this process until ``stop``."""
     policy = folder / "policy.yaml"
     policy.write_text(POLICY)
@@ -123,7 +123,7 @@ def resident_on(kubeconfig: Path, folder: Path, stop: threading.Event) -> tuple[
     )
     environment = Environment(SystemClock(), {}, _Nowhere(), _Nowhere(), stop)
     health = Health(environment.clock, options.deadline)
-    return Resident(options, environment, lambda _: EVERY, health), health
+    return ServeLoop(options, environment, lambda _: EVERY, health), health
 
 
 class _Nowhere(io.StringIO):

@@ -26,7 +26,6 @@ from rebalancer.commands.flags import (
 from rebalancer.run.options import RunOptions
 from rebalancer.serve.endpoints import answering, parse_address
 from rebalancer.serve.health import Health
-from rebalancer.serve.schedule import parse_schedule
 
 PATIENCE = 5.0
 """Seconds for what is under way when a signal comes to end by itself; the chart's pod has 10."""
@@ -89,7 +88,8 @@ def command(
     Lease, memory and report; a run that has nothing to do prints one line. The policy is read again before each run.
     It asks nothing: in mode enforce it starts with --yes only. It ends cleanly at SIGTERM. Without --lease it leads alone: start no second one beside it.
     """
-    from rebalancer.serve.resident import Resident  # noqa: PLC0415
+    from rebalancer.serve.loop import ServeLoop  # noqa: PLC0415
+    from rebalancer.serve.triggers import parse_schedule  # noqa: PLC0415
 
     try:
         schedule = parse_schedule(every, time_zone)
@@ -97,6 +97,6 @@ def command(
         raise click.BadParameter(str(error), param_hint="--every") from None
     environment, options = system_environment(patience=PATIENCE), RunOptions.of(**flags)
     health = Health(environment.clock, options.deadline, keeps_report=show_report)
-    resident = Resident(options, environment, schedule, health)
+    loop = ServeLoop(options, environment, schedule, health)
     with nullcontext() if address is None else answering(address, health.paths()):
-        return int(resident.live())
+        return int(loop.run())

@@ -6,6 +6,7 @@ import math
 from contextlib import ExitStack
 
 from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Clock
 from rebalancer.kube.access import AUTOSCALER_FOLLOW_RULES, FOLLOW_RULES, require
 from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import ConfigMapMissingError
@@ -55,7 +56,8 @@ class Rights:
 class Following:
     """Reads the cluster once and follows it; reads it again where the policy asks for more than is followed."""
 
-    def __init__(self, health: Health, rights: Rights, observer: Observer) -> None:
+    def __init__(self, clock: Clock, health: Health, rights: Rights, observer: Observer) -> None:
+        self._clock = clock
         self._health, self._rights, self._observer = health, rights, observer
         self._follower: Follower | None = None
         self._at_end = ExitStack()
@@ -102,7 +104,7 @@ class Following:
 
     def compact(self, evicted: set[str]) -> None:
         """Compact what is kept, once a minute; ``evicted``: uids of the pods that the last run has evicted."""
-        now = self._health.clock.now()
+        now = self._clock.now()
         if self._follower is not None and now - self._compacted >= _COMPACT:
             self._compacted = now
             self._follower.compact(evicted)

@@ -1,8 +1,7 @@
-"""What ``serve`` does about machines that will go, while it leads: sources, pipeline runs, and when to plan for them."""
+"""What ``serve`` does about machines that will go, while it leads: sources and pipeline runs."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,21 +20,20 @@ if TYPE_CHECKING:
     from rebalancer.serve.signal_pipeline import SignalPipeline
     from rebalancer.wire.pods import PodRecord
 
-GAP = 10.0
-"""Seconds after a run until the next one, while pods have to leave a machine that goes."""
-
 
 class Interruptions:
     """Listens while this process leads, as the policy in force says; an observer of ``rebalancer.kube.follow.Follower``."""
 
-    def __init__(self, environment: Environment, registry: Registry) -> None:
+    def __init__(
+        self, environment: Environment, registry: Registry, call_planner: Callable[[], None]
+    ) -> None:
+        """``call_planner`` is called by steps, from their threads, once pods have to leave a machine."""
         self._environment, self._registry = environment, registry
+        self._call_planner = call_planner
         self._nodes = ClusterNodes()
         self._pipeline: SignalPipeline | None = None
         self._listens_as: tuple[object, ...] | None = None
         """What the policy says of it, since the pipeline was started."""
-        self._calls = 0
-        """How often a step has called for the planner."""
 
     # -- listening ---------------------------------------------------------------------------------
 
@@ -98,24 +96,10 @@ class Interruptions:
         ]
         return (*MARK_RULES, *own)
 
-    # -- planning ----------------------------------------------------------------------------------
-
-    def _call_planner(self) -> None:
-        self._calls += 1
-
-    def begin_run(self) -> Callable[[], str | None]:
-        """A run begins; return what ends it early: pods have to leave a machine of which it knows nothing."""
-        calls = self._calls
-
-        def called() -> str | None:
-            return "pods have to leave a machine that goes" if self._calls > calls else None
-
-        return called
-
-    def due(self, ended: float) -> float:
-        """Return when to plan again, infinite if nothing calls for it. ``ended``: when the last run had."""
-        needs_planner = self._pipeline is not None and self._pipeline.runs.needs_planner
-        return ended + GAP if needs_planner else math.inf
+    @property
+    def pods_must_leave(self) -> bool:
+        """Whether pods have to leave a machine that goes, which is the planner's work."""
+        return self._pipeline is not None and self._pipeline.runs.needs_planner
 
     # -- what changes ------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ExitCode
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.serve.health import Health
-from rebalancer.serve.resident import Resident
-from rebalancer.serve.schedule import Schedule
+from rebalancer.serve.loop import ServeLoop
+from rebalancer.serve.triggers import Schedule
 from tests.unit.commands.embedded import NOW_POLICY, run_options
 
 BUSY = 240.0
@@ -60,13 +60,13 @@ class Served:
         environment = Environment(clock, {}, self.out, self.err, self.stop)
         self.health = Health(environment.clock, BUSY, keeps_report=True)
         schedule = every if callable(every) else lambda _: every
-        self.resident = Resident(run_options(**chosen), environment, schedule, self.health)
+        self.loop = ServeLoop(run_options(**chosen), environment, schedule, self.health)
         self._thread = threading.Thread(target=self._live)
         self._thread.start()
 
     def _live(self) -> None:
         try:
-            self.code = self.resident.live()
+            self.code = self.loop.run()
         except BaseException as error:  # noqa: BLE001  # of another thread: kept for the test
             self.error = error
 

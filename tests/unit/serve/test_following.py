@@ -81,7 +81,7 @@ def test_what_is_kept_is_compacted_once_a_minute():
     clock = HandClock()
     compacted: list[set[str]] = []
     health = Health(clock, deadline=120)
-    made = Following(health, rights(), like())
+    made = Following(clock, health, rights(), like())
     made.compact({"before"})
     made._follower = like(compact=compacted.append)
     for seconds, evicted in ((0.0, "first"), (59.0, "too soon"), (1.0, "second"), (300.0, "third")):

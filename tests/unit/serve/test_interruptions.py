@@ -1,7 +1,6 @@
-"""What a process that leads does about signals: which rights, when it listens, and when it plans for machines that go."""
+"""What a process that leads does about signals: which rights, when it listens, and whom its steps call."""
 
 import io
-import math
 
 import pytest
 
@@ -11,7 +10,7 @@ from rebalancer.kube.delete import DELETE
 from rebalancer.registry import Registry
 from rebalancer.run.options import PolicyFlags
 from rebalancer.serve import signal_pipeline
-from rebalancer.serve.interruptions import GAP, Interruptions
+from rebalancer.serve.interruptions import Interruptions
 from tests.unit.commands.serving import like
 
 SIGNALS = "signals: {kubernetes: {}}\nstrategies: {leaving: {}}\n"
@@ -62,7 +61,7 @@ def started(monkeypatch):
 @pytest.fixture
 def interruptions():
     environment = Environment(SystemClock(), {}, io.StringIO(), io.StringIO())
-    return Interruptions(environment, Registry.installed())
+    return Interruptions(environment, Registry.installed(), lambda: None)
 
 
 def listen(interruptions, policy, *, acts=True):
@@ -114,23 +113,16 @@ def test_what_is_shown_is_that_of_the_pipeline_that_listens(interruptions, start
     assert shown() == ((), None, None)
 
 
-def test_a_run_ends_early_only_by_a_call_that_came_after_its_beginning(
-    interruptions, started, tmp_path
-):
+def test_a_step_calls_the_planner_and_pods_must_leave_until_its_work_is_done(started, tmp_path):
+    called = []
+    environment = Environment(SystemClock(), {}, io.StringIO(), io.StringIO())
+    interruptions = Interruptions(environment, Registry.installed(), lambda: called.append("now"))
+    assert not interruptions.pods_must_leave
     listen(interruptions, policy(tmp_path, SIGNALS))
+    assert not interruptions.pods_must_leave
     started[0].call_planner()
-    called = interruptions.begin_run()
-    assert called() is None
-    started[0].call_planner()
-    assert called() == "pods have to leave a machine that goes"
-    assert interruptions.begin_run()() is None
-
-
-def test_it_plans_again_while_pods_have_to_leave(interruptions, started, tmp_path):
-    assert interruptions.due(100.0) == math.inf
-    listen(interruptions, policy(tmp_path, SIGNALS))
-    assert interruptions.due(100.0) == math.inf
+    assert called == ["now"]
     started[0].runs.needs_planner = True
-    assert interruptions.due(100.0) == 100.0 + GAP
+    assert interruptions.pods_must_leave
     interruptions.close()
-    assert interruptions.due(100.0) == math.inf
+    assert not interruptions.pods_must_leave

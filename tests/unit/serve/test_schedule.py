@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rebalancer.serve.schedule import parse_schedule
+from rebalancer.serve.triggers import parse_schedule
 
 AT = datetime(2026, 11, 20, 10, 1, 30, tzinfo=UTC).timestamp()
 

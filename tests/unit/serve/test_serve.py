@@ -10,7 +10,7 @@ from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.kube.client import connect
 from rebalancer.kube.read import read_cluster
-from rebalancer.serve import early
+from rebalancer.serve import triggers
 from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart
 from rebalancer.wire.kinds import AUTOSCALERS, LISTED
 from tests.same import contents
@@ -100,7 +100,7 @@ def test_a_node_that_comes_or_speaks_calls_for_a_run(cluster, tmp_path):
 
 
 def test_a_notice_is_not_lost_with_a_run_that_fails(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(early, "GAP", 0.1)
+    monkeypatch.setattr(triggers, "GAP", 0.1)
     with serving(cluster, tmp_path) as served:
         served.await_runs(1)
         cluster.faults.add(Fault(path="^/version$", status=403))

@@ -6,38 +6,66 @@ Each run is what ``rebalancer run`` does after its lists: the same plan, evictio
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 from rebalancer.base.environment import Environment
-from rebalancer.base.errors import ClusterReadError, ExitCode, RebalancerError, StoppedError
+from rebalancer.base.errors import (
+    ClusterReadError,
+    ExitCode,
+    PolicyError,
+    RebalancerError,
+    StoppedError,
+)
 from rebalancer.base.output import say
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
-from rebalancer.kube.follow import Observer
+from rebalancer.kube.follow import Follower, Observer
 from rebalancer.machines.capacity import scaling_of
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
 from rebalancer.run.context import RunContext, run_context
 from rebalancer.run.one_run import EndedRun, published, run_on
-from rebalancer.run.options import RunOptions
+from rebalancer.run.options import PolicyFlags, RunOptions
 from rebalancer.run.source import Followed, Source, usage_of
-from rebalancer.serve.early import Early
+from rebalancer.serve import triggers
 from rebalancer.serve.following import Following, Rights
 from rebalancer.serve.health import Health
 from rebalancer.serve.interruptions import Interruptions
 from rebalancer.serve.leading import Leading, Lost
-from rebalancer.serve.policy_in_force import PolicyInForce
-from rebalancer.serve.schedule import Schedule
-from rebalancer.serve.timetable import Timetable
+from rebalancer.serve.triggers import ClusterTriggers, Schedule, Triggers
 from rebalancer.wire.pods import PodRecord
 
 _THOROUGH = 20
 """Runs between two looks of the garbage collector at what has outlasted runs."""
 
 
-class Resident:
+class PolicyInForce:
+    """The policy, read again before each run; one that became wrong leaves the last right one in force."""
+
+    def __init__(self, flags: PolicyFlags, registry: Registry) -> None:
+        """Read it.
+
+        Raises:
+            RebalancerError: it is wrong.
+        """
+        if flags.policy_path == "-":
+            raise PolicyError(["--policy -: standard input cannot be read again; name a file"])
+        self._flags, self.registry = flags, registry
+        self.loaded = flags.load(registry)
+
+    def refresh(self) -> str | None:
+        """Read it again; return why the policy that was read before stays in force, None if it does not."""
+        try:
+            self.loaded = self._flags.load(self.registry)
+        except RebalancerError as error:
+            return f"the policy is wrong, and the one that was read before stays in force: {error}"
+        return None
+
+
+class ServeLoop:
     """Leads, follows and runs, until a signal comes."""
 
     def __init__(
@@ -53,12 +81,14 @@ class Resident:
         self._options, self._environment = options, environment
         self._stop = Stop(environment.clock, signalled=environment.stop)
         self._policy = PolicyInForce(options.policy, Registry.installed())
-        self._early = Early(environment.clock)
-        self._interruptions = Interruptions(environment, self._policy.registry)
+        self._triggers = Triggers(environment.clock, schedule)
+        self._interruptions = Interruptions(
+            environment, self._policy.registry, self._triggers.end_run_early
+        )
         health.interruptions = self._interruptions
-        self._timetable = Timetable(environment.clock, schedule, self._early, self._interruptions)
         self._rights = Rights(self._interruptions)
-        self._following = Following(health, self._rights, _All(self._early, self._interruptions))
+        observer = _All(ClusterTriggers(self._triggers), self._interruptions)
+        self._following = Following(environment.clock, health, self._rights, observer)
         self._leading = Leading(
             options.state.lease, environment, self._stop, health, self._following.has_begun
         )
@@ -67,7 +97,7 @@ class Resident:
         self._notes: tuple[str, ...] = ()
         """What was said of the last run."""
 
-    def live(self) -> ExitCode:
+    def run(self) -> ExitCode:
         """Run again and again until a signal comes.
 
         Raises:
@@ -91,16 +121,35 @@ class Resident:
             if lost is None:
                 return
             at_end.callback(self._interruptions.close)
-            run = self._context()
-            follower = self._following.follower(run, client)
-            self._interruptions.listen_as(run, client, follower, lost)
+            self._follow(self._context(), client, lost)
             self._health.leads = True
-            while self._goes_on(lost):
+            self._triggers.begin_term()
+            for why in self._due(lost):
+                if why:
+                    say(self._environment.err, f"rebalancer: {why}: planning now")
                 self._run(client, lost)
-                self._await_next(lost)
 
-    def _goes_on(self, lost: Lost) -> bool:
-        return self._stop.reason() is None and lost() is None
+    def _due(self, lost: Lost) -> Iterator[str]:
+        """Yield why a run is due, empty for the schedule, until the term is over; at once where the last run took longer."""
+        while self._stop.reason() is None and lost() is None:
+            self._health.beat()
+            must_leave = self._interruptions.pods_must_leave
+            why = self._triggers.await_next(self._stop, pods_must_leave=must_leave)
+            if why is None:
+                self._compact()
+            else:
+                yield why
+
+    def _follow(self, run: RunContext, client: Client, lost: Lost) -> Follower:
+        """Follow and listen as the policy of ``run`` says; return what follows.
+
+        Raises:
+            ClusterReadError: the cluster could not be read, or a right is missing.
+            PolicyError: a source of signals cannot be opened.
+        """
+        follower = self._following.follower(run, client)
+        self._interruptions.listen_as(run, client, follower, lost)
+        return follower
 
     def _context(self) -> RunContext:
         return run_context(
@@ -115,14 +164,14 @@ class Resident:
     def _run(self, client: Client, lost: Lost) -> None:
         """Make one run, and keep the outcome of it; what goes wrong is said, and the next run tries again."""
         self._health.beat()
-        self._timetable.begin_run()
+        called = self._triggers.begin_run()
         # Until it evicts or reports, a run that is stopped may be cut off.
         self._environment.committed.clear()
         flaw = self._policy.refresh()
         run = self._context()
         run.notes.extend([] if flaw is None else [flaw])
         run.stop.add(lost)
-        run.stop.add(self._interruptions.begin_run())
+        run.stop.add(called)
         try:
             ended = published(
                 self._options.publishing,
@@ -144,18 +193,15 @@ class Resident:
         self._environment.committed.set()
         self._runs += 1
         self._health.runs = self._runs
-        self._timetable.end_run()
+        self._triggers.end_run()
         self._health.beat()
 
     def _ended(self, run: RunContext, client: Client, lost: Lost) -> EndedRun:
-        # The policy may be another one now: in a context of its own, whose times are not those of the run.
-        asked = self._context()
-        self._rights.require(asked, client)
-        follower = self._following.follower(asked, client)
-        self._interruptions.listen_as(run, client, follower, lost)
+        self._rights.require(run, client)
+        follower = self._follow(run, client, lost)
         run = replace(run, interruptions=self._interruptions.report())
         of_run = client.beside(run.stop)
-        self._early.begin()
+        seen = self._triggers.take()
         try:
             source = Source(
                 run,
@@ -167,7 +213,9 @@ class Resident:
             ending = replace(self._options.ending, prints_idle=False)
             return run_on(run, ending, source, scaling_of)
         except RebalancerError:
-            self._early.again()
+            if seen:
+                # It failed: what triggered it triggers another.
+                self._triggers.add(seen, triggers.GAP, triggers.QUIET)
             raise
         finally:
             of_run.close()
@@ -192,19 +240,6 @@ class Resident:
             gc.unfreeze()
         gc.collect()
         gc.freeze()
-
-    # -- between two runs --------------------------------------------------------------------------
-
-    def _await_next(self, lost: Lost) -> None:
-        """Wait until a run is due, by the schedule or since something has changed; at once where the last took longer."""
-        while self._goes_on(lost):
-            self._health.beat()
-            why = self._timetable.await_next(self._stop)
-            if why is not None:
-                if why:
-                    say(self._environment.err, f"rebalancer: {why}: planning now")
-                return
-            self._compact()
 
     def _compact(self) -> None:
         self._following.compact(self._evicted)

@@ -6,7 +6,7 @@ from rebalancer.base.errors import PolicyError
 from rebalancer.policy.model import Mode
 from rebalancer.registry import Registry
 from rebalancer.run.options import PolicyFlags
-from rebalancer.serve.policy_in_force import PolicyInForce
+from rebalancer.serve.loop import PolicyInForce
 from tests.unit.commands.embedded import NOW_POLICY
 
 OBSERVE = f"{NOW_POLICY}\nmode: observe\n"

@@ -1,0 +1,246 @@
+"""When a process that serves runs next, and why: the schedule, changes of the cluster, pods that have to leave a machine."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rebalancer.base.durations import at_least_a_second
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.stop import Stop
+from rebalancer.snapshot.leaving import LEAVE, NoticeKind, notices_of
+from rebalancer.wire.marks import KEYS
+from rebalancer.wire.objects import Node
+from rebalancer.wire.pods import PodRecord
+
+QUIET = 0.2
+"""Seconds without another change after which a plan is made: changes come in bursts."""
+_MAX_BURST = 1.0
+GAP = 10.0
+"""Seconds after a run in which changes do not call for another; and until the next one, while pods have to leave a machine."""
+GAP_AFTER_NOTICE = 1.0
+"""As many where a node says that it will go: it may have two minutes in all."""
+SOON = 0.05
+"""As ``QUIET``, without any gap, where a node is to be left: pods of a machine that goes wait for the plan."""
+_POLL_INTERVAL = 0.25
+"""Seconds between two looks whether pods have to leave a machine, and whether the process leads."""
+_OURS = frozenset(KEYS.values())
+"""Keys of the taints by which runs mark nodes themselves."""
+
+Schedule = Callable[[float], float]
+"""Unix seconds at which a run has begun -> the seconds from then until the next one is due."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """Changes that no run has seen yet, as one trigger."""
+
+    why: str
+    """The first of them, in words."""
+    first: float
+    last: float
+    """Times of the clock."""
+    gap: float
+    """Seconds after the run before."""
+    quiet: float
+    """Seconds without another one."""
+
+    def due(self, ended: float) -> float:
+        """Return when to run for them. ``ended``: when the run before had."""
+        quiet = min(self.last + self.quiet, self.first + _MAX_BURST)
+        return max(quiet, ended + self.gap)
+
+
+class Triggers:
+    """All that triggers a run, in one place. At first a run is due. Thread-safe."""
+
+    def __init__(self, clock: SystemClock, schedule: Schedule) -> None:
+        self._clock, self._schedule = clock, schedule
+        self._changed, self._lock = threading.Event(), threading.Lock()
+        self._changes: _Changes | None = None
+        self._ended_at = self._scheduled = -math.inf
+        self._calls = 0
+        """How often a run under way was called to its end."""
+
+    # -- what triggers -----------------------------------------------------------------------------
+
+    def add(self, why: str, gap: float, quiet: float) -> None:
+        """Trigger a run, ``gap`` seconds after the one before, once nothing was added for ``quiet`` seconds."""
+        now = self._clock.now()
+        with self._lock:
+            known = self._changes or _Changes(why, now, now, gap, quiet)
+            self._changes = replace(
+                known, last=now, gap=min(known.gap, gap), quiet=min(known.quiet, quiet)
+            )
+            self._changed.set()
+
+    def end_run_early(self) -> None:
+        """End the run under way early: pods have to leave a machine of which it knows nothing."""
+        self._calls += 1
+
+    # -- runs --------------------------------------------------------------------------------------
+
+    def begin_term(self) -> None:
+        """Trigger a run at once: this process leads now."""
+        self._scheduled = -math.inf
+
+    def begin_run(self) -> Callable[[], str | None]:
+        """Count from now on: as a CronJob's, the next run is due by the beginning of this one. Return what ends it early."""
+        self._scheduled = self._clock.now() + self._schedule(self._clock.unix())
+        calls = self._calls
+
+        def called() -> str | None:
+            return "pods have to leave a machine that goes" if self._calls > calls else None
+
+        return called
+
+    def take(self) -> str:
+        """Forget the changes so far: a run sees them now. Return the first one, in words; empty if there was none."""
+        with self._lock:
+            changes, self._changes = self._changes, None
+            self._changed.clear()
+        return "" if changes is None else changes.why
+
+    def end_run(self) -> None:
+        """Note that the run has ended."""
+        self._ended_at = self._clock.now()
+
+    # -- the next one ------------------------------------------------------------------------------
+
+    def await_next(self, stop: Stop, *, pods_must_leave: bool = False) -> str | None:
+        """Wait a moment; return why a run is due, empty for the schedule, None if none is.
+
+        ``pods_must_leave``: pods have to leave a machine now; while they do, run follows run.
+        """
+        now = self._clock.now()
+        if pods_must_leave:
+            self._scheduled = min(self._scheduled, self._ended_at + GAP)
+        changes = self._changes
+        if changes is None:
+            if now >= self._scheduled:
+                return ""
+            self._changed.wait(min(self._scheduled, now + _POLL_INTERVAL) - now)
+            return None
+        due = changes.due(self._ended_at)
+        if now >= min(self._scheduled, due):
+            return changes.why if due < self._scheduled else ""
+        # Another change may call for a plan sooner.
+        stop.wait(min(self._scheduled, due, now + SOON) - now)
+        return None
+
+
+class ClusterTriggers:
+    """Triggers runs for changes of the cluster: nodes that come, go or change, pods that wait; an Observer."""
+
+    def __init__(self, triggers: Triggers) -> None:
+        self._triggers = triggers
+        self._unschedulable_since = -math.inf
+        """Server's time, in whole seconds, since which the newest of the pods waits that no node takes."""
+        self._unschedulable: set[str] = set()
+        """uids of the pods that wait since then."""
+
+    def pod_changed(self, pod: PodRecord) -> None:
+        """See Observer. A pod counts once, when the scheduler has given it up for now."""
+        if pod.node or pod.deleting:
+            return
+        for condition in pod.state.conditions:
+            waits = condition.type == "PodScheduled" and condition.reason == "Unschedulable"
+            if not waits or condition.since < self._unschedulable_since:
+                continue
+            if condition.since > self._unschedulable_since:
+                self._unschedulable_since = condition.since
+                self._unschedulable.clear()
+            if pod.uid not in self._unschedulable:
+                self._unschedulable.add(pod.uid)
+                self._triggers.add("pods wait that no node takes", GAP, QUIET)
+
+    def object_changed(self, kind: str, before: Any | None, after: Any | None) -> None:
+        """See Observer."""
+        if kind != "Node":
+            return
+        if after is None:
+            gone = "nodes were listed again" if before is None else "a node was removed"
+            self._triggers.add(gone, GAP, QUIET)
+        elif before is None:
+            self._triggers.add(f"node {after.metadata.name} was added", GAP, QUIET)
+        elif _leave(before) != _leave(after):
+            self._triggers.add(f"node {after.metadata.name} is to be left", 0.0, SOON)
+        elif notices(before) != notices(after):
+            self._triggers.add(
+                f"node {after.metadata.name} says something else", GAP_AFTER_NOTICE, QUIET
+            )
+        elif _offers(before) != _offers(after):
+            self._triggers.add(f"node {after.metadata.name} has changed", GAP, QUIET)
+
+
+def notices(node: Node) -> tuple[object, ...]:
+    """Return what a node says of itself, and others say of it: by these it is announced that it will go.
+
+    What runs set themselves, and what changes with each heartbeat, is left out; so are annotations that say nothing of
+    that, which some controllers rewrite every few seconds, and what signals say: their steps call for a plan in their turn.
+    """
+    taints = sorted(
+        (taint.key, taint.value or "", taint.effect)
+        for taint in node.spec.taints or ()
+        if taint.key not in _OURS
+    )
+    ready = [each.status for each in node.status.conditions or () if each.type == "Ready"]
+    return (
+        node.spec.unschedulable,
+        taints,
+        ready,
+        node.metadata.deletion_timestamp,
+        tuple(one for one in notices_of(node) if one.kind is not NoticeKind.NOTED),
+    )
+
+
+def _leave(node: Node) -> str | None:
+    return (node.metadata.annotations or {}).get(LEAVE)
+
+
+def _offers(node: Node) -> object:
+    """Return what pods may be placed by."""
+    return node.status.allocatable, node.metadata.labels or {}
+
+
+# -- the schedule ----------------------------------------------------------------------------------
+
+
+def parse_schedule(text: str, time_zone: str = "UTC") -> Schedule:
+    """Return the schedule that is written as a duration (``2m``, ``90``), or in the five fields of cron.
+
+    ``time_zone`` (IANA) is that of the cron expression; when clocks change, it means what it does in a policy's windows.
+
+    Raises:
+        ValueError: it is neither, or the time zone is none.
+    """
+    if len(text.split()) == 5:
+        return _parse_cron(text, time_zone)
+    if time_zone != "UTC":
+        raise ValueError(
+            f"a time zone ({time_zone}) says nothing of {text!r}: it is no cron expression"
+        )
+    seconds = at_least_a_second(text)
+    return lambda _: seconds
+
+
+def _parse_cron(text: str, time_zone: str) -> Schedule:
+    # Imported here, as the policy's model imports many modules.
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    from rebalancer.policy.windows import Window  # noqa: PLC0415
+
+    try:
+        window = Window.model_validate({"allow": text, "for": "1m", "timeZone": time_zone})
+    except ValidationError as error:
+        raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
+
+    def left(begun: float) -> float:
+        at = window.next_opening(begun)
+        # The calendar of cron ends in the year 9999.
+        return float("inf") if at is None else at - begun
+
+    return left
