@@ -61,8 +61,8 @@ e2e-ticks: $(STAMP)  ## the chart with pure defaults on a real kubelet, tick by 
 storm: $(STAMP)  ## whole runs on a real control plane while requests and the world go wrong; SEEDS=0-19 RUNS=1000 from the first seed on, SERVE=1 by serve
 	$(BIN)/python -m tests.storm --seeds $(or $(SEEDS),0-19) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(AGAIN),--again $(AGAIN)) $(if $(SERVE),--serve)
 
-storm-machines: $(STAMP)  ## what ends machines and empties nodes, while API server, cloud and world go wrong; SEEDS=0-11 RUNS=500
-	$(BIN)/python -m tests.storm.machines --seeds $(or $(SEEDS),0-11) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(AGAIN),--again $(AGAIN)) $(if $(SHORT),--short)
+storm-machines: $(STAMP)  ## what ends machines and empties nodes, while API server, cloud and world go wrong; SEEDS=0-11 RUNS=500 AT_ONCE=2
+	$(BIN)/python -m tests.storm.machines --seeds $(or $(SEEDS),0-11) $(if $(RUNS),--runs $(RUNS)) $(if $(ROWS),--rows $(ROWS)) $(if $(AGAIN),--again $(AGAIN)) $(if $(SHORT),--short) --at-once $(or $(AT_ONCE),2)
 
 storm-machines-mutants: $(STAMP)  ## that storm against each mend undone, one at a time: it must fail each time; ONLY=name
 	$(BIN)/python -m tests.storm.machines.mutants $(if $(ONLY),--only $(ONLY))

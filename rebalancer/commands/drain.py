@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -65,7 +64,6 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
         code = ExitCode.UNREADABLE if refused else ExitCode.DONE
         return finished(emptying, preflight, options, code)
     environment.committed.set()
-    emptying.end_after(options.timeout or math.inf)
     draining = Drain(
         emptying,
         emptying.client(),
@@ -295,7 +293,7 @@ EMPTYING: list[Callable[..., Any]] = [
         default="0s",
         show_default=True,
         metavar="DURATION",
-        help="Give up after this time, for all nodes together: 90s, 5m; 0s: never.",
+        help="Give up after this time, for all nodes together, with the wait for the Lease and the pre-flight: 90s, 5m; 0s: never.",
     ),
     click.option(
         "--skip-wait-for-delete-timeout",

@@ -71,7 +71,6 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
         code = ExitCode.UNREADABLE if refused else ExitCode.DONE
         return finished(emptying, preflight, options, code, kind="ReplaceReport")
     environment.committed.set()
-    emptying.end_after(options.timeout or math.inf)
     replacing = _Replacing(emptying, choice, preflight.uids, hook, options.wait_batch)
     why = replacing.run(ReplacementPace(options.max_unavailable, options.pause, 0.0))
     code = ExitCode.DONE if why is None else ExitCode.PARTIAL

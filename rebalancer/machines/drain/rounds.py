@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -132,7 +133,8 @@ class EmptyingRounds:
         return cls(
             options=options,
             environment=environment,
-            stop=environment.until_signal(),
+            # From here on: the Lease may be held by others for long, and the pre-flight reads all.
+            stop=environment.until_signal().sooner(options.timeout or math.inf, environment.stop),
             orders=orders,
             without_landing=options.without_landing,
             progress=base.progress,
@@ -244,10 +246,6 @@ class EmptyingRounds:
         named = sorted(daemon_sets_on(snapshot, mask_of(snapshot, names)))
         missing = frozenset(ref for ref in named if is_missing(client, *ref))
         self.orders = replace(self.orders, missing=missing)
-
-    def end_after(self, seconds: float) -> None:
-        """Let everything end after so many seconds."""
-        self.stop = self.stop.sooner(seconds, self.environment.stop)
 
     def evict_batch(self) -> None:
         """Wait for batch work no longer."""

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -11,6 +12,8 @@ from tests.storm.arguments import folder_of, parse_seeds, play_seeds, say, storm
 from tests.storm.machines.invariants import violations
 from tests.storm.machines.play import Stage, stage
 from tests.storm.machines.scenario import scenario
+
+_PROGRAM = (sys.executable, "-m", "tests.storm.machines")
 
 
 def main() -> int:
@@ -22,11 +25,30 @@ def main() -> int:
     seeds = parse_seeds(chosen.seeds, chosen.runs)
     if chosen.short:
         seeds = [seed for seed in seeds if not scenario(seed).hits_long]
+    if chosen.at_once > 1:
+        return _share(seeds, chosen.at_once)
     with stage(folder) as made:
         say(f"all is ready after {time.monotonic() - begun:.0f} s; outputs: {folder}")
         code = play_seeds(seeds, chosen, lambda seed: _holds(made, seed, chosen, hits))
     say(f"faults that came to bear: {dict(sorted(hits.items()))}")
     return code
+
+
+def _share(seeds: list[int], at_once: int) -> int:
+    """Let so many processes play the seeds, each with a control plane and a cloud of its own: a run waits more than it works."""
+    begun = time.monotonic()
+    shares = [seeds[number::at_once] for number in range(at_once)]
+    players = [
+        subprocess.Popen(
+            # What is named last counts.
+            [*_PROGRAM, *sys.argv[1:], "--at-once=1", f"--seeds={','.join(map(str, share))}"]
+        )
+        for share in shares
+        if share
+    ]
+    codes = [player.wait() for player in players]
+    say(f"{len(seeds)} seeds by {len(players)} in {time.monotonic() - begun:.0f} s")
+    return max(codes, default=1)
 
 
 def _holds(made: Stage, seed: int, chosen: argparse.Namespace, hits: Counter[str]) -> bool:
@@ -68,6 +90,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = storm_parser("python -m tests.storm.machines", __doc__, "0-11")
     parser.add_argument(
         "--short", action="store_true", help="leave out what stops a process for minutes"
+    )
+    parser.add_argument(
+        "--at-once", type=int, default=1, metavar="N", help="play so many at a time"
     )
     return parser
 

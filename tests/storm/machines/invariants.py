@@ -392,6 +392,15 @@ def nothing_twice(record: Record) -> Iterator[str]:
         yield f"{total} machines are asked for, and {ENOUGH} are enough: {dict(record.sizes)}"
 
 
+def no_other_autoscaler(record: Record) -> Iterator[str]:
+    """(u) Nothing is left to another autoscaler: none runs in any scenario, whatever a tenant's pod is called."""
+    for ran in (*record.runs, *record.clean):
+        for report in ran.reports:
+            for act in report.get("machines", ()):
+                if " runs here (" in act.get("message", ""):
+                    yield f"{ran.identity} left {act.get('node') or act.get('group')} alone: {act['message']}"
+
+
 INVARIANTS: Mapping[str, Invariant] = {
     "a": empty_machines_only,
     "b": protected_stay,
@@ -413,6 +422,7 @@ INVARIANTS: Mapping[str, Invariant] = {
     "r": load_balancers_are_told,
     "s": nothing_twice,
     "t": writes_on_its_own,
+    "u": no_other_autoscaler,
 }
 
 

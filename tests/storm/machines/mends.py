@@ -193,7 +193,11 @@ MENDS: tuple[Mend, ...] = (
             (
                 "            case Phase.UNNEEDED | Phase.FAILED if removal.code is RemovalCode.NO_GROUP:\n",
                 "            case Phase.UNNEEDED | Phase.FAILED if False:\n",
-            )
+            ),
+            (
+                '        return live and "" not in (ours, state.release) and state.release != ours\n',
+                "        return live and False\n",
+            ),
         ],
         [12],
     ),

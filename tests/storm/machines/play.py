@@ -30,7 +30,7 @@ from tests.storm.machines.scenario import (
     SCALING,
     Scenario,
 )
-from tests.storm.machines.world import OTHER, STATUS, MachineWorld
+from tests.storm.machines.world import KEPT, OTHER, STATUS, MachineWorld
 from tests.storm.product import Process, grant
 from tests.storm.proxy import Proxy, Seen, Upstream
 from tests.storm.schedule import Act
@@ -299,7 +299,8 @@ class Scene:
             case "agent":
                 return ["node-agent", "--node=n-a", "--every=1s", f"--imds={self._world.metadata}"]
             case _:
-                return ["serve", "--yes", "--every=1h", memory, lease]
+                kept = f"--interruption-state={OPS}/{KEPT}"
+                return ["serve", "--yes", "--every=1h", memory, kept, lease]
 
     def _kubeconfig(self, port: int, identity: str) -> Path:
         token = self._stage.rival if identity.endswith(OTHER) else self._stage.token

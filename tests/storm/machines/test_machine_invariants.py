@@ -1,5 +1,6 @@
 """Each invariant of machines sees what breaks it, and nothing in a record in which all went well."""
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -125,6 +126,21 @@ WAITING = Changes().add(START, "Pod", {"metadata": {"name": "w", "uid": "w"}, "s
 RIVAL = Changes().add(START + 1, "Lease", lease("rival")).all
 TAINT = {"key": "rebalancer/scale-in", "effect": "NoSchedule"}
 
+LEFT_TO_KARPENTER = json.dumps(
+    {
+        "moves": [],
+        "warnings": [],
+        "machines": [
+            {
+                "node": "i-1",
+                "code": "Unneeded",
+                "status": "planned",
+                "message": "it is empty (Karpenter runs here (pod web/x), so that this is advice beside it)",
+            }
+        ],
+    }
+)
+
 BROKEN = [
     ("a", record(changes=NOT_EMPTY)),
     ("a", record("replace", changes=NOT_EMPTY, hooked=[Hooked(ENDED, "i-1", "i-1")])),
@@ -205,6 +221,7 @@ BROKEN = [
     ("r", record(changes=UNTOLD)),
     ("r", record(changes=TOLD_LATE)),
     ("s", record("scale-out", sizes={"pool-a": 3, "pool-b": 2})),
+    ("u", record(runs=[ran(out=LEFT_TO_KARPENTER)])),
 ]
 
 

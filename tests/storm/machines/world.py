@@ -26,6 +26,8 @@ from tests.storm.witnesses import APPS, LEASE, MEMORY, OPS
 
 STATUS = "machines"
 """Name of the ConfigMap with the state of groups."""
+KEPT = "interruptions"
+"""Name of the ConfigMap with what announced machines, and how far their steps are."""
 OTHER = "other"
 """The second release; its Lease and its ConfigMaps have this before their names."""
 KEEP = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
@@ -115,7 +117,7 @@ class MachineWorld:
         plane.apply(objects.namespace(name) for name in (APPS, OPS))
         for kind, group, names in (
             ("Lease", "coordination.k8s.io/v1", (LEASE,)),
-            ("ConfigMap", "v1", (MEMORY, STATUS)),
+            ("ConfigMap", "v1", (MEMORY, STATUS, KEPT)),
         ):
             for name in (*names, *(f"{OTHER}-{one}" for one in names)):
                 meta = {"name": name, "namespace": OPS}
@@ -553,7 +555,7 @@ class MachineWorld:
         for before in ("", f"{OTHER}-"):
             lease = f"/apis/coordination.k8s.io/v1/namespaces/{OPS}/leases/{before}{LEASE}"
             self._api.patch(lease, {"spec": None})
-            for name in (MEMORY, STATUS):
+            for name in (MEMORY, STATUS, KEPT):
                 kept = f"/api/v1/namespaces/{OPS}/configmaps/{before}{name}"
                 self._api.patch(kept, {"data": None})
 
