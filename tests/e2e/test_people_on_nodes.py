@@ -25,6 +25,7 @@ NOTICE, INTERRUPTION, SCALE_IN = (
     "rebalancer/scale-in",
 )
 EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
+KEEP = "cluster-autoscaler.kubernetes.io/scale-down-disabled=true"
 NODE = "n-0"
 WEB = {"app": "web"}
 BASE = {"apiVersion": "rebalancer/v1", "kind": "Policy", "protect": {"minPodAge": "0s"}}
@@ -247,6 +248,35 @@ def test_a_node_that_people_open_is_no_longer_removed_and_nothing_of_ours_is_lef
     run, names = scaled
     name = closed_by_scale_in(cluster, run, names)
     kubectl("uncordon", name)
+    assert (name, "Cancelled") in run()
+    closed, ours = node(cluster, name)
+    assert not closed
+    assert ours <= {SCALE_IN}
+
+
+def test_what_people_closed_before_scale_in_stays_closed_when_it_gives_the_node_up(
+    cluster, kubectl, scaled
+):
+    run, names = scaled
+    used = {pod["spec"].get("nodeName") for pod in operations.pods(cluster.api)}
+    name = next(one for one in names if one not in used)
+    kubectl("cordon", name)
+    assert closed_by_scale_in(cluster, run, [name]) == name
+    kubectl("annotate", "node", name, KEEP)
+    assert (name, "Cancelled") in run()
+    closed, ours = node(cluster, name)
+    assert closed
+    assert ours <= {SCALE_IN}
+
+
+def test_a_node_that_people_want_empty_stays_closed_until_they_do_not(cluster, kubectl, scaled):
+    run, names = scaled
+    name = closed_by_scale_in(cluster, run, names)
+    kubectl("annotate", "node", name, f"{LEAVE}=now")
+    run()
+    # Its machine is not ended while they want something of it.
+    assert is_closed_by(cluster, SCALE_IN, name)
+    kubectl("annotate", "node", name, f"{LEAVE}-", KEEP)
     assert (name, "Cancelled") in run()
     closed, ours = node(cluster, name)
     assert not closed
