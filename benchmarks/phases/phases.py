@@ -28,11 +28,10 @@ from rebalancer.registry import Registry
 from rebalancer.report.as_json import as_json as report_as_json
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.build import Fold
-from rebalancer.snapshot.items import ItemScanner
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.state import ClusterState
-from rebalancer.wire.lists import item_decoder
+from rebalancer.wire.lists import decode_raw, item_decoder
 from rebalancer.wire.pods import Pod, PodRecord
 from rebalancer.wire.times import unix_seconds
 
@@ -40,7 +39,6 @@ MOVES = 50
 """So that the plan costs as much for each size but for the nodes that a replacement may land on."""
 _PREDICTIONS = 50
 _CAPTURED_AT = unix_seconds("2026-06-01T00:00:00Z")
-_CHUNK = 1 << 20
 _pods = msgspec.json.Decoder(Pod)
 
 Objects = list[tuple[str, Any]]
@@ -88,16 +86,14 @@ class Course:
 
     def decode(self) -> tuple[list[PodRecord], Objects]:
         """Text to records, as a snapshot file of JSON is read."""
-        scanner = ItemScanner()
         records: list[PodRecord] = []
         others: Objects = []
-        for start in range(0, len(self.text), _CHUNK):
-            for item in scanner.feed(self.text[start : start + _CHUNK]):
-                kind = item.text.partition(b'"kind":"')[2].partition(b'"')[0].decode()
-                if kind == "Pod":
-                    records.append(_pods.decode(item.text).record())
-                else:
-                    others.append((kind, item_decoder(kind).decode(item.text)))
+        for item in decode_raw(self.text)[0]:
+            kind = bytes(item).partition(b'"kind":"')[2].partition(b'"')[0].decode()
+            if kind == "Pod":
+                records.append(_pods.decode(item).record())
+            else:
+                others.append((kind, item_decoder(kind).decode(item)))
         return records, others
 
     def fold(self) -> Fold:

@@ -1,9 +1,10 @@
-"""Read files of API objects as text: gzip or plain, in chunks; and parse YAML without dates."""
+"""Read files of API objects as text: gzip or plain; and parse YAML without dates."""
 
 from __future__ import annotations
 
 import gzip
 from collections.abc import Iterator
+from io import BytesIO
 from typing import Any, BinaryIO
 
 import yaml
@@ -35,15 +36,13 @@ class _Prefixed:
         return head + self._stream.read(size - len(head) if size >= 0 else -1)
 
 
-def chunks(stream: BinaryIO, head: bytes) -> Iterator[bytes]:
-    """Yield ``head`` and then the rest of ``stream``, in chunks."""
-    # glibc gives memory of this size back to the system each time, and has it cleared page by page again, a
-    # tenth of the time of a large file; unless it has seen larger pieces go (this one is never touched).
-    bytes(8 * _CHUNK)
-    chunk = head
-    while chunk:
-        yield chunk
-        chunk = stream.read(_CHUNK)
+def read_rest(stream: BinaryIO, head: bytes) -> bytes:
+    """Return ``head`` and what remains of ``stream``, which is in memory once."""
+    text = BytesIO()
+    text.write(head)
+    while chunk := stream.read(_CHUNK):
+        text.write(chunk)
+    return text.getvalue()
 
 
 def _yaml_loader() -> Any:

@@ -2,17 +2,20 @@
 
 metrics.k8s.io is served by another server behind the API server (metrics-server, most often), or by none.
 metrics-server knows no pages (``limit`` changes nothing), no versions and no watches: a list is one answer,
-decoded while it comes, and is of the moment. It would send protobuf, too; JSON is what all servers speak.
+and is of the moment. It would send protobuf, too; JSON is what all servers speak.
 Without it a run goes on, and says what it does not know.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from io import BytesIO
 from typing import Protocol
+
+from msgspec import DecodeError, Raw, Struct
 
 from rebalancer.kube.access import USAGE_RULES
 from rebalancer.kube.client import JSON, Client
@@ -21,7 +24,7 @@ from rebalancer.kube.pages import Listing
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Stream
 from rebalancer.snapshot.build import Fold
-from rebalancer.snapshot.items import ItemScanner
+from rebalancer.wire.decoder import JsonDecoder
 from rebalancer.wire.kinds import NODE_METRICS, Resource
 from rebalancer.wire.lists import item_decoder
 from rebalancer.wire.metrics import NodeMetrics, PodMetrics
@@ -45,7 +48,9 @@ class UsageSource(Protocol):
     def name(self, resource: Resource) -> str:
         """Return what messages call this list of it."""
 
-    def items(self, listing: Listing, stopped: Callable[[], bool]) -> Generator[bytes, None, None]:
+    def items(
+        self, listing: Listing, stopped: Callable[[], bool]
+    ) -> Generator[bytes | Raw, None, None]:
         """Yield the objects of a list in JSON, until ``stopped``; ``listing`` says which, and is filled.
 
         Raises:
@@ -85,7 +90,7 @@ def read_metrics(source: UsageSource, resource: Resource, stop: threading.Event)
     return metrics
 
 
-def _decode(kind: str, items: Iterable[bytes]) -> Iterator[NodeMetrics | PodMetrics]:
+def _decode(kind: str, items: Iterable[bytes | Raw]) -> Iterator[NodeMetrics | PodMetrics]:
     """Yield the objects; what is none was not measured."""
     decoder = item_decoder(kind)
     for item in items:
@@ -125,22 +130,24 @@ class MetricsApi:
         """See UsageSource."""
         return f"{resource.plural}.{resource.group}"
 
-    def items(self, listing: Listing, stopped: Callable[[], bool]) -> Generator[bytes, None, None]:
+    def items(
+        self, listing: Listing, stopped: Callable[[], bool]
+    ) -> Generator[bytes | Raw, None, None]:
         """See UsageSource."""
-        complete = False
+        body: bytes | None = None
         try:
             stream = self._client.open_list(listing.resource.path(), accept=JSON)
             try:
                 _require_list(stream, listing.resource, self._client.server)
-                for piece in _pieces(stream, listing):
-                    if stopped():
-                        return
-                    yield from piece
-                complete = True
+                body = _read_body(stream, stopped)
             finally:
-                stream.end(complete=complete)
+                stream.end(complete=body is not None)
         except (TransportError, ValueError) as error:
             raise NotMeasuredError(str(error)) from None
+        if body is None:
+            return
+        listing.read_bytes = len(body)
+        yield from _decode_list(body, listing.resource)
         listing.pages = 1
 
 
@@ -156,15 +163,31 @@ def _require_list(stream: Stream, resource: Resource, server: str) -> None:
     raise NotMeasuredError(f"HTTP {stream.status} ({status_of(body).message or 'no text'})")
 
 
-def _pieces(stream: Stream, listing: Listing) -> Iterator[list[bytes]]:
-    """Yield what is whole with each piece of the answer."""
-    kind, scanner, some = listing.resource.kind, ItemScanner(), False
+class _List(Struct):
+    kind: str = ""
+    items: tuple[Raw, ...] | None = None
+
+
+_lists = JsonDecoder(_List)
+
+
+def _read_body(stream: Stream, stopped: Callable[[], bool]) -> bytes | None:
+    """Return the answer, None if ``stopped`` before its end."""
+    body = BytesIO()
     while piece := stream.read_up_to(_PIECE):
-        listing.read_bytes += len(piece)
-        items = [item.text for item in scanner.feed(piece)]
-        some = some or bool(items)
-        yield items
-    if not scanner.complete or scanner.kind != f"{kind}List":
-        raise NotMeasuredError(f"what was answered is no list of {kind}, or broke off")
-    if not some and listing.resource == NODE_METRICS:
+        if stopped():
+            return None
+        body.write(piece)
+    return body.getvalue()
+
+
+def _decode_list(body: bytes, resource: Resource) -> Sequence[Raw]:
+    try:
+        read = _lists.decode(body)
+    except DecodeError:
+        read = _List()
+    if read.kind != f"{resource.kind}List":
+        raise NotMeasuredError(f"what was answered is no list of {resource.kind}, or broke off")
+    if not read.items and resource == NODE_METRICS:
         raise NotMeasuredError("no node has been measured yet")
+    return read.items or ()

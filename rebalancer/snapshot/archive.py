@@ -22,12 +22,14 @@ from rebalancer.snapshot.file_format import (
     StoredList,
     decode_manifest,
 )
-from rebalancer.snapshot.items import ItemScanner
+from rebalancer.snapshot.store import JSON_END, json_head
 from rebalancer.wire.kinds import OWNING_KINDS
 
 MAGIC = b"PK"
 _PIECE = 1 << 20
 _MAX_MANIFEST = 1 << 20
+_MAX_OBJECT = 1 << 25
+"""Bytes kept in memory; etcd takes objects of a few MiB."""
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
@@ -145,9 +147,23 @@ def _read_protobuf(stored: StoredList, pieces: Iterator[bytes], objects: Collect
 
 
 def _read_json(stored: StoredList, pieces: Iterator[bytes], objects: Collected) -> None:
-    scanner = ItemScanner()
+    kind, lines = stored.kind, _split_lines(pieces)
+    if next(lines, b"") != json_head(kind):
+        raise ValueError(f"it is no list of {kind}, or cut off")
+    line = b""
+    for line in lines:
+        if line != JSON_END:
+            objects.add_json(kind, line.removesuffix(b","))
+    if line != JSON_END:
+        raise ValueError("cut off")
+
+
+def _split_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    rest = b""
     for piece in pieces:
-        for item in scanner.feed(piece):
-            objects.add_json(stored.kind, item.text)
-    if not scanner.complete or scanner.kind != f"{stored.kind}List":
-        raise ValueError(f"it is no list of {stored.kind}, or cut off")
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+        if len(rest) > _MAX_OBJECT:
+            raise ValueError("an object is too large to be one")
+    if rest:
+        yield rest

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec import Raw
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.build import Fold, Settled
@@ -51,26 +52,18 @@ _node_versions = JsonDecoder(_NodeVersion)
 
 
 class Collected:
-    """The objects of one file, one after the other, in any order."""
+    """The objects of one file, one after the other."""
 
-    def __init__(self, *, keeps_idle: bool, finished: frozenset[str] = frozenset()) -> None:
-        """``finished``: see Fold. ``keeps_idle``: ReplicaSets and Jobs that own no pod so far are kept, as a later pod may name them."""
-        self._keeps_idle = keeps_idle
+    def __init__(self, finished: frozenset[str] = frozenset()) -> None:
+        """``finished``: see Fold."""
         self._fold = Fold(finished)
-        self._late: list[tuple[str, Any]] = []
         self._kubelets: Counter[tuple[int, int]] = Counter()
-        self._passed_over: set[str] = set()
         self._newest = 0.0
         self.seen: Counter[str] = Counter()
         """Kind -> objects so far."""
 
-    @property
-    def passed_over_an_owner(self) -> bool:
-        """Whether an object was not kept although a pod names it: read the file again, and keep the idle ones."""
-        return any(uid in self.controllers for uid in self._passed_over)
-
-    def add_json(self, kind: str, text: bytes) -> None:
-        """Add one object; those of kinds that do not matter are only counted.
+    def add_json(self, kind: str, text: bytes | Raw) -> None:
+        """Add one object, ReplicaSets and Jobs after all pods; those of kinds that do not matter are only counted.
 
         Raises:
             msgspec.DecodeError: it is no such object.
@@ -89,9 +82,7 @@ class Collected:
         elif kind in METRICS:
             self._note_time(decoded.at)
         self._note_time(unix_seconds(decoded.metadata.creation_timestamp))
-        if kind in OWNING_KINDS:
-            self._add_late(kind, decoded)
-        else:
+        if kind not in OWNING_KINDS or decoded.metadata.uid in self.controllers:
             self._fold.add(kind, (decoded,))
 
     def add_pods(self, records: Iterable[PodRecord]) -> None:
@@ -107,15 +98,7 @@ class Collected:
         """The uids of the controllers of the pods so far: of ReplicaSets and Jobs, only these matter."""
         return self._fold.controllers
 
-    def _add_late(self, kind: str, workload: Any) -> None:
-        """Keep what may own a pod until all pods are known."""
-        uid = workload.metadata.uid
-        if self._keeps_idle or not self.seen["Pod"] or uid in self.controllers:
-            self._late.append((kind, workload))
-        else:
-            self._passed_over.add(uid)
-
-    def _note_node(self, node: Any, text: bytes) -> None:
+    def _note_node(self, node: Any, text: bytes | Raw) -> None:
         for condition in node.status.conditions or ():
             self._note_time(unix_seconds(condition.last_heartbeat_time))
         status = _node_versions.decode(text).status
@@ -143,8 +126,6 @@ class Collected:
         Raises:
             PolicyError: an object has a value with which no snapshot can be made; names it.
         """
-        for kind, workload in self._late:
-            self._fold.add(kind, (workload,))
         if AUTOSCALERS in kinds:
             self._fold.add(AUTOSCALERS, ())
         missing = tuple(

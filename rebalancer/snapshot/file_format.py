@@ -2,8 +2,8 @@
 
 A file of ours is a zip archive with one member per list and ``manifest.json``, which is written last. A list
 is what the API server sent, without what may be secret (``rebalancer.snapshot.store``): in protobuf (``.pb``,
-a ``PodList`` and so on of ``k8s.io/api`` without its envelope), or as JSON. What the manifest does not list is
-no part of the snapshot. Files of format 1 were one JSON list with annotations.
+a ``PodList`` and so on of ``k8s.io/api`` without its envelope), or as JSON, an object on each line. What the manifest
+does not list is no part of the snapshot. One JSON list is a snapshot file, too, and may say the same in annotations.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ VERSION = "rebalancer/server-version"
 KINDS = "rebalancer/kinds"
 
 FORMAT = 2
-"""Version of the format that is written; the only one with a manifest so far."""
+"""Version of the format that is written and read."""
 MANIFEST = "manifest.json"
 
 
@@ -93,7 +93,7 @@ class Manifest(msgspec.Struct, rename="camel", kw_only=True):
         )
 
     def as_metadata(self) -> dict[str, Any]:
-        """Return it as format 1 has it: the metadata of the one list."""
+        """Return it as one JSON list says it in its metadata."""
         annotations = {
             CAPTURED_AT: self.captured_at,
             VERSION: self.server_version,

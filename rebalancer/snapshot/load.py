@@ -5,17 +5,18 @@ from __future__ import annotations
 import gzip
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 import msgspec
 import yaml
+from msgspec import Raw
 
 from rebalancer.base.environment import collector_paused
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.file_text import chunks, unpack, yaml_documents
+from rebalancer.base.file_text import read_rest, unpack, yaml_documents
 from rebalancer.snapshot.archive import MAGIC, SnapshotArchive, read_archive
 from rebalancer.snapshot.collected import Collected
 from rebalancer.snapshot.file_format import (
@@ -25,9 +26,9 @@ from rebalancer.snapshot.file_format import (
     VERSION,
     version_numbers,
 )
-from rebalancer.snapshot.items import Item, ItemScanner, KindOf
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.decoder import JsonDecoder, in_words
+from rebalancer.wire.kinds import OWNING_KINDS
 from rebalancer.wire.times import unix_seconds
 
 _ADVICE = (
@@ -36,6 +37,8 @@ _ADVICE = (
 )
 _KIND_FIRST = re.compile(rb'\{\s*(?:"apiVersion"\s*:\s*"[^"]*"\s*,\s*)?"kind"\s*:\s*"([A-Za-z]+)"')
 """How API servers and kubectl begin an object."""
+_BLANK = b"\xef\xbb\xbf \t\r\n"
+"""What may stand before the text: a byte order mark and white space."""
 
 
 class _Envelope(msgspec.Struct, rename="camel"):
@@ -45,10 +48,14 @@ class _Envelope(msgspec.Struct, rename="camel"):
 
     kind: str = ""
     metadata: Meta | None = None
-    items: tuple[Any, ...] | None = None
+    items: tuple[Raw, ...] | None = None
 
 
-_kinds = JsonDecoder(KindOf)
+class _KindOf(msgspec.Struct):
+    kind: str = ""
+
+
+_kinds = JsonDecoder(_KindOf)
 _envelopes = JsonDecoder(_Envelope)
 
 
@@ -57,7 +64,7 @@ def load_snapshot(
 ) -> Snapshot:
     """Return the snapshot in a file, compressed or not; ``-`` is ``stdin``.
 
-    Files of ours and JSON are read piece by piece; YAML is read into memory whole. ``captured_at`` is the file's
+    Files of ours are read piece by piece, JSON and YAML into memory whole. ``captured_at`` is the file's
     own word, else the newest timestamp in it; ``version`` its own word, else that of most kubelets. Kinds that
     it may lack are named in ``missing``. Objects of other kinds are passed over, and so are pods that have ended, but
     for those in the phases ``finished``.
@@ -68,7 +75,9 @@ def load_snapshot(
     name = "standard input" if str(path) == "-" else str(path)
     try:
         with collector_paused():
-            return _read(_Loader(name, finished=finished), path, stdin).finish()
+            loader = _Loader(name, finished)
+            _read(path, stdin, loader)
+            return loader.finish()
     except (gzip.BadGzipFile, zlib.error) as error:
         raise PolicyError([f"{name}: damaged: {error}"]) from None
     except EOFError:
@@ -94,50 +103,38 @@ def load_judgeable(
     return snapshot
 
 
-def _read(loader: _Loader, path: str | Path, stdin: BinaryIO | None) -> _Loader:
-    """Read all of the file; return the loader that did."""
+def _read(path: str | Path, stdin: BinaryIO | None, loader: _Loader) -> None:
     if str(path) == "-":
         if stdin is None:
             raise PolicyError(["standard input is not connected"])
-        loader.read(stdin, None)
-        return loader
+        loader.read(stdin, seekable=False)
+        return
     with Path(path).open("rb") as stream:
-        loader.read(stream, Path(path))
-    again = loader.restart()
-    return loader if again is None else _read(again, path, stdin)
+        loader.read(stream, seekable=True)
 
 
 class _Loader:
     """One file: from its bytes to objects that are collected."""
 
-    def __init__(self, name: str, *, finished: frozenset[str], keeps_idle: bool = False) -> None:
-        self._name, self._keeps_idle, self._finished = name, keeps_idle, finished
-        self._objects = Collected(keeps_idle=keeps_idle, finished=finished)
-        self._list_kind = ""
+    def __init__(self, name: str, finished: frozenset[str]) -> None:
+        self._name = name
+        self._objects = Collected(finished)
         self._meta = _Envelope.Meta()
 
-    def read(self, stream: BinaryIO, again: Path | None) -> None:
-        """Read a stream; ``again`` is a file of the same bytes, None if there is none (standard input)."""
+    def read(self, stream: BinaryIO, *, seekable: bool) -> None:
+        """Read a stream to its end."""
         plain, head = unpack(stream)
-        text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+        text = head.lstrip(_BLANK)
         if text[:1] == b"\0":
             raise PolicyError([f"{self._name}: is no text, and no zip archive: {_ADVICE}"])
         if not text:
             raise PolicyError([f"{self._name}: is empty: {_ADVICE}"])
-        if again is None and not self._keeps_idle:
-            self._objects = Collected(keeps_idle=True, finished=self._finished)
         if plain is stream and head.startswith(MAGIC):
-            self._read_archive(BytesIO(head + stream.read()) if again is None else stream)
+            self._read_archive(stream if seekable else BytesIO(head + stream.read()))
         elif text[:1] == b"{":
-            self._read_json(chunks(plain, head), again)
+            self._read_json(read_rest(plain, head).lstrip(_BLANK))
         else:
-            self._read_yaml(b"".join(chunks(plain, head)))
-
-    def restart(self) -> _Loader | None:
-        """Return a loader for a second pass if a skipped ReplicaSet or Job owns a pod; None if one pass was enough."""
-        if not self._objects.passed_over_an_owner:
-            return None
-        return _Loader(self._name, finished=self._finished, keeps_idle=True)
+            self._read_yaml(read_rest(plain, head))
 
     # -- forms -------------------------------------------------------------------------------------
 
@@ -149,39 +146,26 @@ class _Loader:
             raise PolicyError([f"{self._name}: {error}"]) from None
         self._meta = msgspec.convert(archive.manifest.as_metadata(), _Envelope.Meta)
 
-    def _read_json(self, chunks: Iterator[bytes], again: Path | None) -> None:
-        scanner = ItemScanner()
-        first = True
+    def _read_json(self, text: bytes) -> None:
         try:
-            for chunk in chunks:
-                for item in scanner.feed(chunk):
-                    if first:
-                        first = False
-                        self._list_kind = scanner.kind_so_far
-                    self._add(item, again)
-        except ValueError as error:
-            raise PolicyError([f"{self._name}: {error}: {_ADVICE}"]) from None
-        envelope = self._envelope(bytes(scanner.envelope), complete=scanner.complete)
+            envelope = _envelopes.decode(text)
+        except msgspec.DecodeError as error:
+            cut = "cut off" if "truncated" in str(error) else "not one JSON list"
+            raise PolicyError([f"{self._name}: {cut}: {error}: {_ADVICE}"]) from None
         if not envelope.kind.endswith("List"):
             self._refuse(envelope.kind)
         self._meta = envelope.metadata or _Envelope.Meta()
-
-    def _envelope(self, text: bytes, *, complete: bool) -> _Envelope:
-        if not complete:
-            raise PolicyError([f"{self._name}: cut off: it ends inside object {self._number + 1}"])
-        try:
-            return _envelopes.decode(text)
-        except msgspec.DecodeError as error:
-            raise PolicyError([f"{self._name}: not one JSON list: {error}: {_ADVICE}"]) from None
+        self._add(envelope.items or (), envelope.kind)
 
     def _read_yaml(self, text: bytes) -> None:
-        documents = 0
+        objects: list[bytes] = []
+        documents, list_kind = 0, ""
         try:
             for document in yaml_documents(text):
                 if document is None:
                     continue
                 documents += 1
-                self._add_document(document)
+                list_kind = self._take_document(document, objects) or list_kind
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark
             where = f"{self._name}:{mark.line + 1}:{mark.column + 1}" if mark else self._name
@@ -192,17 +176,18 @@ class _Loader:
             raise PolicyError([f"{self._name}: neither JSON nor YAML: {what}{at}"]) from None
         if not documents:
             raise PolicyError([f"{self._name}: is empty: {_ADVICE}"])
+        self._add(objects, list_kind)
 
-    def _add_document(self, document: Any) -> None:
+    def _take_document(self, document: Any, objects: list[bytes]) -> str:
+        """Append the objects of a document to ``objects``; return its kind if it is a list, else nothing."""
         if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
             self._refuse("")
         kind = document["kind"]
         if not kind.endswith("List"):
             if kind not in API_VERSIONS:
                 self._refuse(kind)
-            self._add(Item(-1, self._as_json(document)), None)
-            return
-        self._list_kind = kind
+            objects.append(self._as_json(document, len(objects)))
+            return ""
         metadata, items = document.get("metadata") or {}, document.get("items") or []
         try:
             self._meta = msgspec.convert(metadata, _Envelope.Meta, strict=False)
@@ -211,44 +196,45 @@ class _Loader:
         if not isinstance(items, list):
             raise PolicyError([f"{self._name}: items: no list: {_ADVICE}"])
         for item in items:
-            self._add(Item(-1, self._as_json(item)), None)
+            objects.append(self._as_json(item, len(objects)))
+        return kind
 
-    def _as_json(self, item: object) -> bytes:
+    def _as_json(self, item: object, number: int) -> bytes:
         """Return an object of YAML as the decoders read it; YAML has values that JSON has not."""
         try:
             return msgspec.json.encode(item)
         except (TypeError, ValueError, RecursionError) as error:
-            raise PolicyError(
-                [f"{self._name}: object {self._number + 1}: no JSON: {error}"]
-            ) from None
+            raise PolicyError([f"{self._name}: object {number + 1}: no JSON: {error}"]) from None
 
     # -- the objects -------------------------------------------------------------------------------
 
-    @property
-    def _number(self) -> int:
-        return sum(self._objects.seen.values())
+    def _add(self, objects: Sequence[bytes | Raw], list_kind: str) -> None:
+        """Add objects, those that may own pods after all pods; ``list_kind`` is of the list that they come from."""
+        late: list[tuple[int, str]] = []
+        for number, text in enumerate(objects):
+            kind = self._kind_of(number, text, list_kind)
+            if kind in OWNING_KINDS:
+                late.append((number, kind))
+            else:
+                self._add_object(number, kind, text)
+        for number, kind in late:
+            self._add_object(number, kind, objects[number])
 
-    def _add(self, item: Item, again: Path | None) -> None:
-        where = f" at byte {item.offset}" if item.offset >= 0 else ""
-        kind = ""
+    def _add_object(self, number: int, kind: str, text: bytes | Raw) -> None:
         try:
-            kind = self._kind_of(item, again)
-            self._objects.add_json(kind, item.text)
+            self._objects.add_json(kind, text)
         except msgspec.DecodeError as error:
-            what = f"object {self._number} ({kind})" if kind else f"object {self._number + 1}"
-            raise PolicyError([f"{self._name}: {what}{where}: {error}"]) from None
+            raise PolicyError([f"{self._name}: object {number + 1} ({kind}): {error}"]) from None
 
-    def _kind_of(self, item: Item, again: Path | None) -> str:
-        match = _KIND_FIRST.match(item.text)
-        kind = match[1].decode() if match else _kinds.decode(item.text).kind
-        if kind:
+    def _kind_of(self, number: int, text: bytes | Raw, list_kind: str) -> str:
+        match = _KIND_FIRST.match(text)
+        try:
+            kind = match[1].decode() if match else _kinds.decode(text).kind
+        except msgspec.DecodeError as error:
+            raise PolicyError([f"{self._name}: object {number + 1}: {error}"]) from None
+        if kind := kind or list_kind.removesuffix("List"):
             return kind
-        if not self._list_kind and again is not None:
-            self._list_kind = _kind_at_the_end(again)
-        kind = self._list_kind.removesuffix("List")
-        if not kind:
-            raise PolicyError([f"{self._name}: its objects have no kind: {_ADVICE}"])
-        return kind
+        raise PolicyError([f"{self._name}: its objects have no kind: {_ADVICE}"])
 
     def _refuse(self, kind: str) -> NoReturn:
         what = f"kind {kind}" if kind else "no list of API objects"
@@ -266,14 +252,3 @@ class _Loader:
             )
         except PolicyError as error:
             raise PolicyError([f"{self._name}: {error}"]) from None
-
-
-def _kind_at_the_end(path: Path) -> str:
-    """Return the kind of a list that names it after its items (keys sorted by jq, say)."""
-    scanner = ItemScanner()
-    with path.open("rb") as stream:
-        plain, head = unpack(stream)
-        for chunk in chunks(plain, head):
-            for _ in scanner.feed(chunk):
-                pass
-    return scanner.kind

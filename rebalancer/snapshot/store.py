@@ -26,6 +26,15 @@ _LEVEL = 3  # pods compress twelvefold at once; more effort costs more time than
 _Fields = dict[str, Raw]
 
 
+JSON_END = b"]}"
+"""The last line of a list in JSON."""
+
+
+def json_head(kind: str) -> bytes:
+    """Return the first line of a list in JSON."""
+    return f'{{"kind":"{kind}List","apiVersion":"{API_VERSIONS[kind]}","items":['.encode()
+
+
 class SnapshotWriter:
     """One file being written, list after list. Nothing of a list is kept in memory.
 
@@ -51,9 +60,9 @@ class SnapshotWriter:
         return self._write(kind, "pb", b"", runs, b"")
 
     def write_json(self, kind: str, items: Iterable[bytes | Raw]) -> StoredList:
-        """Write a list of objects that came as JSON."""
-        head = f'{{"kind":"{kind}List","apiVersion":"{API_VERSIONS[kind]}","items":['.encode()
-        return self._write(kind, "json", head, _lines(kind, items), b"\n]}\n")
+        """Write a list of objects that came as JSON, each on a line of its own."""
+        tail = b"\n" + JSON_END + b"\n"
+        return self._write(kind, "json", json_head(kind), _lines(kind, items), tail)
 
     def _write(
         self, kind: str, suffix: str, head: bytes, parts: Iterable[tuple[bytes, int]], tail: bytes
@@ -133,7 +142,7 @@ def open_for_writing(target: Path | BinaryIO) -> Iterator[BinaryIO]:
 
 
 def slim(kind: str, item: bytes | Raw) -> bytes:
-    """Return the object with its kind and without what is left out of snapshot files."""
+    """Return the object on one line, with its kind and without what is left out of snapshot files."""
     fields = msgspec.json.decode(item, type=_Fields)
     fields.pop("kind", None)
     fields.pop("apiVersion", None)
@@ -144,6 +153,8 @@ def slim(kind: str, item: bytes | Raw) -> bytes:
     elif kind in WORKLOADS and "spec" in fields:
         fields["spec"] = _edit(fields["spec"], _slim_workload_spec)
     body = msgspec.json.encode(fields)
+    if b"\n" in body:
+        body = msgspec.json.format(body, indent=-1)
     head = f'{{"kind":"{kind}","apiVersion":"{API_VERSIONS[kind]}"'.encode()
     return head + (b"," if fields else b"") + body[1:]
 

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.file_text import chunks, unpack, yaml_documents
+from rebalancer.base.file_text import read_rest, unpack, yaml_documents
 from rebalancer.snapshot.archive import MAGIC, SnapshotArchive
 from rebalancer.snapshot.file_format import StoredList
 from rebalancer.snapshot.labels import object_selector
@@ -111,7 +111,7 @@ def _not_editable(why: str) -> PolicyError:
 
 def _of_text(stream: BinaryIO) -> Objects:
     plain, head = unpack(stream)
-    text = b"".join(chunks(plain, head)).lstrip(b"\xef\xbb\xbf \t\r\n")
+    text = read_rest(plain, head).lstrip(b"\xef\xbb\xbf \t\r\n")
     if text[:1] == b"{":
         documents = [msgspec.json.decode(text)]
     else:

@@ -23,6 +23,9 @@ def test_what_may_be_secret_and_what_is_only_bulk_is_left_out() -> None:
         kept = json.loads(text)
         assert list(kept)[:2] == ["kind", "apiVersion"]
         assert kept["metadata"] == {"name": "a", "annotations": {"kept": "yes"}}
+        line = slim(kind, json.dumps(item, indent=4).encode())
+        assert b"\n" not in line
+        assert json.loads(line) == kept
     assert json.loads(slim("Pod", b'{"spec":null,"metadata":{}}')) == {
         "kind": "Pod",
         "apiVersion": "v1",
