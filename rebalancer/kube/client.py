@@ -13,9 +13,8 @@ from typing import TypeVar
 from urllib.parse import urlencode
 
 from rebalancer import __version__
-from rebalancer.base.backoff import Backoff
 from rebalancer.base.environment import SystemClock
-from rebalancer.base.stop import Stop
+from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.calls import TOO_SLOW, Call
 from rebalancer.kube.credentials import Credentials, find_credentials
 from rebalancer.kube.failures import TransportError, refusal

@@ -15,8 +15,8 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 from msgspec import Raw
 
-from rebalancer.base.backoff import Backoff
 from rebalancer.base.errors import RebalancerError
+from rebalancer.base.stop import Backoff
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ApiStatus, TransportError, refusal, status_of
 from rebalancer.kube.resources import AccessRule

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rebalancer.base.backoff import Backoff
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.base.stop import Stop
+from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeView
 from rebalancer.machines.aws.imds import Imds, ImdsError

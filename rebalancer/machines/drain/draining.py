@@ -9,10 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from rebalancer.base.backoff import pause_after
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more
-from rebalancer.base.stop import Stop
+from rebalancer.base.stop import Stop, pause_after
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import NodePods
 from rebalancer.machines.drain.triage import Fate, FateReason, Orders, Triaged, triaged

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from rebalancer.base.backoff import Backoff
 from rebalancer.base.environment import SystemClock
-from rebalancer.base.stop import Stop
+from rebalancer.base.stop import Backoff, Stop
 from rebalancer.machines.interruption.pipeline_runs import PipelineRuns
 from rebalancer.signals.model import HEARTBEAT, LONGEST_RECEIVE, Receiver, SignalError
 

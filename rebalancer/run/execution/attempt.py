@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from rebalancer.base.backoff import Backoff
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.base.stop import Stop
+from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cause, Method, Move

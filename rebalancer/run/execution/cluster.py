@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rebalancer.base.backoff import Backoff
 from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.stop import Backoff
 from rebalancer.kube.client import Client
 from rebalancer.kube.events import EventWriter, Subject
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView, evict, read_pod

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from rebalancer.base.backoff import Backoff
-from rebalancer.base.stop import Stop
+from rebalancer.base.stop import Backoff, Stop
 from rebalancer.plan.plan import Move
 from rebalancer.snapshot.model import Snapshot
 
