@@ -24,8 +24,8 @@ from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.kube.client import connect
-from rebalancer.kube.follow import Follower
 from rebalancer.kube.read import read_cluster
+from rebalancer.kube.view import RunView
 from rebalancer.run.options import RunOptions
 from rebalancer.serve.health import Health
 from rebalancer.serve.loop import ServeLoop
@@ -141,9 +141,9 @@ def until_same(kubeconfig: Path, clock: Callable[[], float], health: Health) -> 
     client = connect(kubeconfig=kubeconfig, environ={})
     began = time.monotonic()
     while (took := time.monotonic() - began) < _PATIENCE:
-        follower: Follower | None = health.follower
-        if follower is not None:
-            known = contents(follower.snapshot(()))
+        cache = health.cache
+        if cache is not None:
+            known = contents(RunView(cache, cache.first, client.monotonic()).snapshot(()))
             if known == contents(read_cluster(client, clock=clock).snapshot):
                 return took
         time.sleep(0.2)

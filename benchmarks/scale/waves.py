@@ -23,9 +23,10 @@ from benchmarks.scale.fill import OPTIONS, fill
 from benchmarks.scale.measure import cpu_seconds, settle
 from benchmarks.scale.shape import Shape
 from rebalancer.base.errors import ClusterReadError
+from rebalancer.kube.cache import ClusterCache
 from rebalancer.kube.client import connect
-from rebalancer.kube.follow import Follower
 from rebalancer.kube.read import read_cluster
+from rebalancer.kube.view import view_first
 from rebalancer.kube.watch import EventType
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.pods import PodRecord
@@ -144,10 +145,12 @@ def _follower(plane: ControlPlane) -> Iterator[Look]:
     kept = read_cluster(client, clock=time.time, keep=True).kept
     if kept is None:
         raise RuntimeError("nothing was kept")
-    with Follower(client, kept, _Deaf(), seconds=3600) as follower:
-        follower.snapshot(())
-        yield lambda: follower.snapshot(())
-        _say("; ".join(follower.notes) or "every list was read once")
+    cache = ClusterCache(client, kept, seconds=3600)
+    view = view_first(cache, kept.snapshot, kept.at)
+    with view.listen(_Deaf()), cache:
+        view.snapshot(())
+        yield lambda: view.snapshot(())
+        _say("; ".join(view.notes) or "every list was read once")
 
 
 def _waves(plane: ControlPlane, hand: _Hand, waves: int, way: Any) -> list[Spent]:

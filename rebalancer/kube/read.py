@@ -59,7 +59,7 @@ class ClusterReading:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A cluster that was read and can be kept current by changes (``rebalancer.kube.follow``)."""
+    """A cluster that was read and can be kept current by changes (``rebalancer.kube.cache``)."""
 
     fold: Fold
     how: ListOptions

@@ -24,12 +24,13 @@ from rebalancer.snapshot.model import Snapshot
 
 if TYPE_CHECKING:
     from rebalancer.base.stop import Stop
+    from rebalancer.kube.cache import ClusterCache
     from rebalancer.kube.client import Client
-    from rebalancer.kube.follow import Follower
     from rebalancer.kube.lease import AcquiredLease, LeaseTaken
     from rebalancer.kube.metrics import UsageSource
     from rebalancer.kube.read import Kept
     from rebalancer.kube.resources import AccessRule
+    from rebalancer.kube.view import RunView
     from rebalancer.policy.usage import UsageSettings
 
 
@@ -40,7 +41,7 @@ class Reading:
     snapshot: Snapshot
     clock_skew: float = 0.0
     """Seconds by which the server's clock is ahead of ours."""
-    kept: Kept | Follower | None = None
+    kept: Kept | RunView | None = None
     """What it takes to follow the cluster from here on, or what follows it already; for a run that acts."""
 
 
@@ -48,7 +49,7 @@ class Reading:
 class Followed:
     """A cluster that is followed for longer than one run."""
 
-    follower: Follower
+    cache: ClusterCache
     evicted: Collection[str]
     """uids of the pods that the run before has evicted."""
 
@@ -122,18 +123,18 @@ class Source:
         return Reading(reading.snapshot, reading.readings.clock_skew or 0.0, reading.kept)
 
     def _of_followed(self, client: Client, followed: Followed) -> Reading:
-        from rebalancer.kube.fresh import read_fresh  # noqa: PLC0415
+        from rebalancer.kube.view import read_view  # noqa: PLC0415
 
         self._read_scheduler(client)
-        snapshot, readings = read_fresh(
+        view, readings = read_view(
             client,
-            followed.follower,
+            followed.cache,
             followed.evicted,
             clock=self.run.environment.clock.unix,
             usage=self.usage,
         )
         self.run.notes.extend(readings.notes)
-        return Reading(snapshot, readings.clock_skew or 0.0, followed.follower)
+        return Reading(view.first, readings.clock_skew or 0.0, view)
 
     def _read_scheduler(self, client: Client) -> None:
         """Read the scheduler's configuration, if the policy names a ConfigMap with it."""

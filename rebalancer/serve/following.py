@@ -8,9 +8,9 @@ from contextlib import ExitStack
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Clock
 from rebalancer.kube.access import AUTOSCALER_FOLLOW_RULES, FOLLOW_RULES, require
+from rebalancer.kube.cache import ClusterCache, Observer
 from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import ConfigMapMissingError
-from rebalancer.kube.follow import Follower, Observer
 from rebalancer.kube.read import read_cluster
 from rebalancer.kube.resources import AccessRule
 from rebalancer.run.context import RunContext
@@ -59,7 +59,7 @@ class Following:
     def __init__(self, clock: Clock, health: Health, rights: Rights, observer: Observer) -> None:
         self._clock = clock
         self._health, self._rights, self._observer = health, rights, observer
-        self._follower: Follower | None = None
+        self._cache: ClusterCache | None = None
         self._at_end = ExitStack()
         self._finished: frozenset[str] = frozenset()
         """The phases of the pods that have ended and are followed, too."""
@@ -67,7 +67,7 @@ class Following:
         """Whether HorizontalPodAutoscalers are followed, too."""
         self._compacted = -math.inf
 
-    def follower(self, run: RunContext, client: Client) -> Follower:
+    def open_cache(self, run: RunContext, client: Client) -> ClusterCache:
         """Return what follows all that the policy of ``run`` asks for.
 
         Raises:
@@ -75,19 +75,19 @@ class Following:
         """
         planning = run.planning
         follows = planning.finished <= self._finished and planning.autoscalers <= self._autoscalers
-        if self._follower is None or not follows:
-            self._follower = self._health.follower = None
+        if self._cache is None or not follows:
+            self._cache = self._health.cache = None
             self.close()
-            self._follower = self._at_end.enter_context(self._read(run, client))
-            self._health.follower = self._follower
+            self._cache = self._at_end.enter_context(self._read(run, client))
+            self._health.cache = self._cache
             self._finished, self._autoscalers = planning.finished, planning.autoscalers
-        return self._follower
+        return self._cache
 
     def has_begun(self) -> bool:
         """Return whether a cluster is followed."""
-        return self._follower is not None
+        return self._cache is not None
 
-    def _read(self, run: RunContext, client: Client) -> Follower:
+    def _read(self, run: RunContext, client: Client) -> ClusterCache:
         self._rights.require(run, client)
         _require_memory(run, client)
         kept = read_cluster(
@@ -100,14 +100,14 @@ class Following:
         ).kept
         if kept is None:
             raise ValueError("what was read to be followed is kept")
-        return Follower(client, kept, None, seconds=math.inf, observer=self._observer)
+        return ClusterCache(client, kept, seconds=math.inf, observer=self._observer)
 
     def compact(self, evicted: set[str]) -> None:
         """Compact what is kept, once a minute; ``evicted``: uids of the pods that the last run has evicted."""
         now = self._clock.now()
-        if self._follower is not None and now - self._compacted >= _COMPACT:
+        if self._cache is not None and now - self._compacted >= _COMPACT:
             self._compacted = now
-            self._follower.compact(evicted)
+            self._cache.compact(evicted)
 
     def close(self) -> None:
         """Follow no more."""

@@ -11,7 +11,7 @@ from rebalancer.base.stop import Clock
 from rebalancer.serve.endpoints import JSON, Answer, Paths
 
 if TYPE_CHECKING:
-    from rebalancer.kube.follow import Follower
+    from rebalancer.kube.cache import ClusterCache
     from rebalancer.metrics.collect import Values
     from rebalancer.metrics.table import Metric
     from rebalancer.plan.totals import Totals
@@ -39,7 +39,7 @@ class Health:
     """Whether it has the Lease, or needs none, and has read the cluster."""
     stands_by: bool = False
     """Whether it waits for the Lease of another, which it has read."""
-    follower: Follower | None = None
+    cache: ClusterCache | None = None
     runs: int = 0
     """How many runs are over."""
     failed: ExitCode | None = None
@@ -107,8 +107,8 @@ class Health:
         return None if self.interruptions is None else self.interruptions.problem()
 
     def _silence(self) -> float:
-        follower = self.follower
-        return 0.0 if follower is None else follower.silent_for()
+        cache = self.cache
+        return 0.0 if cache is None else cache.silent_for()
 
     def _health(self) -> Answer:
         problem = self.problem()

@@ -13,8 +13,8 @@ from rebalancer.run.context import RunContext
 from rebalancer.serve.cluster_nodes import ClusterNodes
 
 if TYPE_CHECKING:
+    from rebalancer.kube.cache import ClusterCache
     from rebalancer.kube.client import Client
-    from rebalancer.kube.follow import Follower
     from rebalancer.kube.resources import AccessRule
     from rebalancer.metrics.collect import SignalCounts
     from rebalancer.serve.signal_pipeline import SignalPipeline
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Interruptions:
-    """Listens while this process leads, as the policy in force says; an observer of ``rebalancer.kube.follow.Follower``."""
+    """Listens while this process leads, as the policy in force says; an observer of ``rebalancer.kube.cache.ClusterCache``."""
 
     def __init__(
         self, environment: Environment, registry: Registry, call_planner: Callable[[], None]
@@ -38,7 +38,7 @@ class Interruptions:
     # -- listening ---------------------------------------------------------------------------------
 
     def listen_as(
-        self, run: RunContext, client: Client, follower: Follower, lost: Callable[[], str | None]
+        self, run: RunContext, client: Client, cache: ClusterCache, lost: Callable[[], str | None]
     ) -> None:
         """Listen as the policy of ``run`` says: begin, go on, or end.
 
@@ -47,7 +47,7 @@ class Interruptions:
         """
         policy = run.loaded.policy
         asked = (policy.signals, policy.interruption, run.acts)
-        self._nodes.read_from(follower.nodes)
+        self._nodes.read_from(cache.nodes)
         if self._pipeline is not None and self._listens_as == asked:
             return
         self.close()

@@ -21,8 +21,8 @@ from rebalancer.base.errors import (
 )
 from rebalancer.base.output import say
 from rebalancer.base.stop import Stop
+from rebalancer.kube.cache import ClusterCache, Observer
 from rebalancer.kube.client import Client
-from rebalancer.kube.follow import Follower, Observer
 from rebalancer.machines.capacity import scaling_of
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
@@ -140,16 +140,16 @@ class ServeLoop:
             else:
                 yield why
 
-    def _follow(self, run: RunContext, client: Client, lost: Lost) -> Follower:
-        """Follow and listen as the policy of ``run`` says; return what follows.
+    def _follow(self, run: RunContext, client: Client, lost: Lost) -> ClusterCache:
+        """Follow and listen as the policy of ``run`` says; return what follows the cluster.
 
         Raises:
             ClusterReadError: the cluster could not be read, or a right is missing.
             PolicyError: a source of signals cannot be opened.
         """
-        follower = self._following.follower(run, client)
-        self._interruptions.listen_as(run, client, follower, lost)
-        return follower
+        cache = self._following.open_cache(run, client)
+        self._interruptions.listen_as(run, client, cache, lost)
+        return cache
 
     def _context(self) -> RunContext:
         return run_context(
@@ -198,7 +198,7 @@ class ServeLoop:
 
     def _ended(self, run: RunContext, client: Client, lost: Lost) -> EndedRun:
         self._rights.require(run, client)
-        follower = self._follow(run, client, lost)
+        cache = self._follow(run, client, lost)
         run = replace(run, interruptions=self._interruptions.report())
         of_run = client.beside(run.stop)
         seen = self._triggers.take()
@@ -208,7 +208,7 @@ class ServeLoop:
                 client.server,
                 of_run,
                 usage=usage_of(run, of_run),
-                followed=Followed(follower, self._evicted),
+                followed=Followed(cache, self._evicted),
             )
             ending = replace(self._options.ending, prints_idle=False)
             return run_on(run, ending, source, scaling_of)

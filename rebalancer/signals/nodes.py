@@ -42,7 +42,7 @@ class NodeNews(Protocol):
 
 
 class FollowedNodes:
-    """The nodes of a Follower, notified by an observer of changes. Thread-safe."""
+    """The nodes of a ClusterCache, notified by an observer of changes. Thread-safe."""
 
     def __init__(self, every: Callable[[], Iterable[Node]]) -> None:
         """``every`` returns all nodes as currently known."""

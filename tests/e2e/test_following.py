@@ -8,9 +8,10 @@ import yaml
 
 from rebalancer.base.errors import ExitCode
 from rebalancer.kube.access import ACT_RULES, FOLLOW_RULES, READ_RULES
+from rebalancer.kube.cache import ClusterCache
 from rebalancer.kube.client import USER_AGENT, connect
-from rebalancer.kube.follow import Follower
 from rebalancer.kube.read import read_cluster
+from rebalancer.kube.view import view_first
 from rebalancer.wire.kinds import LISTED
 from tests.controlplane import audit, objects, operations
 from tests.e2e import crowd
@@ -98,11 +99,13 @@ def test_a_followed_cluster_is_the_one_that_is_read_again(cluster):
         "application/json",
         "application/vnd.kubernetes.protobuf",
     }
-    with Follower(client, kept, Deaf(), seconds=1200) as follower:
+    cache = ClusterCache(client, kept, seconds=1200)
+    view = view_first(cache, kept.snapshot, kept.at)
+    with view.listen(Deaf()), cache:
         for act in (evict, roll_out, cordon, guard, drain):
             act(cluster)
-            same_soon(client, follower)
-        assert follower.notes == ()
+            same_soon(client, view)
+        assert view.notes == ()
 
 
 def evict(cluster):
@@ -130,11 +133,11 @@ def drain(cluster):
     operations.remove_node(cluster.api, "crowd-a")
 
 
-def same_soon(client, follower):
+def same_soon(client, view):
     """What happens arrives within a moment; kubelets and controllers go on meanwhile."""
     until = time.monotonic() + 240
     while True:
-        seen = contents(follower.snapshot(()))
+        seen = contents(view.snapshot(()))
         wanted = contents(read_cluster(client, clock=time.time).snapshot)
         if seen == wanted:
             return

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rebalancer.base.environment import SystemClock, Timings, collector_paused
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
+from rebalancer.kube.cache import ClusterCache
 from rebalancer.kube.client import Client
-from rebalancer.kube.follow import Follower
 from rebalancer.kube.read import Kept
+from rebalancer.kube.view import RunView, view_first
 from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Later, Move
 from rebalancer.planner.planning import ClusterNow, Planned, Planning
@@ -62,23 +63,19 @@ class Acting:
     """Whether the cluster is scored again at the end."""
 
     def execute(
-        self, planned: Planned, kept: Kept | Follower, clock_skew: float
+        self, planned: Planned, kept: Kept | RunView, clock_skew: float
     ) -> Execution | None:
         """Carry the plan out, from what was read on; None if there is nothing to do.
 
-        A Follower that follows the cluster already goes on after that.
+        A cluster that is followed already is followed on after that.
         """
         moves = [move for move in planned.left if not move.observed]
         if not moves:
             self.remember(())
             return None
         feed = open_feed(planned.snapshot, moves)
-        if isinstance(kept, Follower):
-            follower = kept
-            followed: AbstractContextManager[object] = _followed(kept, feed)
-        else:
-            followed = follower = self._follower(kept, feed, moves)
-        feed.read_all = follower.list_pods
+        cache, view = (None, kept) if isinstance(kept, RunView) else self._follow(kept, moves)
+        feed.read_all = view.list_pods
         actor = self._actor(planned.snapshot, feed)
         executor = Executor(
             actor,
@@ -94,10 +91,10 @@ class Acting:
             self.planning,
             self.remember,
             executor,
-            self._recount(executor, follower),
+            self._recount(executor, view),
             planned.plan.explanation,
         )
-        with self.timings.phase("act"), followed:
+        with self.timings.phase("act"), _listening(view, feed, cache):
             try:
                 execution = carried_out(
                     executor,
@@ -106,13 +103,13 @@ class Acting:
                     self.remember,
                     self._clear_marks,
                 )
-                return replace(execution, now=self._now(executor, follower, check.explanation))
+                return replace(execution, now=self._now(executor, view, check.explanation))
             finally:
                 actor.close()
-                for note in follower.notes:
+                for note in view.notes:
                     self.warn(note)
 
-    def _now(self, executor: Executor, follower: Follower, explanation: Later) -> ClusterNow | None:
+    def _now(self, executor: Executor, view: RunView, explanation: Later) -> ClusterNow | None:
         """Return the cluster as it is now; None after a signal, or where it cannot be read.
 
         At the deadline nothing is asked for any more: it is taken as the watches know it.
@@ -125,7 +122,7 @@ class Acting:
             explanation.make()
         evicted = _evicted(executor.outcomes)
         try:
-            snapshot = follower.peek(evicted) if ended else follower.snapshot(evicted)
+            snapshot = view.peek(evicted) if ended else view.snapshot(evicted)
         except ClusterReadError as error:
             self.warn(f"the cluster could not be read again after the moves: {error}")
             return None
@@ -152,22 +149,18 @@ class Acting:
             succeed=feed.succeed,
         )
 
-    def _follower(self, kept: Kept, feed: PodFeed, moves: Sequence[Move]) -> Follower:
-        """Return what follows the cluster."""
+    def _follow(self, kept: Kept, moves: Sequence[Move]) -> tuple[ClusterCache, RunView]:
+        """Return what follows the cluster once it is entered, and the view of this run."""
         everything, namespace = (True, "") if self.scores else watched(moves)
-        return Follower(
-            self.client,
-            kept,
-            feed,
-            seconds=max(1.0, self.stop.left()),
-            everything=everything,
-            namespace=namespace,
-        )
+        followed = kept if everything else replace(kept, listings=kept.listings[:1])
+        seconds = max(1.0, self.stop.left())
+        cache = ClusterCache(self.client, followed, seconds=seconds, namespace=namespace)
+        return cache, view_first(cache, kept.snapshot, kept.at)
 
-    def _recount(self, executor: Executor, follower: Follower) -> Recount:
+    def _recount(self, executor: Executor, view: RunView) -> Recount:
         return Recount(
-            lambda: follower.snapshot(_evicted(executor.outcomes)),
-            lambda: follower.list_exhausted_budgets(_evicted(executor.outcomes)),
+            lambda: view.snapshot(_evicted(executor.outcomes)),
+            lambda: view.list_exhausted_budgets(_evicted(executor.outcomes)),
             self.stop,
         )
 
@@ -242,8 +235,9 @@ def watched(moves: Sequence[Move]) -> tuple[bool, str]:
 
 
 @contextmanager
-def _followed(follower: Follower, feed: PodFeed) -> Iterator[None]:
-    with follower.subscribe(feed) as whole:
+def _listening(view: RunView, feed: PodFeed, cache: ClusterCache | None) -> Iterator[None]:
+    """Report pods to the feed; follow the cluster by ``cache`` meanwhile, None if it is followed already."""
+    with view.listen(feed) as whole, cache or nullcontext():
         if not whole:
             feed.list_again()
         yield

@@ -15,7 +15,7 @@ _NONE: Mapping[str, tuple[str, str]] = MappingProxyType({})
 
 
 class PodFeed:
-    """The pods that appeared since the snapshot; a listener of ``rebalancer.kube.follow.Follower``.
+    """The pods that appeared since the snapshot; a listener of ``rebalancer.kube.view.RunView``.
 
     Only pods of ``controllers`` (pod uid -> controller uid of the planned victims) are kept; ``known`` are
     the uids of those that the snapshot has. Of the namespaces ``restarted_in`` all pods are kept: which controller

@@ -113,9 +113,9 @@ def test_it_is_well_while_it_works_and_hears_from_the_server():
     clock.time += 2
     assert (answer().status, answer().body) == (503, b"nothing was done for 241 s\n")
     health.seen = clock.time
-    health.follower = silent_for(LONGEST_SILENCE - 1)
+    health.cache = silent_for(LONGEST_SILENCE - 1)
     assert answer().status == 200
-    health.follower = silent_for(LONGEST_SILENCE + 1)
+    health.cache = silent_for(LONGEST_SILENCE + 1)
     assert b"the API server has not reported changes for 301 s" in answer().body
 
 
@@ -124,7 +124,7 @@ def test_of_several_problems_the_one_that_says_most_is_named():
     health = Health(clock, deadline=120)
     health.interruptions = interrupted("signal source queue has not answered for 141 s")
     assert health.problem() == "signal source queue has not answered for 141 s"
-    health.follower = silent_for(LONGEST_SILENCE + 1)
+    health.cache = silent_for(LONGEST_SILENCE + 1)
     assert "the API server" in str(health.problem())
     clock.time += 241
     assert health.problem() == "nothing was done for 241 s"

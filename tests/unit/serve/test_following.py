@@ -83,7 +83,7 @@ def test_what_is_kept_is_compacted_once_a_minute():
     health = Health(clock, deadline=120)
     made = Following(clock, health, rights(), like())
     made.compact({"before"})
-    made._follower = like(compact=compacted.append)
+    made._cache = like(compact=compacted.append)
     for seconds, evicted in ((0.0, "first"), (59.0, "too soon"), (1.0, "second"), (300.0, "third")):
         clock.seconds += seconds
         made.compact({evicted})

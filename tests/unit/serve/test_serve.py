@@ -10,6 +10,7 @@ from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.kube.client import connect
 from rebalancer.kube.read import read_cluster
+from rebalancer.kube.view import RunView
 from rebalancer.serve import triggers
 from rebalancer.testing.objects import EmbeddedCluster, deployment, prefer_apart
 from rebalancer.wire.kinds import AUTOSCALERS, LISTED
@@ -76,8 +77,9 @@ def test_what_each_run_sees_is_what_would_be_read(cluster, tmp_path):
 
             def same():
                 assert served.error is None
-                assert served.health.follower is not None
-                seen = served.health.follower.snapshot(())
+                assert served.health.cache is not None
+                cache = served.health.cache
+                seen = RunView(cache, cache.first, client.monotonic()).snapshot(())
                 fresh = read_cluster(client, clock=cluster.clock.now).snapshot
                 return contents(seen) == contents(fresh)
 
@@ -254,7 +256,7 @@ def test_a_second_one_stands_by_reads_nothing_and_takes_over(cluster, tmp_path):
         led = holder(cluster)
         with serving(cluster, tmp_path, every=0.2, lease=LEASE) as second:
             soon(lambda: second.health.stands_by)
-            assert second.health.follower is None
+            assert second.health.cache is None
             code, report = Runner(cluster, tmp_path)(lease=LEASE)
             assert (code, report["heldBy"]["holder"]) == (ExitCode.DONE, led)
             assert first.end() is ExitCode.DONE

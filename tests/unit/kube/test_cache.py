@@ -3,7 +3,7 @@
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,11 +17,12 @@ from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.embedded.clock import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
-from rebalancer.kube import follow
+from rebalancer.kube import cache as cached
+from rebalancer.kube.cache import ClusterCache
 from rebalancer.kube.client import Client, connect
-from rebalancer.kube.follow import Follower
 from rebalancer.kube.lists import read_pods
-from rebalancer.kube.read import read_cluster
+from rebalancer.kube.read import Kept, read_cluster
+from rebalancer.kube.view import RunView, view_first, view_now
 from rebalancer.kube.watch import EventType
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.usage import Usage
@@ -68,7 +69,7 @@ def small_cluster() -> Iterator[EmbeddedCluster]:
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A watch that is late on a busy machine is waited for; tests of late ones say how long."""
-    monkeypatch.setattr(follow, "_TIMEOUT", BUSY)
+    monkeypatch.setattr(cached, "_TIMEOUT", BUSY)
 
 
 @pytest.fixture
@@ -82,27 +83,42 @@ def client_of(cluster: EmbeddedCluster) -> Client:
 
 
 @contextmanager
-def following(cluster: EmbeddedCluster, heard: Heard | None = None) -> Iterator[Follower]:
+def viewing(client: Client, kept: Kept, heard: Heard | None = None) -> Iterator[RunView]:
+    """Follow what was kept; yield the view of the run that has read it."""
+    cache = ClusterCache(client, kept, seconds=600)
+    view = view_first(cache, kept.snapshot, kept.at)
+    with view.listen(heard or Heard()) as whole, cache:
+        assert whole
+        yield view
+
+
+@contextmanager
+def following(cluster: EmbeddedCluster, heard: Heard | None = None) -> Iterator[RunView]:
     client = client_of(cluster)
     kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
     assert kept is not None
-    with Follower(client, kept, heard or Heard(), seconds=600) as follower:
-        yield follower
+    with viewing(client, kept, heard) as view:
+        yield view
+
+
+def view_fresh(view: RunView, evicted: Collection[str] = ()) -> RunView:
+    """Return the view of the next run."""
+    return view_now(view._cache, evicted, captured_at=START, version=(1, 36))
 
 
 def read(cluster: EmbeddedCluster) -> Snapshot:
     return read_cluster(client_of(cluster), clock=cluster.clock.now).snapshot
 
 
-def same_soon(cluster: EmbeddedCluster, follower: Follower) -> None:
+def same_soon(cluster: EmbeddedCluster, view: RunView) -> None:
     """What happened arrives within a moment."""
     wanted = contents(read(cluster))
     until = time.monotonic() + BUSY
-    while (seen := contents(follower.snapshot(()))) != wanted and time.monotonic() < until:
+    while (seen := contents(view.snapshot(()))) != wanted and time.monotonic() < until:
         time.sleep(0.01)
     assert seen == wanted
-    budgets = follower.snapshot(()).budgets
-    assert follower.list_exhausted_budgets(()) == {
+    budgets = view.snapshot(()).budgets
+    assert view.list_exhausted_budgets(()) == {
         budget.ref for budget in budgets if budget.allowed <= 0
     }
 
@@ -182,12 +198,12 @@ ACTS: tuple[Callable[[EmbeddedCluster, int], None], ...] = (
     )
 )
 def test_a_followed_cluster_is_the_one_that_is_read_again(waves: list[list[Any]]) -> None:
-    with small_cluster() as cluster, following(cluster) as follower:
+    with small_cluster() as cluster, following(cluster) as view:
         for acts in waves:
             for act, number in acts:
                 act(cluster, number)
-            same_soon(cluster, follower)
-        assert follower.notes == ()
+            same_soon(cluster, view)
+        assert view.notes == ()
 
 
 def test_lists_are_read_once_however_often_one_looks(cluster: EmbeddedCluster) -> None:
@@ -195,13 +211,13 @@ def test_lists_are_read_once_however_often_one_looks(cluster: EmbeddedCluster) -
     kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
     assert kept is not None
     cluster.faults.requests.clear()
-    with Follower(client, kept, heard, seconds=600) as follower:
+    with viewing(client, kept, heard) as view:
         until(lambda: len(cluster.faults.requests) == len(LISTED))
         for _ in range(3):
             gone = cluster.objects("Pod", "default")[0]["metadata"]
             cluster.delete("Pod", gone["name"])
             cluster.settle()
-            snapshot = follower.snapshot({gone["uid"]})
+            snapshot = view.snapshot({gone["uid"]})
             going = (snapshot.pods.flags & PodFlag.TERMINATING) != 0
             living = [uid for uid, ends in zip(snapshot.pods.uid, going, strict=True) if not ends]
             assert gone["uid"] not in living
@@ -233,18 +249,18 @@ def test_autoscalers_are_read_and_followed_only_where_they_are_asked_for(
     kept = read_cluster(client, clock=cluster.clock.now, keep=True, autoscalers=True).kept
     assert kept is not None
     assert kept.snapshot.autoscalers == ()
-    with Follower(client, kept, Heard(), seconds=600) as follower:
+    with viewing(client, kept) as view:
         for ago in (500, 5):
             cluster.apply(autoscaler(ago))
 
             def seen(ago: int = ago) -> bool:
-                autoscalers = follower.snapshot(()).autoscalers or ()
+                autoscalers = view.snapshot(()).autoscalers or ()
                 return [START - each.scaled_at for each in autoscalers] == [ago]
 
             until(seen)
         cluster.delete("HorizontalPodAutoscaler", "web")
-        until(lambda: follower.snapshot(()).autoscalers == ())
-        assert follower.notes == ()
+        until(lambda: view.snapshot(()).autoscalers == ())
+        assert view.notes == ()
     assert cluster.faults.requests.count(path) == 2  # a list and a watch
 
 
@@ -260,12 +276,12 @@ def test_what_was_measured_at_first_goes_along_with_the_pods(cluster: EmbeddedCl
         at=START,
     )
     kept = dataclasses.replace(kept, snapshot=dataclasses.replace(first, usage=usage))
-    with Follower(client, kept, Heard(), seconds=600) as follower:
+    with viewing(client, kept) as view:
         cluster.cordon(["n-a"])
         victim = next(p for p in cluster.objects("Pod") if p["spec"].get("nodeName") == "n-a")
         cluster.delete("Pod", victim["metadata"]["name"])
         cluster.settle()
-        later = follower.snapshot({victim["metadata"]["uid"]})
+        later = view.snapshot({victim["metadata"]["uid"]})
     assert later.usage is not None
     pods_on = [np.bincount(of.pods.node, minlength=3) for of in (first, later)]
     assert pods_on[0][0] == pods_on[1][0] + 1
@@ -278,7 +294,9 @@ def test_only_pods_are_followed_where_no_one_looks(cluster: EmbeddedCluster) -> 
     kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
     assert kept is not None
     cluster.faults.requests.clear()
-    with Follower(client, kept, heard, seconds=600, everything=False, namespace="default"):
+    kept = dataclasses.replace(kept, listings=kept.listings[:1])
+    cache = ClusterCache(client, kept, seconds=600, namespace="default")
+    with view_first(cache, kept.snapshot, kept.at).listen(heard), cache:
         evict(cluster, 0)
         until(lambda: bool(heard.events))
     assert set(cluster.faults.requests) == {"GET /api/v1/namespaces/default/pods"}
@@ -291,16 +309,16 @@ def until(happened: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def impatient(follower: Follower, monkeypatch: pytest.MonkeyPatch, *, without: str = "") -> None:
+def impatient(view: RunView, monkeypatch: pytest.MonkeyPatch, *, without: str = "") -> None:
     """Have what is late listed again soon, once all that can be followed is (all but ``without``)."""
     until(
         lambda: all(
-            track.watch is not None and track.watch.live
-            for track in follower._tracks
-            if track.resource.plural != without
+            each.watch is not None and each.watch.live
+            for each in view._cache._reflectors
+            if each.resource.plural != without
         )
     )
-    monkeypatch.setattr(follow, "_TIMEOUT", 0.5)
+    monkeypatch.setattr(cached, "_TIMEOUT", 0.5)
 
 
 # -- when it cannot be followed ---------------------------------------------------------------------
@@ -308,12 +326,12 @@ def impatient(follower: Follower, monkeypatch: pytest.MonkeyPatch, *, without: s
 
 def test_what_may_not_be_watched_is_listed_for_each_snapshot(cluster: EmbeddedCluster) -> None:
     cluster.access.denied |= {("watch", "nodes"), ("watch", "poddisruptionbudgets.policy")}
-    with following(cluster) as follower:
+    with following(cluster) as view:
         for number in (1, 2):
             cordon(cluster, number)
             guard(cluster, number)
-            same_soon(cluster, follower)
-    assert follower.notes == (
+            same_soon(cluster, view)
+    assert view.notes == (
         "nodes, poddisruptionbudgets were listed again between waves: our account may not watch them",
     )
 
@@ -328,14 +346,14 @@ def test_a_version_that_was_forgotten_is_listed_once_more_and_followed_from_ther
     evict(cluster, 0)
     cluster.settle()
     cluster.forget_history()
-    with Follower(client, kept, heard, seconds=600) as follower:
-        same_soon(cluster, follower)
+    with viewing(client, kept, heard) as view:
+        same_soon(cluster, view)
         evict(cluster, 1)
         cluster.settle()
-        same_soon(cluster, follower)
-    assert len(follower.notes) == 1
-    assert "poddisruptionbudgets, pods, replicasets" in follower.notes[0]
-    assert "the API server had forgotten their changes" in follower.notes[0]
+        same_soon(cluster, view)
+    assert len(view.notes) == 1
+    assert "poddisruptionbudgets, pods, replicasets" in view.notes[0]
+    assert "the API server had forgotten their changes" in view.notes[0]
     assert (EventType.MODIFIED, "db-1") in heard.events
     assert heard.failed == []
 
@@ -347,30 +365,30 @@ def test_a_watch_that_does_not_open_is_replaced_by_a_list(
     kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
     assert kept is not None
     cluster.faults.add(Fault("GET", "/api/v1/nodes$", status=503, times=4))
-    with Follower(client, kept, Heard(), seconds=600) as follower:
-        impatient(follower, monkeypatch, without="nodes")
+    with viewing(client, kept) as view:
+        impatient(view, monkeypatch, without="nodes")
         cordon(cluster, 0)
-        assert follower.snapshot(()).nodes.unschedulable.tolist() == [True, False, False]
-        assert follower.notes == (
+        assert view.snapshot(()).nodes.unschedulable.tolist() == [True, False, False]
+        assert view.notes == (
             "nodes were listed again between waves: their watch was broken or late",
         )
         cordon(cluster, 2)
-        same_soon(cluster, follower)
-    assert len(follower.notes) == 1
+        same_soon(cluster, view)
+    assert len(view.notes) == 1
 
 
 def test_an_eviction_that_no_watch_reports_is_looked_for_in_the_list(
     cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with following(cluster) as follower:
-        impatient(follower, monkeypatch)
-        follower.snapshot({"a uid that no event will name"})
-        assert follower.notes == (
+    with following(cluster) as view:
+        impatient(view, monkeypatch)
+        view.snapshot({"a uid that no event will name"})
+        assert view.notes == (
             "pods were listed again between waves: their watch was broken or late",
         )
-        same_soon(cluster, follower)
-        follower.snapshot({"a uid that no event will name"})
-    assert len(follower.notes) == 1
+        same_soon(cluster, view)
+        view.snapshot({"a uid that no event will name"})
+    assert len(view.notes) == 1
 
 
 def owned_pod(name: str, uid: str) -> dict[str, Any]:
@@ -385,16 +403,16 @@ def test_a_controller_that_pods_name_and_no_watch_reported_is_looked_for_once(
 ) -> None:
     """One that owned no pod when it was listed was not kept: a rollback may scale it up again."""
     (lone,) = cluster.apply(manifests.replicaset("lone", 0, labels={"app": "lone"}))
-    with following(cluster) as follower:
-        impatient(follower, monkeypatch)
+    with following(cluster) as view:
+        impatient(view, monkeypatch)
         cluster.apply(owned_pod("new", lone["metadata"]["uid"]))
-        same_soon(cluster, follower)
-        assert follower.notes == (
+        same_soon(cluster, view)
+        assert view.notes == (
             "replicasets were listed again between waves: pods name some that no watch had reported",
         )
-        follower.snapshot(())  # with the new watch open
+        view.snapshot(())  # with the new watch open
         cluster.faults.requests.clear()
-        follower.snapshot(())
+        view.snapshot(())
     assert cluster.faults.requests == []
 
 
@@ -402,9 +420,9 @@ def test_a_controller_that_was_not_there_at_first_is_not_looked_for(
     cluster: EmbeddedCluster,
 ) -> None:
     cluster.apply(owned_pod("orphan", "a uid that is gone"))
-    with following(cluster) as follower:
-        assert "orphan" in set(follower.snapshot(()).pods.name)
-        assert follower.notes == ()
+    with following(cluster) as view:
+        assert "orphan" in set(view.snapshot(()).pods.name)
+        assert view.notes == ()
 
 
 def test_who_may_not_watch_pods_is_reported(cluster: EmbeddedCluster) -> None:
@@ -416,15 +434,15 @@ def test_who_may_not_watch_pods_is_reported(cluster: EmbeddedCluster) -> None:
 
 
 def test_no_thread_outlives_it(cluster: EmbeddedCluster) -> None:
-    with following(cluster) as follower:
-        follower.snapshot(())
+    with following(cluster) as view:
+        view.snapshot(())
     named = [t.name for t in threading.enumerate() if t.name.startswith("watch-")]
     assert named == []
 
 
-def kept_by(follower: Follower) -> dict[str, int]:
+def kept_by(view: RunView) -> dict[str, int]:
     """How much of everything is kept."""
-    pods, objects = follower._fold._pods, follower._fold._objects
+    pods, objects = view._cache._fold._pods, view._cache._fold._objects
     return {
         "pods": len(pods._rows),
         "changes": len(pods._news),
@@ -434,8 +452,8 @@ def kept_by(follower: Follower) -> dict[str, int]:
         "controllers": len(pods._controllers),
         "states": len(pods._state_ids),
         "names of nodes": len(pods._node_names),
-        "going": len(follower._ending),
-        "without": len(follower._absent),
+        "going": len(view._cache._ending),
+        "without": len(view._cache._absent),
         **{kind: len(of) for kind, of in objects.items() if of},
     }
 
@@ -444,36 +462,36 @@ def test_what_is_gone_leaves_nothing(cluster: EmbeddedCluster) -> None:
     client = client_of(cluster)
     kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
     assert kept is not None
-    with Follower(client, kept, None, seconds=600) as follower:
+    with viewing(client, kept) as view:
         for number in range(4):
             for act in (join, roll_out, evict, settle_in, wait):
                 act(cluster, number)
             cluster.settle()
             leave(cluster, number)
             cluster.settle()
-            same_soon(cluster, follower)
-            follower.fresh((), captured_at=cluster.clock.now(), version=(1, 36))
-            follower.compact(())
+            same_soon(cluster, view)
+            view_fresh(view)
+            view._cache.compact(())
         reread = read_cluster(client, clock=cluster.clock.now, keep=True).kept
         assert reread is not None
-        with Follower(client, reread, None, seconds=600) as restarted:
-            assert kept_by(follower) == kept_by(restarted)
+        with viewing(client, reread) as restarted:
+            assert kept_by(view) == kept_by(restarted)
 
 
 def test_a_listener_hears_what_happened_since_the_fresh_snapshot(cluster: EmbeddedCluster) -> None:
     client, heard = client_of(cluster), Heard()
     kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
     assert kept is not None
-    with Follower(client, kept, None, seconds=600) as follower:
+    with viewing(client, kept) as view:
         early, late, after = (
             pod["metadata"]["name"] for pod in cluster.objects("Pod", "default")[:3]
         )
         cluster.delete("Pod", early)
-        same_soon(cluster, follower)
-        follower.fresh((), captured_at=START, version=(1, 36))
+        same_soon(cluster, view)
+        second = view_fresh(view)
         cluster.delete("Pod", late)
-        same_soon(cluster, follower)
-        with follower.subscribe(heard) as whole:
+        same_soon(cluster, second)
+        with second.listen(heard) as whole:
             assert whole
             names = {name for _, name in heard.events}
             assert late in names
@@ -481,9 +499,9 @@ def test_a_listener_hears_what_happened_since_the_fresh_snapshot(cluster: Embedd
             cluster.delete("Pod", after)
             until(lambda: after in {name for _, name in heard.events})
         # A relist between snapshot and listener: what it did not hear is not whole.
-        follower.fresh((), captured_at=START, version=(1, 36))
-        assert follower.list_pods()
-        with follower.subscribe(heard) as whole:
+        third = view_fresh(view)
+        assert third.list_pods()
+        with third.listen(heard) as whole:
             assert not whole
 
 
@@ -493,12 +511,11 @@ def test_what_a_run_that_failed_has_seen_going_is_not_looked_for_again(
     client = client_of(cluster)
     kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
     assert kept is not None
-    with Follower(client, kept, None, seconds=600) as follower:
+    with viewing(client, kept) as view:
         gone = cluster.objects("Pod", "default")[0]["metadata"]
         cluster.delete("Pod", gone["name"])
         for _ in range(2):
-            follower.fresh([gone["uid"]], captured_at=START, version=(1, 36))
-            assert follower.notes == ()
+            assert view_fresh(view, [gone["uid"]]).notes == ()
 
 
 def test_what_is_listed_again_while_a_run_begins_is_not_whole(
@@ -507,7 +524,7 @@ def test_what_is_listed_again_while_a_run_begins_is_not_whole(
     client = client_of(cluster)
     kept = read_cluster(client, clock=cluster.clock.now, keep=True).kept
     assert kept is not None
-    with Follower(client, kept, None, seconds=600) as follower:
+    with viewing(client, kept) as view:
         reads, settled = threading.Event(), threading.Event()
 
         def slowly(*arguments: Any) -> Any:
@@ -515,7 +532,8 @@ def test_what_is_listed_again_while_a_run_begins_is_not_whole(
             assert settled.wait(BUSY)
             return read_pods(*arguments)
 
-        waited = follower._await_controllers
+        cache = view._cache
+        waited = cache.await_controllers
 
         def meanwhile() -> Any:
             # All watches were open; now the one of pods is replaced.
@@ -523,11 +541,11 @@ def test_what_is_listed_again_while_a_run_begins_is_not_whole(
             assert reads.wait(BUSY)
             return waited()
 
-        lister = threading.Thread(target=follower.list_pods)
-        monkeypatch.setattr(follow, "read_pods", slowly)
-        monkeypatch.setattr(follower, "_await_controllers", meanwhile)
-        follower.fresh((), captured_at=START, version=(1, 36))
+        lister = threading.Thread(target=cache.list_pods)
+        monkeypatch.setattr(cached, "read_pods", slowly)
+        monkeypatch.setattr(cache, "await_controllers", meanwhile)
+        second = view_fresh(view)
         settled.set()
         lister.join(BUSY)
-        with follower.subscribe(Heard()) as whole:
+        with second.listen(Heard()) as whole:
             assert not whole

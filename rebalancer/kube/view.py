@@ -1,0 +1,247 @@
+"""What one run sees of a followed cluster: a snapshot to plan on, what happened to pods since, snapshots between waves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.kube.cache import ClusterCache
+from rebalancer.kube.client import Client
+from rebalancer.kube.metrics import UsageSource, read_metrics, usage_notes
+from rebalancer.kube.read import Readings, read_version
+from rebalancer.kube.watch import EventType
+from rebalancer.snapshot.build import Fold, Settled
+from rebalancer.snapshot.carried import with_usage_of
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.kinds import METRICS, PODS, Resource
+from rebalancer.wire.pods import PodRecord
+
+
+class Listener(Protocol):
+    """Receives what happens to pods, from another thread, when it is known here."""
+
+    def take(self, event: EventType, pod: PodRecord) -> None:
+        """Something happened to a pod."""
+
+    def fail(self, error: ClusterReadError) -> None:
+        """Pods are followed no longer."""
+
+
+class RunView:
+    """The view of one run. It begins with the snapshot that the run plans on."""
+
+    def __init__(self, cache: ClusterCache, first: Snapshot, at: float) -> None:
+        """``first``: the run's snapshot; ``at``: the client's time when it was captured."""
+        self._cache, self._first, self._at = cache, first, at
+        self._listener: Listener | None = None
+        self._backlog: list[tuple[EventType, PodRecord]] | None = []
+        """What happened to pods since that snapshot, for the run's listener; None where that is not known whole."""
+        self._listed: set[str] = set()
+        """The kinds that were listed again when the budgets were asked for last."""
+        self._notes: dict[str, dict[str, None]] = {}
+        """Why -> plurals."""
+
+    @property
+    def first(self) -> Snapshot:
+        """The snapshot that the run plans on."""
+        return self._first
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What had to be read again, and why, in words."""
+        return tuple(
+            f"{', '.join(sorted(plurals))} were listed again between waves: {why}"
+            for why, plurals in sorted(self._notes.items())
+        )
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def begin(self, settled: Settled, captured_at: float, version: tuple[int, int]) -> None:
+        """Take what is known now for the snapshot that the run plans on."""
+        self._at = self._cache.client.monotonic()
+        self._first = settled.snapshot(
+            captured_at=captured_at,
+            version=version,
+            missing=self._first.missing,
+            resource_version=self._cache.pods_version,
+        )
+
+    def snapshot(self, evicted: Collection[str]) -> Snapshot:
+        """Return the cluster as it is now, with the pods in it that were ``evicted`` (uids) on their way out.
+
+        What is really used was measured once, before they moved, and is carried over.
+
+        Raises:
+            ClusterReadError: something had to be read again, and could not be.
+        """
+        self._cache.catch_up(evicted, listed=self._listed)
+        self._listed = set()
+        return self._make_snapshot(self._cache.await_controllers())
+
+    def peek(self, evicted: Collection[str]) -> Snapshot | None:
+        """Return the cluster as the watches know it, without asking for anything; None if they are behind."""
+        cache = self._cache
+        return None if cache.is_behind(evicted) else self._make_snapshot(cache.settle())
+
+    def _make_snapshot(self, settled: Settled) -> Snapshot:
+        first = self._first
+        now = settled.snapshot(
+            captured_at=first.captured_at + self._cache.client.monotonic() - self._at,
+            version=first.version,
+            missing=first.missing,
+            resource_version=self._cache.pods_version,
+        )
+        return with_usage_of(first, now)
+
+    def list_exhausted_budgets(self, evicted: Collection[str]) -> set[str]:
+        """Return the PodDisruptionBudgets (namespace/name) that allow nothing, in the cluster as it is now.
+
+        As :meth:`snapshot` has them, without making one.
+
+        Raises:
+            ClusterReadError: something had to be read again, and could not be.
+        """
+        self._listed = self._cache.catch_up(evicted, PODS.kind, "PodDisruptionBudget")
+        return self._cache.list_exhausted_budgets()
+
+    # -- pods --------------------------------------------------------------------------------------
+
+    def list_pods(self) -> bool:
+        """Read the pods once more, for the listener: their watch may have gone silent; False if another just did.
+
+        Raises:
+            ClusterReadError: they could not be read.
+        """
+        return self._cache.list_pods()
+
+    @contextmanager
+    def listen(self, listener: Listener) -> Iterator[bool]:
+        """Report to ``listener`` what has become of pods since the first snapshot, until this is left.
+
+        Yield whether that is whole; if not, :meth:`list_pods`.
+        """
+        with self._cache.lock:
+            whole = self._backlog is not None
+            for event, pod in self._backlog or ():
+                listener.take(event, pod)
+            self._listener, self._backlog = listener, None
+        self._notes = {}
+        if (why := self._cache.pods_trouble) is not None:
+            listener.fail(ClusterReadError(why))
+        try:
+            yield whole
+        finally:
+            with self._cache.lock:
+                self._listener = None
+
+    # -- what the cache reports, see Subscriber ------------------------------------------------------
+
+    def take(self, event: EventType, pod: PodRecord) -> None:
+        """See Subscriber."""
+        if self._backlog is not None:
+            self._backlog.append((event, pod))
+
+    def pass_on(self, event: EventType, pod: PodRecord) -> None:
+        """See Subscriber."""
+        if self._listener is not None:
+            self._listener.take(event, pod)
+
+    def settle(self, *, whole: bool) -> None:
+        """See Subscriber."""
+        self._backlog = [] if whole else None
+
+    def pods_are_listed(self) -> None:
+        """See Subscriber."""
+        self._backlog = None
+
+    def note(self, resource: Resource, why: str) -> None:
+        """See Subscriber."""
+        self._notes.setdefault(why, {})[resource.plural] = None
+
+    def fail(self, error: ClusterReadError) -> None:
+        """See Subscriber."""
+        if self._listener is not None:
+            self._listener.fail(error)
+
+
+def view_first(cache: ClusterCache, first: Snapshot, at: float) -> RunView:
+    """Return the view of a run that has read the cluster itself; to be called before the cache is entered.
+
+    ``first`` is what it has read, ``at`` the client's time when that was captured.
+    """
+    view = RunView(cache, first, at)
+    cache.subscribe(view)
+    return view
+
+
+def view_now(
+    cache: ClusterCache,
+    evicted: Collection[str],
+    *,
+    captured_at: float,
+    version: tuple[int, int],
+    use: Fold | None = None,
+) -> RunView:
+    """Return the view of a new run: its first snapshot is what reading everything would give.
+
+    ``evicted``: by the run before. ``use``: what was measured just now. Watches that were given up start again.
+
+    Raises:
+        ClusterReadError: something had to be read again, and could not be.
+    """
+    view = RunView(cache, cache.first, cache.client.monotonic())
+    cache.subscribe(view)
+    cache.retry_watches()
+    cache.catch_up(evicted)
+    cache.await_controllers()
+    settled = cache.settle_for(view, evicted, use)
+    view.begin(settled, captured_at, version)
+    return view
+
+
+def read_view(
+    client: Client,
+    cache: ClusterCache,
+    evicted: Collection[str],
+    *,
+    clock: Callable[[], float],
+    usage: UsageSource | None = None,
+) -> tuple[RunView, Readings]:
+    """Return the view of a new run, with what the pods use now; no list is read.
+
+    One request asks for the server's version, which may have changed, and for its time. ``evicted`` are the pods
+    (uids) that the run before has evicted. ``clock`` is our own, Unix seconds.
+
+    Raises:
+        ClusterReadError: the server does not answer, or something had to be read again and could not be.
+    """
+    started = client.monotonic()
+    version = read_version(client)
+    now = clock()
+    nothing_ends_it = threading.Event()
+    measured = [
+        read_metrics(usage, resource, nothing_ends_it) for resource in METRICS if usage is not None
+    ]
+    use = Fold()
+    if all(each.trouble is None for each in measured):
+        for each in measured:
+            use.take_metrics(each.fold)
+    view = view_now(
+        cache,
+        evicted,
+        captured_at=now if version.date is None else version.date,
+        version=version.numbers,
+        use=use,
+    )
+    troubles = [(each.listing.resource, each.trouble) for each in measured]
+    return view, Readings(
+        server=client.server,
+        server_version=version.text,
+        clock_skew=None if version.date is None else version.date + 0.5 - now,
+        read_bytes=sum(each.listing.read_bytes for each in measured),
+        seconds=client.monotonic() - started,
+        notes=(*view.notes, *(() if usage is None else usage_notes(usage, troubles))),
+    )
