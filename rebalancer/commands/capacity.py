@@ -17,7 +17,7 @@ from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_fl
 from rebalancer.machines.capacity.of_run import judged
 from rebalancer.machines.capacity.report import capacity_data, capacity_table
 from rebalancer.run.context import RunContext, run_context
-from rebalancer.run.decide import recall
+from rebalancer.run.one_run import recall
 from rebalancer.run.options import RunOptions
 from rebalancer.run.source import Source, open_source
 from rebalancer.snapshot.model import Snapshot

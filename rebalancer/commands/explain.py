@@ -27,8 +27,8 @@ from rebalancer.explain.workload_table import workload_table
 from rebalancer.planner.plan import PlanObserver
 from rebalancer.report.model import RunReport
 from rebalancer.run.context import run_context
-from rebalancer.run.decide import make_plan, recall
 from rebalancer.run.ending import run_report
+from rebalancer.run.one_run import make_plan, recall
 from rebalancer.run.options import RunOptions
 from rebalancer.run.source import open_source
 from rebalancer.scheduler.explain import explain_pod as explain_landing

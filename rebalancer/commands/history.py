@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import click
+import msgspec
+import yaml
 
+from rebalancer import API_VERSION
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say, write
+from rebalancer.base.plain_text import count, printable_json, printable_lines
 from rebalancer.commands.flag_values import named, reference
 from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
 from rebalancer.kube.config_map import ConfigMapStore
-from rebalancer.run.memory.document import decode
-from rebalancer.run.memory.history import render_history
+from rebalancer.run.memory.cooling import resting, state_words
+from rebalancer.run.memory.document import Document, TermMemory, decode, moved_last_hour
 from rebalancer.run.options import ClusterFlags
+from rebalancer.wire.times import rfc3339
 
 
 def show_history(
@@ -61,3 +67,79 @@ def command(memory: tuple[str, str], output: str, **cluster: Any) -> int:
     """
     access = ClusterFlags(**cluster)
     return int(show_history(access, memory, output, system_environment()))
+
+
+def render_history(document: Document, now: float, output: str) -> str:
+    """Return the memory in the form ``output``, ``table``, ``json`` or ``yaml``."""
+    if output == "table":
+        return _table(document, now)
+    data = as_data(document, now)
+    if output == "json":
+        return printable_json(json.dumps(data, indent=2, ensure_ascii=False)) + "\n"
+    text: str = yaml.safe_dump(data, sort_keys=False, width=100)
+    return text
+
+
+def as_data(document: Document, now: float) -> dict[str, Any]:
+    """Return ``apiVersion: rebalancer/v1, kind: History``, owners and nodes by name, times in RFC 3339."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "History",
+        "at": rfc3339(now),
+        "evictionsLastHour": moved_last_hour(document, now),
+        "owners": [
+            {"owner": ref, "term": name, **_term(term, now)}
+            for ref, owner in sorted(document.owners.items())
+            for name, term in sorted(owner.terms.items())
+        ],
+        "streaks": [
+            {"strategy": name, "node": node, "runs": runs, "at": rfc3339(seen.at)}
+            for name, seen in sorted(document.streaks.items())
+            for node, runs in sorted(seen.runs.items())
+        ],
+    }
+
+
+def _term(term: TermMemory, now: float) -> dict[str, Any]:
+    trail = [{"from": source, "to": target} for source, target in term.trail]
+    plain: dict[str, Any] = msgspec.to_builtins(
+        msgspec.structs.replace(term, trail=()), order="deterministic"
+    )
+    full = {field.encode_name: 0 for field in msgspec.structs.fields(TermMemory)}
+    times = {key: rfc3339(plain[key]) if plain.get(key) else None for key in ("until", "last")}
+    hopes = list(term.hopes)
+    texts = {"why": term.why, "givenUp": term.given_up, "trail": trail, "hopes": hopes}
+    return {**full, **plain, **times, **texts, "resting": resting(term, now)}
+
+
+def _table(document: Document, now: float) -> str:
+    lines = [f"{count(moved_last_hour(document, now), 'eviction')} in the last hour."]
+    if not document.owners:
+        lines[0] += " Nothing is remembered of any workload."
+    for ref, owner in sorted(document.owners.items()):
+        lines += ["", ref]
+        for name, term in sorted(owner.terms.items()):
+            lines.append(f"  {name}: {_counts(term)}, last {rfc3339(term.last)}")
+            lines += [f"    {source} -> {target}" for source, target in term.trail]
+            lines.append(f"    {state_words(term, now)}")
+    for name, seen in sorted(document.streaks.items()):
+        if seen.runs:
+            lines += [
+                "",
+                f"{name}: nodes, and in how many runs in a row it applied; last {rfc3339(seen.at)}",
+            ]
+            lines += [f"  {node}: {runs}" for node, runs in sorted(seen.runs.items())]
+    return printable_lines("\n".join(lines)) + "\n"
+
+
+def _counts(term: TermMemory) -> str:
+    counts = (
+        (term.as_predicted, "as predicted"),
+        (term.came_back, "came back"),
+        (term.elsewhere, "elsewhere"),
+        (term.blocked, "blocked"),
+        (term.vain, "without effect"),
+    )
+    parts = [f"{number:,} {what}" for number, what in counts if number]
+    head = count(term.moves, "move")
+    return f"{head} ({', '.join(parts)})" if parts else head

@@ -8,15 +8,17 @@ from typing import Any
 
 import click
 
-from rebalancer.base.environment import system_environment
+from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.output import say, write
-from rebalancer.commands.check import check_on
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, with_flags
 from rebalancer.commands.migrate import migrate
+from rebalancer.planner.findings import findings
 from rebalancer.policy.forms import MODELINE, effective, schema
 from rebalancer.registry import Registry
+from rebalancer.run.context import run_context
 from rebalancer.run.options import PolicyFlags, RunOptions
+from rebalancer.run.source import open_source
 
 
 @click.group("policy")
@@ -108,3 +110,24 @@ def _migrate(file: str, output: str | None) -> int:
     What has no equal here is listed on standard error, and in comments of what is written.
     """
     return int(migrate(file, output, sys.stdin.buffer, system_environment()))
+
+
+def check_on(options: RunOptions, environment: Environment) -> None:
+    """Read the snapshot file or the cluster; print what the policy comes to there.
+
+    Raises:
+        ClusterReadError: the cluster could not be read.
+        PolicyError: the policy or the file is wrong.
+    """
+    run = run_context(options, environment)
+    with open_source(run, options.cluster) as source:
+        snapshot = source.read().snapshot
+    result = findings(run.loaded.policy, snapshot, Registry.installed())
+    pods = len(snapshot.pods)
+    lines = [
+        f"{source.name}: {len(snapshot.nodes)} nodes, {pods} pods; the policy lets {result.movable} move\n",
+        *(f"  {key} matches {count} of {pods} pods\n" for key, count in result.selects.items()),
+    ]
+    write(environment.out, lines)
+    for warning in result.warnings:
+        say(environment.err, f"warning: {warning}")

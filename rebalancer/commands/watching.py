@@ -11,8 +11,8 @@ from rebalancer.base.output import write
 from rebalancer.base.plain_text import printable_lines
 from rebalancer.report.render import TABLES, render
 from rebalancer.run.context import run_context
-from rebalancer.run.decide import make_plan, recall
 from rebalancer.run.ending import run_report
+from rebalancer.run.one_run import make_plan, recall
 from rebalancer.run.options import ProgressFlags, RunOptions
 from rebalancer.run.source import open_source
 from rebalancer.run.terminal import Look, terminal_look

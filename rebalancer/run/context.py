@@ -40,16 +40,10 @@ class RunContext:
     planning: Planning
     reviewed: ReviewedPlan | None
     """The plan to apply; None: make one."""
-    lease: tuple[str, str] | None
-    """(namespace, name) of the Lease that keeps two runs apart."""
-    memory: tuple[str, str] | None
-    """(namespace, name) of the ConfigMap that remembers earlier runs."""
+    state: StateFlags
+    """What it shares with other runs."""
     measured: bool = False
     """Whether metrics of the run are sent or written."""
-    capacity_status: tuple[str, str] | None = None
-    """(namespace, name) of the ConfigMap with the status of machines."""
-    interruption_state: tuple[str, str] | None = None
-    """(namespace, name) of the ConfigMap with what steps have to give back."""
     stop: Stop
     name_in_marks: str
     """Name in the marks that do not outlast this run, see :func:`rebalancer.run.identity.name_in_marks`."""
@@ -137,12 +131,9 @@ def run_context(
             runs={name_in_lasting_marks(state.lease), passing} if knows_its_marks else None,
         ),
         reviewed=reviewed,
-        lease=state.lease,
+        state=state,
         name_in_marks=passing,
-        memory=state.memory,
         measured=publishing.metrics_push is not None or publishing.metrics_file is not None,
-        capacity_status=state.capacity_status,
-        interruption_state=state.interruption_state,
         stop=Stop(clock, clock.now() + options.deadline, environment.stop),
         timings=Timings(clock) if bars is None else Timings(clock, shown=bars.phase),
         progress=Progress(

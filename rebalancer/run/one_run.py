@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
@@ -17,16 +18,17 @@ from rebalancer.base.errors import (
 from rebalancer.base.output import say
 from rebalancer.plan.machines import MachineAct
 from rebalancer.plan.outcome import Outcome
+from rebalancer.planner.plan import PlanObserver
 from rebalancer.planner.planning import Planned
 from rebalancer.policy.load import LoadedPolicy
+from rebalancer.policy.model import Mode
 from rebalancer.run.context import RunContext, run_context
-from rebalancer.run.decide import make_plan, recall
 from rebalancer.run.ending import report, report_lease_taken
 from rebalancer.run.identity import instance, name_in_lasting_marks
 from rebalancer.run.options import Ending, Publishing, RunOptions
 from rebalancer.run.publish import publisher
 from rebalancer.run.source import Reading, Source, open_source
-from rebalancer.snapshot.marks import marks_on
+from rebalancer.snapshot.marks import describe_expired, marks_on
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.selected import grace_periods
 
@@ -219,7 +221,7 @@ def _scaling(
     """Return what the run does to machines, None if nothing; and whether that could not be judged: pods are moved anyway."""
     strategies = run.loaded.policy.strategies.values()
     if scale is None or (
-        run.capacity_status is None and not any(of.params.scales for of in strategies)
+        run.state.capacity_status is None and not any(of.params.scales for of in strategies)
     ):
         return None, False
     try:
@@ -269,7 +271,7 @@ def act(
                 planned.plan.emptied,
                 planned.plan.empty_for,
                 marks_on(reading.snapshot.nodes),
-                name_in_lasting_marks(run.lease),
+                name_in_lasting_marks(run.state.lease),
             )
         except ClusterReadError as error:
             raise MarksError(f"nodes could not be marked as to be empty: {error}") from None
@@ -329,3 +331,77 @@ def _marker(
         raise MarksError("; ".join(left))
     run.notes.extend(left)
     return marker
+
+
+_PLANNING_SHARE = 0.5
+"""Share of the time after reading the cluster that planning may take; acting takes what remains."""
+
+
+def recall(run: RunContext, source: Source, reading: Reading) -> MemoryStore | None:
+    """Return the memory of earlier runs, with what it knows given to the planning; None without one.
+
+    Raises:
+        ClusterReadError: there is no such memory.
+    """
+    if source.client is None or run.state.memory is None:
+        return None
+    from rebalancer.run.memory.cooling import cooling  # noqa: PLC0415
+    from rebalancer.run.memory.document import moved_last_hour  # noqa: PLC0415
+    from rebalancer.run.memory.journal import pace_of  # noqa: PLC0415
+    from rebalancer.run.memory.store import MemoryStore, open_config_map  # noqa: PLC0415
+    from rebalancer.run.memory.streaks import remembered  # noqa: PLC0415
+
+    memory = MemoryStore(
+        open_config_map(source.client, run.state.memory),
+        reading.snapshot,
+        run.environment.random(8).hex(),
+        run.notes.append,
+    )
+    memory.begin()
+    document, at = memory.document, reading.snapshot.captured_at
+    unknown = memory.hour_unknown
+    streaks = None if unknown is not None else remembered(document)
+    if not streaks and run.loaded.policy.mode is not Mode.ENFORCE:
+        # Runs that only observe write nothing, so there is no next run to wait for.
+        streaks = None
+    if unknown is not None and not run.planning.counts_the_hour:
+        run.notes.append(f"nothing is remembered: {unknown}")
+    run.planning.remember(
+        cooling(document, at),
+        moved_last_hour(document, at),
+        streaks,
+        hour_unknown=unknown,
+        pace=pace_of(document.pace),
+    )
+    return memory
+
+
+def make_plan(
+    run: RunContext,
+    reading: Reading,
+    memory: MemoryStore | None,
+    observe: Callable[[], PlanObserver] | None = None,
+) -> Planned:
+    """Return the plan; ``observe`` returns what is called before and after its moves, and changes nothing."""
+    planned = run.planning.plan(
+        reading.snapshot, reading.clock_skew, run.timings, observe, _planning_ends(run)
+    )
+    if not (run.acts and run.steers) and (left := describe_expired(reading.snapshot)) is not None:
+        run.notes.append(left)
+    if memory is not None:
+        memory.add_streaks(planned.streaks)
+    evicts = run.acts and not planned.standstill
+    if not (evicts and any(not move.observed for move in planned.left)):
+        # Only evictions come before the explanation; a run without any may still be ended at once here.
+        with run.timings.phase("plan"):
+            planned.plan.explanation.make()
+    return planned
+
+
+def _planning_ends(run: RunContext) -> Callable[[], str | None]:
+    """Return what ends planning early: a part of the run's time is kept for acting."""
+    clock, until = run.environment.clock, math.inf
+    if run.planning.seconds < math.inf:
+        until = clock.now() + _PLANNING_SHARE * run.stop.left()
+    slow = f"planning took {_PLANNING_SHARE:.0%} of the time that the run had left"
+    return lambda: run.stop.reason() or (slow if clock.now() >= until else None)

@@ -141,7 +141,7 @@ class Source:
         run, named = self.run, self.run.loaded.policy.scheduler.from_config
         if not isinstance(named, ConfigMapKey):
             return
-        from rebalancer.kube.scheduler_config import read_scheduler_config  # noqa: PLC0415
+        from rebalancer.kube.read import read_scheduler_config  # noqa: PLC0415
 
         configuration = read_scheduler_config(client, named)
         run.notes.extend(not_followed(configuration))
@@ -217,10 +217,10 @@ def require_rights(
     )
 
     with run.timings.phase("access"):
-        lease = () if run.lease is None else lease_rules(*run.lease)
+        lease = () if run.state.lease is None else lease_rules(*run.state.lease)
         kept = [
             one
-            for one in (run.memory, run.capacity_status, run.interruption_state)
+            for one in (run.state.memory, run.state.capacity_status, run.state.interruption_state)
             if one is not None
         ]
         maps = [rule for one in kept for rule in config_map_rules(*one)]
@@ -232,7 +232,7 @@ def require_rights(
 
 
 def _scheduler_rules(run: RunContext) -> tuple[AccessRule, ...]:
-    from rebalancer.kube.scheduler_config import scheduler_rules  # noqa: PLC0415
+    from rebalancer.kube.read import scheduler_rules  # noqa: PLC0415
 
     named = run.loaded.policy.scheduler.from_config
     return scheduler_rules(named) if isinstance(named, ConfigMapKey) else ()
@@ -241,10 +241,12 @@ def _scheduler_rules(run: RunContext) -> tuple[AccessRule, ...]:
 def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTaken | None:
     from rebalancer.kube.lease import Lease, LeaseTaken  # noqa: PLC0415
 
-    if run.lease is None:
+    if run.state.lease is None:
         return None
     clock = run.environment.clock.unix
-    taken = Lease(client, *run.lease, identity=identity(run.environment), clock=clock).acquire()
+    taken = Lease(
+        client, *run.state.lease, identity=identity(run.environment), clock=clock
+    ).acquire()
     if isinstance(taken, LeaseTaken):
         return taken
     run.stop.add(taken.explain_loss)

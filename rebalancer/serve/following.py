@@ -116,10 +116,10 @@ class Following:
 
 def _require_memory(run: RunContext, client: Client) -> None:
     """Raise ClusterReadError if there is no such ConfigMap; of one that cannot be read now the runs say so, and evict nothing."""
-    if run.memory is None:
+    if run.state.memory is None:
         return
     try:
-        open_config_map(client, run.memory).require()
+        open_config_map(client, run.state.memory).require()
     except ConfigMapMissingError:
         raise
     except ClusterReadError:

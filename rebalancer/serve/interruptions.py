@@ -67,7 +67,7 @@ class Interruptions:
             run.loaded.policy,
             client,
             self._nodes,
-            kept_in=run.interruption_state,
+            kept_in=run.state.interruption_state,
             lost=lost,
             call_planner=self._call_planner,
         )

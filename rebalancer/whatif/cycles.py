@@ -12,10 +12,8 @@ from rebalancer.plan.plan import Cost, Score
 from rebalancer.planner.planning import Planned, Planning
 from rebalancer.run.execution.executor import WavePace
 from rebalancer.run.memory.cooling import cooling
-from rebalancer.run.memory.document import Document
-from rebalancer.run.memory.expectations import after_run
-from rebalancer.run.memory.hour import moved_last_hour
-from rebalancer.run.memory.remember import refreshed
+from rebalancer.run.memory.document import Document, moved_last_hour
+from rebalancer.run.memory.remember import after_run, refreshed
 from rebalancer.run.memory.streaks import remembered
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.whatif.carrying import READY_AFTER, carry_out

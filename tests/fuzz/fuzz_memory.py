@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 
 from rebalancer.kube.config_map import StoredMap
 from rebalancer.run.memory.cooling import cooling
-from rebalancer.run.memory.document import KEY
-from rebalancer.run.memory.hour import moved_last_hour
+from rebalancer.run.memory.document import KEY, moved_last_hour
 from rebalancer.run.memory.store import MemoryStore
 from rebalancer.run.memory.streaks import remembered
 from rebalancer.testing.snapshots import snapshot_of

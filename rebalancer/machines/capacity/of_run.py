@@ -95,7 +95,7 @@ def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | N
         ClusterReadError: what earlier runs have left could not be read.
     """
     policy = run.loaded.policy
-    if run.capacity_status is None and not any(scaling_strategies(policy)):
+    if run.state.capacity_status is None and not any(scaling_strategies(policy)):
         return None
     with run.timings.phase("machines"):
         keeper = _keeper(run, source.client)
@@ -157,7 +157,7 @@ def _scalers(
             client=source.client,
             now=_server_time(run, source, reading),
             by=instance(run.environment),
-            release="/".join(run.lease or ()),
+            release="/".join(run.state.lease or ()),
             stop=run.stop,
             keep_groups=keep_groups,
             suspended="a dry run changes nothing" if dry else suspended,
@@ -178,13 +178,15 @@ def _server_time(run: RunContext, source: Source, reading: Reading) -> Callable[
 
 
 def _keeper(run: RunContext, client: Client | None) -> StatusKeeper | None:
-    if client is None or run.capacity_status is None:
+    if client is None or run.state.capacity_status is None:
         return None
     from rebalancer.kube.config_map import ConfigMapStore  # noqa: PLC0415
     from rebalancer.machines.capacity.keeper import StatusKeeper  # noqa: PLC0415
 
-    store = ConfigMapStore(client, *run.capacity_status, advice="or run without --capacity-status")
-    return StatusKeeper(store, run.capacity_status, run.notes.append)
+    store = ConfigMapStore(
+        client, *run.state.capacity_status, advice="or run without --capacity-status"
+    )
+    return StatusKeeper(store, run.state.capacity_status, run.notes.append)
 
 
 def _kept(

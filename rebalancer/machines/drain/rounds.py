@@ -25,9 +25,8 @@ from rebalancer.policy.load import LoadedPolicy
 from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress
 from rebalancer.run.context import RunContext, run_context
-from rebalancer.run.decide import make_plan
 from rebalancer.run.identity import instance
-from rebalancer.run.one_run import act
+from rebalancer.run.one_run import act, make_plan
 from rebalancer.run.options import (
     ClusterFlags,
     Grouped,

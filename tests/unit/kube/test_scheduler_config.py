@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from rebalancer.base.errors import RebalancerError
-from rebalancer.kube.scheduler_config import read_scheduler_config, scheduler_rules
+from rebalancer.kube.read import read_scheduler_config, scheduler_rules
 from rebalancer.policy.cluster import ConfigMapKey
 from tests.unit.kube.scripted import Say, ScriptedServer, client_of, status_body
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rebalancer.run.execution.recount import Recount
+from rebalancer.run.execution.act import Recount
 from rebalancer.snapshot.model import DisruptionBudget, Snapshot
 from rebalancer.testing.snapshots import snapshot_of
 from tests.unit.run.execution.world import Time, move, stop_of

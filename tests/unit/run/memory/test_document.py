@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rebalancer.commands.history import render_history
 from rebalancer.plan.totals import Totals, with_moves, with_run
 from rebalancer.run.memory.cooling import cooling
 from rebalancer.run.memory.document import (
@@ -19,11 +20,11 @@ from rebalancer.run.memory.document import (
     StreakMemory,
     TermMemory,
     bounded,
+    counted,
     decode,
     encode,
+    moved_last_hour,
 )
-from rebalancer.run.memory.history import render_history
-from rebalancer.run.memory.hour import counted, moved_last_hour
 from rebalancer.run.memory.streaks import remembered, without_old
 from tests.unit.run.memory.outcomes import well
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
+from rebalancer.commands.history import render_history
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Cost
 from rebalancer.planner.planning import Planning
@@ -14,9 +15,13 @@ from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.run.memory.cooling import cooling
 from rebalancer.run.memory.document import Document
-from rebalancer.run.memory.expectations import FULFILLED_AFTER, after_run
-from rebalancer.run.memory.history import render_history
-from rebalancer.run.memory.remember import FIRST_COOL_DOWN, STRIKES, refreshed
+from rebalancer.run.memory.remember import (
+    FIRST_COOL_DOWN,
+    FULFILLED_AFTER,
+    STRIKES,
+    after_run,
+    refreshed,
+)
 from rebalancer.run.memory.streaks import remembered
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.usage import Usage

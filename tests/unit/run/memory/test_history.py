@@ -4,8 +4,8 @@ import json
 
 import yaml
 
+from rebalancer.commands.history import render_history
 from rebalancer.run.memory.document import Document, StreakMemory
-from rebalancer.run.memory.history import render_history
 from rebalancer.run.memory.remember import remember
 from tests.unit.run.memory.outcomes import NOW, TERM, WEB, badly, cluster, well
 

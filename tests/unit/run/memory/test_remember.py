@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Cause, Cost, Method
 from rebalancer.run.memory.cooling import cooling
-from rebalancer.run.memory.document import FORGOTTEN_AFTER, Document
-from rebalancer.run.memory.hour import moved_last_hour
+from rebalancer.run.memory.document import FORGOTTEN_AFTER, Document, moved_last_hour
 from rebalancer.run.memory.remember import (
     FIRST_COOL_DOWN,
     STRIKES,

@@ -19,9 +19,9 @@ from rebalancer.run.memory.document import (
     StreakMemory,
     decode,
     encode,
+    moved_last_hour,
 )
-from rebalancer.run.memory.hour import moved_last_hour
-from rebalancer.run.memory.pace import pace_of
+from rebalancer.run.memory.journal import pace_of
 from rebalancer.run.memory.remember import remember
 from rebalancer.run.memory.store import MemoryStore, open_config_map
 from rebalancer.run.memory.streaks import remembered
