@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from rebalancer.base.environment import Environment, Timings
-from rebalancer.base.errors import ClusterReadError, PolicyError, StoppedError
+from rebalancer.base.errors import ClusterReadError, PolicyError, RebalancerError, StoppedError
 from rebalancer.base.stop import Stop
 from rebalancer.machines.drain.choice import NodeChoice
 from rebalancer.machines.drain.cordon import as_cordoned, mask_of
@@ -167,17 +167,28 @@ class EmptyingRounds:
     @contextmanager
     def source(self, names: Sequence[str]) -> Iterator[tuple[RunContext, Source]]:
         """Yield a run with its source; another run that has the Lease is waited for."""
+        held = ""
         while True:
             run, _ = self.run_for(names)
-            with open_source(run, self.options.cluster) as source:
+            with ExitStack() as stack:
+                try:
+                    source = stack.enter_context(open_source(run, self.options.cluster))
+                except ClusterReadError:
+                    if held and (why := self.stop.reason()) is not None:
+                        raise self._end_of_wait(names, why, held) from None
+                    raise
                 if source.lease_taken is None:
                     yield run, source
                     return
             held = self._wait_for(source.lease_taken)
             if (why := self.stop.wait(_TURN)) is not None:
-                if not names and self.environment.stop.is_set():
-                    raise StoppedError  # in the pre-flight, which changes nothing
-                raise ClusterReadError(f"{why}, while {held}")
+                raise self._end_of_wait(names, why, held)
+
+    def _end_of_wait(self, names: Sequence[str], why: str, held: str) -> RebalancerError:
+        """Return the error that ends the wait for the Lease; ``names``: nodes that are emptied, none in the pre-flight."""
+        if not names and self.environment.stop.is_set():
+            return StoppedError()  # the pre-flight changes nothing
+        return ClusterReadError(f"{why}, while {held}")
 
     def _wait_for(self, taken: LeaseTaken) -> str:
         """Report who holds the Lease: once for each holder, and again when it has held it for long. Return that in words."""

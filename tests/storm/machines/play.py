@@ -63,6 +63,8 @@ time.time = lambda: _real() + (_amount if time.monotonic() - _begun >= _after el
 '''
 JUMPS = 7.0
 """Seconds after its start at which a process's clock jumps."""
+LEASE_TERM = 60.0
+"""Seconds after its last renewal at which the Lease of a command is free."""
 LONGEST = 75.0
 """Seconds after its time after which a process is killed, which counts as a violation."""
 PAUSE = 0.5
@@ -157,7 +159,9 @@ class Scene:
         with self._joining(), self._second_release(seconds):
             self._runs.append(self._run(proxy, cloud, seconds, "main"))
             if self._runs[-1].killed:
-                self._runs.append(self._run(proxy, cloud, seconds, "again"))
+                # Of a command the time counts from its start: who was killed has the Lease for its whole term.
+                longer = 0.0 if self._serves else LEASE_TERM
+                self._runs.append(self._run(proxy, cloud, seconds + longer, "again"))
         for thread in self._threads:
             thread.join(60)
         ended = time.time()
