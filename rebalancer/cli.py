@@ -32,6 +32,7 @@ _COMMANDS = {
     "capacity": "Say which nodes can be removed, and which groups need more.",
     "completion": "Print a script that completes commands in a shell.",
     "demo": "Tell the story in an embedded cluster.",
+    "doctor": "Check what runs need, and what keeps them from moving anything.",
     "drain": "Cordon nodes and move their pods away.",
     "explain": "Explain a pod, a node or a workload.",
     "history": "Print what is remembered of earlier runs.",

@@ -1,11 +1,15 @@
-"""The commands ``explain pod``, ``explain node`` and ``explain workload``."""
+"""The commands ``explain pod``, ``explain node``, ``explain workload`` and ``explain code``."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import DATA_FORMS, data_text
@@ -16,6 +20,7 @@ from rebalancer.base.plain_text import printable_lines, wrap
 from rebalancer.commands import names
 from rebalancer.commands.flag_values import named, reference
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_flag, with_flags
+from rebalancer.explain.codes import CodeMeaning, codes_text, list_codes
 from rebalancer.explain.find import find_ended, find_node, find_pod, find_workload
 from rebalancer.explain.node import NodeRecorder, node_data, node_facts
 from rebalancer.explain.node_table import node_table
@@ -24,6 +29,8 @@ from rebalancer.explain.text import format_explanation, pod_words
 from rebalancer.explain.watched import Recorder
 from rebalancer.explain.workload import WorkloadRecorder, workload_data, workload_facts
 from rebalancer.explain.workload_table import workload_table
+from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Code, NodeCode
 from rebalancer.planner.plan import PlanObserver
 from rebalancer.report.model import RunReport
 from rebalancer.run.context import run_context
@@ -198,7 +205,7 @@ def _head(kind: str, report: RunReport) -> dict[str, Any]:
 def command() -> None:
     """Explain a pod, a node or a workload.
 
-    What is seen in it, and what the plan of a dry run does with it.
+    What is seen in it, and what the plan of a dry run does with it; or what a code of a report means.
     """
 
 
@@ -267,3 +274,63 @@ def _workload(workload: str, **options: Any) -> int:
     return int(
         explain_workload(workload, RunOptions.of(dry_run=True, **options), system_environment())
     )
+
+
+def _complete_codes(
+    _context: click.Context, _parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    codes = {one.code: one.meaning for one in _all_codes()}
+    return [
+        CompletionItem(code, help=meaning)
+        for code, meaning in codes.items()
+        if code.lower().startswith(begun.lower())
+    ]
+
+
+def _all_codes() -> list[CodeMeaning]:
+    from rebalancer.machines.capacity.codes import (  # noqa: PLC0415  # seldom needed
+        GroupCode,
+        PodCode,
+        RemovalCode,
+        ScaleInCode,
+    )
+    from rebalancer.machines.capacity.scale_out import ScaleOutCode  # noqa: PLC0415
+    from rebalancer.machines.drain.preflight import DrainVerdict  # noqa: PLC0415
+
+    enumerations: dict[str, type[enum.StrEnum]] = {
+        "a pod that stays": Code,
+        "a node that may be emptied": NodeCode,
+        "the outcome of a move": Status,
+        "a pod in a drain": DrainVerdict,
+        "a node that may be removed": RemovalCode,
+        "a pending pod": PodCode,
+        "a group of machines": GroupCode,
+        "scale-in": ScaleInCode,
+        "scale-out": ScaleOutCode,
+    }
+    return list(list_codes(enumerations))
+
+
+@command.command(
+    "code", epilog=examples("rebalancer explain code Unsure", "rebalancer explain code")
+)
+@click.argument("code", metavar="[CODE]", required=False, shell_complete=_complete_codes)
+@output_flag("table", *DATA_FORMS, of="explanation")
+def _code(code: str | None, output: str) -> None:
+    """What a code of a report means, and what to do.
+
+    Prints it for reason codes, outcomes, protections and the codes of machines; without CODE for all.
+    """
+    codes = _all_codes()
+    if code is not None:
+        chosen = [one for one in codes if one.code.lower() == code.lower()]
+        if not chosen:
+            similar = get_close_matches(code, sorted({one.code for one in codes}), 2)
+            meant = f"; did you mean {' or '.join(similar)}?" if similar else ""
+            raise PolicyError([f"there is no code {code!r}{meant}"])
+        codes = chosen
+    text = codes_text(codes)
+    if output in DATA_FORMS:
+        head = {"apiVersion": API_VERSION, "kind": "CodeExplanation"}
+        text = data_text({**head, "codes": [asdict(one) for one in codes]}, output)
+    write(system_environment().out, [text])

@@ -38,17 +38,24 @@ def findings(policy: Policy, snapshot: Snapshot, registry: Registry) -> Findings
     protected = protect(snapshot, policy.protect, Scope(policy_select=policy.select))
     movable = int(np.count_nonzero(protected == 0))
     warnings = [
-        *scope_notes(policy, snapshot),
-        *_idle_budgets(policy, movable),
-        *_closed_disruption_budgets(snapshot),
-        *_contradictions(policy, snapshot, registry),
-        *_against_autoscalers(policy, snapshot),
+        *policy_warnings(policy, snapshot, registry, movable),
+        *closed_disruption_budgets(snapshot),
+        *against_autoscalers(policy, snapshot),
     ]
     selects = {
         key: int(np.count_nonzero(pods_selected(snapshot, select)))
         for key, select in selects_of(policy)
     }
     return Findings(selects, movable, tuple(warnings))
+
+
+def policy_warnings(
+    policy: Policy, snapshot: Snapshot, registry: Registry, movable: int
+) -> Iterator[str]:
+    """Yield what of the policy has no effect, or contradicts itself, on ``snapshot``, of which ``movable`` pods may move."""
+    yield from scope_notes(policy, snapshot)
+    yield from _idle_budgets(policy, movable)
+    yield from _contradictions(policy, snapshot, registry)
 
 
 # -- budgets -------------------------------------------------------------------------------------------
@@ -113,7 +120,7 @@ def _alias(field: str) -> str:
     return Budgets.model_fields[field].alias or field
 
 
-def _closed_disruption_budgets(snapshot: Snapshot) -> Iterator[str]:
+def closed_disruption_budgets(snapshot: Snapshot) -> Iterator[str]:
     """Yield the PodDisruptionBudgets that can never allow an eviction."""
     for budget in snapshot.budgets:
         if not len(budget.classes):
@@ -168,7 +175,7 @@ def _contradictions(policy: Policy, snapshot: Snapshot, registry: Registry) -> I
             yield f"{one} and {other} are the same {named[0]}, and both select {pods}: these count twice"
 
 
-def _against_autoscalers(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
+def against_autoscalers(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
     """Yield the strategies that spread what an autoscaler packs."""
     for name in _active(policy):
         if policy.strategies[name].params.direction is Direction.SPREAD:

@@ -11,7 +11,7 @@ from rebalancer.plan.plan import NEVER_ALLOWS, Code, Skip
 from rebalancer.policy.model import Eagerness, Mode, Steer
 from rebalancer.report.model import RunReport, rules_left
 
-_OF_PROTECTION: Mapping[str, str] = {
+PROTECTION_ADVICE: Mapping[str, str] = {
     "volumes": "`protect: {volumes: false}` lets them move",
     "localStorage": "`protect: {localStorage: false}` lets them move, and what they keep there is lost",
     "singleReplica": "a second replica, `method: {singleReplicas: restart}`, or `protect: {singleReplicas: false}`, lets them move",
@@ -29,7 +29,7 @@ _MARKS = "`steer: marks` can make the right node win"
 _OF_CODE: Mapping[Code, str] = {
     Code.PROTECTED: "the protection's key under `protect` in the policy lets them move",
     Code.NOT_RECREATED: "`protect.recreatedBy` names the controllers that recreate their pods",
-    Code.CANNOT_SURGE: _OF_PROTECTION["cannotSurge"],
+    Code.CANNOT_SURGE: PROTECTION_ADVICE["cannotSurge"],
     Code.JUST_SCALED: "they can move once `protect.afterScaling` has passed without another change of replicas",
     Code.GANG: "an exception in `protect.gangs` lets members move one by one",
     Code.RESIZE_DEFERRED: "they can move once their node has room for the resize, or their spec asks for what they have",
@@ -59,6 +59,12 @@ _OF_CODE: Mapping[Code, str] = {
 _NEVER = "never-satisfiable"
 """As the pre-flight of a drain calls it."""
 _MAX_STEPS = 4
+
+
+def advice_of(code: Code) -> str:
+    """Return what changes a reason code under any policy."""
+    text = _OF_CODE[code]
+    return text.format(next="LEVEL") if text is _EAGER else text
 
 
 def next_steps(report: RunReport) -> tuple[str, ...]:
@@ -125,7 +131,7 @@ def _advice(code: Code, name: str, report: RunReport) -> str:
     """Return what removes the reason ``code``. ``name``: the protection, if the code is one."""
     policy = report.loaded.policy
     more_eager = list(Eagerness)[list(Eagerness).index(policy.eagerness) + 1 :]
-    text = _OF_PROTECTION.get(name) or _OF_CODE[code]
+    text = PROTECTION_ADVICE.get(name) or _OF_CODE[code]
     parts = [
         part.format(next=more_eager[0]) if part is _EAGER else part
         for part in ([_EAGER, _MARKS] if code is Code.UNSURE else [text])

@@ -1,16 +1,13 @@
 """Reference tables in Markdown, from the code itself."""
 
-import ast
 import enum
-import inspect
-import itertools
 import json
 import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rebalancer.cli import _EPILOG
+from rebalancer.explain.codes import member_texts
 from rebalancer.machines.capacity.codes import GroupCode, PodCode, RemovalCode, ScaleInCode
 from rebalancer.machines.capacity.scale_out import ScaleOutCode
 from rebalancer.machines.drain.preflight import DrainVerdict
@@ -33,22 +30,8 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def members(of: type[enum.StrEnum]) -> str:
     """Return the values of an enumeration with their docstrings."""
-    texts = _texts(of)
+    texts = member_texts(of)
     return table(("code", "meaning"), [(f"`{one}`", texts[one.name]) for one in of])
-
-
-def _texts(of: type[enum.StrEnum]) -> dict[str, str]:
-    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
-    assert isinstance(definition, ast.ClassDef)
-    texts = {}
-    for member, below in itertools.pairwise(definition.body):
-        match member, below:
-            case (
-                ast.Assign(targets=[ast.Name(id=name)]),
-                ast.Expr(value=ast.Constant(value=str(text))),
-            ):
-                texts[name] = plain(text)
-    return texts
 
 
 def plain(text: str) -> str:

@@ -1,0 +1,128 @@
+"""``doctor``: what a cluster and a policy need before the first run, and why nothing moves. It changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from rebalancer import API_VERSION
+from rebalancer.base.data_text import DATA_FORMS, data_text
+from rebalancer.base.environment import Environment, system_environment
+from rebalancer.base.errors import ClusterReadError, ExitCode
+from rebalancer.base.output import write
+from rebalancer.base.plain_text import WIDE, Paint
+from rebalancer.commands.flag_values import named, reference
+from rebalancer.commands.flags import (
+    CLUSTER,
+    COLOR,
+    POLICY_FLAGS,
+    examples,
+    output_flag,
+    with_flags,
+)
+from rebalancer.doctor.cluster import check_cluster
+from rebalancer.doctor.finding import Check, Finding, Grade, not_judged
+from rebalancer.doctor.report import doctor_data, doctor_text
+from rebalancer.registry import Registry
+from rebalancer.run.context import run_context
+from rebalancer.run.options import RunOptions
+from rebalancer.run.source import Source, open_source
+from rebalancer.run.terminal import terminal_look
+
+_FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
+
+
+@click.command(
+    "doctor",
+    epilog=examples(
+        "rebalancer doctor",
+        "rebalancer doctor --policy policy.yaml --lease rebalancing/kube-rebalancer --memory rebalancing/kube-rebalancer-memory",
+        "rebalancer doctor --snapshot cluster.zip --fail-on warning",
+    ),
+)
+@with_flags([*POLICY_FLAGS, *CLUSTER])
+@click.option(
+    "--snapshot",
+    "snapshot_path",
+    type=click.Path(),
+    help="Look at a snapshot file ('-': standard input), without a cluster: rights are not judged then.",
+)
+@click.option(
+    "--lease",
+    callback=named(reference),
+    metavar="NS/NAME",
+    help="Lease of the release.",
+)
+@click.option(
+    "--memory",
+    callback=named(reference),
+    metavar="NS/NAME",
+    help="ConfigMap with the memory of the release.",
+)
+@click.option(
+    "--fail-on",
+    "red",
+    type=click.Choice(_FAIL_ON),
+    help="Exit with code 11 if there is a finding so bad, or worse.",
+)
+@output_flag("table", *DATA_FORMS, of="findings")
+@with_flags([COLOR])
+def command(red: str | None, **flags: Any) -> int:
+    """Check what runs need, and what keeps them from moving anything.
+
+    Rights for what the policy asks for, the version and the scheduler, nodes and clocks, protections, PodDisruptionBudgets and
+    quotas that never let a pod go, other programs that move pods, Lease and memory. Each finding says what to do.
+    Nothing is changed.
+    """
+    options = RunOptions.of(dry_run=True, **flags)
+    return int(doctor(options, None if red is None else Grade(red), system_environment()))
+
+
+def doctor(options: RunOptions, red: Grade | None, environment: Environment) -> ExitCode:
+    """Write the findings; where the cluster cannot be read, those that can be made without.
+
+    Raises:
+        PolicyError: the policy, a flag or the file is wrong.
+        ClusterReadError: there is no cluster to talk to.
+    """
+    run = run_context(options, environment)
+    with open_source(run, options.cluster) as source:
+        checks, readable = _checks(source)
+    form = options.ending.output
+    if form in DATA_FORMS:
+        head = {"apiVersion": API_VERSION, "kind": "Doctor", "source": source.name}
+        text = data_text({**head, "checks": doctor_data(checks)}, form)
+    else:
+        look = terminal_look(environment, options.ending.color)
+        text = doctor_text(checks, min(look.width, WIDE), Paint(look.color))
+    write(environment.out, [text])
+    if not readable:
+        return ExitCode.UNREADABLE
+    worst = [of.grade for of in checks]
+    return (
+        ExitCode.ASKED_RED
+        if red is not None and any(grade.is_at_least(red) for grade in worst)
+        else ExitCode.DONE
+    )
+
+
+def _checks(source: Source) -> tuple[tuple[Check, ...], bool]:
+    """Return all checks, and whether the cluster could be read."""
+    run, client = source.run, source.client
+    of_server: tuple[Check, ...] = (
+        not_judged("rights", "a snapshot file does not say what a user may do"),
+    )
+    if client is not None:
+        from rebalancer.doctor.server import check_server  # noqa: PLC0415  # only a cluster needs it
+
+        of_server = check_server(run, client, source.usage)
+    try:
+        reading = source.read()
+    except ClusterReadError as error:
+        return (*of_server, Check("reading", (Finding(Grade.PROBLEM, str(error)),))), False
+    skew = None if client is None else reading.clock_skew
+    return (
+        *of_server,
+        *check_cluster(reading.snapshot, run.loaded, Registry.installed(), skew),
+    ), True

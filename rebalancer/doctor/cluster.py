@@ -1,0 +1,231 @@
+"""Checks of what was read of a cluster, beside a policy. They ask no server, so that they judge snapshot files, too."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+
+from rebalancer.base.plain_text import and_more, count
+from rebalancer.doctor.finding import Check, Finding, Grade, check
+from rebalancer.planner.findings import (
+    against_autoscalers,
+    closed_disruption_budgets,
+    policy_warnings,
+)
+from rebalancer.planner.quota import QuotaLedger
+from rebalancer.planner.safety import not_judged, standstill
+from rebalancer.planner.scheduler_profile import scheduler_profile
+from rebalancer.policy.load import LoadedPolicy
+from rebalancer.policy.model import Mode
+from rebalancer.registry import Registry
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.snapshot.autoscalers import autoscalers
+from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.model import PodClass, Snapshot
+from rebalancer.snapshot.protect import NAMES, Scope, not_understood, protect
+
+_ZONE = "topology.kubernetes.io/zone"
+_NAME, _INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
+_OURS, _PEER = "kube-rebalancer", "descheduler"
+_PEER_LABELS = (_NAME, "k8s-app", "app")
+_SHOWN = 3
+
+
+def check_cluster(
+    snapshot: Snapshot, loaded: LoadedPolicy, registry: Registry, clock_skew: float | None
+) -> tuple[Check, ...]:
+    """Return what is seen in ``snapshot``, the most urgent first.
+
+    ``clock_skew``: seconds by which the server's clock is ahead of ours; None for a file.
+    """
+    policy = loaded.policy
+    protected = protect(snapshot, policy.protect, Scope(policy_select=policy.select))
+    movable = int(np.count_nonzero(protected == 0))
+    nodes = f"{count(len(snapshot.nodes), 'node')}, nothing that makes a run stand still"
+    return (
+        check("nodes", _nodes(snapshot, loaded, clock_skew), nodes),
+        check("scheduler", _scheduler(snapshot, loaded), _modelled(snapshot)),
+        check(
+            "policy",
+            _policy(snapshot, loaded, registry, movable),
+            f"{loaded.source}: mode {policy.mode.value}, {', '.join(sorted(policy.strategies))}",
+        ),
+        check(
+            "pods",
+            _pods(snapshot, protected),
+            f"{movable:,} of {count(len(snapshot.pods), 'pod')} may move",
+        ),
+        check(
+            "podDisruptionBudgets",
+            _budgets(snapshot),
+            f"{count(len(snapshot.budgets), 'PodDisruptionBudget')}, each can allow an eviction",
+        ),
+        check(
+            "quotas",
+            _quotas(snapshot, protected),
+            "every ResourceQuota has room for a replacement beside its victim",
+        ),
+        check("otherMovers", _movers(snapshot, loaded), "no other program that moves pods is seen"),
+    )
+
+
+def _nodes(snapshot: Snapshot, loaded: LoadedPolicy, clock_skew: float | None) -> Iterator[Finding]:
+    for why in not_judged(snapshot):
+        yield Finding(Grade.PROBLEM, why, "look at another cluster, or read it with more rights")
+    for why in standstill(snapshot, loaded.policy.safety, clock_skew or 0.0):
+        yield Finding(
+            Grade.PROBLEM,
+            why,
+            "runs stand still until that is mended; `safety` in the policy sets the limits",
+        )
+    nodes = snapshot.nodes
+    for node, why in sorted(nodes.unreadable.items()):
+        yield Finding(Grade.WARNING, f"node {nodes.names[node]} is unreadable: {why}")
+    zones = nodes.labels.column(_ZONE)
+    without = [nodes.names[node] for node in np.flatnonzero(zones < 0).tolist()]
+    if without and len(without) < len(nodes):
+        yield Finding(
+            Grade.WARNING,
+            f"{count(len(without), 'node')} without the label {_ZONE}: {and_more(without, _SHOWN)}",
+            "the scheduler does not count them for rules over zones; label them",
+        )
+    elif len(np.unique(zones)) < 2:
+        yield Finding(Grade.NOTE, "all nodes are in one zone: rules over zones have nothing to do")
+
+
+def _modelled(snapshot: Snapshot) -> str:
+    return f"Kubernetes {snapshot.version[0]}.{snapshot.version[1]}, of which the scheduler is modelled"
+
+
+def _scheduler(snapshot: Snapshot, loaded: LoadedPolicy) -> Iterator[Finding]:
+    profile = scheduler_profile(loaded.policy, snapshot)
+    if profile.note:
+        yield Finding(
+            Grade.WARNING, profile.note, "predictions may be wrong: begin with `mode: observe`"
+        )
+    if loaded.policy.scheduler.configuration is None:
+        yield Finding(
+            Grade.NOTE,
+            "kube-scheduler is taken to have its default configuration, which no API shows",
+            "if it has another one, name it in `scheduler.fromConfig`",
+        )
+    model = SchedulerModel(snapshot, profile)
+    unpredicted: Counter[str] = Counter()
+    pods_of = np.bincount(snapshot.pods.cls, minlength=len(snapshot.classes))
+    for cls in np.flatnonzero(pods_of).tolist():
+        if not snapshot.classes[cls].per_node and (why := model.unmodelled(cls)):
+            unpredicted["; ".join(why)] += int(pods_of[cls])
+    for why, pods in sorted(unpredicted.items()):
+        yield Finding(
+            Grade.WARNING,
+            f"{count(pods, 'pod')}: landings are not predicted, so that they stay: {why}",
+        )
+
+
+def _policy(
+    snapshot: Snapshot, loaded: LoadedPolicy, registry: Registry, movable: int
+) -> Iterator[Finding]:
+    policy = loaded.policy
+    acting = [name for name in policy.strategies if policy.mode_of(name) is Mode.ENFORCE]
+    if not acting:
+        yield Finding(
+            Grade.NOTE,
+            "no strategy is enforced: runs report and move nothing",
+            "`mode: enforce` in the policy, or `--set mode=enforce` of the chart, lets them act",
+        )
+    yield from (Finding(Grade.NOTE, text) for text in loaded.warnings)
+    for text in policy_warnings(policy, snapshot, registry, movable):
+        yield Finding(Grade.WARNING, text)
+
+
+def _pods(snapshot: Snapshot, protected: Int32s) -> Iterator[Finding]:
+    if len(snapshot.pods) and not (protected == 0).any():
+        yield Finding(
+            Grade.PROBLEM,
+            f"none of {count(len(snapshot.pods), 'pod')} may move",
+            "see what keeps them, below; `rebalancer explain pod NAMESPACE/NAME` says it of one",
+        )
+    counts = Counter(
+        {name: int(np.count_nonzero(protected & (1 << place))) for place, name in enumerate(NAMES)}
+    )
+    kept = [f"{name} {number:,}" for name, number in counts.most_common() if number]
+    if kept:
+        yield Finding(
+            Grade.NOTE,
+            f"protections, each with its pods: {', '.join(kept)}",
+            "`protect` in the policy lifts some of them: docs/policy.md",
+        )
+    waiting = int(snapshot.awaiting_a_node().sum())
+    if waiting:
+        yield Finding(
+            Grade.NOTE,
+            f"{count(waiting, 'pod')} without a node",
+            "`rebalancer capacity` says why, and which machines would help",
+        )
+    for text in not_understood(snapshot):
+        yield Finding(Grade.WARNING, text, "correct the annotation, or remove it")
+
+
+def _budgets(snapshot: Snapshot) -> Iterator[Finding]:
+    for text in closed_disruption_budgets(snapshot):
+        yield Finding(
+            Grade.WARNING,
+            text,
+            "its pods never move, and drains of their nodes do not end: change it, or add replicas",
+        )
+
+
+def _quotas(snapshot: Snapshot, protected: Int32s) -> Iterator[Finding]:
+    ledger = QuotaLedger(snapshot)
+    held: dict[str, int] = {}
+    movable = np.bincount(snapshot.pods.cls[protected == 0], minlength=len(snapshot.classes))
+    for cls in np.flatnonzero(movable).tolist():
+        if not snapshot.waits(cls) and (lack := ledger.lacks(cls)) is not None:
+            quota = lack.partition(" has ")[0]
+            held[quota] = held.get(quota, 0) + int(movable[cls])
+    for quota, pods in sorted(held.items()):
+        yield Finding(
+            Grade.WARNING,
+            f"{quota} has no room for a replacement: {count(pods, 'pod')} cannot move",
+            "a larger quota lets them move",
+        )
+
+
+def _movers(snapshot: Snapshot, loaded: LoadedPolicy) -> Iterator[Finding]:
+    for one in autoscalers(snapshot):
+        yield Finding(Grade.NOTE, f"{one.name} removes and adds nodes here ({one.sign})")
+    for text in against_autoscalers(loaded.policy, snapshot):
+        yield Finding(Grade.WARNING, text)
+    running = np.bincount(snapshot.pods.cls[snapshot.pods.living], minlength=len(snapshot.classes))
+    peers = sorted(
+        {
+            cls.namespace
+            for cls, pods in zip(snapshot.classes, running, strict=True)
+            if pods and _is_peer(cls)
+        }
+    )
+    if peers:
+        yield Finding(
+            Grade.WARNING,
+            f"the descheduler runs here, too (namespace {', '.join(peers)})",
+            "each may undo what the other does: switch it off (`rebalancer policy migrate` takes its policy over)",
+        )
+    releases = sorted(
+        {
+            f"{cls.namespace}/{cls.labels[_INSTANCE]}"
+            for cls in snapshot.classes
+            if cls.labels.get(_NAME) == _OURS and _INSTANCE in cls.labels
+        }
+    )
+    if len(releases) > 1:
+        yield Finding(
+            Grade.WARNING,
+            f"pods of {count(len(releases), 'release')} of this program: {', '.join(releases)}",
+            "keep their pods apart by `select`, or remove all but one",
+        )
+
+
+def _is_peer(cls: PodClass) -> bool:
+    return any(cls.labels.get(label) == _PEER for label in _PEER_LABELS)

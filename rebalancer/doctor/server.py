@@ -1,0 +1,125 @@
+"""Checks that ask the API server: rights for each feature of the policy, the Lease, and the memory of earlier runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.plain_text import and_more, count
+from rebalancer.doctor.finding import Check, Finding, Grade, check, not_judged
+from rebalancer.kube.access import (
+    AUTOSCALER_RULES,
+    EVENT_RULES,
+    FOLLOW_RULES,
+    MARK_RULES,
+    READ_RULES,
+    act_rules,
+    config_map_rules,
+    lease_rules,
+    missing_rules,
+)
+from rebalancer.kube.client import Client
+from rebalancer.kube.config_map import ConfigMapStore
+from rebalancer.kube.lease import Lease, holder_of
+from rebalancer.kube.metrics import UsageSource
+from rebalancer.kube.resources import AccessRule
+from rebalancer.policy.model import Mode
+from rebalancer.run.context import RunContext
+from rebalancer.run.memory.cooling import cooling
+from rebalancer.run.memory.document import decode
+
+_SHOWN = 3
+_GRANT = "the chart grants what its values ask for; by hand, add to a role:"
+
+
+def check_server(run: RunContext, client: Client, usage: UsageSource | None) -> tuple[Check, ...]:
+    """Return what the server says; a check that gets no answer does not keep the others from asking.
+
+    ``usage``: what measures the use of nodes; None where no strategy asks for it.
+    """
+    rights = _ask("rights", lambda: _rights(run, client, usage), "all that the policy needs")
+    if run.lease is None:
+        lease = not_judged("lease", "no Lease is named; --lease NAMESPACE/NAME names the release's")
+    else:
+        ok = f"Lease {'/'.join(run.lease)} is there and free"
+        lease = _ask("lease", lambda: _lease(run, client), ok)
+    if run.memory is None:
+        memory = not_judged(
+            "memory", "no ConfigMap is named; --memory NAMESPACE/NAME names the release's"
+        )
+    else:
+        ok = f"ConfigMap {'/'.join(run.memory)} is there and can be read"
+        memory = _ask("memory", lambda: _memory(run, client), ok)
+    return rights, lease, memory
+
+
+def _ask(name: str, findings: Callable[[], Iterator[Finding]], ok: str) -> Check:
+    try:
+        return check(name, findings(), ok)
+    except ClusterReadError as error:
+        return Check(name, (Finding(Grade.PROBLEM, str(error)),))
+
+
+def _rights(run: RunContext, client: Client, usage: UsageSource | None) -> Iterator[Finding]:
+    """Yield for each feature what the user of this client lacks."""
+    for feature, grade, rules in _features(run, usage):
+        if missing := missing_rules(client, rules):
+            lacking = and_more([str(rule) for rule in missing], _SHOWN)
+            rules_to_add = tuple(rule.as_yaml() for rule in missing)
+            yield Finding(grade, f"may not {feature}: {lacking}", _GRANT, rules_to_add)
+
+
+def _features(
+    run: RunContext, usage: UsageSource | None
+) -> Iterator[tuple[str, Grade, Sequence[AccessRule]]]:
+    """Yield what the policy and the flags ask for, how bad it is without its rights, and these."""
+    yield "read the cluster", Grade.PROBLEM, READ_RULES
+    if usage is not None:
+        yield "read what is really used", Grade.PROBLEM, usage.rules
+    if run.planning.autoscalers:
+        yield "read autoscalers (protect.afterScaling)", Grade.PROBLEM, AUTOSCALER_RULES
+    if run.loaded.policy.mode is not Mode.ENFORCE:
+        return
+    moves = act_rules(run.planning.namespace, restarts=run.restarts)
+    yield "evict pods (mode: enforce)", Grade.PROBLEM, moves
+    yield "follow the cluster between waves", Grade.NOTE, FOLLOW_RULES
+    yield "write events", Grade.NOTE, EVENT_RULES
+    if run.steers or run.closes:
+        yield "mark and cordon nodes", Grade.PROBLEM, MARK_RULES
+    if run.lease is not None:
+        yield "keep runs apart (--lease)", Grade.PROBLEM, lease_rules(*run.lease)
+    if run.memory is not None:
+        yield "remember earlier runs (--memory)", Grade.PROBLEM, config_map_rules(*run.memory)
+
+
+def _lease(run: RunContext, client: Client) -> Iterator[Finding]:
+    assert run.lease is not None  # noqa: S101  # the caller has looked
+    lease = Lease(client, *run.lease, identity="", clock=run.environment.clock.unix)
+    if holder := holder_of(lease.read(client)[0]):
+        yield Finding(
+            Grade.NOTE,
+            f"{holder} holds it: a run is under way, or was killed less than a minute ago",
+        )
+
+
+def _memory(run: RunContext, client: Client) -> Iterator[Finding]:
+    assert run.memory is not None  # noqa: S101  # the caller has looked
+    stored = ConfigMapStore(client, *run.memory).read()
+    if stored is None:
+        yield Finding(
+            Grade.PROBLEM,
+            f"there is no ConfigMap {'/'.join(run.memory)}",
+            "create it, as the chart does: `kubectl create configmap`; runs never create it",
+        )
+        return
+    document, flaw = decode(stored.data)
+    if flaw is not None:
+        yield Finding(
+            Grade.WARNING, flaw.message, "the next run writes it anew, or remove its data"
+        )
+    if resting := sorted(cooling(document, run.environment.clock.unix())):
+        yield Finding(
+            Grade.NOTE,
+            f"{count(len(resting), 'workload')} in a cool-down: {and_more(resting, _SHOWN)}",
+            "`rebalancer history` says why, and until when",
+        )

@@ -1,0 +1,50 @@
+"""`rebalancer doctor` with real RBAC: the chart's account lacks nothing, another account is told what to add."""
+
+import json
+
+from rebalancer.kube.access import READ_RULES
+from tests.controlplane import objects, operations
+from tests.e2e.installed import NAMESPACE, Installed
+from tests.e2e.product import grant, rebalancer
+
+
+def examine(kubeconfig, *more):
+    return rebalancer("doctor", "--kubeconfig", str(kubeconfig), "-o", "json", *more)
+
+
+def checks(ran):
+    return {of["check"]: of for of in json.loads(ran.out)["checks"]}
+
+
+def test_the_account_of_a_release_lacks_nothing(cluster, tmp_path):
+    cluster.apply([objects.node("n-0", zone="a"), objects.node("n-1", zone="b")])
+    operations.wait_nodes_ready(cluster.api, 2)
+    cluster.apply([objects.deployment("web", 2, labels={"app": "web"}, cpu="100m")])
+    operations.wait_pods_ready(cluster.api, 2)
+    installed = Installed(cluster, tmp_path)
+    name = f"{NAMESPACE}/{installed.name}"
+    ran = examine(installed.kubeconfig, "--lease", name, "--memory", f"{name}-memory")
+    assert ran.code == 0, ran.err
+    seen = checks(ran)
+    looked_at = ("rights", "lease", "memory", "nodes")
+    assert {name: seen[name]["findings"] for name in looked_at if seen[name]["grade"] != "ok"} == {}
+
+
+def test_an_account_that_may_only_read_is_told_the_rules_to_add(cluster):
+    cluster.apply([objects.node("n-0", zone="a")])
+    operations.wait_nodes_ready(cluster.api, 1)
+    ran = examine(grant(cluster, READ_RULES), "--fail-on", "problem")
+    assert ran.code == 11, ran.err
+    rights = checks(ran)["rights"]
+    acts = next(one for one in rights["findings"] if "evict pods" in one["message"])
+    assert acts["grade"] == "problem"
+    assert '- {apiGroups: [""], resources: ["pods/eviction"], verbs: ["create"]}' in acts["lines"]
+    # What only makes runs dearer is no problem.
+    assert {one["grade"] for one in rights["findings"]} == {"problem", "note"}
+
+
+def test_an_account_without_rights_cannot_read_and_is_told_so(cluster):
+    ran = examine(grant(cluster, []))
+    assert ran.code == 3, ran.err
+    seen = checks(ran)
+    assert seen["rights"]["grade"] == seen["reading"]["grade"] == "problem"

@@ -1,0 +1,160 @@
+"""What the checks see on small clusters, and what they say of a good one."""
+
+import itertools
+
+import pytest
+
+from rebalancer.doctor.cluster import check_cluster
+from rebalancer.doctor.finding import Grade, check
+from rebalancer.policy.load import load_text
+from rebalancer.registry import Registry
+from rebalancer.testing.snapshots import snapshot_of
+from rebalancer.testing.workloads import node, workload
+
+REGISTRY = Registry.installed()
+HEAD = "apiVersion: rebalancer/v1\nkind: Policy\nprotect: {minPodAge: 0s}\n"
+ZONE = "topology.kubernetes.io/zone"
+NODES = [node("n0", labels={ZONE: "a"}), node("n1", labels={ZONE: "b"})]
+WEB = workload("web", ["n0", "n1", "n1"])
+
+
+def checks_on(objects, text="strategies: {duplicates: {}}", skew=None):
+    loaded = load_text((HEAD + text).encode(), "policy", REGISTRY)
+    return {of.name: of for of in check_cluster(snapshot_of(objects), loaded, REGISTRY, skew)}
+
+
+def worse_than_notes(checks):
+    """Return {check: (grade, message)} of what is worse than a note."""
+    return {
+        name: (finding.grade.value, finding.message)
+        for name, of in checks.items()
+        for finding in of.findings
+        if finding.grade in (Grade.WARNING, Grade.PROBLEM)
+    }
+
+
+def with_(labels, *pods):
+    """Return these objects, the pods among them with labels of a chart."""
+    for pod in pods:
+        if pod["kind"] == "Pod":
+            pod["metadata"]["labels"] |= labels
+    return [*pods]
+
+
+def budget(desired):
+    return {
+        "kind": "PodDisruptionBudget",
+        "apiVersion": "policy/v1",
+        "metadata": {"name": "b", "namespace": "default", "generation": 1},
+        "spec": {"minAvailable": desired, "selector": {"matchLabels": {"app": "web"}}},
+        "status": {
+            "disruptionsAllowed": max(0, 3 - desired),
+            "currentHealthy": 3,
+            "desiredHealthy": desired,
+            "expectedPods": 3,
+            "observedGeneration": 1,
+        },
+    }
+
+
+def quota(used):
+    return {
+        "kind": "ResourceQuota",
+        "apiVersion": "v1",
+        "metadata": {"name": "q", "namespace": "default"},
+        "spec": {"hard": {"pods": "3"}},
+        "status": {"hard": {"pods": "3"}, "used": {"pods": str(used)}},
+    }
+
+
+def test_nothing_is_in_the_way_on_a_good_cluster():
+    checks = checks_on([*NODES, *WEB], skew=0.2)
+    assert worse_than_notes(checks) == {}
+    assert all(of.grade in (Grade.OK, Grade.NOTE) for of in checks.values())
+    assert all(of.findings[0].grade is Grade.OK for of in checks.values())
+
+
+@pytest.mark.parametrize(
+    ("more", "text", "name", "grade", "message"),
+    [
+        ([budget(3)], "", "podDisruptionBudgets", "warning", "can never allow an eviction"),
+        ([quota(3)], "", "quotas", "warning", "no room for a replacement: 3 pods cannot move"),
+        ([quota(2)], "", "quotas", None, ""),
+        ([node("n2", labels={})], "", "nodes", "warning", f"1 node without the label {ZONE}: n2"),
+        (
+            [],
+            "select: {namespaces: [none]}",
+            "pods",
+            "problem",
+            "none of 3 pods may move",
+        ),
+        ([], "budgets: {perRun: 0}", "policy", "warning", "budgets.perRun is 0"),
+        (
+            with_(
+                {"app.kubernetes.io/name": "descheduler"}, *workload("d", ["n0"], namespace="ops")
+            ),
+            "",
+            "otherMovers",
+            "warning",
+            "the descheduler runs here, too (namespace ops)",
+        ),
+        (
+            [
+                pod
+                for release in ("one", "two")
+                for pod in with_(
+                    {
+                        "app.kubernetes.io/name": "kube-rebalancer",
+                        "app.kubernetes.io/instance": release,
+                    },
+                    *workload(release, ["n0"], namespace="ops"),
+                )
+            ],
+            "",
+            "otherMovers",
+            "warning",
+            "pods of 2 releases of this program: ops/one, ops/two",
+        ),
+    ],
+)
+def test_what_keeps_runs_from_moving_is_named(more, text, name, grade, message):
+    seen = worse_than_notes(
+        checks_on([*NODES, *WEB, *more], f"{text}\nstrategies: {{duplicates: {{}}}}")
+    )
+    if grade is None:
+        assert name not in seen
+    else:
+        assert seen[name][0] == grade
+        assert message in seen[name][1]
+
+
+def test_a_clock_that_is_far_away_stands_a_run_still():
+    seen = worse_than_notes(checks_on([*NODES, *WEB], skew=500.0))
+    assert seen["nodes"][0] == "problem"
+    assert "our clock and the API server's are 500 s apart" in seen["nodes"][1]
+
+
+def test_an_empty_cluster_is_a_problem_and_no_error():
+    assert worse_than_notes(checks_on([]))["nodes"] == ("problem", "there is no node")
+
+
+def test_pods_of_another_scheduler_are_not_predicted():
+    pods = workload("odd", ["n0", "n1"])
+    for pod in pods:
+        if pod["kind"] == "Pod":
+            pod["spec"]["schedulerName"] = "mine"
+    grade, message = worse_than_notes(checks_on([*NODES, *pods]))["scheduler"]
+    assert grade == "warning"
+    assert message.startswith("2 pods: landings are not predicted")
+
+
+def test_notes_alone_leave_a_check_ok():
+    assert check("a", (), "fine").grade is Grade.OK
+    checks = checks_on([*NODES, *WEB], "mode: observe\nstrategies: {duplicates: {}}")
+    assert [f.grade for f in checks["policy"].findings] == [Grade.OK, Grade.NOTE]
+
+
+def test_grades_are_ordered_from_good_to_bad():
+    rising = [Grade.OK, Grade.NOTE, Grade.NOT_JUDGED, Grade.WARNING, Grade.PROBLEM]
+    assert all(worse.is_at_least(better) for better, worse in itertools.pairwise(rising))
+    assert not any(better.is_at_least(worse) for better, worse in itertools.pairwise(rising))

@@ -1,0 +1,47 @@
+"""``explain code``: every code has a meaning, and every reason says what changes it."""
+
+import json
+
+import pytest
+
+from rebalancer.cli import command
+from rebalancer.commands.explain import _all_codes, _complete_codes
+from rebalancer.plan.plan import Code
+
+
+def test_every_code_has_a_meaning_and_every_reason_has_advice():
+    codes = _all_codes()
+    assert all(one.meaning.endswith(".") for one in codes)
+    reasons = {one.code: one for one in codes if one.about == "a pod that stays"}
+    assert set(reasons) == {code.value for code in Code}
+    assert all(one.advice for one in reasons.values())
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("lowgain", "Something improves, but less than the policy asks for"),
+        ("LowGain", "LowGain (a node that may be emptied)"),
+        ("localStorage", "`protect: {localStorage: false}` lets them move"),
+        ("blocked", "the outcome of a move"),
+    ],
+)
+def test_a_code_is_explained_in_any_case_and_for_all_that_it_is_said_of(code, text, capsys):
+    assert command(["explain", "code", code]) == 0
+    assert text in capsys.readouterr().out
+
+
+def test_an_unknown_code_is_an_error_that_names_what_was_meant(capsys):
+    assert command(["explain", "code", "LowGian"]) == 2
+    assert "there is no code 'LowGian'; did you mean LowGain" in capsys.readouterr().err
+
+
+def test_as_data_there_are_all_of_them(capsys):
+    assert command(["explain", "code", "-o", "json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["kind"] == "CodeExplanation"
+    assert len(data["codes"]) == len(_all_codes())
+
+
+def test_a_shell_completes_codes_with_their_meanings():
+    assert [item.value for item in _complete_codes(None, None, "unsu")] == ["Unsure"]
