@@ -1,6 +1,6 @@
-"""The state of a cluster as arrays: names become integers here and only here.
+"""The state of a cluster as arrays: only this package converts names into integers.
 
-Axes, once and for all: N nodes, P pods, C classes (pods alike in all that matters to scheduling),
-R resources, W owners (top controllers), B PodDisruptionBudgets. Index arrays are int32, amounts int64 in
-base units (milli-cores, bytes), scores float64. There is never a dense P x N or C x N matrix.
+Axes: N nodes, P pods, C classes (pods with equal scheduling requirements), R resources, W owners (top controllers),
+B PodDisruptionBudgets. Index arrays are int32, amounts int64 in base units (milli-cores, bytes), scores float64.
+There is never a dense P x N or C x N matrix.
 """

@@ -1,4 +1,4 @@
-"""Nodes that are not there yet, added to a snapshot: for what would be, were a group of machines larger."""
+"""Add hypothetical nodes to a snapshot, to predict the effect of scaling up a group of machines."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class AddedNode:
 
 
 def with_nodes(snapshot: Snapshot, added: Sequence[AddedNode]) -> Snapshot:
-    """Return ``snapshot`` with more nodes behind its own, whose rows stay; usage is left out.
+    """Return ``snapshot`` with nodes appended after its own, whose rows do not change; usage is dropped.
 
-    Their images are not there yet. Where no node is ``like`` them, volumes may be attached without a limit.
+    The new nodes have no images yet. A node without a ``like`` node has no limit of attached volumes.
     """
     if not added:
         return snapshot

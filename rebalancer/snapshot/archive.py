@@ -1,7 +1,7 @@
-"""Reads snapshot files of ours: their manifest, and their lists piece by piece.
+"""Read our own snapshot files: the manifest, then each list piece by piece.
 
-A file may be damaged, cut off, or made to do harm. Only what the manifest lists is read, each member once and
-never more of it than its size in the manifest; only one piece is in memory.
+A file may be damaged, truncated, or malicious. Only members that the manifest lists are read, each once and up to
+its size in the manifest; only one piece is in memory.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _ORDER = (
 
 
 class SnapshotArchive:
-    """An open file."""
+    """An open snapshot file."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        """Read the manifest from a stream that can seek.
+        """Read the manifest from a seekable stream.
 
         Raises:
-            ValueError: it is no such file, or not a whole one.
+            ValueError: the stream is not a complete snapshot file.
         """
         with _as_value_errors():
             self._zip = zipfile.ZipFile(stream)
@@ -55,10 +55,10 @@ class SnapshotArchive:
         self.manifest: Manifest = decode_manifest(text)
 
     def pieces(self, stored: StoredList) -> Iterator[bytes]:
-        """Yield the bytes of a list.
+        """Yield the bytes of a list in pieces.
 
         Raises:
-            ValueError: they are damaged, or not all there.
+            ValueError: the list is damaged or truncated.
         """
         size = 0
         for piece in self._pieces(stored.file, stored.bytes):
@@ -86,7 +86,7 @@ class SnapshotArchive:
 
 @contextmanager
 def _as_value_errors(name: str = "") -> Iterator[None]:
-    """Turn what zipfile raises of damaged files into a ValueError that names the member."""
+    """Convert zipfile's errors on damaged files into a ValueError that names the member."""
     where = f"{name}: " if name else ""
     try:
         yield
@@ -104,7 +104,7 @@ def read_archive(archive: SnapshotArchive, objects: Collected) -> None:
     """Add all lists of a file to ``objects``, pods first.
 
     Raises:
-        ValueError: one is damaged or cut off, is not what the manifest says, or holds something else; says which.
+        ValueError: a list is damaged or truncated, differs from the manifest, or contains other objects; names the list.
     """
     for stored in sorted(archive.manifest.lists, key=lambda one: _ORDER.index(one.kind)):
         before = objects.seen[stored.kind]

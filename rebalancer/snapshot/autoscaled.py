@@ -1,4 +1,4 @@
-"""What a HorizontalPodAutoscaler has just scaled, or is about to."""
+"""Owners that a HorizontalPodAutoscaler has just scaled, or is scaling."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def fold_autoscalers(
     controllers: Mapping[int, Collection[Controller]],
     ownership: Ownership,
 ) -> tuple[PodAutoscaler, ...]:
-    """Return the autoscalers of ``owners``, by namespace and name; those of anything else are dropped.
+    """Return the autoscalers of ``owners``, by namespace and name; other autoscalers are dropped.
 
     ``controllers``: owner -> the direct controllers of its pods. A target may be the top controller itself, one
-    below it (a ReplicaSet), or the object that an operator made it for. Kinds are compared without their API group,
-    as the target's version need not be the one that is read.
+    below it (a ReplicaSet), or the object from which an operator created it. Kinds are compared without their API
+    group, because the target's version may differ from the version that is read.
     """
     owners_of: dict[_Name, dict[int, None]] = {}
     for index, owner in enumerate(owners):
@@ -57,7 +57,7 @@ def _target(autoscaler: o.HorizontalPodAutoscaler) -> _Name:
 def _names(
     owner: Owner, controllers: Collection[Controller], ownership: Ownership
 ) -> Iterator[tuple[str, str]]:
-    """Yield kind and name of an owner, and of what stands below and above it."""
+    """Yield (kind, name) of an owner, and of the objects below and above it in the ownership."""
     yield owner.kind, owner.name
     for controller in sorted(controllers, key=lambda each: each.name):
         yield controller.kind, controller.name
@@ -68,7 +68,7 @@ def _names(
 
 
 def just_scaled(snapshot: Snapshot, seconds: float) -> set[int]:
-    """Return the owners that an autoscaler has scaled in the last ``seconds``, or is scaling."""
+    """Return the owners that an autoscaler is scaling now, or has scaled in the last ``seconds``."""
     return {
         each.owner
         for each in snapshot.autoscalers or ()
@@ -77,7 +77,7 @@ def just_scaled(snapshot: Snapshot, seconds: float) -> set[int]:
 
 
 def scaling_text(snapshot: Snapshot, owner: int) -> str:
-    """Return which autoscaler scales an owner, and when it last did."""
+    """Return a phrase on the autoscaler of an owner and the time of its last scaling."""
     mine = [each for each in snapshot.autoscalers or () if each.owner == owner]
     latest = max(mine, key=lambda each: (each.is_scaling, each.scaled_at))
     name = f"HorizontalPodAutoscaler {latest.ref}"

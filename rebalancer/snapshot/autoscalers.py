@@ -1,4 +1,4 @@
-"""The autoscalers that look after the machines of a cluster, as its pods and nodes show them."""
+"""Detect the autoscalers of machines from the pods and nodes of a cluster."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _BY_LABEL = {"karpenter.sh/nodepool": "Karpenter", "karpenter.sh/provisioner-nam
 
 @dataclass(frozen=True, slots=True)
 class Autoscaler:
-    """An autoscaler at work."""
+    """A detected autoscaler."""
 
     name: str
     sign: str
@@ -43,10 +43,10 @@ class Autoscaler:
 
 
 def autoscalers(snapshot: Snapshot) -> list[Autoscaler]:
-    """Return the autoscalers that a snapshot shows, each once, by name.
+    """Return the detected autoscalers, each once, by name.
 
-    Pods count in the namespaces of the system, in those that are named after autoscalers, and with the priority of the system: else
-    one pod of any tenant would keep machines from being added and removed.
+    Only pods in system namespaces, in namespaces named after autoscalers, or with a system priority count. Otherwise
+    a pod of any tenant could prevent that machines are added or removed.
     """
     known: dict[str, str] = {}
     for name, sign in _signs(snapshot):

@@ -1,6 +1,6 @@
-"""The fold: pods and objects, piece by piece, into a Snapshot. The only place where names become integers.
+"""Build a Snapshot from pods and other objects, piece by piece. Only here do names become integers.
 
-Feed pods first (their controllers decide which workloads are worth keeping), then everything else, then
+Add pods first (their controllers decide which workloads are kept), then all other objects, then call
 :meth:`Fold.finish`.
 """
 
@@ -46,10 +46,10 @@ _Named = TypeVar("_Named", o.PodDisruptionBudget, o.ResourceQuota)
 
 
 class Fold:
-    """Collects one snapshot, or, where changes are fed as well, one after the other."""
+    """Builds one snapshot, or, if changes are added as well, one snapshot after another."""
 
     def __init__(self, finished: frozenset[str] = frozenset()) -> None:
-        """``finished``: the phases of pods that have ended and are kept, aside; the others are dropped."""
+        """``finished``: phases of finished pods to keep separately; other finished pods are dropped."""
         self._keeps = finished
         self._pods, self._finished = PodTable(), PodTable(finished)
         self._objects: dict[str, _Objects] = {}
@@ -62,7 +62,7 @@ class Fold:
     # -- feeding -----------------------------------------------------------------------------------
 
     def add_pods(self, records: Iterable[PodRecord]) -> None:
-        """Fold pods; finished ones hold nothing on their node."""
+        """Add pods; finished pods use no resources on their node."""
         self._pods.add(self._set_finished_aside(records) if self._keeps else records)
 
     def _set_finished_aside(self, records: Iterable[PodRecord]) -> Iterator[PodRecord]:
@@ -73,17 +73,17 @@ class Fold:
 
     @property
     def controllers(self) -> Container[str]:
-        """The uids of the controllers of the pods seen so far: the ReplicaSets and Jobs worth keeping."""
+        """The uids of the controllers of all pods added so far; only these ReplicaSets and Jobs are kept."""
         return _Either(self._pods, self._finished) if self._keeps else self._pods.controllers
 
     def add(self, kind: str, objects: Iterable[Any]) -> None:
-        """Fold decoded objects of any kind but Pod; ReplicaSets and Jobs only if they own a pod seen before.
+        """Add decoded objects of any kind except Pod; ReplicaSets and Jobs only if they own a pod added before.
 
-        No HorizontalPodAutoscaler at all is something else than never having been asked for them. What was measured
-        of pods is matched with them by namespace and name at the end.
+        An empty list of HorizontalPodAutoscalers differs from a list that was never added. Pod metrics are matched
+        with pods by namespace and name at the end.
 
         Raises:
-            KeyError: a snapshot has no use for this kind.
+            KeyError: snapshots do not use this kind.
         """
         if kind not in DECODED:
             raise KeyError(kind)
@@ -99,12 +99,12 @@ class Fold:
                 known[_key(workload)] = msgspec.structs.replace(workload, kind=kind)
 
     def take_metrics(self, other: Fold) -> None:
-        """Take what another fold has of nodes' measurements, or of pods', or of both."""
+        """Copy another fold's metrics of nodes, of pods, or of both."""
         self._objects_to_change("NodeMetrics").update(other._of("NodeMetrics"))
         self._use = other._use if len(other._use) else self._use
 
     def forget_metrics(self) -> None:
-        """Forget what was measured: it is of the moment when it was read, and is not followed."""
+        """Drop all metrics: they belong to the time when they were read, and no watch updates them."""
         self.forget("NodeMetrics")
         self._use = PodUse()
 
@@ -112,55 +112,55 @@ class Fold:
         return self._objects.setdefault(kind, {})
 
     def _objects_to_change(self, kind: str) -> _Objects:
-        """Return the objects of a kind, to be changed."""
+        """Return the objects of a kind, for modification."""
         self._in_order.pop(kind, None)
         return self._of(kind)
 
     # -- following ---------------------------------------------------------------------------------
 
     def change_pod(self, record: PodRecord) -> None:
-        """Take a pod as it is now."""
+        """Replace a pod by its current version."""
         self._pods.change(record)
         if self._keeps:
             self._finished.change(record)
 
     def remove_pod(self, uid: str) -> None:
-        """Forget a pod that is gone."""
+        """Remove a deleted pod."""
         self._pods.remove(uid)
         if self._keeps:
             self._finished.remove(uid)
 
     def change(self, kind: str, item: Any) -> None:
-        """Replace an object of any kind but Pod by its newest version. A ReplicaSet may arrive before its pods."""
+        """Replace an object of any kind except Pod by its newest version. A ReplicaSet may come before its pods."""
         if kind in WORKLOADS:
             item = msgspec.structs.replace(item, kind=kind)
         self._objects_to_change(kind)[_key(item)] = item
 
     def remove(self, kind: str, item: Any) -> None:
-        """Forget an object that is gone."""
+        """Remove a deleted object."""
         self._objects_to_change(kind).pop(_key(item), None)
 
     def forget(self, kind: str) -> None:
-        """Forget all objects of a kind, before they are fed again."""
+        """Remove all objects of a kind, before they are added again."""
         self._in_order.pop(kind, None)
         self._objects.pop(kind, None)
 
     def take_pods(self, other: Fold) -> None:
-        """Take another fold's pods for all there are."""
+        """Replace all pods by those of another fold."""
         self._pods, self._finished = other._pods, other._finished
 
     def find(self, kind: str, item: Any) -> Any | None:
-        """Return what is known of the object of any kind but Pod that has the name of ``item``."""
+        """Return the known object of any kind except Pod with the name of ``item``; None if there is none."""
         return self._of(kind).get(_key(item))
 
     def every(self, kind: str) -> list[Any]:
-        """Return what is known of all objects of any kind but Pod."""
+        """Return all known objects of any kind except Pod."""
         return list(self._of(kind).values())
 
     def compact(self) -> None:
-        """Drop what changes have left that no snapshot shows: for a cluster that is followed for long.
+        """Drop data of past changes that no snapshot shows; for a cluster that is watched for a long time.
 
-        A ReplicaSet or Job that owns no pod and wants none is reported again when it is to have some.
+        A dropped ReplicaSet or Job that owns no pods is reported again when it creates some.
         """
         self._pods.compact()
         self._finished.compact()
@@ -186,13 +186,13 @@ class Fold:
     # -- finishing ---------------------------------------------------------------------------------
 
     def finish(self, **of_capture: Unpack[CaptureDetails]) -> Snapshot:
-        """Return the snapshot of all that was fed; nothing can be fed any more."""
+        """Return the snapshot of all added objects; nothing can be added afterwards."""
         self._pods.forget_keys()
         self._finished.forget_keys()
         return replace(self.settle(), kept=NoMemo()).snapshot(**of_capture)
 
     def settle(self) -> Settled:
-        """Return what is known now, in order of the names; what is fed later leaves it alone."""
+        """Return the current objects, ordered by name; later changes do not affect them."""
         self._kept.forget_unused()
         for kind, of in self._objects.items():
             if kind not in self._in_order:
@@ -203,7 +203,7 @@ class Fold:
 
 
 class _Either(Container[str]):
-    """The uids of the controllers of either pods, also of those to come."""
+    """A container of the controllers' uids of two sets of pods, including pods that are added later."""
 
     def __init__(self, one: PodTable, other: PodTable) -> None:
         self._one, self._other = one, other
@@ -217,7 +217,7 @@ def _key(item: Any) -> tuple[str, str]:
 
 
 class CaptureDetails(TypedDict, total=False):
-    """Time and version of a snapshot, see Snapshot."""
+    """Time and version of a snapshot, see :class:`Snapshot`."""
 
     captured_at: Required[float]
     version: Required[tuple[int, int]]
@@ -227,7 +227,7 @@ class CaptureDetails(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """All objects of one moment."""
+    """All objects at one moment."""
 
     pods: SettledPods
     objects: Mapping[str, tuple[Any, ...]]
@@ -239,7 +239,7 @@ class Settled:
     """What earlier snapshots have worked out, if this is one of several."""
 
     def without_object(self) -> set[tuple[str, str]]:
-        """Return kind and uid of the ReplicaSets and Jobs that own pods, but are not among the objects."""
+        """Return (kind, uid) of the ReplicaSets and Jobs that own pods but are missing among the objects."""
         known = {item.metadata.uid for kind in OWNING_KINDS for item in self._all(kind)}
         classes = (*self.pods.classes, *self.finished.classes)
         named = {of_class.controller for of_class in classes}
@@ -253,7 +253,7 @@ class Settled:
         missing: tuple[str, ...] = (),
         resource_version: str = "",
     ) -> Snapshot:
-        """Return the snapshot."""
+        """Return the snapshot of these objects."""
         finished = None
         if len(self.finished.cls):
             ended = Settled(self.finished, self._without_metrics(), PodUse(), kept=self.kept)
@@ -346,7 +346,7 @@ class Settled:
 
 
 class _OfPods(NamedTuple):
-    """The columns over classes and owners, see Snapshot."""
+    """Columns over classes and owners, see :class:`Snapshot`."""
 
     resources: tuple[str, ...]
     classes: tuple[PodClass, ...]
@@ -369,19 +369,22 @@ def _nodes(nodes: tuple[o.Node, ...], csi_nodes: tuple[o.CSINode, ...], *resourc
 
 
 def _index(*parts: Any) -> ClassIndex:
-    """Return the index of classes; ``parts`` holds namespace and labels of each class, in turns."""
+    """Return the index of classes; ``parts``: namespace and labels of each class, alternating."""
     return ClassIndex(parts[::2], parts[1::2])
 
 
 def fold_budgets(
     budgets: Iterable[o.PodDisruptionBudget], index: ClassIndex
 ) -> tuple[DisruptionBudget, ...]:
-    """Return the budgets by namespace and name, over the classes of ``index``."""
+    """Return the budgets by namespace and name, with their classes from ``index``."""
     return tuple(_budget(budget, index) for budget in _by_ref(budgets))
 
 
 def count_allowed_disruptions(budget: o.PodDisruptionBudget) -> int:
-    """Return how many disruptions a budget allows now: none until its controller has seen its newest spec."""
+    """Return the number of disruptions a budget allows now.
+
+    0 until its controller has observed the newest spec.
+    """
     seen = budget.status.observed_generation >= budget.metadata.generation
     return budget.status.disruptions_allowed if seen else 0
 

@@ -1,8 +1,8 @@
-"""Measured use, carried over to later snapshots of a run.
+"""Carry measured usage over to later snapshots of a run.
 
-Between two waves pods have moved, and what the metrics API says of nodes is still of before. So each later
-snapshot takes the first one's measurement, without what the pods use that have left a node, and with what
-those use that have come. All of them use the mean of their class, as it was at first.
+Between two waves pods have moved, but the metrics API still reports the nodes as before. So each later snapshot uses
+the first measurement, minus the usage of pods that have left a node, plus the usage of pods that have arrived. All
+pods count with the mean usage of their class in the first snapshot.
 """
 
 from __future__ import annotations
@@ -20,18 +20,17 @@ from rebalancer.wire import objects as o
 
 
 def with_usage_of(first: Snapshot, later: Snapshot) -> Snapshot:
-    """Return ``later`` with the use measured for ``first``; the use of a pod that has moved counts on its new node."""
+    """Return ``later`` with the usage measured for ``first``; a moved pod's usage counts on its new node."""
     if first.usage is None and later.usage is None:
         return later
     return replace(later, usage=carry_usage(first, later))
 
 
 def carry_usage(first: Snapshot, later: Snapshot) -> Usage | None:
-    """Return the use in ``later``, None where none was measured for ``first``.
+    """Return the usage for ``later``; None if none was measured for ``first``.
 
-    Of nodes that ``first`` does not have, or that were recreated under the same name, nothing is known.
-    What a node uses is an estimate here: it may fall below 0 where those that left it used less than
-    others of their class.
+    The usage is unknown for nodes that ``first`` does not have, or that were recreated under the same name. A node's
+    usage is an estimate here: it may fall below 0 if the pods that left it used less than others of their class.
     """
     usage = first.usage
     if usage is None:
@@ -50,7 +49,7 @@ def carry_usage(first: Snapshot, later: Snapshot) -> Usage | None:
 
 
 def _same_nodes(first: Snapshot, later: Snapshot) -> NDArray[np.int64]:
-    """Return the node (N,) of ``first`` that each of ``later`` is, -1 for none."""
+    """Return for each node (N,) of ``later`` its row in ``first``; -1 if it is not there."""
     index = first.nodes.index
     was = np.array([index.get(name, -1) for name in later.nodes.names], np.int64)
     same = np.append(first.nodes.created, np.nan)[was] == later.nodes.created
@@ -58,16 +57,16 @@ def _same_nodes(first: Snapshot, later: Snapshot) -> NDArray[np.int64]:
 
 
 def _sum_use(snapshot: Snapshot, classes: Ints, count: int) -> Ints:
-    """Return what the pods on each node (M, N) use together, going or not."""
+    """Return the summed usage (M, N) of the pods on each node, including terminating ones."""
     placed = snapshot.pods.node >= 0
     return sum_by_node(classes, snapshot.pods.cls[placed], snapshot.pods.node[placed], count)
 
 
 def _classes(first: Snapshot, measured: Ints, later: Snapshot) -> Ints:
-    """Return the use (M, C) of the classes of ``later``.
+    """Return the usage (M, C) of the classes of ``later``.
 
-    Pods that were there at first and are of a new class now (their labels were changed) use what they
-    used as members of the old one; those of other new classes use what they request.
+    Pods that existed in ``first`` and have a new class now (their labels changed) keep the usage of their old class;
+    pods of other new classes count with their requests.
     """
     if later.classes is first.classes:
         return measured
@@ -81,10 +80,10 @@ def _classes(first: Snapshot, measured: Ints, later: Snapshot) -> Ints:
 
 
 def _same_classes(first: Sequence[PodClass], later: Sequence[PodClass]) -> NDArray[np.int64]:
-    """Return the class (C,) of ``first`` that each of ``later`` is, -1 for none.
+    """Return for each class (C,) of ``later`` its row in ``first``; -1 if it is not there.
 
-    Two are alike where some pods are already of the class that is to replace others: those come first, in
-    both snapshots.
+    Two classes are equal if some pods already belong to the class of the replacements; those come first in both
+    snapshots.
     """
     known: dict[tuple[object, ...], list[tuple[o.SchedulingSpec, list[int]]]] = {}
     for index, of in enumerate(first):
@@ -115,7 +114,7 @@ def _key(of: PodClass) -> tuple[object, ...]:
 def _sum_earlier_use(
     first: Snapshot, measured: Ints, later: Snapshot, new: NDArray[np.bool_]
 ) -> tuple[Floats, Floats]:
-    """Return, per class of ``new``, its pods in the first snapshot (C,) and their measured use (M, C)."""
+    """Return, per class of ``new``, the number of its pods in ``first`` (C,) and their measured usage (M, C)."""
     number = np.zeros(len(later.classes))
     total = np.zeros((len(MEASURED), len(later.classes)))
     pods = np.flatnonzero(new[later.pods.cls]) if len(later.pods) else np.zeros(0, np.int64)

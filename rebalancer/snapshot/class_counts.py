@@ -1,6 +1,6 @@
-"""Where the pods of each class are, counted per node: the one way in which anything is counted.
+"""Counts of pods per class and node. All counting in the project uses these.
 
-Counts are kept per *counter*, a set of classes, and made when first asked for: selectors, anti-affinity terms, owners
+Counts are kept per *counter*, a set of classes, and computed on first use: selectors, anti-affinity terms, owners
 and host ports are all sets of classes.
 """
 
@@ -23,10 +23,10 @@ _NO_PODS = np.zeros(0, np.int32)
 
 
 class Runs:
-    """Values of all classes, or owners, in one array, those of each in a row."""
+    """The values of all classes (or owners) in one array, the values of each class contiguous."""
 
     def __init__(self, values: Int32s, of: Int32s, number: int) -> None:
-        """``values`` (K,) in the order of the classes or owners ``of`` (K,) that they belong to, which are below ``number``."""
+        """``values`` (K,), sorted by ``of`` (K,): the class or owner of each value, below ``number``."""
         self.values = values
         self.starts = np.searchsorted(of, np.arange(number + 1))
         self._starts: list[int] = self.starts.tolist()
@@ -35,14 +35,14 @@ class Runs:
         return self.values[self._starts[index] : self._starts[index + 1]]
 
     def size(self, index: int) -> int:
-        """Return how many values a class or an owner has."""
+        """Return the number of values of a class or owner."""
         return self._starts[index + 1] - self._starts[index]
 
 
 class ClassCounts:
-    """The number of pods per class and node: those of the snapshot, changed by each move of the plan.
+    """The number of pods per class and node: those of the snapshot, updated by each planned move.
 
-    A pod counts as *living* until it is evicted, and goes on counting as *terminating* until it is gone.
+    A pod counts as *living* until it is evicted, and then as *terminating* until it is gone.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -67,13 +67,13 @@ class ClassCounts:
     # -- the snapshot's pods -----------------------------------------------------------------------
 
     def pods_of(self, cls: int) -> Int32s:
-        """Return the pods that the snapshot holds of a class, in order."""
+        """Return the snapshot's pods of a class, in order."""
         return self._pods[cls]
 
     def pods_of_many(self, classes: Int32s) -> tuple[Ints, Int32s]:
-        """Return the living pods (M,) that the snapshot holds of ``classes`` (K,).
+        """Return (positions, pods) for the snapshot's living pods (M,) of ``classes`` (K,).
 
-        Before them, of each pod the place (M,) of its class in ``classes``.
+        The position of a pod is that of its class in ``classes``.
         """
         starts = self._living.starts
         sizes = starts[classes + 1] - starts[classes]
@@ -82,12 +82,12 @@ class ClassCounts:
         return place, self._living.values[np.arange(len(shift)) + shift]
 
     def living_of(self, cls: int) -> Int32s:
-        """Return the snapshot's pods of a class that are not terminating and stand on a known node."""
+        """Return the snapshot's pods of a class that are not terminating and are on a known node."""
         return self._living[cls]
 
     @cached_property
     def first_homes(self) -> Runs:
-        """Of each class the nodes, ascending and once each, where the snapshot's living pods stand."""
+        """Class -> distinct nodes, ascending, with living pods of the class in the snapshot."""
         pods, size = self._living.values, max(1, len(self.snapshot.nodes))
         keys = np.unique(self.snapshot.pods.cls[pods].astype(np.int64) * size + self._home[pods])
         classes = len(self.snapshot.classes)
@@ -104,23 +104,22 @@ class ClassCounts:
     # -- where pods are now ------------------------------------------------------------------------
 
     def stamp(self, classes: Int32s) -> int | tuple[int, ...]:
-        """Return what stands for where the pods of ``classes`` are: equal while they are in the same places.
+        """Return a value that is equal while all pods of ``classes`` are in the same places.
 
-        What is taken back leaves no trace, so a value kept under it holds again.
+        Undoing a change restores the old value, so that results cached under it are valid again.
         """
         if len(classes) == 1:
             return int(self._stamps[classes[0]])
         return tuple(self._stamps[classes].tolist())
 
     def newest_stamp(self, classes: Int32s) -> int:
-        """Return the largest of the stamps of ``classes``: it, too, is equal while their pods stay."""
+        """Return the largest of the stamps of ``classes``; it is equal while their pods stay."""
         return int(self._stamps[classes].max(initial=0))
 
     def counts_by(self, classes: Int32s, of_node: Int32s, size: int) -> Ints:
-        """Return how many pods of ``classes``, terminating ones not, are in each of ``size`` domains.
+        """Return the number of pods of ``classes``, without terminating ones, in each of ``size`` domains.
 
-        ``of_node`` (N,) is each node's domain, -1 for none. It takes as long as the classes have pods,
-        however many nodes there are.
+        ``of_node`` (N,): the domain of each node, -1 for none. The time depends on the number of pods, not of nodes.
         """
         nodes = self.nodes_of(classes)
         if nodes is None:
@@ -131,14 +130,14 @@ class ClassCounts:
         return np.bincount(domains[domains >= 0], minlength=size)
 
     def occupied(self, classes: Int32s) -> Int32s:
-        """Return the nodes, ascending and once each, where pods of ``classes`` are, terminating ones not."""
+        """Return the distinct nodes, ascending, with pods of ``classes``; terminating pods do not count."""
         nodes = self.nodes_of(classes)
         if nodes is None:
             return np.flatnonzero(self.counts(classes) > 0).astype(np.int32)
         return self.distinct(nodes)
 
     def distinct(self, nodes: Int32s) -> Int32s:
-        """Return nodes ascending and once each."""
+        """Return the distinct nodes, ascending."""
         if len(nodes) <= _MANY:
             # Of few, as the pods of most classes are, a set takes a third of the time.
             return np.array(sorted(set(nodes.tolist())), np.int32)
@@ -147,16 +146,16 @@ class ClassCounts:
         return np.flatnonzero(held).astype(np.int32)
 
     def count_on(self, classes: Int32s, node: int) -> int:
-        """Return how many pods of ``classes``, terminating ones not, are on one node."""
+        """Return the number of pods of ``classes`` on one node, without terminating ones."""
         nodes = self.nodes_of(classes)
         if nodes is None:
             return int(self.counts(classes)[node])
         return int(np.count_nonzero(nodes == node))
 
     def nodes_of(self, classes: Int32s, *, terminating: bool = False) -> Int32s | None:
-        """Return the node of each pod of ``classes``, one entry per pod; do not write into it.
+        """Return the node of each pod of ``classes``, one entry per pod; read-only.
 
-        None if they have so many pods that :meth:`counts` is the better way. ``terminating`` as there.
+        None if there are so many pods that :meth:`counts` is faster. ``terminating``: see :meth:`counts`.
         """
         if len(classes) == 1:
             cls = int(classes[0])
@@ -186,7 +185,10 @@ class ClassCounts:
         return changed
 
     def _with_changes(self, cls: int, nodes: Int32s, terminating: bool) -> Int32s | None:
-        """Return ``nodes`` with what has changed; None where a pod has left that was terminating already."""
+        """Return ``nodes`` updated by the changes.
+
+        None if a pod has left that was already terminating in the snapshot.
+        """
         changes = self._changes.get(cls)
         if not changes:
             return nodes
@@ -204,10 +206,10 @@ class ClassCounts:
         return np.array(left, np.int32)
 
     def counts(self, classes: Int32s, *, terminating: bool = False) -> Int32s:
-        """Return how many pods of ``classes`` are on each node (N,); do not write into it.
+        """Return the number of pods of ``classes`` on each node (N,); read-only.
 
-        ``terminating`` counts those on their way out as well: (anti-)affinity sees them, topology
-        spread does not (``podtopologyspread/common.go: countPodsMatchSelector``).
+        With ``terminating``, terminating pods count as well: (anti-)affinity counts them, topology spread does not
+        (``podtopologyspread/common.go: countPodsMatchSelector``).
         """
         key = (classes.tobytes(), terminating)
         counts = self._counters.get(key)

@@ -1,4 +1,4 @@
-"""The classes of a snapshot: those of its pods, and those of the pods that would replace them."""
+"""The classes of a snapshot: those of its pods, and those of the replacements."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BASE_RESOURCES = ("cpu", "memory", "ephemeral-storage")
 
 
 class Classes:
-    """Classes with their replacements and requests."""
+    """The classes with their replacements and requests."""
 
     def __init__(self, of_pods: Iterable[ClassSpec], ownership: Ownership, kept: Memo) -> None:
         self._specs = list(of_pods)
@@ -41,7 +41,7 @@ class Classes:
         """Axis R."""
 
     def _replacements(self) -> list[int]:
-        """Append the classes of replacements that differ; return each class's replacement."""
+        """Append the classes of replacements that differ; return the replacement of each class."""
         replacements: list[int] = []
         appended: dict[Hashable, int] = {}
         for index in range(len(self._specs)):
@@ -87,7 +87,7 @@ class Classes:
     ) -> tuple[tuple[PodClass, ...], tuple[Owner, ...]]:
         """Return the classes, and their top controllers by namespace, kind, name and uid.
 
-        ``cls`` and ``flags`` (P,) are the pods'.
+        ``cls`` and ``flags`` (P,) are columns of the pods.
         """
         living = (flags & PodFlag.TERMINATING) == 0
         ready = living & ((flags & PodFlag.READY) != 0)
@@ -115,7 +115,7 @@ class Classes:
         return self._build(owner_of), tuple(owners)
 
     def controllers(self, built: Sequence[PodClass]) -> dict[int, set[Controller]]:
-        """Return owner -> the direct controllers of its pods, given the classes with their owners."""
+        """Return owner -> the direct controllers of its pods; ``built``: the classes with their owners."""
         controllers: dict[int, set[Controller]] = {}
         for cls, of_class in zip(built, self._specs, strict=True):
             controllers.setdefault(cls.owner, set()).add(of_class.controller)
@@ -145,7 +145,7 @@ class Classes:
 def _replacement(
     of_pod: ClassSpec, template: o.PodTemplate
 ) -> tuple[tuple[str, ...], tuple[Hashable, ClassSpec] | None]:
-    """Return what is taken for granted of a pod's replacement, and, if it is another, its class by what makes it one."""
+    """Return the assumptions about the replacement, and its (key, class) if it differs from the pod's."""
     controller, labels, spec, own, gang = of_pod
     keep = controller.kind == "StatefulSet"
     wanted = replacement_spec(labels, spec, template, keep_labels=keep)
@@ -158,7 +158,7 @@ def _replacement(
 
 
 def _amounts(spec: o.SchedulingSpec) -> tuple[Amounts, Amounts, str | None]:
-    """Return what a pod requests and is scored by, and why that cannot be read, if so. Not to be written into."""
+    """Return a pod's requests, its requests for scoring, and an error if they cannot be parsed. Read-only."""
     try:
         return pod_requests(spec), score_requests(spec), None
     except ValueError as error:

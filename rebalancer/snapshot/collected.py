@@ -1,6 +1,6 @@
-"""Objects of a file on their way into the fold, and what they say of the time and version of the cluster.
+"""Collect the objects of a file for the fold, and the time and version of the cluster.
 
-API servers admit no such object, so nothing looks for them beforehand: only when making the snapshot has failed.
+API servers never store objects that break the fold, so objects are searched for errors only if the fold has failed.
 """
 
 from __future__ import annotations
@@ -86,16 +86,16 @@ class Collected:
             self._fold.add(kind, (decoded,))
 
     def add_pods(self, records: Iterable[PodRecord]) -> None:
-        """Add pods that are decoded already; they are not counted."""
+        """Add decoded pods, without counting them."""
         self._fold.add_pods(records)
 
     def add_objects(self, kind: str, objects: Iterable[Any]) -> None:
-        """Add decoded objects of another kind, ReplicaSets and Jobs after all pods; they are not counted."""
+        """Add decoded objects of another kind, without counting them; ReplicaSets and Jobs after all pods."""
         self._fold.add(kind, objects)
 
     @property
     def controllers(self) -> Container[str]:
-        """The uids of the controllers of the pods so far: of ReplicaSets and Jobs, only these matter."""
+        """The uids of the controllers of the pods so far; of ReplicaSets and Jobs, only these are needed."""
         return self._fold.controllers
 
     def _note_node(self, node: Any, text: bytes | Raw) -> None:
@@ -118,13 +118,13 @@ class Collected:
         kinds: Collection[str] = (),
         resource_version: str = "",
     ) -> Snapshot:
-        """Return the snapshot; nothing can be added any more.
+        """Return the snapshot; nothing can be added afterwards.
 
-        Without a time it is that of the newest timestamp, without a version that of most kubelets. ``kinds`` were
-        read: of these there are no more than were added.
+        The default time is that of the newest timestamp; the default version is that of most kubelets. ``kinds`` are
+        complete: no object of such a kind exists except the added ones.
 
         Raises:
-            PolicyError: an object has a value with which no snapshot can be made; names it.
+            PolicyError: an object has a value with which no snapshot can be made; names the object.
         """
         if AUTOSCALERS in kinds:
             self._fold.add(AUTOSCALERS, ())
@@ -158,7 +158,7 @@ class Collected:
 
 
 def _refuse_twins(snapshot: Snapshot) -> None:
-    """Raise PolicyError if a pod stands in the file twice, as where answers of kubectl were joined."""
+    """Raise PolicyError if the file contains a pod twice, for example joined outputs of kubectl."""
     pods = snapshot.pods
     namespaces = [of_class.namespace for of_class in snapshot.classes]
     of_pods = map(namespaces.__getitem__, pods.cls.tolist())
@@ -174,7 +174,7 @@ def _refuse_twins(snapshot: Snapshot) -> None:
 
 
 def unusable_object(settled: Settled) -> str | None:
-    """Return kind, namespace and name of the first object that fails by itself; None if none does."""
+    """Return kind, namespace and name of the first object that cannot be folded; None if there is none."""
     nodes = {node.metadata.name: node for node in settled.objects.get("Node", ())}
     for kind, objects in settled.objects.items():
         for one in objects:
@@ -188,7 +188,7 @@ def unusable_object(settled: Settled) -> str | None:
 
 
 def _unusable_pod(pods: SettledPods) -> str | None:
-    """Return the first pod of the first class that fails by itself."""
+    """Return the first pod of the first class that cannot be folded."""
     _, first = np.unique(pods.cls, return_index=True)
     for cls, row in enumerate(first.tolist()):
         rows = pods.rows.take(np.array([row], np.intp))

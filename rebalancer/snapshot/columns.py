@@ -18,7 +18,7 @@ _NO_MEMBERS = np.zeros(0, np.int32)
 
 
 class StringColumn(Sequence[str]):
-    """Many short strings in one byte buffer; strings are made when asked for.
+    """Many short strings in one byte buffer; a ``str`` is created on access.
 
     150,000 pod names take 4 MB here and 12 MB as ``str`` objects; uids save more.
     """
@@ -51,7 +51,7 @@ class StringColumn(Sequence[str]):
             start = end
 
     def take(self, rows: NDArray[np.integer[Any]]) -> StringColumn:
-        """Return a new column of the given rows, in the given order; rows in a row are copied at once."""
+        """Return a new column of the given rows, in the given order; consecutive rows are copied at once."""
         taken = StringColumn()
         if not len(rows):
             return taken
@@ -67,7 +67,7 @@ class StringColumn(Sequence[str]):
         return taken
 
     def concat(self, other: StringColumn) -> StringColumn:
-        """Return a new column of the rows of this one and then of another."""
+        """Return a new column: the rows of this column, then those of ``other``."""
         both = StringColumn()
         both._bytes = self._bytes + other._bytes
         shifted = np.frombuffer(other._ends, np.uint64) + np.uint64(len(self._bytes))
@@ -75,7 +75,7 @@ class StringColumn(Sequence[str]):
         return both
 
     def rows_of(self, values: Collection[str]) -> Ints:
-        """Return the rows, ascending, whose string is among ``values``."""
+        """Return the rows, ascending, whose string is in ``values``."""
         wanted = np.array(sorted(value.encode() for value in values), np.bytes_)
         size, ends = wanted.itemsize, np.frombuffer(self._ends, np.uint64)
         if not len(wanted) or not len(ends):
@@ -90,7 +90,7 @@ class StringColumn(Sequence[str]):
 
 
 class Interner:
-    """Distinct strings as consecutive integers, in order of first appearance."""
+    """Maps distinct strings to consecutive integers, in order of first appearance."""
 
     __slots__ = ("_ids", "values")
 
@@ -99,7 +99,7 @@ class Interner:
         self.values: list[str] = []
 
     def __call__(self, value: str) -> int:
-        """Return the integer of ``value``, a new one at its first appearance."""
+        """Return the integer of ``value``; a new value gets the next integer."""
         number = self._ids.get(value)
         if number is None:
             number = self._ids[value] = len(self.values)
@@ -115,7 +115,7 @@ class Interner:
 
 
 def sum_by_node(amounts: Ints, cls: Int32s, nodes: Int32s, size: int) -> Ints:
-    """Sum the amounts (R, C) of pods, given by class and node (P,), over their nodes, exactly, to (R, N)."""
+    """Return the exact sums (R, N) per node of the pods' amounts (R, C), given class and node of each pod (P,)."""
     total = np.zeros((len(amounts), size), np.int64)
     for row in range(len(amounts)):
         np.add.at(total[row], nodes, amounts[row, cls])
@@ -123,15 +123,15 @@ def sum_by_node(amounts: Ints, cls: Int32s, nodes: Int32s, size: int) -> Ints:
 
 
 def freeze(values: NDArray[_Scalar]) -> NDArray[_Scalar]:
-    """Return ``values`` made read-only, so that a strategy cannot write into a snapshot."""
+    """Return ``values`` as a read-only array, so that a strategy cannot modify a snapshot."""
     values.setflags(write=False)
     return values
 
 
 def unite(sets: Iterable[Int32s]) -> Int32s:
-    """Return all members of ``sets``, each ascending and without repetition, ascending and once each.
+    """Return the union of ``sets``, ascending and without duplicates; each set is ascending and without duplicates.
 
-    Most are empty, or one array that several rules share: then it is returned as it is.
+    Most sets are empty, or one array shared by several rules; then that array itself is returned.
     """
     some = list({id(one): one for one in sets if len(one)}.values())
     if len(some) <= 1:

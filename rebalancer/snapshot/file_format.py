@@ -38,7 +38,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """Of when and where a snapshot is."""
+    """When and where a snapshot was captured."""
 
     captured_at: float
     """Unix seconds by the server's clock."""
@@ -63,12 +63,12 @@ class StoredList(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
     @property
     def in_protobuf(self) -> bool:
-        """Whether it is protobuf; else it is JSON."""
+        """Whether the list is protobuf; else it is JSON."""
         return self.file.endswith(".pb")
 
 
 class Manifest(msgspec.Struct, rename="camel", kw_only=True):
-    """What stands in ``manifest.json``."""
+    """The content of ``manifest.json``."""
 
     api_version: str = API_VERSION
     kind: str = "Snapshot"
@@ -109,10 +109,10 @@ class _Head(msgspec.Struct, rename="camel"):
 
 
 def decode_manifest(text: bytes) -> Manifest:
-    """Return the manifest in a text.
+    """Parse a manifest.
 
     Raises:
-        ValueError: the text is no manifest, or one of a newer format.
+        ValueError: the text is not a manifest, or has a newer format.
     """
     try:
         head = JsonDecoder(_Head).decode(text)
@@ -143,6 +143,6 @@ def decode_manifest(text: bytes) -> Manifest:
 
 
 def version_numbers(text: str) -> tuple[int, int] | None:
-    """Return ``1.36`` as numbers, None if it is no version."""
+    """Parse ``1.36`` as (1, 36); None if the text is not a version."""
     match = re.fullmatch(r"([0-9]{1,9})\.([0-9]{1,9})", text)
     return (int(match[1]), int(match[2])) if match else None

@@ -1,4 +1,4 @@
-"""What was worked out for one snapshot and holds for the next: results of functions whose arguments are still the same."""
+"""A cache of function results, kept from one snapshot to the next while the arguments are the same objects."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 class Memo:
-    """Keeps results while they are asked for again and again.
+    """A cache that keeps results as long as they are used again and again.
 
-    For functions that depend on nothing but their arguments, and arguments that never change: then the same objects
-    give the same result. An object that was read again is another one, even if it says the same.
+    For pure functions of immutable arguments. Arguments are compared by identity: an object that was read again is a
+    different argument, even with equal content.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Memo:
         """Function and identities of the arguments -> arguments, which keep these identities theirs, and result."""
 
     def of(self, make: Callable[..., T], *arguments: Any) -> T:
-        """Return ``make(*arguments)``, made now or kept."""
+        """Return ``make(*arguments)``, computed now or taken from the cache."""
         key = (make, *map(id, arguments))
         known = self._now.get(key)
         if known is None:
@@ -31,14 +31,14 @@ class Memo:
         return result
 
     def forget_unused(self) -> None:
-        """Forget what was not asked for since this was called last, unless that is most: what a kept result was made of."""
+        """Drop the results not used since the last call; keep all if most were unused."""
         if 2 * len(self._now) >= len(self._before):
             self._before, self._now = self._now, {}
 
 
 class NoMemo(Memo):
-    """A memo that keeps nothing, for a single snapshot. A real memo would keep all its objects in memory."""
+    """A memo that caches nothing, for a single snapshot; a real cache would keep all objects in memory."""
 
     def of(self, make: Callable[..., T], *arguments: Any) -> T:
-        """Return ``make(*arguments)``."""
+        """Return ``make(*arguments)``, computed now."""
         return make(*arguments)

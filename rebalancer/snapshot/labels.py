@@ -30,7 +30,7 @@ _MAX_VALUE = 63
 
 
 class NodeLabels:
-    """Labels of all nodes: one int32 column per key (N), a value's id or MISSING."""
+    """Labels of all nodes: one int32 column (N,) per key, holding a value's id or MISSING."""
 
     def __init__(self, names: Sequence[str], labels: Iterable[Mapping[str, str]]) -> None:
         self._names = names
@@ -56,11 +56,11 @@ class NodeLabels:
 
     @property
     def keys(self) -> Collection[str]:
-        """The keys that some node has."""
+        """The label keys of all nodes."""
         return self._columns.keys()
 
     def column(self, key: str) -> Int32s:
-        """Return the value ids of ``key`` (N,), MISSING where a node lacks it."""
+        """Return the value ids of ``key`` (N,); MISSING if a node lacks the key."""
         return self._columns.get(key, self._absent)
 
     def values(self, key: str) -> list[str]:
@@ -69,7 +69,7 @@ class NodeLabels:
         return column.values if column is not None else []
 
     def requirement(self, requirement: LabelSelectorRequirement) -> Bools:
-        """Return which nodes (N,) satisfy one expression; none if it cannot be parsed."""
+        """Return which nodes (N,) satisfy one expression; no node if it cannot be parsed."""
         if unparsable(requirement) is not None:
             return np.zeros(self._size, bool)
         column, values = self.column(requirement.key), self.values(requirement.key)
@@ -129,7 +129,7 @@ class NodeLabels:
         return mask
 
     def matching(self, selector: LabelSelector) -> Bools:
-        """Return which nodes (N,) a label selector matches, as :func:`matches` says of the labels of one."""
+        """Return which nodes (N,) a label selector matches, with the semantics of :func:`matches`."""
         mask = self.equal(selector.match_labels or {})
         for requirement in selector.match_expressions or ():
             key = requirement.key
@@ -149,9 +149,9 @@ class NodeLabels:
 
 
 def unparsable(requirement: LabelSelectorRequirement) -> str | None:
-    """Return why the scheduler cannot parse values that the API server may have admitted, None if it can.
+    """Return why the scheduler cannot parse values that the API server may have admitted; None if it can.
 
-    In a required node affinity the whole term then matches no node; a preferred one fails the scoring
+    In a required node affinity the whole term then matches no node; a preferred term makes scoring fail
     (``labels.NewRequirement``, ``nodeaffinity.NewPreferredSchedulingTerms``).
     """
     for value in requirement.values or ():
@@ -163,7 +163,7 @@ def unparsable(requirement: LabelSelectorRequirement) -> str | None:
 
 
 def _integer(text: str) -> int | None:
-    """Return what Go's ``strconv.ParseInt`` would: plain decimals of 64 bits, no 1_000 as in Python."""
+    """Parse ``text`` as Go's ``strconv.ParseInt`` does: plain 64-bit decimals, no 1_000; None if it fails."""
     if not _DECIMAL.fullmatch(text):
         return None
     number = int(text)
@@ -181,13 +181,13 @@ def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
 
 
 def object_selector(selector: Mapping[str, Any] | None) -> Callable[[Mapping[str, str]], bool]:
-    """Return the test of a metav1.LabelSelector as JSON has it; None matches nothing."""
+    """Return a function that tests labels against a metav1.LabelSelector in JSON; None matches nothing."""
     parsed = None if selector is None else msgspec.convert(selector, LabelSelector)
     return lambda labels: matches(parsed, labels)
 
 
 def matches_labels(wanted: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-    """Return whether ``labels`` hold all ``wanted`` ones (a Service's or a policy's selector)."""
+    """Return whether ``labels`` contain all ``wanted`` labels (a Service's or a policy's selector)."""
     return all(labels.get(key) == value for key, value in wanted.items())
 
 
@@ -213,8 +213,8 @@ def with_label_keys(
 ) -> LabelSelector | None:
     """Merge matchLabelKeys and mismatchLabelKeys into a selector (KEP-3243, KEP-3633).
 
-    The API server does the same at creation of a pod since 1.31 (affinity) and 1.34 (spread); doing it
-    again changes nothing, and a pod template needs it done.
+    The API server does the same at creation of a pod since 1.31 (affinity) and 1.34 (spread). Doing it again changes
+    nothing; a pod template needs it.
     """
     if selector is None or not (match_keys or mismatch_keys):
         return selector
@@ -233,7 +233,7 @@ _FEW_KEYS = 8
 
 
 class ClassIndex:
-    """Finds the classes that a namespaced label selector matches, without looking at them all."""
+    """Finds the classes that a namespaced label selector matches, without testing all classes."""
 
     def __init__(self, namespaces: Sequence[str], labels: Sequence[Labels]) -> None:
         self._labels = labels
@@ -247,7 +247,7 @@ class ClassIndex:
             self._all.setdefault(namespace, []).append(index)
 
     def match(self, namespaces: Iterable[str], selector: LabelSelector | None) -> Int32s:
-        """Return the ascending ids of the classes in ``namespaces`` that ``selector`` matches."""
+        """Return the ids, ascending, of the classes in ``namespaces`` that ``selector`` matches."""
         names = tuple(sorted(set(namespaces)))
         memo_key = (names, _selector_key(selector))
         matched = self._memo.get(memo_key)
@@ -274,13 +274,13 @@ class ClassIndex:
         return (i for i in shortest if matches(selector, self._labels[i]))
 
     def _posting(self, namespace: str, key: str, value: str) -> Sequence[int]:
-        """Return the classes of ``namespace`` whose label ``key`` has this value."""
+        """Return the classes of ``namespace`` with this value of the label ``key``."""
         if key not in self._postings and not self._complete:
             self._index(key)
         return self._postings.get(key, {}).get((namespace, value), ())
 
     def _index(self, wanted: str) -> None:
-        """Index the labels of one more key, or of all that are left if this is not the first of a few."""
+        """Index one more label key; after the first few, index all remaining keys."""
         self._complete = len(self._postings) >= _FEW_KEYS
         done = set(self._postings)
         self._postings[wanted] = {}

@@ -1,4 +1,4 @@
-"""How clients announce that a node will go: taints, conditions, annotations."""
+"""How a node is announced to go away: taints, conditions, annotations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DRAIN = "rebalancer/drain"
 
 
 class Announcements(NamedTuple):
-    """What announces by default that a node will go."""
+    """The default taints, conditions and annotations that announce that a node goes away."""
 
     taints: frozenset[str]
     """Keys of the taints of autoscalers and interruption handlers."""
@@ -63,7 +63,7 @@ KEEPS: Mapping[str, str] = {
 
 
 class _Drain(msgspec.Struct):
-    """What is needed of the annotation ``rebalancer/drain`` (``rebalancer.machines.drain.cordon.Order``)."""
+    """The part of the annotation ``rebalancer/drain`` that is needed here (``rebalancer.machines.drain.cordon.Order``)."""
 
     ended: bool = False
 
@@ -72,7 +72,7 @@ _drains = msgspec.json.Decoder(_Drain)
 
 
 class NoticeKind(enum.StrEnum):
-    """What an announcement is made by."""
+    """The kind of object field that an announcement comes from."""
 
     KEEP = "keep"
     """It says that the node stays."""
@@ -86,7 +86,7 @@ class NoticeKind(enum.StrEnum):
 
 
 class Announcement(NamedTuple):
-    """One announcement on a node, besides its taints."""
+    """One announcement on a node, other than a taint."""
 
     kind: NoticeKind
     name: str
@@ -107,9 +107,10 @@ class Announcement(NamedTuple):
         scale_in: bool = True,
         until: float = math.inf,
     ) -> bool:
-        """Return whether it asks for an empty node by ``until`` (Unix seconds).
+        """Return whether the announcement asks for an empty node by ``until`` (Unix seconds).
 
-        ``conditions`` are the types that count; ``drains``, ``annotation`` and ``scale_in``: whether these count.
+        ``conditions``: the condition types that count; ``drains``, ``annotation`` and ``scale_in``: whether these
+        kinds count.
         """
         match self.kind:
             case NoticeKind.KEEP | NoticeKind.NOTED:
@@ -125,7 +126,7 @@ class Announcement(NamedTuple):
 
 
 def notices_of(node: o.Node) -> tuple[Announcement, ...]:
-    """Return what is announced of a node; of its conditions, all that are True but Ready."""
+    """Return the announcements on a node. All its conditions with status True are included, except Ready."""
     annotations = node.metadata.annotations or {}
     notices: list[Announcement] = []
     if (value := annotations.get(LEAVE)) is not None:
@@ -151,7 +152,7 @@ def notices_of(node: o.Node) -> tuple[Announcement, ...]:
 
 
 def is_draining(value: str | None) -> bool:
-    """Return whether the value of ``DRAIN`` is of a drain that goes on, or was killed: not of one that gave up."""
+    """Return whether a value of ``DRAIN`` belongs to a drain that is running or was killed, not to one that gave up."""
     try:
         return value is not None and not _drains.decode(value).ended
     except (ValueError, RecursionError):
@@ -159,7 +160,7 @@ def is_draining(value: str | None) -> bool:
 
 
 def scale_in_notice(state: ScaleIn) -> Announcement:
-    """Return what is announced by what scale-in has written on a node."""
+    """Return the announcement for the scale-in record on a node."""
     kind = NoticeKind.SCALE_IN if state.phase in GOING else NoticeKind.NOTED
     at = state.since if state.phase is Phase.UNNEEDED else state.at
     why = f" ({state.why})" if state.why else ""
@@ -167,7 +168,7 @@ def scale_in_notice(state: ScaleIn) -> Announcement:
 
 
 def is_leaving(node: o.Node, notices: tuple[Announcement, ...]) -> bool:
-    """Return whether a node is announced to go, so that no replacement should land on it."""
+    """Return whether a node is announced to go away, so that no replacement should land on it."""
     if node.metadata.deletion_timestamp is not None:
         return True
     if any(taint.key in LEAVING.taints for taint in node.spec.taints or ()):

@@ -1,4 +1,4 @@
-"""Reads a snapshot file, our own or kubectl's, into a Snapshot."""
+"""Read a snapshot file, our own or kubectl's output, into a Snapshot."""
 
 from __future__ import annotations
 
@@ -89,10 +89,10 @@ def load_snapshot(
 def load_judgeable(
     path: str | Path, *, stdin: BinaryIO | None = None, finished: frozenset[str] = frozenset()
 ) -> Snapshot:
-    """As :func:`load_snapshot`, for commands that need both nodes and pods.
+    """Return the snapshot in a file as :func:`load_snapshot`, for commands that need nodes and pods.
 
     Raises:
-        PolicyError: also where the file has no nodes or no pods and does not say that there were none.
+        PolicyError: as there; also if the file has no nodes or no pods and does not say that there were none.
     """
     snapshot = load_snapshot(path, stdin=stdin, finished=finished)
     lacking = [kind for kind in ("Node", "Pod") if f"{kind}: none in the file" in snapshot.missing]
@@ -114,7 +114,7 @@ def _read(path: str | Path, stdin: BinaryIO | None, loader: _Loader) -> None:
 
 
 class _Loader:
-    """One file: from its bytes to objects that are collected."""
+    """Reads one file: from its bytes to collected objects."""
 
     def __init__(self, name: str, finished: frozenset[str]) -> None:
         self._name = name
@@ -200,7 +200,7 @@ class _Loader:
         return kind
 
     def _as_json(self, item: object, number: int) -> bytes:
-        """Return an object of YAML as the decoders read it; YAML has values that JSON has not."""
+        """Return an object of YAML as JSON for the decoders; YAML has values that JSON has not."""
         try:
             return msgspec.json.encode(item)
         except (TypeError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Marks in a snapshot: which nodes carry some, and the same cluster with others."""
+"""Marks in a snapshot: find them, and return the snapshot with other marks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OF_ANOTHER = "of-another-run"
 
 
 def marks_on(nodes: Nodes) -> list[tuple[str, str]]:
-    """Return (node, value) of every mark, by node."""
+    """Return (node, value) of every mark, ordered by node."""
     marked = [any(_is_mark(taint) for taint in taints) for taints in nodes.taint_sets]
     if not any(marked):
         return []
@@ -32,7 +32,7 @@ def marks_on(nodes: Nodes) -> list[tuple[str, str]]:
 
 
 def describe_expired(snapshot: Snapshot) -> str | None:
-    """Return which nodes carry marks that have expired, in words; None if none does."""
+    """Return a phrase on the nodes with expired marks; None if there are none."""
     marks = [(node, parse_mark(value)) for node, value in marks_on(snapshot.nodes)]
     nodes = sorted({node for node, m in marks if m is None or m.expires <= snapshot.captured_at})
     if not nodes:
@@ -49,13 +49,13 @@ def describe_expired(snapshot: Snapshot) -> str | None:
 def as_planned_on(
     snapshot: Snapshot, *, removes_stale: bool, runs: Collection[str] | None = None
 ) -> Snapshot:
-    """Return the snapshot with the marks that landings are to be predicted by.
+    """Return the snapshot with the marks for which landings are to be predicted.
 
-    Those that steer stand for seconds. Those that have expired, or whose value says nothing, stay until they are removed:
-    they are left out only where ``removes_stale`` says that the run does so before anything moves.
+    Steering marks last for seconds only. Expired marks and malformed marks stay until they are removed, so they are
+    dropped here only if the run removes them before its first move (``removes_stale``).
 
-    ``runs``: the names in the marks of this run, those that outlast it and those that do not. What other runs have marked
-    stands for it as any other taint does. None: whose marks they are is not asked.
+    ``runs``: the run names in this run's own marks. Marks of other runs are treated as ordinary taints. None: marks
+    of all runs are treated as our own.
     """
     nodes, now = snapshot.nodes, snapshot.captured_at
 
@@ -79,12 +79,12 @@ def as_planned_on(
 
 
 def to_be_empty(snapshot: Snapshot) -> Bools:
-    """Return the nodes (N,) with a mark that says so, and that has not expired."""
+    """Return the nodes (N,) with an unexpired mark that keeps them empty."""
     return _with_taint(snapshot.nodes, lambda taint: _keeps_empty(taint, snapshot.captured_at))
 
 
 def find_marked_by_others(snapshot: Snapshot) -> Bools:
-    """Return the nodes (N,) that another run keeps empty, of a snapshot :func:`as_planned_on`."""
+    """Return the nodes (N,) that another run keeps empty; ``snapshot`` is one of :func:`as_planned_on`."""
     return _with_taint(
         snapshot.nodes, lambda taint: taint.key == KEYS[EMPTY] and taint.value == _OF_ANOTHER
     )
@@ -97,7 +97,7 @@ def _with_taint(nodes: Nodes, which: Callable[[Taint], bool]) -> Bools:
 
 
 def with_empty_marks(snapshot: Snapshot, marked: Bools) -> Snapshot:
-    """Return the snapshot in which exactly the nodes ``marked`` (N,) are marked as to be empty."""
+    """Return the snapshot in which exactly the nodes ``marked`` (N,) have a mark to keep them empty."""
     now = snapshot.captured_at
     if (to_be_empty(snapshot) == marked).all():
         return snapshot

@@ -1,4 +1,4 @@
-"""From NodeMetrics and PodMetrics to the columns of a snapshot."""
+"""Convert NodeMetrics and PodMetrics into columns of a snapshot."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PodUse:
         return len(self._at)
 
     def add(self, metrics: Iterable[PodMetrics]) -> None:
-        """Add pods; those with a value that cannot be read were not measured."""
+        """Add pods; a pod with an unreadable value counts as not measured."""
         for pod in metrics:
             amounts = pod.amounts()
             if amounts is None:
@@ -57,7 +57,7 @@ class PodUse:
             self._at.append(pod.at)
 
     def match(self, keys: Iterable[tuple[str, str]], count: int) -> NDArray[np.int64]:
-        """Return the row (P,) of each of ``count`` pods given by namespace and name, -1 for none."""
+        """Return the row (P,) of each of ``count`` pods, given by (namespace, name); -1 if it was not measured."""
         namespaces = map(self._namespaces.values.__getitem__, self._namespace)
         row_of = dict(zip(zip(namespaces, self._name, strict=True), range(len(self)), strict=True))
         # Pod by pod, but in C: a dictionary is asked 150,000 times in a tenth of a second.
@@ -65,12 +65,12 @@ class PodUse:
 
     @property
     def at(self) -> Floats:
-        """Unix seconds of each row."""
+        """The time of each row in Unix seconds."""
         return np.array(self._at, np.float64)
 
     @property
     def amounts(self) -> Floats:
-        """(M, rows) nanocores and bytes; nan for what was not measured."""
+        """Usage (M, rows) in nanocores and bytes; nan if it was not measured."""
         return np.array([self._cpu, self._memory], np.float64)
 
 
@@ -85,9 +85,9 @@ def fold_usage(
     allocatable: Ints,
     captured_at: float,
 ) -> Usage | None:
-    """Return the measured use at ``captured_at`` (Unix seconds), None if no node was measured at all.
+    """Return the measured usage at ``captured_at`` (Unix seconds); None if no node was measured.
 
-    ``requests`` (M, C) is what a pod of each class asks for, ``allocatable`` (M, N) what a node has.
+    ``requests`` (M, C): requests of a pod of each class; ``allocatable`` (M, N): allocatable of each node.
     """
     if not node_metrics:
         return None
@@ -122,7 +122,7 @@ def fold_usage(
 def _of_nodes(
     metrics: Mapping[int, NodeMetrics], nodes: Nodes, allocatable: Ints
 ) -> tuple[Floats, float]:
-    """Return what each node uses (M, N) in nanocores and bytes, nan where it is not known, and the newest time."""
+    """Return the usage (M, N) of each node in nanocores and bytes, nan if unknown, and the time of the newest one."""
     amounts = np.full((len(MEASURED), len(nodes)), np.nan)
     newest = 0.0
     for node, measured in metrics.items():
@@ -145,10 +145,10 @@ def _of_classes(
     since: float,
     asked: Bools,
 ) -> Ints:
-    """Return the mean use (M, C) of a pod of each class.
+    """Return the mean usage (M, C) of a pod of each class.
 
-    A class that was not measured, most often that of replacements alone, uses what the classes use that it
-    replaces; if they were not measured either, what it requests.
+    A class that was not measured (usually one of replacements only) gets the usage of the classes that it replaces;
+    if they were not measured either, its requests.
     """
     row = use.match(_names(pods, classes), len(pods))
     amounts = use.amounts
@@ -169,7 +169,7 @@ def _of_classes(
 
 
 def _lend(number: Floats, total: Floats, replacement: NDArray[np.int64], lent: Bools) -> None:
-    """Count what was measured of the classes that are ``lent`` for their replacements, too."""
+    """Add the measurements of the classes in ``lent`` to those of their replacements."""
     to = replacement[lent]
     for counted in (number, *total):
         np.add.at(counted, to, counted[lent])
@@ -186,5 +186,5 @@ def _list(column: Int32s) -> list[int]:
 
 
 def _in_base_units(amounts: Floats) -> Ints:
-    """Return amounts of any shape (M, ...) in those of the snapshot's resources, to the nearest."""
+    """Return amounts of shape (M, ...) in the snapshot's base units, rounded to the nearest."""
     return np.rint(amounts / _UNIT).astype(np.int64)

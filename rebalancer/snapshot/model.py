@@ -1,4 +1,4 @@
-"""The snapshot: what a run knows of the cluster, as read-only columns."""
+"""The snapshot: the state of the cluster as read-only columns."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OF_ONE_REPLICA = (POD_INDEX, POD_NAME)
 
 
 class PodFlag(enum.IntFlag):
-    """What is true of one pod beyond its class."""
+    """Properties of one pod beyond its class."""
 
     TERMINATING = 1
     READY = 2
@@ -87,14 +87,14 @@ class Nodes:
         return len(self.names)
 
     def labels_of(self, name: str) -> dict[str, str]:
-        """Return the labels of a node, none if there is no such node."""
+        """Return the labels of a node; empty if there is no such node."""
         node = self.index.get(name)
         return {} if node is None else self.labels.of(node)
 
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """Columns over P pods that run or wait (finished ones are dropped), ordered by namespace and name."""
+    """Columns over P running or pending pods (finished ones are dropped), ordered by namespace and name."""
 
     name: StringColumn
     uid: StringColumn
@@ -117,13 +117,13 @@ class Pods:
 
     @property
     def living(self) -> Bools:
-        """(P,) pods on a node that are not terminating."""
+        """(P,) whether each pod is on a node and not terminating."""
         living: Bools = (self.node >= 0) & ((self.flags & PodFlag.TERMINATING) == 0)
         return living
 
     @property
     def ready(self) -> Bools:
-        """(P,) pods that are Ready."""
+        """(P,) whether each pod is Ready."""
         ready: Bools = (self.flags & PodFlag.READY) != 0
         return ready
 
@@ -132,7 +132,7 @@ class Pods:
         return bool(int(self.flags[pod]) & PodFlag.READY.value)
 
     def without(self, gone: Bools) -> Pods:
-        """Return the columns without some of the pods (P,)."""
+        """Return the columns without the pods in the mask ``gone`` (P,)."""
         rows = np.flatnonzero(~gone)
         return replace(
             self,
@@ -156,7 +156,7 @@ class Pods:
 
 @dataclass(frozen=True, slots=True)
 class PodClass:
-    """Pods alike in all that matters to scheduling, of one controller."""
+    """Pods of one controller with equal scheduling requirements."""
 
     namespace: str
     labels: o.Labels
@@ -186,32 +186,32 @@ class PodClass:
 
     @property
     def controller(self) -> str:
-        """Kind and API group of the controller in one word, ``ReplicaSet.apps``; empty without one."""
+        """Kind and API group of the controller as one word, ``ReplicaSet.apps``; empty if there is none."""
         return f"{self.controller_kind}.{self.controller_group}".removesuffix(".")
 
     @property
     def priority(self) -> int:
-        """The pod's priority, 0 if admission set none."""
+        """The pod's priority; 0 if admission set none."""
         return self.spec.priority or 0
 
     @property
     def per_node(self) -> bool:
-        """Whether each pod belongs to its node: pods of DaemonSets, and mirror pods of static pods."""
+        """Whether each pod is bound to its node: pods of DaemonSets, and mirror pods of static pods."""
         return self.controller_kind in ("DaemonSet", "Node")
 
     def matches(self, select: LabelSelect) -> bool:
-        """Return whether its pods have these labels."""
+        """Return whether the labels of its pods match the selector."""
         return matches(select.wire(), self.labels)
 
 
 def too_few_ready(ready: int, asked: int) -> str | None:
-    """Say that fewer pods are Ready than are asked for, if so."""
+    """Return a phrase if fewer pods are Ready than requested; else None."""
     return f"{ready} of {asked} replicas ready" if ready < asked else None
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A top controller: Deployment, StatefulSet, Job, or any other owner of the ReplicaSet."""
+    """A top controller: a Deployment, StatefulSet or Job, or any other owner of a ReplicaSet."""
 
     kind: str
     namespace: str
@@ -236,20 +236,20 @@ class Owner:
 
     @property
     def lacks_ready_only(self) -> bool:
-        """Whether fewer pods are Ready than are asked for, and nothing else is going on."""
+        """Whether fewer pods are Ready than requested, and this is the only reason why it is unsettled."""
         return self.unsettled is not None and self.unsettled == too_few_ready(
             self.ready, self.replicas
         )
 
     @property
     def ref(self) -> str:
-        """``kind/namespace/name``, as shown to people."""
+        """``kind/namespace/name``, for messages."""
         return f"{self.kind}/{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class PodAutoscaler:
-    """A HorizontalPodAutoscaler, and what it last did to the owner that it scales."""
+    """A HorizontalPodAutoscaler and its last scaling of an owner."""
 
     namespace: str
     name: str
@@ -270,7 +270,7 @@ class PodAutoscaler:
 
     @property
     def is_scaling(self) -> bool:
-        """Whether the number of replicas still differs from the wanted one."""
+        """Whether the current number of replicas differs from the desired one."""
         return self.is_able and self.current != self.desired > 0
 
 
@@ -296,22 +296,22 @@ class DisruptionBudget:
 
     @property
     def never_allows(self) -> bool:
-        """Whether it allows no disruption even while all of its pods are Ready."""
+        """Whether the budget allows no disruption even if all of its pods are Ready."""
         return self.desired >= self.expected > 0
 
     @property
     def spares_unready(self) -> bool:
-        """Whether the API lets a pod that is not Ready go, whatever ``allowed`` is, and counts it as no disruption.
+        """Whether an unready pod may be evicted whatever ``allowed`` is, without counting as a disruption.
 
-        ``unhealthyPodEvictionPolicy``: AlwaysAllow always, IfHealthyBudget (the default) while enough pods are healthy
-        (``pkg/registry/core/pod/storage/eviction.go``).
+        ``unhealthyPodEvictionPolicy``: AlwaysAllow always, IfHealthyBudget (the default) while enough pods are
+        healthy (``pkg/registry/core/pod/storage/eviction.go``).
         """
         return self.always_allow_unhealthy or self.healthy >= self.desired > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a ResourceQuota leaves free in its namespace: resource name -> amount."""
+    """The free amount of a ResourceQuota in its namespace: resource name -> amount."""
 
     namespace: str
     name: str
@@ -321,7 +321,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class Volumes:
-    """What pins pods to places: claims, volumes and storage classes by name."""
+    """The objects that tie pods to nodes: claims, volumes and storage classes, by name."""
 
     claims: Mapping[tuple[str, str], o.PersistentVolumeClaim]
     volumes: Mapping[str, o.PersistentVolume]
@@ -330,7 +330,7 @@ class Volumes:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One consistent picture of the cluster. All arrays are read-only."""
+    """The state of the cluster at one time. All arrays are read-only."""
 
     captured_at: float
     """Unix seconds, of the cluster's own clock where one was read."""
@@ -372,15 +372,15 @@ class Snapshot:
 
     @cached_property
     def class_index(self) -> ClassIndex:
-        """Selector look-ups over the classes."""
+        """An index of the classes for selectors."""
         return ClassIndex([c.namespace for c in self.classes], [c.labels for c in self.classes])
 
     @cached_property
     def siblings(self) -> Int32s:
-        """(C,) number of the pods of one controller and template that each class is of.
+        """(C,) a group number per class; classes with the same controller and template share one.
 
-        Pods of a StatefulSet carry their own ordinal and name as labels, and name claims of their own: each is a class
-        by itself. What they share is the StatefulSet and its revision, which is a label, too.
+        Pods of a StatefulSet have their own ordinal and name as labels, and their own claims: each is a class by
+        itself. They share the StatefulSet and its revision, which is a label, too.
         """
         numbers: dict[Hashable, int] = {}
         group = np.empty(len(self.classes), np.int32)
@@ -394,7 +394,7 @@ class Snapshot:
 
     @cached_property
     def gang_sizes(self) -> Mapping[tuple[str, str], int]:
-        """(Namespace, gang) -> how many pods it has, on nodes, waiting or terminating."""
+        """(Namespace, gang) -> number of its pods, whether on a node, pending or terminating."""
         members = np.bincount(self.pods.cls, minlength=len(self.classes)).tolist()
         sizes: Counter[tuple[str, str]] = Counter()
         for cls, count in zip(self.classes, members, strict=True):
@@ -403,11 +403,11 @@ class Snapshot:
         return sizes
 
     def fellows(self, cls: PodClass) -> int:
-        """Return how many other members the gang of a pod of ``cls`` has; 0 if it is in none."""
+        """Return the number of other pods in the gang of a pod of ``cls``; 0 if it has no gang."""
         return self.gang_sizes[cls.namespace, cls.gang] - 1 if cls.gang else 0
 
     def nodes_matching(self, select: LabelSelect) -> Bools:
-        """Return the nodes (N,) with these labels."""
+        """Return which nodes (N,) the label selector matches."""
         return self.nodes.labels.matching(select.wire())
 
     def affinity_classes(self, cls: int, term: o.PodAffinityTerm) -> Int32s:
@@ -432,7 +432,7 @@ class Snapshot:
         return self.class_index.match(namespaces, selector)
 
     def spread_classes(self, cls: int, constraint: o.TopologySpreadConstraint) -> Int32s:
-        """Return the classes that a spread constraint of class ``cls`` counts: same namespace only."""
+        """Return the classes that a spread constraint of class ``cls`` counts; only in the same namespace."""
         of_class = self.classes[cls]
         selector = with_label_keys(
             constraint.label_selector, of_class.labels, constraint.match_label_keys
@@ -442,8 +442,8 @@ class Snapshot:
     def waits(self, cls: int) -> bool:
         """Return whether the replacement of a pod of ``cls`` is created only after the pod is gone.
 
-        True if the owner waits (``Owner.waits``) or the pod has a grace period of 0: the API server
-        removes such a pod at once. The old pod of a restart goes last.
+        True if the owner waits (``Owner.waits``), or if the grace period is 0: the API server deletes such a pod at
+        once. With a restart, the old pod terminates last.
         """
         if self.classes[cls].restarts:
             return False
@@ -453,20 +453,20 @@ class Snapshot:
         return owner is not None and owner.waits
 
     def owner_of(self, cls: int) -> Owner | None:
-        """Return the top controller of the pods of ``cls``, None if they have none."""
+        """Return the top controller of the pods of ``cls``; None if they have none."""
         owner = self.classes[cls].owner
         return self.owners[owner] if owner >= 0 else None
 
     def time_since(self, moment: float) -> str:
-        """Return how long ago ``moment`` (Unix seconds) was, in whole seconds, as ``1h30m``."""
+        """Return the time since ``moment`` (Unix seconds), in whole seconds, as ``1h30m``."""
         return format_duration(timedelta(seconds=math.floor(self.captured_at - moment)))
 
     def awaiting_a_node(self) -> Bools:
-        """Return the pods (P,) that have no node, and may get one: those with scheduling gates, too."""
+        """Return the pods (P,) without a node that may still be scheduled, including those with scheduling gates."""
         lost = (self.pods.flags & (PodFlag.TERMINATING | PodFlag.LOST_NODE)) != 0
         waiting: Bools = (self.pods.node < 0) & ~lost
         return waiting
 
     def pod_ref(self, pod: int) -> str:
-        """``namespace/name`` of a pod."""
+        """Return ``namespace/name`` of a pod."""
         return f"{self.classes[self.pods.cls[pod]].namespace}/{self.pods.name[pod]}"

@@ -1,4 +1,4 @@
-"""From Node objects to node columns."""
+"""Convert Node objects into node columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CSI = "kubernetes.io/csi/"
 def fold_nodes(
     objects: Sequence[o.Node], csi_nodes: Mapping[str, o.CSINode], resources: Sequence[str]
 ) -> Nodes:
-    """Return the columns of ``objects`` over the given resource axis, ordered by name."""
+    """Return the columns of ``objects``, ordered by name, with the given resource axis."""
     ordered = sorted(objects, key=lambda node: node.metadata.name)
     names = tuple(node.metadata.name for node in ordered)
     unreadable: dict[int, str] = {}
@@ -72,11 +72,11 @@ def fold_nodes(
 def fold_amounts(
     amounts: Mapping[str, str | int | float], resources: Sequence[str], column: Ints
 ) -> int:
-    """Write the amounts of the resources into ``column`` (R,), in base units; return the amount of pods.
+    """Write the amounts of the resources into ``column`` (R,) in base units; return the amount of pods.
 
     Raises:
-        ValueError: one is no quantity, or is negative.
-        OverflowError: one is too large by far.
+        ValueError: an amount is not a quantity, or is negative.
+        OverflowError: an amount is far too large.
     """
     for row, resource in enumerate(resources):
         amount = parse_resource(resource, amounts.get(resource, 0))
@@ -96,7 +96,7 @@ def _fold_taints(nodes: Sequence[o.Node]) -> tuple[tuple[tuple[o.Taint, ...], ..
 
 
 def _ready(node: o.Node) -> tuple[bool, float, float]:
-    """Return whether a node is Ready, since when that has been so, and its newest heartbeat."""
+    """Return whether a node is Ready, since when (Unix seconds), and the time of its newest heartbeat."""
     ready, since, heartbeat = False, 0.0, 0.0
     for condition in node.status.conditions or ():
         if condition.type == "Ready":
@@ -149,7 +149,7 @@ def _fold_attach_limits(
 def _fold_attached(
     nodes: Sequence[o.Node], drivers: Collection[str]
 ) -> dict[str, tuple[tuple[str, int], ...]]:
-    """Return the volumes that nodes say are attached by ``drivers``."""
+    """Return node -> (driver, number) ... of the volumes that node status reports as attached by ``drivers``."""
     attached: dict[str, list[tuple[str, int]]] = {}
     for row, node in enumerate(nodes if drivers else ()):
         for volume in node.status.volumes_attached or ():

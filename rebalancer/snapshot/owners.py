@@ -1,4 +1,4 @@
-"""Owners: from a pod's controller to its top controller, and what replaces a pod."""
+"""Owners: resolve a pod's controller to its top controller, and derive the pod's replacement."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _UNCOUNTED = ("Job", "CronJob", "DaemonSet", "Node")
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """A pod's direct controller, as the pod names it, with the counts of its pods."""
+    """A pod's direct controller, as named in the pod, with the counts of its pods."""
 
     namespace: str
     kind: str
@@ -34,7 +34,7 @@ class Controller:
 
 @dataclass(frozen=True, slots=True)
 class SeenPods:
-    """What was seen of an owner's pods."""
+    """Counts of an owner's pods."""
 
     living: int
     """Neither finished nor terminating."""
@@ -46,21 +46,21 @@ class SeenPods:
 
 
 class Ownership:
-    """Resolves controllers to top controllers over the workloads that were read."""
+    """Resolves controllers to top controllers among the workloads that were read."""
 
     def __init__(self, workloads: Iterable[o.Workload], kept: Memo) -> None:
         self._kept = kept
         self._by_uid = {workload.metadata.uid: workload for workload in workloads}
 
     def workload(self, uid: str) -> o.Workload | None:
-        """Return the object of this uid, if it was read."""
+        """Return the workload object with this uid; None if it was not read."""
         return self._by_uid.get(uid)
 
     def top(self, controller: Controller) -> tuple[str, str, str]:
         """Return (kind, name, uid) of the top controller.
 
-        A ReplicaSet or Job that is itself owned yields its owner, even one of a kind that is not read
-        (an Argo Rollout, say); an unread controller yields itself.
+        A ReplicaSet or Job with an owner yields this owner, even if its kind is not read (an Argo Rollout, say); a
+        controller that was not read yields itself.
         """
         workload = self._by_uid.get(controller.uid)
         if workload is not None and controller.kind in _INTERMEDIATE:
@@ -70,9 +70,9 @@ class Ownership:
         return controller.kind, controller.name, controller.uid
 
     def job_ended(self, controller: Controller) -> bool:
-        """Return whether it is a Job that has ended, of a CronJob or by itself.
+        """Return whether the controller is a finished Job, standalone or of a CronJob.
 
-        Any other owner of a Job (a workflow, say) may still read what its pods have left.
+        False for Jobs of any other owner (a workflow, say), which may still read the logs and status of the pods.
         """
         workload = self._by_uid.get(controller.uid)
         if workload is None or (controller.kind, controller.group) != ("Job", "batch"):
@@ -84,10 +84,10 @@ class Ownership:
         )
 
     def owner(self, kind: str, name: str, uid: str, counted: SeenPods) -> Owner:
-        """Return the Owner of this top controller.
+        """Return the Owner for this top controller.
 
-        Where its object was not read, its ReplicaSets say how many pods are asked for, and where these were
-        not read either, the living pods are the count.
+        If its object was not read, the number of requested pods comes from its ReplicaSets; if these were not read
+        either, from the number of living pods.
         """
         namespace = counted.controllers[0].namespace
         workload = self._by_uid.get(uid)
@@ -143,7 +143,7 @@ def _count_asked(kind: str, workload: o.Workload) -> int:
 
 
 def pod_selector(workload: o.Workload) -> o.LabelSelector | None:
-    """Return what a controller of pods selects by, as far as the scheduler's default spread reads it."""
+    """Return the selector of a pod controller, as far as the scheduler's default spread uses it."""
     selector = workload.spec.selector
     if not isinstance(selector, dict):
         return None
@@ -158,7 +158,7 @@ def pod_selector(workload: o.Workload) -> o.LabelSelector | None:
 
 
 def _fingerprint(workload: o.Workload) -> str:
-    """Return what changes with the object and with what its pods ask for, but not with their number.
+    """Return a text that changes with the object and its pods' requests, but not with the number of replicas.
 
     The generation would change each time an autoscaler sets the replicas.
     """
@@ -183,7 +183,10 @@ def _waits(kind: str, workload: o.Workload) -> bool:
 def _explain_unsettled(
     kind: str, read: Sequence[o.Workload], replicas: int, counted: SeenPods
 ) -> str | None:
-    """Say what is going on with an owner: by its pods, since a status may be as old as its controller is slow."""
+    """Return why an owner is not settled (a rollout, unready pods); None if it is settled.
+
+    Judged by its pods, since the status may be old if its controller is slow.
+    """
     if kind in _UNCOUNTED:
         return None
     if any(each.status.observed_generation < each.metadata.generation for each in read):
@@ -221,12 +224,12 @@ def _rolling(workload: o.Workload, replicas: int) -> bool:
 def replacement_spec(
     labels: o.Labels, spec: o.SchedulingSpec, template: o.PodTemplate, *, keep_labels: bool
 ) -> tuple[o.Labels, o.SchedulingSpec]:
-    """Return labels and spec of the pod that replaces one of ``labels`` and ``spec``.
+    """Return labels and spec of the pod that replaces one with ``labels`` and ``spec``.
 
-    The owner's template decides what it says; what it does not say was added by admission (default
-    tolerations, injected sidecars, LimitRange defaults) and is taken to be added again. In particular a
-    pod that was resized in place comes back with its template's requests. ``keep_labels`` is for
-    StatefulSets, whose pods carry labels of their own.
+    The owner's template decides all fields that it sets; other fields were added by admission (default tolerations,
+    injected sidecars, LimitRange defaults) and are expected to be added again. In particular a pod that was resized
+    in place comes back with its template's requests. ``keep_labels`` is for StatefulSets, whose pods have labels of
+    their own.
     """
     wanted = dict(labels) | dict(template.metadata.labels or {})
     of_template = template.spec
@@ -244,10 +247,10 @@ def replacement_spec(
 
 
 def assumptions(running: o.SchedulingSpec, template: o.SchedulingSpec) -> tuple[str, ...]:
-    """Return what :func:`replacement_spec` takes for granted, in words.
+    """Return the assumptions of :func:`replacement_spec`, as sentences.
 
-    What a running pod has and its template has not was added at creation, by a webhook or by admission, or
-    was changed since; which of them cannot be read from any object.
+    A field that a running pod has and its template has not was added at creation, by a webhook or by admission, or
+    was changed since. No object shows which.
     """
     by_name = {c.name: c for c in (*template.containers, *(template.init_containers or ()))}
     words: list[str] = []

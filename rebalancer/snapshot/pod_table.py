@@ -1,6 +1,6 @@
-"""Pods on their way into a snapshot: rows of growing columns, and the classes that they are of.
+"""The pods of a snapshot under construction: rows of growing columns, and their classes.
 
-A pod leaves nothing behind but one row in each column, unless it is the first of its class.
+A pod leaves only one row in each column, unless it is the first of its class.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MANY_NEWS = 1000
 
 
 class ClassSpec(NamedTuple):
-    """What makes a class: the owner of its pods, and all fields that matter to scheduling."""
+    """The key of a class: the owner of its pods, and all fields that affect scheduling."""
 
     controller: Controller
     labels: o.Labels
@@ -38,7 +38,7 @@ class ClassSpec(NamedTuple):
 
 
 class PodRows:
-    """Pods as rows of growing columns, with the numbers of their classes and of their nodes' names."""
+    """Pods as rows of growing columns, with numbers for classes and node names."""
 
     def __init__(self) -> None:
         self.name, self.uid = StringColumn(), StringColumn()
@@ -73,7 +73,7 @@ class PodRows:
         return taken
 
     def concat(self, other: PodRows) -> PodRows:
-        """Return new columns of these rows and then of others."""
+        """Return new columns: these rows, then those of ``other``."""
         both = PodRows()
         both.name = self.name.concat(other.name)
         both.uid = self.uid.concat(other.uid)
@@ -87,7 +87,7 @@ _NUMBERS = ("cls", "node", "created", "ready_since", "deletion_cost", "flags", "
 
 @dataclass(frozen=True, slots=True)
 class SettledPods:
-    """The pods of one moment, ordered by namespace and name, and their classes."""
+    """The pods at one moment, ordered by namespace and name, and their classes."""
 
     rows: PodRows
     classes: tuple[ClassSpec, ...]
@@ -96,16 +96,16 @@ class SettledPods:
 
     @property
     def cls(self) -> Int32s:
-        """(P,) class of each pod."""
+        """(P,) the class of each pod."""
         return np.frombuffer(self.rows.cls, np.int32)
 
     @property
     def flags(self) -> Int32s:
-        """(P,) bits of PodFlag, but for LOST_NODE."""
+        """(P,) the bits of PodFlag, except LOST_NODE."""
         return np.frombuffer(self.rows.flags, np.int32)
 
     def columns(self, node_index: Mapping[str, int]) -> Pods:
-        """Return the columns of a snapshot with these nodes."""
+        """Return the pod columns of a snapshot with these nodes."""
         rows = self.rows
         remap = np.array([node_index.get(name, -2) for name in self.node_names] + [-1])
         node = remap[np.frombuffer(rows.node, np.int32)].astype(np.int32)
@@ -127,10 +127,10 @@ class SettledPods:
 
 
 class PodTable:
-    """Collects pods: first all there are, then, where they are followed, what happens to them."""
+    """Collects pods: first a complete list, then, if pods are watched, their changes."""
 
     def __init__(self, finished: frozenset[str] | None = None) -> None:
-        """``finished``: only pods that have ended in one of these phases; None: only those that have not ended."""
+        """``finished``: keep only finished pods in these phases; None: keep only unfinished pods."""
         self._finished = finished
         self._rows = PodRows()
         self._sorted = False
@@ -147,11 +147,11 @@ class PodTable:
 
     @property
     def controllers(self) -> Container[str]:
-        """The uids of the controllers of the pods seen so far."""
+        """The uids of the controllers of all pods added so far."""
         return self._controllers
 
     def add(self, records: Iterable[PodRecord]) -> None:
-        """Add pods; those of other phases are dropped."""
+        """Add pods; pods in other phases are dropped."""
         self._sorted, self._settled = False, None
         for record in records:
             if self._takes(record):
@@ -163,7 +163,7 @@ class PodTable:
         return record.phase in self._finished
 
     def change(self, record: PodRecord) -> None:
-        """Take a pod as it is now for what was known of it, if anything was."""
+        """Replace a pod by its current version, or add it."""
         if not self._takes(record):
             self.remove(record.uid)
             return
@@ -172,12 +172,12 @@ class PodTable:
         self._append(self._news, record)
 
     def remove(self, uid: str) -> None:
-        """Forget a pod that is gone."""
+        """Remove a deleted pod."""
         self._settled = None
         self._newest[uid] = -1
 
     def compact(self) -> None:
-        """Put changes among the rows before they are more than the rows: a pod may change many times, or not be ours."""
+        """Merge the changes into the rows before they outnumber them: a pod may change many times."""
         if max(len(self._news), len(self._newest)) > max(_MANY_NEWS, len(self._rows) // 8):
             self.settle()
 
@@ -214,14 +214,14 @@ class PodTable:
         return index
 
     def forget_keys(self) -> None:
-        """Drop the keys of the classes, which hold the bytes of each: no pod will come any more."""
+        """Drop the keys of the classes, which hold their bytes; no pod can be added afterwards."""
         self._class_ids.clear()
 
     def settle(self) -> SettledPods:
-        """Return the pods as they are now, which later changes leave alone.
+        """Return the current pods; later changes do not affect them.
 
-        Ordered by namespace and name, and classes by their first pod, as servers send them: the same
-        objects make the same snapshot, in whatever order a file holds them, or changes came.
+        Pods are ordered by namespace and name, and classes by their first pod, as servers send them: equal objects
+        make an equal snapshot, in whatever order they arrive.
         """
         if self._settled is None:
             if not self._sorted:
@@ -250,7 +250,7 @@ class PodTable:
         self._sorted = True
 
     def _merge(self) -> None:
-        """Put the news among the rows, which are in order."""
+        """Merge the changes into the rows, keeping their order."""
         rows, news = self._rows, self._news
         kept = np.delete(np.arange(len(rows)), rows.uid.rows_of(self._newest))
         fresh = [row for row in self._newest.values() if row >= 0]
@@ -268,7 +268,7 @@ class PodTable:
         return self._classes[rows.cls[row]].controller.namespace, rows.name[row]
 
     def _renumber(self) -> None:
-        """Number classes, states and nodes' names by their first pod; those without pods go."""
+        """Renumber classes, states and node names by their first pod; drop those without pods."""
         self._rows.cls, old, new = _by_first_pod(self._rows.cls, len(self._classes))
         self._classes = [self._classes[index] for index in old]
         self._class_ids = {k: int(new[i]) for k, i in self._class_ids.items() if new[i] >= 0}
@@ -289,7 +289,7 @@ class PodTable:
 
 
 def _by_first_pod(column: array[int], size: int) -> tuple[array[int], list[int], Int32s]:
-    """Return the column renumbered, the old numbers (of ``size``) in that order, and old -> new, -1 for none."""
+    """Return the renumbered column, the old numbers in new order, and old -> new (``size`` entries, -1 for none)."""
     numbers = np.frombuffer(column, np.int32)
     old, first = np.unique(numbers, return_index=True)
     old = old[np.argsort(first)]
@@ -299,7 +299,7 @@ def _by_first_pod(column: array[int], size: int) -> tuple[array[int], list[int],
 
 
 def _deletion_cost(text: str | None) -> int:
-    """KEP-2255: an int32; anything else counts as 0."""
+    """Parse a pod deletion cost (KEP-2255), an int32; any other text counts as 0."""
     try:
         cost = int(text) if text else 0
     except ValueError:

@@ -1,4 +1,4 @@
-"""Why a pod may not be moved: named protections, one bit each, for all pods at once."""
+"""Protections: why a pod may not be moved. One bit per protection, for all pods at once."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ _ALL = Select()
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What holds a pod besides the policy: the command line, this run's own pod, earlier runs."""
+    """Protections besides the policy: the command line, this run's own pod, earlier runs."""
 
     namespace: str | None = None
     """Only pods of this namespace (-n)."""
@@ -127,7 +127,7 @@ class Scope:
 
 
 def protect(snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
-    """Return the protections (P,) that hold each pod, as bits in the order of ``NAMES``."""
+    """Return the protections (P,) of each pod, as bits in the order of ``NAMES``."""
     of_class = np.array([_of_class(snapshot, c, rules, scope) for c in snapshot.classes], np.int32)
     if rules.after_scaling is not None:
         scaled = just_scaled(snapshot, rules.after_scaling.total_seconds())
@@ -149,7 +149,7 @@ def protect(snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
 
 
 def _exceptions(snapshot: Snapshot, rules: Protect) -> Iterator[tuple[str, Bools]]:
-    """Yield the protections that have an exception, each with the pods (P,) for which it is lifted."""
+    """Yield (protection, pods (P,) that its exceptions exempt)."""
     for name, switch in (
         ("volumes", rules.volumes),
         ("localStorage", rules.local_storage),
@@ -166,7 +166,7 @@ def _exceptions(snapshot: Snapshot, rules: Protect) -> Iterator[tuple[str, Bools
 
 
 def bits_of(*names: str) -> int:
-    """Return the bits of protections."""
+    """Return the bits of the protections ``names``."""
     return sum(_BIT[name] for name in names)
 
 
@@ -176,12 +176,12 @@ def names_of(bits: int) -> list[str]:
 
 
 def sentence_of(texts: Mapping[str, str]) -> str:
-    """Return what all protections of a pod say, given as name -> text."""
+    """Return one sentence for all protections of a pod; ``texts``: name -> text."""
     return f"{', '.join(texts)}: {'; '.join(texts.values())}"
 
 
 def text_of(snapshot: Snapshot, pod: int, name: str) -> str:
-    """Return what a protection says of a pod."""
+    """Return the message of a protection for a pod."""
     cls = snapshot.classes[snapshot.pods.cls[pod]]
     if name == "ownerUnsettled":
         owner = snapshot.owners[cls.owner]
@@ -212,7 +212,7 @@ _BY_ANNOTATION = (
 
 
 def _read_annotations(snapshot: Snapshot, cls: PodClass, name: str) -> Iterator[str]:
-    """Yield what the annotations of a pod of ``cls``, of its owner and of its namespace say."""
+    """Yield the messages of the annotations on a pod of ``cls``, on its owner and on its namespace."""
     yield from (own.text for own in cls.opt_outs if own.protection == name)
     if name != "optedOut":
         return
@@ -245,7 +245,7 @@ def _of_class(snapshot: Snapshot, cls: PodClass, rules: Protect, scope: Scope) -
 
 
 def _holds_data(of: o.EmptyDir | None, rule: bool | LocalStorage) -> bool:
-    """Return whether a volume is an emptyDir whose content protects its pod, if such contents do at all."""
+    """Return whether a volume is an emptyDir whose content protects its pod under ``rule``."""
     if of is None or isinstance(rule, bool):
         return of is not None
     if not rule.in_memory and (of.medium or "").startswith(("Memory", "HugePages")):
@@ -288,11 +288,11 @@ def _of_owner(snapshot: Snapshot, cls: PodClass, rules: Protect) -> int:
 
 
 def _is_recreated(cls: PodClass, rules: Protect) -> bool:
-    """Return whether an evicted pod of ``cls`` comes back, as far as its own protections leave that open.
+    """Return whether an evicted pod of ``cls`` is known to be recreated; other protections aside.
 
-    A controller of an unknown kind (an Argo Workflow, a PyTorchJob) may take an evicted pod for failed work.
-    So may any controller of pods that do not start again after their containers end; only of a Job is it
-    known that it tries once more, which ``protect.jobs`` is about.
+    A controller of an unknown kind (an Argo Workflow, a PyTorchJob) may count an evicted pod as failed work. So may
+    any controller whose pods do not restart after their containers end. Only a Job is known to try again;
+    ``protect.jobs`` covers it.
     """
     if cls.controller_kind in ("DaemonSet", "Node") or cls.controller == JOB:
         return True
@@ -330,7 +330,7 @@ def _resize_deferred(state: PodState) -> bool:
 
 
 def _time_protections(snapshot: Snapshot) -> Iterator[tuple[str, Floats]]:
-    """Yield the protections that annotations ask for, each with the seconds (C,) of a pod's life for which it holds."""
+    """Yield (protection, seconds (C,) of a pod's life for which annotations ask for it)."""
     seconds_of: dict[str, Floats] = {}
     for index, cls in enumerate(snapshot.classes):
         for own in _opt_outs(snapshot, cls):
@@ -341,7 +341,7 @@ def _time_protections(snapshot: Snapshot) -> Iterator[tuple[str, Floats]]:
 
 
 def _opt_outs(snapshot: Snapshot, cls: PodClass) -> Iterator[OptOut]:
-    """Yield what a pod of ``cls``, its owner and its namespace are annotated with."""
+    """Yield the opt-out annotations of a pod of ``cls``, of its owner and of its namespace."""
     yield from cls.opt_outs
     if cls.owner >= 0:
         yield from snapshot.owners[cls.owner].opt_outs
@@ -350,7 +350,7 @@ def _opt_outs(snapshot: Snapshot, cls: PodClass) -> Iterator[OptOut]:
 
 
 def not_understood(snapshot: Snapshot) -> list[str]:
-    """Return the annotations that protect although they are not understood, in a line each, with what carries them."""
+    """Return the malformed annotations, which protect all the same, one line each with their objects."""
     texts: set[str] = set()
     for cls in snapshot.classes:
         owner = snapshot.owners[cls.owner] if cls.owner >= 0 else None
@@ -393,11 +393,11 @@ _OF_RUNNING = bits_of(
 
 
 def find_done(finished: Snapshot, rules: Protect) -> Bools:
-    """Return the pods (P,) that stand on a node and that their controllers are done with.
+    """Return the pods (P,) on a node whose controllers no longer need them.
 
-    ReplicaSets, StatefulSets and ReplicationControllers have made others, and so has a kind that the policy names as
-    such. A Job is done with its pods when it has ended. Any other owner may still read what its pods have left, as
-    people may of pods without a controller, and DaemonSets remove their own.
+    ReplicaSets, StatefulSets and ReplicationControllers have created others, and so have kinds that the policy names
+    as recreating. A Job no longer needs its pods when it has finished. Any other owner may still read the logs and
+    status of its pods, as people may for pods without a controller; DaemonSets delete their own pods.
     """
     pods = finished.pods
     of_class = np.array([_is_done(cls, rules) for cls in finished.classes] or [False], bool)
@@ -414,6 +414,6 @@ def _is_done(cls: PodClass, rules: Protect) -> bool:
 
 
 def protect_ended(finished: Snapshot, rules: Protect, scope: Scope) -> Int32s:
-    """Return the protections (P,) that keep each pod from being removed."""
+    """Return the protections (P,) that keep each finished pod from being deleted."""
     bits: Int32s = protect(finished, rules, scope) & ~_OF_RUNNING
     return bits

@@ -1,4 +1,4 @@
-"""What a pod asks of a node: the sums that kube-scheduler makes over its containers."""
+"""The effective requests of a pod: the sums that kube-scheduler computes over its containers."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def pod_requests(spec: SchedulingSpec, defaults: Mapping[str, int] | None = None
 
 
 def score_requests(spec: SchedulingSpec) -> Amounts:
-    """Return what a pod on a node counts for when nodes are scored: defaults for missing requests.
+    """Return the requests of a running pod for scoring nodes: defaults replace missing requests.
 
-    Where pod-level requests are set, the defaults stand in only for what the whole pod does not ask
+    With pod-level requests, the defaults replace only what these lack
     (``pkg/scheduler/framework.PodInfo.CalculateResource``). Raises as :func:`pod_requests`.
     """
     defaults = DEFAULT_SCORED

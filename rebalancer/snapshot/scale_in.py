@@ -1,4 +1,4 @@
-"""The scale-in annotations of the nodes of a snapshot, and a copy of the snapshot with other annotations."""
+"""The scale-in records on the nodes of a snapshot, and a copy of the snapshot with changed records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rebalancer.wire.scale_in import GOING, TAINT, ScaleIn
 
 
 def scale_ins(nodes: Nodes) -> dict[int, ScaleIn]:
-    """Return node -> what stands on it, ascending."""
+    """Return node row -> its scale-in record, by row."""
     return {
         node: state
         for node, notices in sorted(nodes.notices.items())
@@ -23,7 +23,7 @@ def scale_ins(nodes: Nodes) -> dict[int, ScaleIn]:
 
 
 def with_scale_ins(snapshot: Snapshot, changed: Mapping[int, ScaleIn | None]) -> Snapshot:
-    """Return the snapshot as it is once this stands on nodes (None: nothing), with the cordons and taints that go with it."""
+    """Return the snapshot with changed scale-in records (None: removed), cordons and taints."""
     if not changed:
         return snapshot
     nodes = snapshot.nodes
@@ -74,6 +74,6 @@ def _close(taints: list[Taint]) -> tuple[Taint, ...]:
 
 
 def _leaves(notices: tuple[Announcement, ...], taints: tuple[Taint, ...]) -> bool:
-    """Return whether a node is announced to go by others, too."""
+    """Return whether a node is announced to go away by something other than scale-in, too."""
     announced = any(notice.holds(LEAVING.conditions) for notice in notices)
     return announced or any(taint.key in LEAVING.taints for taint in taints)

@@ -1,4 +1,4 @@
-"""Which pods a ``select`` of the policy matches: a mask over classes and one over nodes, never one over pairs."""
+"""The pods that a ``select`` of the policy matches: a mask over classes and one over nodes, never over pairs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rebalancer.snapshot.model import PodClass, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Selected:
-    """The pods of the classes (C,) that stand on the nodes (N,)."""
+    """The pods of the classes (C,) that run on the nodes (N,)."""
 
     classes: Bools
     nodes: Bools
@@ -29,12 +29,12 @@ class Selected:
         return bool(self.classes[cls]) and bool(self.nodes[node])
 
     def pairs(self, cls: Int32s, node: Int32s) -> Bools:
-        """Return which of these pairs (K,) are selected."""
+        """Return which of these (class, node) pairs (K,) are selected."""
         both: Bools = self.classes[cls] & self.nodes[node]
         return both
 
     def pods(self, snapshot: Snapshot) -> Bools:
-        """Return which pods (P,) are selected; those without a node are not."""
+        """Return which pods (P,) are selected; pods without a node are not."""
         pods = snapshot.pods
         if not len(self.classes):
             return np.zeros(len(pods), bool)
@@ -43,10 +43,10 @@ class Selected:
 
 
 def select_pods(snapshot: Snapshot, select: Select, *, unknown: bool = False) -> Selected | None:
-    """Return the pods that ``select`` matches, None for all.
+    """Return the pods that ``select`` matches; None for all.
 
-    ``unknown`` is the answer where the snapshot does not say: a PriorityClass that no pod has, a claim that could
-    not be read, a namespace without a known object. What lets pods move takes False, what protects them True.
+    ``unknown`` is the answer if the snapshot does not say: a PriorityClass that no pod has, a claim that could not
+    be read, a namespace without a known object. Selections that permit moves pass False, protections pass True.
     """
     if not select:
         return None
@@ -64,7 +64,7 @@ _Rule = Callable[[int, PodClass], bool]
 
 
 def _rules(snapshot: Snapshot, select: Select, *, unknown: bool) -> Iterator[_Rule]:
-    """Yield what is asked of a class, the cheapest first."""
+    """Yield the conditions on a class, the cheapest first."""
     if select.min_replicas is not None:
         yield _replicas(snapshot, select.min_replicas)
     if select.owner_kinds:
@@ -101,7 +101,8 @@ _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critic
 def priority_of_class(snapshot: Snapshot, name: str) -> int | None:
     """Return the value of a PriorityClass, as admission wrote it into pods; None if no pod has the class.
 
-    Pods of a class that was recreated with another value have both values; the lower one selects fewer.
+    If a class was recreated with another value, pods may have both values; the lower one is returned, as it selects
+    fewer.
     """
     if (known := _SYSTEM_CLASSES.get(name)) is not None:
         return known
@@ -150,7 +151,7 @@ def _storage(snapshot: Snapshot, classes: NameFilter, *, unknown: bool) -> _Rule
 
 
 def _storage_classes(snapshot: Snapshot, cls: PodClass) -> Iterator[str | None]:
-    """Yield the StorageClass of each claim of a class, None where it is not known."""
+    """Yield the StorageClass of each claim of a class; None if it is unknown."""
     for volume in cls.spec.volumes or ():
         if volume.persistent_volume_claim is not None:
             key = cls.namespace, volume.persistent_volume_claim.claim_name
@@ -162,7 +163,7 @@ def _storage_classes(snapshot: Snapshot, cls: PodClass) -> Iterator[str | None]:
 
 
 def union(parts: Sequence[Selected | None], snapshot: Snapshot) -> Bools:
-    """Return the pods (P,) that any of the selects matches; None among them matches all."""
+    """Return the pods (P,) that at least one select matches; None among ``parts`` matches all."""
     mask: NDArray[np.bool_] = np.zeros(len(snapshot.pods), bool)
     for part in parts:
         if part is None:
@@ -172,7 +173,7 @@ def union(parts: Sequence[Selected | None], snapshot: Snapshot) -> Bools:
 
 
 def list_unresolved(snapshot: Snapshot, selects: Iterable[Select]) -> Iterator[str]:
-    """Yield the PriorityClasses that selects name and whose value nothing in the snapshot says."""
+    """Yield the PriorityClasses in ``selects`` whose value cannot be found in the snapshot."""
     for select in selects:
         below = select.priority.below if select.priority is not None else 0
         if isinstance(below, str) and priority_of_class(snapshot, below) is None:
@@ -180,7 +181,7 @@ def list_unresolved(snapshot: Snapshot, selects: Iterable[Select]) -> Iterator[s
 
 
 def with_avoided(snapshot: Snapshot, landings: Landings) -> Snapshot:
-    """Return the snapshot in which the nodes are noted that ``landings`` leaves out."""
+    """Return the snapshot with the nodes noted that ``landings`` excludes."""
     nodes = snapshot.nodes
     avoided = np.zeros(len(nodes), bool)
     if landings.min_node_age is not None:
@@ -195,9 +196,9 @@ def with_avoided(snapshot: Snapshot, landings: Landings) -> Snapshot:
 
 
 def grace_periods(snapshot: Snapshot, method: Methods, uids: Collection[str]) -> dict[str, int]:
-    """Return the grace period of each of the pods ``uids``, in seconds; those that are left out have their own.
+    """Return uid -> grace period in seconds; an omitted pod keeps its own.
 
-    The least of all whose ``select`` matches holds, and ``gracePeriod`` where none does.
+    The smallest matching ``select`` entry applies, and ``gracePeriod`` if none matches.
     """
     general = method.grace_period
     seconds = {} if general is None else dict.fromkeys(uids, int(general.total_seconds()))

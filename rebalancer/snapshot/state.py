@@ -1,10 +1,10 @@
-"""What changes while a plan is made: where pods are, what nodes hold, how many pods match what.
+"""The state of a plan: where pods are, the load of nodes, and counts of matching pods.
 
-A :class:`ClusterState` starts as the snapshot and is changed pod by pod, by ``evict``, ``place`` and
-``reap``. Prediction and cost read it; only the planner changes it.
+A :class:`ClusterState` starts as the snapshot and changes pod by pod, by ``evict``, ``place`` and ``reap``.
+Prediction and cost read it; only the planner changes it.
 
-A pod *lives* on its node until it is evicted: topology spread counts it, and its requests last there. It *is there* until
-it is gone: (anti-)affinity counts it, and its requests are used. Each change is made of these two.
+A pod *lives* on its node until it is evicted: topology spread counts it, and it uses its requests lastingly. A pod
+*exists* until it is gone: (anti-)affinity counts it, and its requests are used. Each change consists of these two.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from rebalancer.snapshot.usage import MEASURED
 
 @dataclass(frozen=True, slots=True)
 class TerminatingPod:
-    """A victim that still terminates: it holds resources and anti-affinity, but not spread."""
+    """A victim that is still terminating: it holds resources and anti-affinity, but not spread."""
 
     cls: int
     node: int
 
 
 class ClusterState(ClassCounts):
-    """Pods on nodes, changeable. All arrays are this object's own."""
+    """The mutable assignment of pods to nodes. It owns all of its arrays."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__(snapshot)
@@ -64,12 +64,15 @@ class ClusterState(ClassCounts):
         return int(self._node_stamps[node])
 
     def newest_node_stamp(self, nodes: Int32s) -> int:
-        """Return what stands for what ``nodes`` hold lastingly: equal while no pod leaves them or is placed there."""
+        """Return a number that is equal while no pod leaves ``nodes`` or is placed there.
+
+        Terminating pods do not affect it.
+        """
         return int(self._node_stamps[nodes].max(initial=0))
 
     @property
     def newest_node_change(self) -> int:
-        """The newest stamp of any node."""
+        """The newest stamp of all nodes."""
         return self._newest_node_stamp
 
     def changed_since(self, nodes: Int32s, since: int) -> Bools:
@@ -78,11 +81,11 @@ class ClusterState(ClassCounts):
         return changed
 
     def resettled(self, since: int) -> tuple[int, Int32s]:
-        """Return the newest stamp of any node, and the nodes that have a newer one than ``since``, ascending."""
+        """Return the newest stamp of all nodes, and the nodes, ascending, with a newer stamp than ``since``."""
         return self._newest_node_stamp, np.flatnonzero(self._node_stamps > since).astype(np.int32)
 
     def home_nodes(self, cls: int) -> Int32s:
-        """Return the nodes, ascending and once each, where pods of ``cls`` stand that were not moved; do not write into it."""
+        """Return the distinct nodes, ascending, with unmoved pods of ``cls``; read-only."""
         stamp = int(self._stamps[cls])
         if not stamp:
             return self.first_homes[cls]
@@ -99,7 +102,7 @@ class ClusterState(ClassCounts):
         return nodes
 
     def unmoved(self, classes: Int32s | None = None) -> Int32s:
-        """Return the pods that live where the snapshot has them; only those of ``classes`` if given."""
+        """Return the living pods that are where the snapshot has them; only of ``classes`` if given."""
         if classes is None:
             home = self._home
             return np.flatnonzero((home >= 0) & (self.node_of == home) & ~self._moved).astype(
@@ -109,19 +112,19 @@ class ClusterState(ClassCounts):
         return pods[self.at_home(pods)]
 
     def pods_on(self, cls: int, node: int) -> Int32s:
-        """Return the pods of the snapshot's class ``cls`` that have not been moved and are on ``node``."""
+        """Return the unmoved pods of the snapshot's class ``cls`` on ``node``."""
         pods = self.living_of(cls)
         return pods[(self.snapshot.pods.node[pods] == node) & self.at_home(pods)]
 
     def at_home(self, pods: Int32s) -> Bools:
-        """Return which of ``pods``, which are alive and on nodes in the snapshot, have not been moved."""
+        """Return which of ``pods``, living on nodes in the snapshot, have not moved."""
         stays: Bools = self.node_of[pods] == self.snapshot.pods.node[pods]
         return stays & ~self._moved[pods]
 
     # -- changing ----------------------------------------------------------------------------------
 
     def evict(self, pod: int) -> None:
-        """Take ``pod`` off its node; it goes on holding its place there until :meth:`reap`."""
+        """Evict ``pod``; it terminates on its node until :meth:`reap`."""
         cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
         self.node_of[pod] = -1
         self._live(cls, node, -1)
@@ -129,14 +132,14 @@ class ClusterState(ClassCounts):
         self.version += 1
 
     def unevict(self, pod: int) -> None:
-        """Take back the newest :meth:`evict`, which must have been of ``pod``."""
+        """Undo the newest :meth:`evict`, which must have been of ``pod``."""
         victim = self.terminating_pods.pop()
         self.node_of[pod] = victim.node
         self._live(victim.cls, victim.node, +1)
         self.version += 1
 
     def linger(self, cls: int, node: int) -> TerminatingPod:
-        """Let a victim that the snapshot does not hold go on holding its place until :meth:`reap`."""
+        """Add a terminating pod that the snapshot does not contain; it stays until :meth:`reap`."""
         victim = TerminatingPod(cls, node)
         self.terminating_pods.append(victim)
         self._be_there(cls, node, +1)
@@ -144,14 +147,14 @@ class ClusterState(ClassCounts):
         return victim
 
     def reap(self, victim: TerminatingPod | None = None) -> None:
-        """Let one terminating victim be gone, or all of them."""
+        """Remove one terminating pod, or all of them."""
         for gone in [victim] if victim is not None else list(self.terminating_pods):
             self.terminating_pods.remove(gone)
             self._be_there(gone.cls, gone.node, -1)
             self.version += 1
 
     def hide_newest_victim(self) -> None:
-        """Let the newest victim be gone for a moment, as the scheduler sees it for owners that wait."""
+        """Remove the newest victim temporarily, as the scheduler sees the state if the owner waits."""
         victim = self.terminating_pods.pop()
         self._hidden.append(victim)
         self._be_there(victim.cls, victim.node, -1)
@@ -165,7 +168,7 @@ class ClusterState(ClassCounts):
         self.version += 1
 
     def place(self, pod: int, cls: int, node: int) -> None:
-        """Put the replacement of ``pod``, of class ``cls``, on ``node``."""
+        """Place the replacement of ``pod``, of class ``cls``, on ``node``."""
         self.cls_of[pod], self.node_of[pod] = cls, node
         self._moved[pod] = True
         self._live(cls, node, +1)
@@ -173,7 +176,7 @@ class ClusterState(ClassCounts):
         self.version += 1
 
     def unplace(self, pod: int) -> None:
-        """Take back the newest :meth:`place`, which must have been of ``pod``: its replacement is on its way."""
+        """Undo the newest :meth:`place`, which must have been of ``pod``; its replacement is then pending."""
         cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
         self.cls_of[pod], self.node_of[pod] = self.snapshot.pods.cls[pod], -1
         self._moved[pod] = False
@@ -182,7 +185,7 @@ class ClusterState(ClassCounts):
         self.version += 1
 
     def restore(self, pod: int) -> None:
-        """Put ``pod``, which has no node, back where the snapshot has it, as if it had never left."""
+        """Put ``pod``, which has no node, back on its node in the snapshot, as if it had never left."""
         self.place(pod, int(self.snapshot.pods.cls[pod]), int(self.snapshot.pods.node[pod]))
         self._moved[pod] = False
 
@@ -206,7 +209,7 @@ class ClusterState(ClassCounts):
     def evicted(self, pod: int, *, gone: bool) -> Iterator[None]:
         """Hold the state that the scheduler sees when it places the replacement of ``pod``.
 
-        The victim terminates, or is ``gone``.
+        The victim is terminating, or ``gone``.
         """
         cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
         stamp = self._stamps[cls]
@@ -227,7 +230,7 @@ class ClusterState(ClassCounts):
 
     @contextmanager
     def without(self, terminating_pods: Sequence[TerminatingPod]) -> Iterator[None]:
-        """Hold the state in which some victims are gone."""
+        """Hold the state in which some terminating pods are gone."""
         stamps = {victim.cls: self._stamps[victim.cls] for victim in terminating_pods}
         for victim in terminating_pods:
             self._seem_there(victim.cls, victim.node, -1)
@@ -241,7 +244,7 @@ class ClusterState(ClassCounts):
 
     @contextmanager
     def without_requests(self, cls: int, nodes: Int32s) -> Iterator[None]:
-        """Hold what each of ``nodes``, all different, has without a pod of ``cls``: of requests alone, nothing else sees it."""
+        """Hold the loads of distinct ``nodes``, each without the requests of one pod of ``cls``; nothing else changes."""
         for node in nodes.tolist():
             self._loads.hold(cls, node, -1)
         try:
@@ -252,7 +255,7 @@ class ClusterState(ClassCounts):
 
     @contextmanager
     def filled(self, pod: int, cls: int, node: int) -> Iterator[None]:
-        """Hold the state in which ``pod``, which has no node, stands on ``node`` as one of ``cls``."""
+        """Hold the state in which ``pod``, which has no node, is on ``node`` as a pod of ``cls``."""
         before, stamp = int(self.cls_of[pod]), self._stamps[cls]
         self.cls_of[pod], self.node_of[pod] = cls, node
         self._count_change(cls, node, +1, terminating=False)
@@ -272,7 +275,7 @@ class ClusterState(ClassCounts):
 
 
 class NodeLoads:
-    """Sums per node. A pod that terminates goes on holding its place, but not lastingly."""
+    """Sums per node. A terminating pod uses its requests, but not lastingly."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -302,13 +305,13 @@ class NodeLoads:
         return usage.nodes - sum_by_node(usage.classes, cls, node, len(snapshot.nodes))
 
     def hold(self, cls: int, node: int, sign: int) -> None:
-        """Let a pod hold its place on a node (+1), or be gone (-1)."""
+        """Add (``sign`` +1) or remove (-1) the requests of a pod on a node."""
         self.used[:, node] += sign * self._snapshot.requests[:, cls]
         self.scored_used[:, node] += sign * self._snapshot.scored[:, cls]
         self.pod_count[node] += sign
 
     def last(self, cls: int, node: int, sign: int) -> None:
-        """Let a pod hold its place lastingly (+1), or no longer (-1)."""
+        """Add (``sign`` +1) or remove (-1) the lasting requests of a pod on a node."""
         self.lasting[:, node] += sign * self._snapshot.requests[:, cls]
         self.lasting_count[node] += sign
         if (usage := self._snapshot.usage) is not None:

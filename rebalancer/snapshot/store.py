@@ -1,7 +1,7 @@
-"""Writes snapshot files (``rebalancer.snapshot.file_format``) while the lists arrive.
+"""Write snapshot files (``rebalancer.snapshot.file_format``) while the lists arrive.
 
-Left out: ``managedFields``, the annotation ``last-applied-configuration``, and ``env`` and ``envFrom`` of all
-containers, since nothing reads them and they may hold secrets.
+Omitted are ``managedFields``, the annotation ``last-applied-configuration``, and ``env`` and ``envFrom`` of all
+containers, since they are not used and may contain secrets.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def json_head(kind: str) -> bytes:
 
 
 class SnapshotWriter:
-    """One file being written, list after list. Nothing of a list is kept in memory.
+    """A snapshot file being written, list after list; no list is kept in memory.
 
-    Left as a context before :meth:`close`, it is cut off: no reader takes it for a snapshot.
+    If the context is left before :meth:`close`, the file stays incomplete, and no reader accepts it.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
@@ -56,7 +56,7 @@ class SnapshotWriter:
         self._zip.close()
 
     def write_protobuf(self, kind: str, runs: Iterable[tuple[bytes, int]]) -> StoredList:
-        """Write a list of runs as they are kept (``rebalancer.wire.protobuf.stored``), each with its objects."""
+        """Write a list of (run, number of objects), see ``rebalancer.wire.protobuf.stored``."""
         return self._write(kind, "pb", b"", runs, b"")
 
     def write_json(self, kind: str, items: Iterable[bytes | Raw]) -> StoredList:
@@ -79,7 +79,7 @@ class SnapshotWriter:
         return StoredList(kind, name, objects, size)
 
     def close(self, capture: Capture, lists: Sequence[StoredList]) -> None:
-        """Write the manifest: the file is whole, and these of its lists are part of the snapshot."""
+        """Write the manifest, which completes the file; ``lists`` are the lists of the snapshot."""
         manifest = msgspec.json.encode(Manifest.of(capture, tuple(lists)))
         with self._zip.open(MANIFEST, "w") as member:
             member.write(msgspec.json.format(manifest, indent=2) + b"\n")
@@ -88,7 +88,7 @@ class SnapshotWriter:
 
 
 class _WriteOnly:
-    """A stream that cannot seek and has no position: zipfile goes back to no place in it then."""
+    """A stream without seek and position, so that zipfile never goes back in it."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream: BinaryIO | None = stream
@@ -101,7 +101,7 @@ class _WriteOnly:
             self._stream.flush()
 
     def cut(self) -> None:
-        """Drop what is written from now on."""
+        """Discard everything that is written from now on."""
         self._stream = None
 
 
@@ -114,7 +114,7 @@ def _lines(kind: str, items: Iterable[bytes | Raw]) -> Iterator[tuple[bytes, int
 
 @contextlib.contextmanager
 def open_for_writing(target: Path | BinaryIO) -> Iterator[BinaryIO]:
-    """Yield a stream to write to. A file appears when it is complete, or not at all.
+    """Yield a stream for writing. A file appears only when it is complete.
 
     Raises:
         PolicyError: the file cannot be written.

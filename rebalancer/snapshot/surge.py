@@ -1,7 +1,7 @@
-"""Single replicas that can be moved without a gap: by a restart of their Deployment's rollout.
+"""Single replicas that can be moved without downtime, by restarting the rollout of their Deployment.
 
-A rolling update of one replica starts the new pod first, if it may surge, and takes the old one away once the new one is
-Ready. The new pod is of another template, with a hash of its own, and lands while the old one runs.
+A rolling update of one replica starts the new pod first, if it may surge, and deletes the old one once the new one
+is Ready. The new pod has another template with its own hash, and is scheduled while the old one runs.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _PER_NODE = ("DaemonSet", "Node")
 
 
 def why_no_surge(deployment: o.Workload) -> str:
-    """Return why a Deployment of one replica does not keep it Ready through a rollout; empty if it does.
+    """Return why a Deployment of one replica would not stay Ready during a rollout; empty if it would.
 
-    Source: ``k8s.io/kubernetes/pkg/controller/deployment/util: ResolveFenceposts``: shares of maxSurge are rounded up,
-    those of maxUnavailable down.
+    Source: ``k8s.io/kubernetes/pkg/controller/deployment/util: ResolveFenceposts``: shares of maxSurge are rounded
+    up, those of maxUnavailable down.
     """
     if deployment.spec.paused:
         return "it is paused"
@@ -53,9 +53,9 @@ def why_no_surge(deployment: o.Workload) -> str:
 
 
 def with_restarts(snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot in which single replicas are moved by restarts where that is possible (``PodClass.restarts``).
+    """Return the snapshot in which single replicas move by restarts if possible (``PodClass.restarts``).
 
-    Their pods are replaced by those of a class of its own, like the template but for the hash. Where it is not
+    Their replacements have a class of their own, equal to the template except for the hash. If a restart is not
     possible, ``PodClass.cannot_surge`` says why.
     """
     classes = list(snapshot.classes)
@@ -109,7 +109,7 @@ def _volumes_of_one(snapshot: Snapshot, of_class: PodClass) -> Iterator[str]:
 
 
 def _of_next_template(template: PodClass, index: int) -> PodClass:
-    """Return the class of the pods that a restart creates, which is replaced by one like itself."""
+    """Return the class of the pods that a restart creates; it is its own replacement."""
     old = template.labels.get(HASH, "")
     new = f"{old}r"  # any value that no other pod has
     hashes = {old: new}
@@ -130,7 +130,7 @@ def _of_next_template(template: PodClass, index: int) -> PodClass:
 def _with_classes(
     snapshot: Snapshot, classes: Sequence[PodClass], next_of: Mapping[int, int]
 ) -> Snapshot:
-    """Return the snapshot with ``classes``; the last of them ask for what those do that they come from."""
+    """Return the snapshot with ``classes``; added classes have the requests of the classes they derive from."""
     if tuple(classes) == snapshot.classes:
         return snapshot
     columns = [*range(len(snapshot.classes)), *next_of]
@@ -159,7 +159,7 @@ def _with_next(classes: Int32s, next_of: Mapping[int, int]) -> Int32s:
 def _selector(
     selector: o.LabelSelector | None, hashes: Mapping[str, str]
 ) -> o.LabelSelector | None:
-    """Return a selector into which matchLabelKeys were merged with the hash of the next template."""
+    """Return a selector in which the hash from matchLabelKeys is that of the next template."""
     if selector is None or not selector.match_expressions:
         return selector
     return msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""What nodes and pods really use, as the metrics API (metrics.k8s.io) or Prometheus has measured it."""
+"""Measured usage of nodes and pods, from the metrics API (metrics.k8s.io) or Prometheus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MEASURED = ("cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Measured use, as read-only columns over the nodes and classes of a snapshot."""
+    """Measured usage as read-only columns over the nodes and classes of a snapshot."""
 
     nodes: Ints
     """(M, N) in use on each node, by whatever runs there; 0 where it is not known.

@@ -1,1 +1,1 @@
-"""Data as the API server spells it: narrow structs and quantities. No I/O, no arrays."""
+"""API objects as the server writes them: narrow structs and quantities. No I/O, no arrays."""

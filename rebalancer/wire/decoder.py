@@ -1,4 +1,4 @@
-"""JSON into structs, with one kind of error for any bytes."""
+"""Decode JSON into structs, with one exception type for all malformed input."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class JsonDecoder(Generic[T]):
-    """msgspec's decoder of one type, which lets two exceptions of the interpreter out."""
+    """msgspec's decoder of one type, which also converts the two interpreter exceptions that msgspec does not."""
 
     __slots__ = ("_decode",)
 
@@ -20,10 +20,10 @@ class JsonDecoder(Generic[T]):
         self._decode = msgspec.json.Decoder(of).decode
 
     def decode(self, text: bytes | Raw) -> T:
-        """Return the object in a text.
+        """Decode an object.
 
         Raises:
-            msgspec.DecodeError: it is no such object, not UTF-8, or nested too deep.
+            msgspec.DecodeError: the text is not such an object, not UTF-8, or nested too deeply.
         """
         try:
             return self._decode(text)
@@ -45,7 +45,7 @@ _TYPES = {
 
 
 def in_words(error: msgspec.ValidationError) -> str:
-    """Return what msgspec says of a value of the wrong type, without the names that Python has for types."""
+    """Return msgspec's message about a wrong type, without Python's names of types."""
     match = _MISFIT.fullmatch(str(error))
     if match is None:
         return str(error)

@@ -1,7 +1,7 @@
-"""Which gang a pod is a member of: pods that are scheduled, and often restarted, together.
+"""Gangs: groups of pods that are scheduled, and often restarted, together.
 
-Kubernetes says it in the spec (KEP-4671), others by labels and annotations of their own. The groups themselves are not read:
-how many members a gang needs, and whether it would bear the loss of one, is not known.
+Kubernetes names the gang in the spec (KEP-4671), other systems in labels and annotations. The group objects are not
+read: how many members a gang needs, and whether it tolerates the loss of one, is unknown.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ANNOTATIONS = ("koordinator_gang", "volcano_group", "volcano_own_group", "kai_g
 
 
 def gang_of(labels: o.Labels, annotations: PodAnnotations, spec: o.SchedulingSpec) -> str:
-    """Return the gang of a pod in words that name it within its namespace; empty if it is a member of none."""
+    """Return a text that identifies the gang of a pod within its namespace; empty if it has none."""
     if spec.scheduling_group is not None and spec.scheduling_group.pod_group_name:
         return f"PodGroup {spec.scheduling_group.pod_group_name}"
     if (workload := spec.workload_ref) is not None:
@@ -43,5 +43,5 @@ def gang_of(labels: o.Labels, annotations: PodAnnotations, spec: o.SchedulingSpe
 
 
 def gang_annotations(annotations: PodAnnotations) -> tuple[str | None, ...]:
-    """Return the values of the annotations that name a gang."""
+    """Return the values of the annotations that identify a gang."""
     return tuple([getattr(annotations, field) for field in _ANNOTATIONS])

@@ -1,4 +1,4 @@
-"""The one table of kinds: where a resource is served, and what a snapshot does with it."""
+"""The single table of kinds: the API path of a resource, and its use in snapshots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One resource of the API, at the version that is read."""
+    """One API resource, in the version that is read."""
 
     kind: str
     group: str
@@ -19,11 +19,11 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """``v1``, ``apps/v1`` ..."""
+        """``v1``, ``apps/v1`` and so on."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path of a collection (over all namespaces if none is given) or an object."""
+        """Return the URL path of a collection (of all namespaces if none is given) or of an object."""
         parts = ["/apis" if self.group else "/api", self.api_version]
         if namespace and self.namespaced:
             parts += ["namespaces", quote(namespace, safe="")]

@@ -1,4 +1,4 @@
-"""What Kubernetes admits as the key and the value of a label.
+"""The syntax of label keys and values in Kubernetes.
 
 Source: ``k8s.io/apimachinery/pkg/util/validation`` (``IsQualifiedName``, ``IsValidLabelValue``).
 """
@@ -13,7 +13,7 @@ _MAX_PREFIX = 253
 
 
 def is_label_key(text: str) -> bool:
-    """Return whether ``text`` may be the key of a label: ``name`` or ``prefix.example/name``."""
+    """Return whether ``text`` is a valid label key: ``name`` or ``prefix.example/name``."""
     prefix, slash, name = text.rpartition("/")
     if slash and (len(prefix) > _MAX_PREFIX or not _PREFIX.match(prefix)):
         return False
@@ -21,5 +21,5 @@ def is_label_key(text: str) -> bool:
 
 
 def is_label_value(text: str) -> bool:
-    """Return whether ``text`` may be the value of a label; it may be empty."""
+    """Return whether ``text`` is a valid label value; it may be empty."""
     return not text or _NAME.match(text) is not None

@@ -38,7 +38,7 @@ class Page(Struct, Generic[T]):
 
 
 class RawPage(Struct):
-    """One page of a list with its items as they came."""
+    """One page of a list with undecoded items."""
 
     items: tuple[Raw, ...] | None = None
     metadata: o.ListMeta = o.ListMeta()

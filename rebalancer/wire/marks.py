@@ -1,7 +1,8 @@
 """A mark: the soft taint by which a run keeps pods off a node for a while.
 
-The two reasons for one have keys of their own, since a node carries at most one taint of a key and an effect. The value is ``REASON.EXPIRY.RUN``, with the expiry in UTC as ``20261122T091500Z``. Values of taints follow the rules of
-label values: at most 63 characters of ``[A-Za-z0-9._-]``, an alphanumeric one first and last.
+The two reasons have separate keys, since a node has at most one taint per key and effect. The value is
+``REASON.EXPIRY.RUN``, with the expiry in UTC as ``20261122T091500Z``. Values of taints follow the rules of label
+values: at most 63 characters of ``[A-Za-z0-9._-]``, with an alphanumeric character first and last.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ ANY_MARK = Taint(key=KEY, value=STEER, effect=EFFECT)
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What the value of a mark says."""
+    """The parsed value of a mark."""
 
     reason: str
     """Lower-case letters."""
@@ -41,18 +42,18 @@ class Mark:
 
     @property
     def key(self) -> str:
-        """Return the key of the taint."""
+        """The key of the taint."""
         return KEYS.get(self.reason, KEY)
 
     @property
     def value(self) -> str:
-        """Return the value of the taint."""
+        """The value of the taint."""
         expires = datetime.fromtimestamp(int(self.expires), UTC)
         return f"{self.reason}.{expires.strftime(_FORM)}.{self.run}"
 
 
 def parse_mark(value: str) -> Mark | None:
-    """Return what the value of a mark says, None if it is not in our form."""
+    """Parse the value of a mark; None if it is malformed."""
     match = _VALUE.match(value)
     if match is None:
         return None
@@ -64,5 +65,5 @@ def parse_mark(value: str) -> Mark | None:
 
 
 def is_mark(key: str, effect: str) -> bool:
-    """Return whether a taint is a mark. Another effect under one of our keys is not ours."""
+    """Return whether a taint is a mark. A taint with one of our keys but another effect is not."""
     return key in KEYS.values() and effect == EFFECT

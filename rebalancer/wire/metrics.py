@@ -1,9 +1,9 @@
-"""What metrics.k8s.io/v1beta1 says of nodes and pods: NodeMetrics and PodMetrics.
+"""The objects of metrics.k8s.io/v1beta1: NodeMetrics and PodMetrics.
 
-It is served by an aggregated API server (metrics-server, or an adapter), not by the cluster's own, so its
-values are taken for what they may be: anything. What cannot be read was not measured.
-Source: ``k8s.io/metrics/pkg/apis/metrics/v1beta1``. What Prometheus has measured comes in the same form
-(``rebalancer.kube.prometheus``), with ``shares``, ``since`` and an annotation that the API does not have.
+An aggregated API server (metrics-server, or an adapter) serves them, not the cluster's own server, so any value is
+possible. An unreadable value counts as not measured. Source: ``k8s.io/metrics/pkg/apis/metrics/v1beta1``.
+Measurements of Prometheus have the same form (``rebalancer.kube.prometheus``), with ``shares``, ``since`` and an
+annotation that the API does not have.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ _MAX_AMOUNT = 2**53
 
 
 class _Metrics(Struct, rename="camel", frozen=True, kw_only=True, gc=False):
-    """As the base of all wire structs (``rebalancer.wire.objects``)."""
+    """Base class with the options of all wire structs (``rebalancer.wire.objects``)."""
 
 
 class MetricsMeta(_Metrics, frozen=True):
-    """The metadata: a name, labels that we have from the node or pod itself, and when the answer was made.
+    """The metadata: name, namespace, annotations, and the time of the answer.
 
-    Nothing is stored, so there is neither uid nor resourceVersion, and ``creationTimestamp`` is the answer's.
+    Metrics are not stored, so there is no uid and no resourceVersion; ``creationTimestamp`` is the time of the
+    answer.
     """
 
     name: str = ""
@@ -42,13 +43,13 @@ class MetricsMeta(_Metrics, frozen=True):
 
 
 class Used(_Metrics, frozen=True):
-    """A ResourceList of what is used."""
+    """A ResourceList of used amounts."""
 
     cpu: Any = None
     memory: Any = None
 
     def amounts(self) -> Measured | None:
-        """Return both amounts, None if both are missing, or one is unreadable or none that can be used."""
+        """Return both amounts; None if both are missing, or one is unreadable or invalid."""
         try:
             cpu = None if self.cpu is None else _nanocores(self.cpu)
             memory = None if self.memory is None else _bytes(self.memory)
@@ -59,20 +60,20 @@ class Used(_Metrics, frozen=True):
 
 
 class Shares(_Metrics, frozen=True):
-    """What is used of a node, as shares of its allocatable."""
+    """The usage of a node as shares of its allocatable."""
 
     cpu: float | None = None
     memory: float | None = None
 
 
 class ContainerMetrics(_Metrics, frozen=True):
-    """Of one container."""
+    """The usage of one container."""
 
     usage: Used | None = None
 
 
 class NodeMetrics(_Metrics, frozen=True):
-    """Of one node, over ``window`` until ``timestamp``, by whatever runs there."""
+    """The usage of one node, by all of its processes, over ``window`` until ``timestamp``."""
 
     metadata: MetricsMeta = MetricsMeta()
     timestamp: Any = None
@@ -84,29 +85,29 @@ class NodeMetrics(_Metrics, frozen=True):
 
     @property
     def at(self) -> float:
-        """Unix seconds of the measurement, 0 if it does not say."""
+        """The time of the measurement in Unix seconds; 0 if it is missing."""
         return _at(self.timestamp)
 
     @property
     def began(self) -> float:
-        """Unix seconds from which on it was measured, if it says so; else as ``at``."""
+        """The start of the measurement in Unix seconds if it is given; else :attr:`at`."""
         return self.at if self.since is None else _at(self.since)
 
     @property
     def not_measured(self) -> str | None:
-        """Why what was answered of the node is no measurement, if that is known."""
+        """Why the answer for the node is not a measurement, if known."""
         return (self.metadata.annotations or {}).get(NOT_MEASURED)
 
     def amounts(self) -> Measured | None:
-        """Return what the node uses, None if it was not measured."""
+        """Return the usage of the node; None if it was not measured."""
         return self.usage.amounts() if self.usage is not None else None
 
 
 class PodMetrics(_Metrics, frozen=True):
-    """Of the containers of one pod that run, in no order; metrics-server leaves out one that is down.
+    """The usage of the running containers of one pod, unordered; metrics-server omits stopped containers.
 
-    A pod is left out until its containers have been seen for long enough, and again after one was restarted;
-    one whose counters have fallen has neither a container nor a timestamp.
+    A pod is omitted until its containers have been observed long enough, and again after a container restart; a pod
+    whose counters have decreased has neither containers nor a timestamp.
     """
 
     metadata: MetricsMeta = MetricsMeta()
@@ -116,11 +117,11 @@ class PodMetrics(_Metrics, frozen=True):
 
     @property
     def at(self) -> float:
-        """Unix seconds of the measurement, 0 if it does not say."""
+        """The time of the measurement in Unix seconds; 0 if it is missing."""
         return _at(self.timestamp)
 
     def amounts(self) -> Measured | None:
-        """Return what its containers use together, None if one of them was not measured, or there is none."""
+        """Return the summed usage of the containers; None if one was not measured, or there are none."""
         sums: list[int | None] = [0, 0]
         for container in self.containers or ():
             amounts = container.usage.amounts() if container.usage is not None else None

@@ -1,7 +1,7 @@
-"""The fields of Kubernetes objects that decisions depend on, as msgspec structs.
+"""The fields of Kubernetes objects on which decisions depend, as msgspec structs.
 
-Only what is read is declared: unknown fields are skipped by the decoder at almost no cost. Field names
-are the API's, in camelCase on the wire. Everything is optional, since a file may hold less than a server.
+Only the fields in use are declared: the decoder skips unknown fields at almost no cost. Field names are the API's,
+in camelCase on the wire. Everything is optional, since a file may contain less than a server.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ DEFAULT_SCHEDULER = "default-scheduler"
 
 
 class _Wire(Struct, rename="camel", frozen=True, kw_only=True, gc=False):
-    """Base of all wire structs.
+    """Base class of all wire structs.
 
-    Decoded from a tree, they are in no cycle, and the collector need not look at 300,000 of them.
+    Decoded structs form trees without cycles, so the garbage collector need not track them.
     """
 
 
@@ -30,7 +30,7 @@ class LabelSelectorRequirement(_Wire, frozen=True):
 
 
 class LabelSelector(_Wire, frozen=True):
-    """metav1.LabelSelector. An empty one matches everything; an absent one (None) nothing."""
+    """metav1.LabelSelector. An empty selector matches everything; an absent one (None) nothing."""
 
     match_labels: Labels | None = None
     match_expressions: tuple[LabelSelectorRequirement, ...] | None = None
@@ -74,7 +74,7 @@ class WeightedPodAffinityTerm(_Wire, frozen=True):
 
 
 class PodAffinity(_Wire, frozen=True):
-    """PodAffinity and PodAntiAffinity have one shape."""
+    """PodAffinity or PodAntiAffinity, which have the same fields."""
 
     required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
@@ -194,7 +194,7 @@ DISKS: dict[str, type[Disk]] = {
 
 
 class EmptyDir(_Wire, frozen=True):
-    """A directory of a pod's own, whose content is lost with the pod."""
+    """A temporary directory of a pod; its content is lost with the pod."""
 
     medium: str | None = None
     """``Memory``, ``HugePages`` and ``HugePages-SIZE`` are not on disk."""
@@ -220,7 +220,7 @@ class Volume(_Wire, frozen=True):
 
     @property
     def disk(self) -> Disk | None:
-        """The disk that is named here itself, without a claim."""
+        """The disk that the volume names directly, without a claim; None if it names none."""
         return (
             self.gce_persistent_disk
             or self.aws_elastic_block_store
@@ -240,7 +240,7 @@ class SchedulingGroup(_Wire, frozen=True):
 
 
 class WorkloadReference(_Wire, frozen=True):
-    """The group of a Workload that a pod is in (Kubernetes 1.35 alone)."""
+    """The Workload and pod group of a pod (only in Kubernetes 1.35)."""
 
     name: str = ""
     pod_group: str = ""
@@ -248,7 +248,7 @@ class WorkloadReference(_Wire, frozen=True):
 
 
 class SchedulingSpec(_Wire, frozen=True):
-    """The part of a PodSpec that scheduling, protections and eviction cost depend on."""
+    """The fields of a PodSpec that affect scheduling, protections and eviction cost."""
 
     node_selector: Labels | None = None
     affinity: Affinity | None = None
@@ -328,7 +328,7 @@ class NodeInfo(_Wire, frozen=True):
 
 
 class AttachedVolume(_Wire, frozen=True):
-    """A volume that is attached to a node, ``kubernetes.io/csi/<driver>^<handle>`` of a CSI driver."""
+    """A volume attached to a node; for a CSI driver ``kubernetes.io/csi/<driver>^<handle>``."""
 
     name: str = ""
 
@@ -370,7 +370,7 @@ class UpdateStrategy(_Wire, frozen=True):
 
 
 class WorkloadSpec(_Wire, frozen=True):
-    """Spec of ReplicaSet, Deployment, StatefulSet, ReplicationController and Job, as far as read."""
+    """The fields in use of the spec of ReplicaSet, Deployment, StatefulSet, ReplicationController and Job."""
 
     replicas: int | None = None
     parallelism: int | None = None
@@ -397,7 +397,7 @@ class WorkloadStatus(_Wire, frozen=True):
 
 
 class Workload(_Wire, frozen=True):
-    """An object that owns pods, or owns what owns pods."""
+    """An object that owns pods, or that owns the owners of pods."""
 
     kind: str = ""
     metadata: ObjectMeta = ObjectMeta()

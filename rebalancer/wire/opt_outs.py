@@ -1,4 +1,4 @@
-"""What the annotations of a pod, its owner or its namespace say against moving it."""
+"""Annotations of a pod, its owner or its namespace that forbid moving the pod."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVICT = ANNOTATION_NAMES["evict"]
 
 
 class OptOut(NamedTuple):
-    """One annotation that protects."""
+    """One annotation that forbids moving a pod."""
 
     protection: str
     """Name of the protection (``rebalancer.snapshot.protect.NAMES``)."""
@@ -30,13 +30,13 @@ class OptOut(NamedTuple):
     """Whether the value is one of those that the annotation is documented to have; if not, it protects anyway."""
 
     def protects(self, age: float, now: float) -> bool:
-        """Return whether it protects a pod that started ``age`` seconds ago, at ``now`` (Unix seconds)."""
+        """Return whether it protects, at ``now`` (Unix seconds), a pod that started ``age`` seconds ago."""
         return age < self.seconds and now < self.until
 
 
 @lru_cache(1024)
 def opt_outs(annotations: PodAnnotations) -> tuple[OptOut, ...]:
-    """Return what protects a pod with these annotations. A value that is not understood protects, and is named."""
+    """Return the opt-outs in the annotations of a pod. A malformed value protects, too, and is reported."""
     return tuple(_of_pod(annotations))
 
 
@@ -78,7 +78,7 @@ _FOR_A_TIME = re.compile(r"false\s+(until|for)\s+(\S+)", re.ASCII | re.IGNORECAS
 
 
 def _evict(value: str | None) -> OptOut | None:
-    """Return what our own annotation says: true, false, ``false until 2026-12-01``, ``false for 4h``."""
+    """Parse our own annotation: true, false, ``false until 2026-12-01``, ``false for 4h``."""
     if value is None or value.lower() == "true":
         return None
     plain = _opt_out("optedOut", "evict", value, known=("false",))
@@ -97,12 +97,12 @@ _MOMENT = re.compile(r"\d{4}-\d\d-\d\d(?:T\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d)
 
 
 def _moment(text: str) -> float:
-    """Return ``2026-12-01`` (its first second in UTC) or ``2026-12-01T08:00Z`` as Unix seconds; 0 if it is neither."""
+    """Parse ``2026-12-01`` (its first second in UTC) or ``2026-12-01T08:00Z`` as Unix seconds; 0 if malformed."""
     return unix_seconds(text) if _MOMENT.fullmatch(text.upper()) else 0.0
 
 
 def _span(text: str) -> float:
-    """Return ``4h`` in seconds, 0 if it is no duration."""
+    """Parse a duration such as ``4h``; return seconds, 0 if malformed."""
     try:
         return parse_go_duration(text).total_seconds()
     except ValueError:
@@ -110,5 +110,5 @@ def _span(text: str) -> float:
 
 
 def evict_opt_out(annotations: Mapping[str, str] | None) -> OptOut | None:
-    """Return what keeps the pods of an owner or a namespace with these annotations where they are, if anything does."""
+    """Return the opt-out in the annotations of an owner or a namespace; None if there is none."""
     return _evict((annotations or {}).get(EVICT))

@@ -1,4 +1,4 @@
-"""How a pod fares, for strategies that judge single pods: only what is not as it is with a healthy running pod."""
+"""The state of a pod, for strategies that judge single pods; only deviations from a healthy running pod."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class ContainerKind(enum.IntEnum):
-    """Which list of a pod's status a container is in."""
+    """The status list of a pod to which a container belongs."""
 
     REGULAR = 0
     INIT = 1
@@ -16,7 +16,7 @@ class ContainerKind(enum.IntEnum):
 
 
 class ContainerState(NamedTuple):
-    """A container that is not ready, or was restarted."""
+    """A container that is not ready, or has restarted."""
 
     kind: ContainerKind
     restarts: int
@@ -29,7 +29,7 @@ class ContainerState(NamedTuple):
 
 
 class PodCondition(NamedTuple):
-    """A condition of a pod, kept only if healthy pods do not have it."""
+    """A condition of a pod; conditions of healthy pods are dropped."""
 
     type: str
     status: str
@@ -39,7 +39,7 @@ class PodCondition(NamedTuple):
 
 
 class PodState(NamedTuple):
-    """How a pod fares. Most pods share one."""
+    """The deviations of a pod from a healthy one. Most pods share one object."""
 
     phase: str
     reason: str
@@ -48,16 +48,16 @@ class PodState(NamedTuple):
     conditions: tuple[PodCondition, ...] = ()
 
     def restarts(self, *, init: bool) -> int:
-        """Return how often its containers were restarted; ``init``: those of init containers count."""
+        """Return the number of container restarts; with ``init``, those of init containers count."""
         return sum(each.restarts for each in self._containers(init=init, ephemeral=False))
 
     def reasons(self, *, init: bool, ephemeral: bool = False) -> Iterator[str]:
-        """Yield why its containers wait or have ended."""
+        """Yield the reasons why containers are waiting or have terminated."""
         for each in self._containers(init=init, ephemeral=ephemeral):
             yield from filter(None, (each.waiting, each.terminated))
 
     def exit_codes(self, *, init: bool) -> Iterator[int]:
-        """Yield with which codes its containers have ended."""
+        """Yield the exit codes of terminated containers."""
         for each in self._containers(init=init, ephemeral=False):
             if each.exit_code is not None:
                 yield each.exit_code
@@ -78,7 +78,7 @@ _OF_EVERY_POD = frozenset(
 
 
 def says_something(kind: str, status: str, reason: str) -> bool:
-    """Return whether a condition is not one that every healthy pod has."""
+    """Return whether a condition differs from those that every healthy pod has."""
     return status != "True" or bool(reason) or kind not in _OF_EVERY_POD
 
 
@@ -88,7 +88,7 @@ def state_of(
     containers: tuple[ContainerState, ...],
     conditions: tuple[PodCondition, ...],
 ) -> PodState:
-    """Return the state of a pod, the shared one where there is nothing to say."""
+    """Return the state of a pod; the shared object if it is healthy."""
     if phase == RUNNING.phase and not (reason or containers or conditions):
         return RUNNING
     return PodState(phase, reason, containers, conditions)

@@ -56,7 +56,7 @@ ANNOTATION_NAMES = {
 
 
 class PodAnnotations(Struct, frozen=True, rename=ANNOTATION_NAMES):
-    """The annotations that protect a pod, price its eviction or name its gang; all others are skipped."""
+    """The annotations that protect a pod, set its eviction cost or name its gang; others are skipped."""
 
     evict: str | None = None
     peer_evict: str | None = None
@@ -80,7 +80,7 @@ NO_ANNOTATIONS = PodAnnotations()
 
 
 class PodRecord(NamedTuple):
-    """One pod on its way into the arrays. Nothing keeps it after the fold."""
+    """One pod on its way into the arrays; it is not kept after the fold."""
 
     namespace: str
     name: str
@@ -145,13 +145,13 @@ class _Container(Struct, rename="camel", gc=False):
 
 
 class _Volume(o.Volume, frozen=True):
-    """What of these says nothing is not decoded."""
+    """A volume; fields without effect on scheduling are not decoded."""
 
     ephemeral: dict[str, Raw] | None = None
     host_path: dict[str, Raw] | None = None
 
     def key(self) -> Hashable:
-        """None for the kinds that do not matter (configMap, secret, projected: they differ by pod)."""
+        """Return a key for equal volumes; None for kinds without effect (configMap, secret, projected)."""
         if self.persistent_volume_claim is not None:
             claim = self.persistent_volume_claim
             return ("claim", claim.claim_name, claim.read_only)
@@ -231,10 +231,10 @@ class _Spec(Struct, rename="camel", gc=False):
         )
 
     def forget_pinned_node(self) -> None:
-        """Drop the node affinity by which a DaemonSet pod names its node, once the pod is bound.
+        """Drop the node affinity that pins a DaemonSet pod to its node, once the pod is bound.
 
-        With it, each such pod would be a class of its own. Bound DaemonSet pods are never moved; a pending one
-        needs its affinity, since it can run on no other node.
+        With it, each such pod would be a class of its own. Bound DaemonSet pods are never moved; a pending one needs
+        its affinity, since it can run on no other node.
         """
         if self.node_name and b"podA" not in bytes(self.affinity):
             self.affinity = _NULL
@@ -339,14 +339,14 @@ class _Status(Struct, rename="camel", gc=False):
 
 
 class Pod(Struct, gc=False):
-    """A pod as JSON, decoded no further than its record needs."""
+    """A pod in JSON, decoded only as far as its record needs."""
 
     metadata: _Meta = msgspec.field(default_factory=_Meta)
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
 
     def record(self) -> PodRecord:
-        """Return the pod's scalars and the key of its kind."""
+        """Return the pod's scalars and the key of its class."""
         meta, spec, status = self.metadata, self.spec, self.status
         controller = None
         for reference in meta.owner_references or ():

@@ -25,7 +25,7 @@ _INT64_MAX = 2**63 - 1
 
 @lru_cache(maxsize=65536)
 def parse(text: str | float, *, milli: bool = False) -> int:
-    """Return ``text`` in base units, or in thousandths of it with ``milli`` (cpu).
+    """Parse a quantity; return base units, or thousandths of them with ``milli`` (cpu).
 
     Values beyond a signed 64-bit integer saturate, as in apimachinery.
 
@@ -36,15 +36,15 @@ def parse(text: str | float, *, milli: bool = False) -> int:
 
 
 def parse_nano(text: str | float) -> int:
-    """Return ``text`` in billionths of the base unit, as cpu is measured. Else as :func:`parse`.
+    """Parse a quantity in billionths of the base unit, as measured cpu is given; errors as in :func:`parse`.
 
-    Not cached: hardly any two measurements are alike.
+    Not cached: measurements rarely repeat.
     """
     return _in_parts(text, 10**9)
 
 
 def _in_parts(text: str | float, parts: int) -> int:
-    """Return ``text`` in units of which ``parts`` make a base unit."""
+    """Parse a quantity; return it in units of 1/``parts`` of the base unit."""
     match = _GRAMMAR.match(str(text))
     if match is None:
         raise ValueError(f"{text!r} is not a Kubernetes quantity (examples: 100m, 1.5, 2Gi)")
@@ -66,11 +66,11 @@ def parse_resource(name: str, text: str | float) -> int:
 
 
 def share_of(value: int | str, total: int, *, up: bool) -> int:
-    """Return an integer as it is, or a percentage of ``total``, rounded up or down.
+    """Return an integer unchanged, or a percentage of ``total``, rounded up or down.
 
     Source: ``k8s.io/apimachinery/pkg/util/intstr: GetScaledValueFromIntOrPercent``.
 
-    Raises ValueError if a string is no percentage.
+    Raises ValueError if a string is not a percentage.
     """
     if isinstance(value, int):
         return value

@@ -1,6 +1,7 @@
-"""How far the scale-in of a node is: what is written on it, so that any later run goes on from there.
+"""The scale-in record on a node, from which any later run can continue.
 
-All of it stands in one annotation, written together with the cordon and the taint: a kill leaves a whole step or none.
+The record is one annotation, written in the same request as the cordon and the taint, so a killed run leaves a
+complete step or none.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ TAINT = Taint(key=KEY, effect="NoSchedule")
 
 
 class Phase(enum.StrEnum):
-    """How far the node is."""
+    """The phase of a node's scale-in."""
 
     UNNEEDED = "unneeded"
     """It can be removed, and nothing else was done to it."""
@@ -35,7 +36,7 @@ GOING = frozenset({Phase.LEAVING, Phase.ENDING})
 
 
 def is_written(annotations: Mapping[str, str], taint_keys: Iterable[str | None]) -> bool:
-    """Return whether anything of scale-in stands on a node, be it readable or not."""
+    """Return whether a node has any trace of scale-in, readable or not."""
     return KEY in annotations or KEY in taint_keys
 
 
@@ -69,7 +70,7 @@ class ScaleIn(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def scale_in_of(annotations: Mapping[str, str]) -> ScaleIn | None:
-    """Return what stands on a node; None if nothing does, or what does cannot be read."""
+    """Return the scale-in record of a node; None if there is none, or it is malformed."""
     text = annotations.get(KEY)
     try:
         return None if text is None else msgspec.json.decode(text, type=ScaleIn)

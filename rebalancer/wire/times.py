@@ -1,4 +1,4 @@
-"""RFC 3339 timestamps of the API as Unix seconds."""
+"""Convert RFC 3339 timestamps of the API to Unix seconds, and back."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def _day(text: str) -> float:
 
 
 def unix_seconds(text: str | None) -> float:
-    """Return ``2026-11-20T10:00:00Z`` as Unix seconds, 0.0 for an absent or unreadable time.
+    """Parse ``2026-11-20T10:00:00Z`` as Unix seconds; 0.0 for a missing or malformed time.
 
-    The common form is cut by position, since it is parsed once per pod.
+    The common form is cut by position, since one time per pod is parsed.
     """
     if not text:
         return 0.0
@@ -34,7 +34,7 @@ def unix_seconds(text: str | None) -> float:
 
 
 def rfc3339(seconds: float) -> str:
-    """Return Unix seconds as the API writes them, to the second; times beyond its calendar as the nearest in it."""
+    """Format Unix seconds as the API does, in whole seconds; times beyond its calendar become the nearest in it."""
     within = 0.0 if math.isnan(seconds) else min(max(seconds, FIRST_SECOND), LAST_SECOND)
     at = datetime.fromtimestamp(int(within), UTC)
     return f"{at.year:04}-{at:%m-%dT%H:%M:%SZ}"

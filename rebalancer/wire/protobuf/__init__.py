@@ -1,7 +1,7 @@
-"""Lists as the API server sends them in protobuf: cut while they arrive, decoded in runs of whole items.
+"""Lists in the API server's protobuf form: split while they arrive, decoded in runs of whole items.
 
 The wire form is the magic ``k8s`` and a zero byte, then a ``runtime.Unknown`` whose ``raw`` is the list
-(``k8s.io/apimachinery/pkg/runtime/serializer/protobuf``). It takes the server and us less work than JSON.
+(``k8s.io/apimachinery/pkg/runtime/serializer/protobuf``). It costs the server and this program less than JSON.
 """
 
 from __future__ import annotations
@@ -11,4 +11,4 @@ PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
 class BrokenListError(ValueError):
-    """The bytes are no list in protobuf, or not a whole one."""
+    """The bytes are not a protobuf list, or the list is incomplete."""

@@ -1,6 +1,6 @@
-"""Changes as a watch reports them in protobuf: cut while they arrive.
+"""Changes of a watch in protobuf, split while they arrive.
 
-Each is four bytes of length and a ``WatchEvent``, whose object is enveloped as a list is
+Each change is four bytes of length and a ``WatchEvent``, whose object has the same envelope as a list
 (``k8s.io/apimachinery/pkg/util/framer`` and ``pkg/runtime/serializer/protobuf``).
 """
 
@@ -23,7 +23,7 @@ _ITEM = b"\x12"
 
 @dataclass(frozen=True)
 class ProtobufChange:
-    """One change."""
+    """One change of a watch."""
 
     type: str
     """``ADDED``, ``MODIFIED``, ``DELETED``, ``BOOKMARK`` or ``ERROR``."""
@@ -32,10 +32,10 @@ class ProtobufChange:
 
     @cached_property
     def object(self) -> bytes:
-        """The object's own bytes; version and run are read from them.
+        """The bytes of the object, without the envelope.
 
         Raises:
-            BrokenListError: there is none.
+            BrokenListError: there is no object.
         """
         return unwrap(self.enveloped)
 
@@ -44,7 +44,7 @@ class ProtobufChange:
         """The object's resourceVersion.
 
         Raises:
-            BrokenListError: there is none.
+            BrokenListError: there is no object.
         """
         with as_broken_list("this is no object"):
             return text(message("Versioned").FromString(self.object).metadata.resourceVersion)
@@ -62,7 +62,7 @@ class ProtobufChange:
 
 
 class ChangeFrames:
-    """One watch on its way. Feed it all pieces in order."""
+    """Splits the bytes of one watch. Feed it all pieces in order."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
@@ -71,7 +71,7 @@ class ChangeFrames:
         """Yield the changes that end in ``piece``.
 
         Raises:
-            BrokenListError: these are no changes in protobuf.
+            BrokenListError: the bytes are not changes in protobuf.
         """
         self._rest += piece
         while len(self._rest) >= _LENGTH:
@@ -92,10 +92,10 @@ def _change(event: bytes) -> ProtobufChange:
 
 
 def unwrap(body: bytes) -> bytes:
-    """Return the object in an envelope.
+    """Return the object inside an envelope.
 
     Raises:
-        BrokenListError: the envelope holds no Status.
+        BrokenListError: the envelope is malformed.
     """
     if not body.startswith(MAGIC):
         raise BrokenListError("it does not begin as Kubernetes' protobuf does")
@@ -105,10 +105,10 @@ def unwrap(body: bytes) -> bytes:
 
 
 def refusal_in(body: bytes) -> tuple[str, str, int]:
-    """Return message, reason and code of the Status in an envelope.
+    """Return (message, reason, code) of the Status inside an envelope.
 
     Raises:
-        BrokenListError: this is none.
+        BrokenListError: there is no Status.
     """
     own = unwrap(body)
     with as_broken_list("this is no status"):

@@ -1,7 +1,7 @@
-"""Cuts a list that arrives in pieces into runs of whole items, each of which is a list itself.
+"""Split a list that arrives in pieces into runs of whole items; each run is a valid list itself.
 
-In protobuf a list is its items one after the other, each behind its length, so that any run of whole
-items decodes as a list of its own: no more than one run is in memory, and only lengths are looked at here.
+In protobuf a list is a sequence of items with length prefixes, so any run of whole items decodes as a list: only one
+run is in memory, and only the lengths are parsed here.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _MAX_BYTES = 64 << 20
 
 
 class ListFrames:
-    """One list on its way. Feed it all pieces in order, then :meth:`close` it."""
+    """Splits one list. Feed it all pieces in order, then :meth:`close` it."""
 
     def __init__(self, run_bytes: int = 1 << 17, *, length: int | None = None) -> None:
-        """``run_bytes`` is about how long the runs should be.
+        """``run_bytes``: the approximate size of a run.
 
-        With ``length``, the bytes are those of the list alone, as many as that, without what stands before it.
+        With ``length``, the input is the bare list of that many bytes, without its envelope.
         """
         self._run_bytes = run_bytes
         self._buffer = bytearray()
@@ -44,7 +44,7 @@ class ListFrames:
         """Yield the runs of whole items that end in ``piece``.
 
         Raises:
-            BrokenListError: this is no list in protobuf.
+            BrokenListError: the bytes are not a protobuf list.
         """
         self.received += len(piece)
         self._buffer += piece
@@ -54,10 +54,10 @@ class ListFrames:
             yield from self._cut()
 
     def close(self) -> ListMeta:
-        """Return the list's metadata; the list has ended.
+        """End the list and return its metadata.
 
         Raises:
-            BrokenListError: it ended too early.
+            BrokenListError: the list is incomplete.
         """
         if self._left is None or self._left > 0:
             raise BrokenListError(f"it ends after {self.received} bytes, inside the list")
@@ -68,7 +68,7 @@ class ListFrames:
             )
 
     def _begin(self) -> bool:
-        """Drop what stands before the list; return whether the list has begun."""
+        """Skip the envelope before the list; return whether the list has begun."""
         data = self._buffer
         if not MAGIC.startswith(data[: len(MAGIC)]):
             raise BrokenListError("it does not begin as Kubernetes' protobuf does")
@@ -85,7 +85,7 @@ class ListFrames:
             position += length
 
     def _cut(self) -> Iterator[bytes]:
-        """Yield what is whole of the list as one run; keep its metadata and what is not whole."""
+        """Yield the complete items as one run; keep the metadata and the incomplete rest."""
         data = self._buffer
         end = min(len(data), self._left or 0)
         whole = items = 0
@@ -125,7 +125,7 @@ class ListFrames:
 
 
 def _prefix(data: bytearray, position: int) -> tuple[int, int, int] | None:
-    """Return the field number, the length and the position of a value; None if not all is there."""
+    """Return the field number, the length and the position of a value; None if the data are incomplete."""
     tag, position = _varint(data, position)
     if position < 0:
         return None
@@ -136,7 +136,7 @@ def _prefix(data: bytearray, position: int) -> tuple[int, int, int] | None:
 
 
 def _varint(data: bytearray, position: int) -> tuple[int, int]:
-    """Return a number and the position behind it, which is -1 if not all of it is there."""
+    """Return a number and the position after it; the position is -1 if the data are incomplete."""
     value = shift = 0
     while position < len(data):
         byte = data[position]

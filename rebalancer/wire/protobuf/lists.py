@@ -1,4 +1,4 @@
-"""Lists of other kinds than Pod in protobuf, as structs; only those that come in numbers."""
+"""Lists of kinds other than Pod in protobuf, decoded into structs; only kinds with many objects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rebalancer.wire.protobuf.schema import as_broken_list, message
 def decode_run(kind: str, run: bytes, wanted: Container[str] | None = None) -> tuple[Any, ...]:
     """Return the objects of a run (``rebalancer.wire.protobuf.frames``) of one of ``KINDS``.
 
-    With ``wanted``, only those of these uids; the others are not converted.
+    With ``wanted``, only objects with these uids are converted and returned.
 
     Raises:
         BrokenListError: the run holds no objects of this kind.
@@ -32,12 +32,12 @@ def decode_run(kind: str, run: bytes, wanted: Container[str] | None = None) -> t
 
 
 def plain_objects(kind: str, run: bytes) -> list[dict[str, Any]]:
-    """Return the objects of a run of any kind that is read in protobuf, as their JSON would be.
+    """Return the objects of a run of any kind in protobuf as the dictionaries of their JSON.
 
-    They have no more than what is declared in ``objects.proto``.
+    Only fields declared in ``objects.proto`` are included.
 
     Raises:
-        BrokenListError: these are no such objects.
+        BrokenListError: the run holds no such objects.
     """
     with as_broken_list(f"these are no {kind}s"):
         return [plain(item) for item in message(f"{kind}List").FromString(run).items]
@@ -49,18 +49,18 @@ _EVICT = b"\n" + bytes([len(EVICT)]) + EVICT.encode()
 
 @lru_cache(65536)
 def _image(item: bytes) -> o.ContainerImage:
-    """An image is named by every node that holds it, in the same bytes."""
+    """Decode an image; cached, since every node that has the image sends the same bytes."""
     return to_struct(message("ContainerImage").FromString(item), o.ContainerImage)
 
 
 @lru_cache(4096)
 def _status(item: bytes) -> o.WorkloadStatus:
-    """Most workloads are settled, with one of a few numbers of replicas."""
+    """Decode a workload status; cached, since most settled workloads have one of a few numbers of replicas."""
     return to_struct(message("ReplicaSetStatus").FromString(item), o.WorkloadStatus)
 
 
 def _drop_undeclared(of: Any) -> bytes:
-    """Return a message without what is not declared of it (a status has times in its conditions)."""
+    """Return the bytes of a message without undeclared fields (a status has times in its conditions)."""
     of.DiscardUnknownFields()
     written: bytes = of.SerializePartialToString()
     return written
@@ -101,7 +101,7 @@ def _deployment(item: Any) -> o.Workload:
 
 
 def _meta(of: Any) -> o.ObjectMeta:
-    """Return the metadata of a workload, with the one annotation of it that is read."""
+    """Return the metadata of a workload, with the one annotation that is used."""
     mine = [entry for entry in of.annotations if entry.startswith(_EVICT)]
     of.ClearField("annotations")
     metadata = to_struct(of, o.ObjectMeta)

@@ -1,4 +1,4 @@
-"""Messages as the dictionaries that the API's JSON would be, and as structs of ``rebalancer.wire.objects``."""
+"""Convert protobuf messages to the dictionaries of the API's JSON, and to structs of ``rebalancer.wire.objects``."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def to_struct(of: Any, struct: type[T]) -> T:
     """Return a message as a struct with the same field names.
 
     Raises:
-        msgspec.ValidationError: it does not fit.
+        msgspec.ValidationError: a value does not fit the struct.
     """
     return msgspec.convert(plain(of), struct)
 
 
 def plain(of: Any) -> dict[str, Any]:
-    """Return what is set in a message, by its fields' names: quantities and times as text."""
+    """Return the set fields of a message by name; quantities and times as text."""
     plan = _PLANS.get(of.DESCRIPTOR.full_name)
     if plan is None:
         plan = _PLANS[of.DESCRIPTOR.full_name] = _plan(of.DESCRIPTOR)
@@ -43,7 +43,7 @@ def _plan(descriptor: Any) -> dict[int, tuple[str, _Convert | None]]:
 
 
 def _conversion(field: Any) -> _Convert | None:
-    """Return how to make the values of a field plain, None if they are."""
+    """Return a function that converts the values of a field to plain data; None if they are plain already."""
     if field.type == field.TYPE_BYTES:
         return _of_bytes(field)
     of = field.message_type
@@ -65,7 +65,7 @@ def _conversion(field: Any) -> _Convert | None:
 
 
 def _of_bytes(field: Any) -> _Convert:
-    """Return how to make plain what is declared as bytes; a KeyError if it is not said what they are."""
+    """Return a function that converts a bytes field; KeyError if its content type is not declared."""
     name = HELD_AS_BYTES[f"{field.containing_type.name}.{field.name}"]
     if name == "":
         return lambda _: {}
@@ -113,25 +113,25 @@ is read."""
 
 
 def _volume(volume: Any) -> dict[str, Any]:
-    """Return a Volume, whose source has no name of its own in JSON."""
+    """Return a Volume with its source inlined, as in JSON."""
     return {"name": text(volume.name), **plain(volume.volumeSource)}
 
 
 def _int_or_string(of: Any) -> int | str:
-    """Return an IntOrString as in JSON; ``intstr.Type``: 0 is a number, 1 a text."""
+    """Return an IntOrString as in JSON; ``intstr.Type``: 0 is a number, 1 a string."""
     return share_text(of.strVal) if of.type == 1 else int(of.intVal)
 
 
 def share(entries: Any) -> dict[str, str]:
-    """Return a map of strings in order of its keys, equal strings of all maps being one object.
+    """Return a map of strings, ordered by key, in which equal strings are one shared object.
 
-    An app's name stands in the labels of its pods and workloads and in every selector of them.
+    The name of an app occurs in the labels of its pods and workloads and in all of their selectors.
     """
     return {share_text(key): share_text(entries[key]) for key in sorted(entries, key=text)}
 
 
 def time_text(of: Any) -> str | None:
-    """Return a Time as in JSON; the zero time, an empty message, is null there."""
+    """Return a Time as in JSON; the zero time (an empty message) is null there."""
     return rfc3339(of.seconds) if of.HasField("seconds") else None
 
 

@@ -1,4 +1,4 @@
-"""Pods in protobuf as records: the same as from JSON, without parsing what is like another pod's."""
+"""Convert pods in protobuf to records, as from JSON, without parsing parts that equal another pod's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pod_records(run: bytes) -> Iterator[PodRecord]:
     """Yield the records of a run of pods (``rebalancer.wire.protobuf.frames``).
 
     Raises:
-        BrokenListError: these are no pods.
+        BrokenListError: the run holds no pods.
     """
     with as_broken_list("these are no pods"):
         for pod in message("PodList").FromString(run).items:
@@ -131,10 +131,10 @@ def _spec(
 
 
 def _annotations(entries: Any) -> PodAnnotations:
-    """Return the annotations that matter; the names of the others are only looked at.
+    """Return the annotations in use; of others only the names are read.
 
-    An entry is the tag of the key, its length, the key ...; a name of 128 bytes or more has a longer
-    length, but none that matters is so long.
+    An entry is the tag of the key, its length, the key ...; a name of 128 bytes or more has a longer length field,
+    but no annotation in use has such a name.
     """
     annotations: dict[str, str] = {}
     for entry in entries:

@@ -1,4 +1,4 @@
-"""Pod specs in protobuf: a key by which equal ones are recognised unparsed, and the struct."""
+"""Pod specs in protobuf: a key that identifies equal specs without parsing, and the conversion to a struct."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _MEMO = 4096
 
 
 def spec_key(spec: Any) -> tuple[Hashable, list[Any]]:
-    """Return what must be equal for two pods of one controller to be of one class, and the volumes in it.
+    """Return a key that is equal for pods of one controller and one class, and the volumes of the spec.
 
-    The key is the spec itself, written again without what is not declared, the volumes (most have names
-    of their own) and the node: a third of the time of looking at each field. ``spec`` is left like that.
+    The key is the spec serialised again without undeclared fields, volumes (most have names of their own) and node:
+    a third of the time of reading each field. ``spec`` is modified accordingly.
     """
     volumes = [volume for volume in spec.volumes if _volume_key(volume) is not None]
     spec.ClearField("volumes")
@@ -30,7 +30,7 @@ def spec_key(spec: Any) -> tuple[Hashable, list[Any]]:
 
 
 def _volume_key(volume: Any) -> Hashable:
-    """None for the kinds that do not matter (configMap, secret, projected: they differ by pod)."""
+    """Return a key for equal volumes; None for kinds without effect (configMap, secret, projected)."""
     source = volume.volumeSource
     fields = source.ListFields()
     if not fields:
@@ -53,9 +53,9 @@ def _volume_key(volume: Any) -> Hashable:
 
 
 def forget_pinned_node(spec: Any) -> None:
-    """Drop the node affinity by which each DaemonSet pod names its node, once it is there.
+    """Drop the node affinity that pins a DaemonSet pod to its node, once the pod is bound.
 
-    It would make every such pod a class of its own, and they are never moved. One that still waits can go nowhere else.
+    With it, each such pod would be a class of its own; bound DaemonSet pods are never moved. A pending one needs it.
     """
     if not spec.nodeName:
         return
@@ -65,10 +65,10 @@ def forget_pinned_node(spec: Any) -> None:
 
 
 def scheduling_spec(spec: Any, volumes: Iterable[Any]) -> o.SchedulingSpec:
-    """Return a PodSpec with these volumes as the struct that JSON gives, too.
+    """Return a PodSpec with these volumes as the same struct that JSON yields.
 
     Raises:
-        google.protobuf.message.DecodeError: a part of it is damaged.
+        google.protobuf.message.DecodeError: a part of the spec is damaged.
     """
     return o.SchedulingSpec(
         node_selector=strings(spec.nodeSelector) or None,
@@ -101,7 +101,7 @@ def scheduling_spec(spec: Any, volumes: Iterable[Any]) -> o.SchedulingSpec:
 
 
 def strings(entries: Iterable[bytes]) -> dict[str, str]:
-    """Return the entries of a map of strings."""
+    """Return the entries of a map of strings as a dict."""
     parse = message("StringEntry").FromString
     parsed = map(parse, entries)
     return {share_text(entry.key): share_text(entry.value) for entry in parsed}

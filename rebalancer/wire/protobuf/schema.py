@@ -1,7 +1,7 @@
-"""Message classes of ``objects.proto`` and ``stored.proto``, from their compiled descriptions.
+"""The message classes of ``objects.proto`` and ``stored.proto``, from their compiled descriptors.
 
-The description is used rather than generated Python code, because that runs only with the versions of
-the protobuf package that its compiler was made for.
+Descriptors are used rather than generated Python code, because such code runs only with the versions of the protobuf
+package that its compiler was made for.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _pool(description: Path) -> descriptor_pool.DescriptorPool:
 
 @cache
 def message(name: str) -> Any:
-    """Return the class of a message that is read; its fields are known at run time only.
+    """Return the class of a message in ``objects.proto``; its fields are known at run time only.
 
     Raises:
         KeyError: there is no such message.
@@ -59,9 +59,9 @@ def _message(description: Path, name: str) -> Any:
 
 @contextmanager
 def as_broken_list(problem: str) -> Iterator[None]:
-    """Turn whatever protobuf and msgspec raise of bytes that are no such message into a BrokenListError.
+    """Convert the exceptions of protobuf and msgspec on malformed messages into a BrokenListError.
 
-    Text is decoded when it is looked at: a field that is no UTF-8 raises only then.
+    Text is decoded on access: a field that is not UTF-8 raises only then.
     """
     try:
         yield
@@ -70,14 +70,14 @@ def as_broken_list(problem: str) -> Iterator[None]:
 
 
 def text(value: str | bytes) -> str:
-    """Return a string field's value, as the server's JSON has it where it is no UTF-8.
+    """Return the value of a string field; invalid UTF-8 is converted as the server does for JSON.
 
-    The server takes such bytes in fields that it does not validate, an image's name for one, and protobuf hands
-    them out as they are.
+    The server accepts such bytes in fields that it does not validate, such as an image's name, and protobuf returns
+    them unchanged.
     """
     return value if isinstance(value, str) else value.decode(errors="replace")
 
 
 def share_text(value: str | bytes) -> str:
-    """Return ``value``, as one object for all equal texts, which saves memory."""
+    """Return ``value`` as a string object shared by all equal values, which saves memory."""
     return intern(text(value))

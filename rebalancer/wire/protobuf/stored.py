@@ -1,4 +1,4 @@
-"""Runs of a list as they are kept in a snapshot file: the server's own bytes without what may be secret."""
+"""Runs of a list as stored in a snapshot file: the server's bytes without possible secrets."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _ENTRY = b"\n" + bytes([len(_LAST_APPLIED)]) + _LAST_APPLIED
 
 
 def strip_run(kind: str, run: bytes) -> tuple[bytes, int]:
-    """Return a run (``rebalancer.wire.protobuf.frames``) as it is kept, and how many objects it has.
+    """Return a run (``rebalancer.wire.protobuf.frames``) in stored form, and its number of objects.
 
-    Left out: the list's metadata, ``managedFields``, the annotation ``last-applied-configuration``, and
-    ``env`` and ``envFrom`` of all containers. All other fields stay, known to us or not.
+    Omitted are the list's metadata, ``managedFields``, the annotation ``last-applied-configuration``, and ``env``
+    and ``envFrom`` of all containers. All other fields are kept, known or not.
 
     Raises:
-        BrokenListError: these are no such objects.
+        BrokenListError: the run holds no such objects.
     """
     with as_broken_list(f"these are no {kind}s"):
         listed = message_of_stored(f"{kind}List").FromString(run)
