@@ -149,7 +149,7 @@ def _fold_attach_limits(
 def _fold_attached(
     nodes: Sequence[o.Node], drivers: Collection[str]
 ) -> dict[str, tuple[tuple[str, int], ...]]:
-    """Return node -> (driver, number) ... of the volumes that node status reports as attached by ``drivers``."""
+    """Return driver -> (volume handle, node row) pairs that node status reports as attached."""
     attached: dict[str, list[tuple[str, int]]] = {}
     for row, node in enumerate(nodes if drivers else ()):
         for volume in node.status.volumes_attached or ():
