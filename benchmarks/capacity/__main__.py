@@ -17,7 +17,7 @@ from benchmarks.decisions.programme import Programme
 from rebalancer.machines.capacity.groups import Groups
 from rebalancer.machines.capacity.scale_out_plan import ScaleOutPlan
 from rebalancer.machines.capacity.scale_out_planner import plan_scale_out
-from rebalancer.policy.capacity import CapacitySettings
+from rebalancer.policy.cluster import CapacitySettings
 from rebalancer.providers.contract import NodeGroup, NodeTemplate
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.testing.snapshots import snapshot_of

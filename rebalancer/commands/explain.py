@@ -22,13 +22,15 @@ from rebalancer.commands.flag_values import named, reference
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_flag, with_flags
 from rebalancer.explain.codes import CodeMeaning, codes_text, list_codes
 from rebalancer.explain.find import find_ended, find_node, find_pod, find_workload
-from rebalancer.explain.node import NodeRecorder, node_data, node_facts
-from rebalancer.explain.node_table import node_table
-from rebalancer.explain.pods import decision_data, describe_ended, facts_of, format_ended
+from rebalancer.explain.node import NodeRecorder, node_data, node_facts, node_table
+from rebalancer.explain.pods import Recorder, decision_data, describe_ended, facts_of, format_ended
 from rebalancer.explain.text import format_explanation, pod_words
-from rebalancer.explain.watched import Recorder
-from rebalancer.explain.workload import WorkloadRecorder, workload_data, workload_facts
-from rebalancer.explain.workload_table import workload_table
+from rebalancer.explain.workload import (
+    WorkloadRecorder,
+    workload_data,
+    workload_facts,
+    workload_table,
+)
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code, NodeCode
 from rebalancer.planner.plan import PlanObserver

@@ -11,10 +11,8 @@ from rebalancer.base.environment import Environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say, write
 from rebalancer.migrate.merge import as_directory, as_file, merge_profiles
-from rebalancer.migrate.notes import KeyFate, Notes, as_comments
-from rebalancer.migrate.source import V1ALPHA1, peer_document
-from rebalancer.migrate.uses import read_v1alpha2
-from rebalancer.migrate.v1alpha1 import read_v1alpha1
+from rebalancer.migrate.source import V1ALPHA1, KeyFate, Notes, as_comments, peer_document
+from rebalancer.migrate.uses import read_v1alpha1, read_v1alpha2
 from rebalancer.policy.document import FileProblem
 from rebalancer.policy.forms import MODELINE
 from rebalancer.policy.values import Params

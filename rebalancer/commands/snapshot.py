@@ -13,7 +13,7 @@ from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
 from rebalancer.commands.flags import CLUSTER, examples, with_flags
 from rebalancer.kube.capture import write_cluster_snapshot
-from rebalancer.policy.usage import UsageSettings
+from rebalancer.policy.cluster import UsageSettings
 from rebalancer.registry import Registry
 from rebalancer.run.options import ClusterFlags, PolicyFlags
 from rebalancer.run.source import usage_source

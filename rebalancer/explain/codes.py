@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rebalancer.base.plain_text import lines_of
 from rebalancer.plan.plan import Code
-from rebalancer.report.advice import PROTECTION_ADVICE, advice_of
+from rebalancer.report.skips import PROTECTION_ADVICE, advice_of
 from rebalancer.snapshot.protect import TEXTS
 
 

@@ -9,7 +9,7 @@ from itertools import takewhile
 import numpy as np
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.policy.problems import closest
+from rebalancer.policy.document import closest
 from rebalancer.snapshot.model import Owner, Snapshot
 
 # kubectl's short names; plurals are accepted, too.

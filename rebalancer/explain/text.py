@@ -6,14 +6,12 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 
 from rebalancer.base.plain_text import count, lines_of, more, printable, wrap
 from rebalancer.cost.term import Entry
-from rebalancer.explain.node import Amount
-from rebalancer.explain.pods import PodDecision, PodFacts
-from rebalancer.explain.watched import Breach
+from rebalancer.explain.pods import Breach, PodDecision, PodFacts
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Method
 from rebalancer.report import words
-from rebalancer.report.ending import ending
 from rebalancer.report.model import RunReport
+from rebalancer.report.words import ending
 from rebalancer.scheduler.explain import ExplainedNode, LandingExplanation
 
 MAX_ENTRIES = 20
@@ -21,7 +19,6 @@ MAX_ENTRIES = 20
 
 _INDENT = " " * 6
 _MAX_WARNINGS = 4
-_BYTES = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki"))
 
 
 _SHOWN_NAMES = 4
@@ -38,17 +35,6 @@ def head(title: str, report: RunReport) -> Iterator[str]:
     for warning in report.warnings[:_MAX_WARNINGS]:
         yield from lines_of(f"Warning: {warning}", hanging="  ")
     yield from more(len(report.warnings) - _MAX_WARNINGS, "")
-
-
-def amount(of: Amount, value: float) -> str:
-    """Format an amount as Kubernetes does: ``1.5``, ``3.2Gi``, ``12``."""
-    if of.unit == "millicores":
-        return f"{value / 1000:.3f}".rstrip("0").rstrip(".")
-    if of.unit == "bytes":
-        for size, suffix in _BYTES:
-            if abs(value) >= size:
-                return f"{value / size:.4g}{suffix}"
-    return str(value)
 
 
 def pod_lines(

@@ -23,7 +23,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.metrics import NotMeasuredError
 from rebalancer.kube.pages import Listing
 from rebalancer.kube.resources import AccessRule
-from rebalancer.policy.usage import Prometheus
+from rebalancer.policy.cluster import Prometheus
 from rebalancer.wire.kinds import NODE_METRICS, Resource
 from rebalancer.wire.metrics import NOT_MEASURED
 from rebalancer.wire.times import rfc3339

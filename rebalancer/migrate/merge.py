@@ -11,11 +11,10 @@ from typing import Any
 from rebalancer import API_VERSION
 from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import PolicyError, RebalancerError
-from rebalancer.migrate.notes import KeyFate, Notes
 from rebalancer.migrate.options import budgets, defaults, equivalent
 from rebalancer.migrate.peer import PeerPolicy
-from rebalancer.migrate.protections import Evictor, limits, protections
-from rebalancer.migrate.select import common, select_of
+from rebalancer.migrate.pods import Evictor, common, limits, protections, select_of
+from rebalancer.migrate.source import KeyFate, Notes
 from rebalancer.migrate.usage import read_usage
 from rebalancer.migrate.uses import Options, Peer, Use, Written
 from rebalancer.policy.forms import as_yaml

@@ -1,14 +1,20 @@
-"""Read the descheduler's policy from a file: the policy itself, or a ConfigMap that contains it."""
+"""Read the descheduler's policy from a file, and collect notes on keys that change or are lost.
+
+The file is the policy itself, or a ConfigMap that contains it.
+"""
 
 from __future__ import annotations
 
+import enum
 import re
+import textwrap
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.plain_text import quote_value
-from rebalancer.policy.document import FileProblem, YamlDocument, parse, without_nulls
+from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument, parse, without_nulls
 
 V1ALPHA1, V1ALPHA2 = "descheduler/v1alpha1", "descheduler/v1alpha2"
 KIND = "DeschedulerPolicy"
@@ -77,3 +83,60 @@ def _check_kind(document: YamlDocument) -> None:
     else:
         return
     raise PolicyError([str(document.problem((key,), message))])
+
+
+_WIDTH = 100
+
+
+class KeyFate(enum.StrEnum):
+    """What happens to a key."""
+
+    LOST = "not carried over"
+    DIFFERS = "differs"
+    ALWAYS = "always so here"
+    IDLE = "had no effect there"
+
+
+class Notes:
+    """The notes on one document, without repetitions."""
+
+    def __init__(self, document: YamlDocument) -> None:
+        self._document = document
+        self._notes: dict[FileProblem, None] = {}
+
+    def add(self, path: KeyPath, fate: KeyFate, text: str) -> None:
+        """Add a note on the key at ``path``; an empty path stands for the whole file."""
+        problem = self._document.problem(path, f"{fate}: {text}")
+        if not path:
+            problem = FileProblem(problem.file, 0, (), problem.message)
+        self._notes[problem] = None
+
+    def place(self, path: KeyPath, message: str) -> str:
+        """Return the error ``message`` at ``path``, with file and line."""
+        return str(self._document.problem(path, message))
+
+    def __iter__(self) -> Iterator[FileProblem]:
+        """Yield the notes in the order of the file, then the notes on the whole file."""
+        return iter(sorted(self._notes, key=lambda note: (not note.line, note.line)))
+
+
+def as_comments(notes: Iterable[FileProblem]) -> str:
+    """Return notes as YAML comments, with the line but without the file."""
+    return "".join(map(_comment, notes))
+
+
+def _comment(note: FileProblem) -> str:
+    text = str(replace(note, file="", line=0))
+    if note.line:
+        text = f"line {note.line}: {text}"
+    # A name in the file may contain a line break, which would end the comment.
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    lines = textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent="# - ",
+        subsequent_indent="#   ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return "".join(f"{line}\n" for line in lines)

@@ -14,11 +14,11 @@ from pydantic import ValidationError
 
 from rebalancer.base.durations import format_duration
 from rebalancer.migrate import peer as theirs
-from rebalancer.migrate.notes import KeyFate, Notes
 from rebalancer.migrate.plugins import LowUtilizationArgs
+from rebalancer.migrate.source import KeyFate, Notes
 from rebalancer.migrate.uses import Peer, Use
+from rebalancer.policy.cluster import Prometheus, looks_back
 from rebalancer.policy.document import KeyPath
-from rebalancer.policy.usage import Prometheus, looks_back
 
 METRIC = "MetricResource"
 """The one threshold that the descheduler takes with Prometheus."""

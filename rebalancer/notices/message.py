@@ -9,13 +9,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from rebalancer.base.data_text import names_in
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.base.json_template import names_in
 from rebalancer.base.plain_text import and_more, count, printable
 from rebalancer.plan.outcome import Status
-from rebalancer.report.ending import describe_done
 from rebalancer.report.model import RunReport
 from rebalancer.report.summary import Summary
+from rebalancer.report.words import describe_done
 
 _FINE = (ExitCode.DONE, ExitCode.MOVES_PLANNED, ExitCode.ASKED_RED)
 _NAMED = 3

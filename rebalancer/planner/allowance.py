@@ -11,7 +11,7 @@ import numpy as np
 from rebalancer.plan.outcome import Pace
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.model import Budgets
 from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot

@@ -11,8 +11,7 @@ import numpy as np
 from rebalancer.plan.plan import NEVER_ALLOWS
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.notices import pods_selected, scope_notes, selects_of
-from rebalancer.policy.budgets import Budgets, StrategyBudgets
-from rebalancer.policy.model import Mode, Policy
+from rebalancer.policy.model import Budgets, Mode, Policy, StrategyBudgets
 from rebalancer.policy.values import Direction, Limit
 from rebalancer.registry import Registry
 from rebalancer.snapshot.autoscalers import autoscalers

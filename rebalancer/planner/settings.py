@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rebalancer.plan.outcome import Pace
-from rebalancer.policy.budgets import Budgets
-from rebalancer.policy.model import Eagerness
+from rebalancer.policy.model import Budgets, Eagerness
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
-"""Policy sections about the cluster: its scheduler, and the safety limits of a run."""
+"""Policy sections about the cluster: its scheduler, safety limits, measured usage, and machines."""
 
 from __future__ import annotations
 
+import enum
 import re
 from datetime import timedelta
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -17,6 +19,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from rebalancer.base.durations import format_duration, parse_go_duration
 from rebalancer.base.plain_text import quote_value
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, RequestedToCapacityRatio
 from rebalancer.policy.select import LabelsField
@@ -25,6 +28,7 @@ from rebalancer.policy.values import (
     LabelKey,
     Limit,
     LimitField,
+    Percent,
     PositiveDuration,
     Section,
 )
@@ -248,3 +252,187 @@ class Safety(Section):
     def pending_pods_of(self, pods: int) -> int:
         """Return the tolerated number of unscheduled pods, given the number of pods."""
         return self.max_pending_pods.of(pods, 10)
+
+
+_RANGE = re.compile(r"\[\s*((?:\d+(?:ms|[smhdwy]))+)\s*[:\]]", re.ASCII)
+_DAYS = {"d": 1, "w": 7, "y": 365}
+_LONG = re.compile(r"(\d+)([dwy])", re.ASCII)
+
+
+def looks_back(query: str) -> timedelta:
+    """Return the longest range (``[5m]``) in a PromQL query."""
+    return max(map(_span, _RANGE.findall(query)), default=timedelta(0))
+
+
+def _span(text: str) -> timedelta:
+    hours = _LONG.sub(lambda part: f"{int(part[1]) * _DAYS[part[2]] * 24}h", text)
+    return parse_go_duration(hours)
+
+
+def _address(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        # Spaces before it are ignored, and line ends in it: neither is to pass for another address.
+        usable = usable and url.isascii() and url.isprintable() and " " not in url
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ValueError("is no address; write https://HOST[:PORT][/PATH]")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("holds a user or password, which policies show; write tokenFile")
+    if parts.query or parts.fragment:
+        raise ValueError("ends in a query or fragment; write https://HOST[:PORT][/PATH]")
+    return url
+
+
+Address = Annotated[str, AfterValidator(_address)]
+Query = Annotated[str, Field(min_length=1, max_length=4000)]
+Queries = dict[Literal["cpu", "memory"], Query]
+
+
+class Prometheus(Section):
+    """A server that answers PromQL queries. Each sample belongs to one node or one pod."""
+
+    url: Address = Field(
+        description="Address, to which /api/v1/query is added; a token is sent over https only."
+    )
+    nodes: Queries = Field(
+        min_length=1,
+        description="Query of what each node uses of cpu, memory or both; of the other nothing is known.",
+    )
+    unit: Literal["amount", "share"] = Field(
+        default="amount",
+        description="What nodes gives: amount (cores, bytes) or share (of the node's allocatable, 0 to 1).",
+    )
+    node_label: str = Field(
+        default="node",
+        min_length=1,
+        description="Label of these samples that has the node's name.",
+    )
+    pods: Queries = Field(
+        default_factory=dict,
+        description="Query of what each pod uses, in cores and bytes, with the labels namespace and pod; absent: what it requests.",
+    )
+    window: Duration = Field(
+        default=timedelta(minutes=5),
+        description="How far the queries look back. After moves, usage moves nothing for so long.",
+    )
+    token_file: str | None = Field(
+        default=None, min_length=1, description="File with the bearer token; read at each run."
+    )
+    ca_file: str | None = Field(
+        default=None,
+        min_length=1,
+        description="File with the authorities to trust (PEM); absent: the system's.",
+    )
+    timeout: PositiveDuration = Field(
+        default=timedelta(seconds=10), description="Longest wait for the answers."
+    )
+
+    @model_validator(mode="after")
+    def _possible(self) -> Prometheus:
+        plain = urlsplit(self.url).scheme == "http"
+        if plain and self.token_file is not None:
+            raise ValueError(
+                "tokenFile needs an https url: over http everybody on the way reads it"
+            )
+        if plain and self.ca_file is not None:
+            raise ValueError("caFile needs an https url")
+        if self.pods and set(self.pods) != set(self.nodes):
+            raise ValueError("nodes and pods must have queries of the same resources")
+        for key, queries in (("nodes", self.nodes), ("pods", self.pods)):
+            for resource, query in queries.items():
+                if (back := looks_back(query)) > self.window:
+                    longer = format_duration(back)
+                    raise ValueError(
+                        f"{key}.{resource} looks back {longer}, further than window; write window: {longer}"
+                    )
+        return self
+
+
+class UsageSettings(Section):
+    """The source of measured usage, for strategies that judge by it."""
+
+    prometheus: Prometheus | None = Field(
+        default=None, description="Prometheus; absent: metrics.k8s.io (metrics-server)."
+    )
+
+
+STARTUP_TAINTS = (
+    "ebs.csi.aws.com/agent-not-ready",
+    "efs.csi.aws.com/agent-not-ready",
+    "fsx.csi.aws.com/agent-not-ready",
+    "node.cilium.io/agent-not-ready",
+)
+"""Those of agents that ask for one in their installation guides."""
+
+
+class Expander(enum.StrEnum):
+    """Which of the suitable groups is scaled up."""
+
+    LEAST_WASTE = "least-waste"
+    """The one whose new nodes have the smallest share of cpu and memory left over."""
+    MOST_PODS = "most-pods"
+    """The one that takes the most pods."""
+    PRIORITY = "priority"
+    """The one whose name matches the earliest pattern of ``priorities``; without a match it is not increased."""
+
+
+class Beside(enum.StrEnum):
+    """What to do if another autoscaler is found in the cluster."""
+
+    ADVISE = "advise"
+    """Nothing is done to machines: the report says what would be."""
+    ACT = "act"
+    """As without it: it looks after other machines, or what shows it is none."""
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+    return text
+
+
+Pattern = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_pattern)]
+
+
+class CapacitySettings(Section):
+    """Settings of ``rebalancer capacity``."""
+
+    under: Percent = Field(
+        default=0.5,
+        description="Only nodes of whose cpu and memory at most so much is requested can be removed; of nodes with GPUs, of these alone.",
+    )
+    expander: Expander = Field(
+        default=Expander.LEAST_WASTE,
+        description="Which group is increased where several would help: least-waste, most-pods, or priority.",
+    )
+    priorities: tuple[Pattern, ...] = Field(
+        default=(),
+        description="For expander: priority. Regular expressions that groups' names contain, the first ones first; others are not increased.",
+    )
+
+    startup_taints: tuple[LabelKey, ...] = Field(
+        default=STARTUP_TAINTS,
+        description="Keys of taints that a node has until its agents are ready: until then it is an upcoming machine. Those that begin with"
+        " startup-taint.cluster-autoscaler.kubernetes.io/ or ignore-taint.cluster-autoscaler.kubernetes.io/ always count.",
+    )
+    max_nodes: int | None = Field(
+        default=None,
+        ge=1,
+        le=100_000,
+        description="Most nodes of the cluster, with upcoming machines, to which groups are increased; absent: only their own maxima count.",
+    )
+    beside_autoscaler: Beside = Field(
+        default=Beside.ADVISE,
+        description="What scale-in and scale-out do where Cluster Autoscaler or Karpenter is seen: advise, or act (it looks after other machines).",
+    )
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> CapacitySettings:
+        if (self.expander is Expander.PRIORITY) != bool(self.priorities):
+            raise ValueError("expander: priority and priorities go together")
+        return self

@@ -12,8 +12,14 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, PrivateAttr, model_validator
 
-from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument, parse, without_nulls
-from rebalancer.policy.problems import validate
+from rebalancer.policy.document import (
+    FileProblem,
+    KeyPath,
+    YamlDocument,
+    parse,
+    validate,
+    without_nulls,
+)
 from rebalancer.policy.values import LabelKey, Section
 from rebalancer.wire.objects import DEFAULT_SCHEDULER
 

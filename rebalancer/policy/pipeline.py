@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rebalancer.base.plain_text import quote_value
-from rebalancer.policy.document import FileProblem, KeyPath, YamlDocument
+from rebalancer.policy.document import (
+    FileProblem,
+    KeyPath,
+    YamlDocument,
+    no_options,
+    plugin_model,
+    validate,
+)
 from rebalancer.policy.interruption import (
     DEFAULT_STEPS,
     STEP_ENVELOPE,
@@ -16,7 +23,6 @@ from rebalancer.policy.interruption import (
     StepPolicy,
 )
 from rebalancer.policy.model import Mode, Policy
-from rebalancer.policy.problems import no_options, plugin_model, validate
 from rebalancer.policy.values import Params
 
 SIGNALS, INTERRUPTION = "signals", "interruption"

@@ -23,9 +23,8 @@ from rebalancer.base.plain_text import and_more, count, printable, printable_jso
 from rebalancer.plan.outcome import Outcome
 from rebalancer.report import skips, words
 from rebalancer.report.changes import NodeLoad, WorkloadChange
-from rebalancer.report.flow_chart import flow_chart
 from rebalancer.report.model import RunReport
-from rebalancer.report.pod_map import pod_map
+from rebalancer.report.pictures import flow_chart, pod_map
 from rebalancer.report.summary import LEGEND, RuleSummary, Stays, Summary
 
 _MAX_HEAT = 150

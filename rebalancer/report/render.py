@@ -1,11 +1,22 @@
-"""Choose the form of a report."""
+"""Choose the form of a report, also for a run that did nothing because another run holds the Lease.
+
+Such a run has not read the cluster. Its JSON and YAML have the keys of every other report, so that one program can
+read both: lists are empty, and values that depend on the cluster are null.
+"""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from rebalancer.base.plain_text import WIDTH
-from rebalancer.report.as_json import as_json, as_yaml
+from rebalancer import API_VERSION
+from rebalancer.base.data_text import DATA_FORMS, data_text
+from rebalancer.base.plain_text import WIDTH, printable
+from rebalancer.policy.load import LoadedPolicy
+from rebalancer.report.as_csv import HEAD
+from rebalancer.report.as_json import as_json, as_yaml, describe_reviewed_plan
 from rebalancer.report.model import RunReport
 
 TABLES = ("table", "wide")
@@ -40,3 +51,78 @@ def render(
     from rebalancer.report.as_table import as_table  # noqa: PLC0415
 
     return (as_table(report, color=color, width=width, wide=output == "wide"),)
+
+
+if TYPE_CHECKING:
+    from rebalancer.report.plan_file import ReviewedPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTakenReport:
+    """A run that did nothing because another run holds the Lease."""
+
+    source: str
+    """The API server's address."""
+    loaded: LoadedPolicy
+    holder: str
+    """Whose Lease it is."""
+    until: str
+    """When its term ends, unless it is renewed; RFC 3339."""
+    reviewed: ReviewedPlan | None = None
+    """The file that was to be applied, if so."""
+    exit_code: int = 0
+
+    @property
+    def line(self) -> str:
+        """The report as one sentence."""
+        return f"Another run ({self.holder}) holds the Lease until {self.until}: nothing was done."
+
+
+def render_lease_taken(report: LeaseTakenReport, output: str) -> str:
+    """Return the report in the form ``output``, one of ``render.FORMS``."""
+    if output in DATA_FORMS:
+        return data_text(_as_data(report), output)
+    if output == "html":
+        line = html.escape(printable(report.line))
+        head = '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
+        return f"{head}\n<title>{line}</title>\n</head>\n<body>\n<p>{line}</p>\n</body>\n</html>\n"
+    if output == "csv":
+        return f"{','.join(HEAD)}\n"
+    return f"{printable(report.line)}\n"
+
+
+def _as_data(report: LeaseTakenReport) -> dict[str, Any]:
+    loaded = report.loaded
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Report",
+        "dryRun": False,
+        "mode": loaded.policy.mode.value,
+        "source": report.source,
+        "capturedAt": None,
+        "serverVersion": None,
+        "policySource": loaded.source,
+        "policyHash": loaded.policy_hash,
+        "nodes": None,
+        "pods": None,
+        "before": {},
+        "after": {},
+        "now": None,
+        "unmet": [],
+        "lowerBound": None,
+        "moves": [],
+        "skipped": [],
+        "funnel": {},
+        "emptying": None,
+        "rest": None,
+        "stopped": report.line,
+        "standstill": [],
+        "cut": None,
+        "interruptions": [],
+        "machines": [],
+        "heldBy": {"holder": report.holder, "until": report.until},
+        "reviewedPlan": describe_reviewed_plan(report.reviewed),
+        "warnings": list(loaded.warnings),
+        "exitCode": report.exit_code,
+        "timings": {},
+    }

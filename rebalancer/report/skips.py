@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from rebalancer.plan.plan import Code, Skip
+from rebalancer.base.durations import format_duration
+from rebalancer.base.plain_text import count
+from rebalancer.plan.plan import NEVER_ALLOWS, Code, Skip
+from rebalancer.policy.model import Eagerness, Mode, Steer
+from rebalancer.report.model import RunReport, rules_left
 
 WHY_LEFT: Mapping[Code, str] = {
     Code.PROTECTED: "a protection forbids it",
@@ -104,3 +109,151 @@ def free_to_move(funnel: Mapping[str, int]) -> int:
     """Return the number of candidates that no protection forbids to move."""
     kept = sum(funnel.get(code.value, 0) for code in (*_OF_PROTECTIONS, Code.NOT_SELECTED))
     return funnel.get("candidates", 0) - kept
+
+
+PROTECTION_ADVICE: Mapping[str, str] = {
+    "volumes": "`protect: {volumes: false}` lets them move",
+    "localStorage": "`protect: {localStorage: false}` lets them move, and what they keep there is lost",
+    "singleReplica": "a second replica, `method: {singleReplicas: restart}`, or `protect: {singleReplicas: false}`, lets them move",
+    "cannotSurge": "a second replica, or a Deployment with maxSurge 1 and maxUnavailable 0, lets them move",
+    "systemCritical": "an exception in `protect.systemCritical` lets them move",
+    "job": "`protect: {jobs: false}` lets them move, and their work starts again",
+    "ownerUnsettled": "they can move once their owners are settled: look at what keeps these from being ready",
+    "coolDown": "earlier moves did not do what was predicted: `rebalancer history` shows until when they cool down",
+}
+"""Name of a protection -> what lifts it."""
+
+_EAGER = "a more eager policy would move them: `rebalancer plan --set eagerness={next}` shows it"
+_MARKS = "`steer: marks` can make the right node win"
+
+_OF_CODE: Mapping[Code, str] = {
+    Code.PROTECTED: "the protection's key under `protect` in the policy lets them move",
+    Code.NOT_RECREATED: "`protect.recreatedBy` names the controllers that recreate their pods",
+    Code.CANNOT_SURGE: PROTECTION_ADVICE["cannotSurge"],
+    Code.JUST_SCALED: "they can move once `protect.afterScaling` has passed without another change of replicas",
+    Code.GANG: "an exception in `protect.gangs` lets members move one by one",
+    Code.RESIZE_DEFERRED: "they can move once their node has room for the resize, or their spec asks for what they have",
+    Code.NOT_SELECTED: "`select` of the strategy, or of the policy, says which pods move",
+    Code.NO_ROOM: "`rebalancer explain pod NAMESPACE/NAME` says why each node refuses them: no room, a cordon, a taint or a rule",
+    Code.COMES_BACK: f"{_MARKS}, for rules, not for balance",
+    Code.NO_GAIN: "`rebalancer explain pod NAMESPACE/NAME` shows where each would land; another node there, or a looser rule, would help",
+    Code.LOW_GAIN: _EAGER,
+    Code.UNSURE: _EAGER,
+    Code.UNPREDICTED: "`rebalancer explain pod NAMESPACE/NAME` names what is not modelled of them; move these by hand, if at all",
+    Code.LEAVING_NODE: "they can move once the nodes that are about to go are gone, or others have room",
+    Code.AVOIDED_NODE: "a smaller `landings` in the policy, or room on other nodes, lets them move",
+    Code.PDB: "they can move once their PodDisruptionBudgets allow a disruption",
+    Code.PDB_CONFLICT: "leave one PodDisruptionBudget for each pod",
+    Code.BUDGET: "the next run goes on; `budgets` says how much one run may do",
+    Code.QUOTA: "a larger ResourceQuota lets them move",
+    Code.UNSATISFIABLE: "change the constraint, or add the nodes or domains that it asks for",
+    Code.OVERLOAD_MOVES: "more nodes, or smaller requests, would help: there is no node that can take the load",
+    Code.TOO_FEW_RUNS: "the next runs look again; `runs` of the strategy says how many it takes",
+    Code.OBSERVED: "`mode: enforce` of the strategy lets them move",
+    Code.WINDOW: "they can move when the strategy's window opens",
+    Code.MOVED_NOW: "the next run looks at them where they have landed",
+    Code.NOT_EXAMINED: "the next run goes on; a longer `--deadline` lets one run look at more",
+}
+"""Reason code -> what would change it, of every code; ``next``: the next more eager level."""
+
+_NEVER = "never-satisfiable"
+"""As the pre-flight of a drain calls it."""
+_MAX_STEPS = 4
+
+
+def advice_of(code: Code) -> str:
+    """Return what changes a reason code under any policy."""
+    text = _OF_CODE[code]
+    return text.format(next="LEVEL") if text is _EAGER else text
+
+
+def next_steps(report: RunReport) -> tuple[str, ...]:
+    """Return the recommended next steps as sentences, the most effective first."""
+    return (
+        *_about_the_plan(report),
+        *_about_pending_pods(report),
+        *list(_about_what_stays(report))[:_MAX_STEPS],
+    )
+
+
+def _about_the_plan(report: RunReport) -> Iterator[str]:
+    mode = report.loaded.policy.mode
+    acting = [move for move in report.plan.moves if not move.observed]
+    if report.standstill:
+        yield "Nothing is moved until the cluster is as it should be; the next run looks again."
+    elif report.dry_run and acting and mode is Mode.ENFORCE and report.reviewed is not None:
+        yield "`rebalancer apply` without `--dry-run` carries out what is left of the plan."
+    elif report.dry_run and acting and mode is Mode.ENFORCE:
+        yield (
+            "`rebalancer run` carries the plan out; `rebalancer plan --out FILE` keeps it"
+            " for review, and for `rebalancer apply`."
+        )
+    elif report.dry_run and report.plan.moves and mode is not Mode.ENFORCE:
+        yield "`mode: enforce` in the policy lets a run carry the plan out."
+
+
+def _about_pending_pods(report: RunReport) -> Iterator[str]:
+    """Advise on pods without a node: a run moves running pods and cannot schedule pending ones."""
+    if waiting := int(report.snapshot.awaiting_a_node().sum()):
+        are = "is" if waiting == 1 else "are"
+        yield f"{count(waiting, 'pod')} {are} pending: `rebalancer capacity` says which machines they need."
+
+
+def _about_what_stays(report: RunReport) -> Iterator[str]:
+    by_cause = Counter(_cause(skip) for skip in report.plan.skips)
+    for (code, name), number in sorted(by_cause.items(), key=lambda item: (-item[1], item[0])):
+        pods = count(number, "pod")
+        are = "is" if number == 1 else "are"
+        if name == "young":
+            age = format_duration(report.loaded.policy.protect.min_pod_age)
+            yield (
+                f"{pods} {are} younger than protect.minPodAge {age}: wait, or"
+                " `rebalancer plan --set protect.minPodAge=0s` shows the plan now."
+            )
+        elif name == _NEVER:
+            stuck = sorted({_ref(skip) for skip in report.plan.skips if _cause(skip)[1] == _NEVER})
+            few = ", ".join(stuck[:_MAX_STEPS]) + (" and others" if len(stuck) > _MAX_STEPS else "")
+            yield f"{pods} ({name}): {few} {NEVER_ALLOWS}: change it, or add replicas."
+        else:
+            yield f"{pods} ({name or code}): {_advice(Code(code), name, report)}."
+    if by_cause:
+        return
+    # Rules may stay unmet of which no pod has a reason of its own.
+    codes = Counter(code for rule in rules_left(report) for code in rule.codes if code in _CODES)
+    for code, number in sorted(codes.items()):
+        yield f"{count(number, 'rule')} ({code}): {_advice(Code(code), '', report)}."
+
+
+_CODES = frozenset(code.value for code in Code)
+
+
+def _advice(code: Code, name: str, report: RunReport) -> str:
+    """Return what removes the reason ``code``. ``name``: the protection, if the code is one."""
+    policy = report.loaded.policy
+    more_eager = list(Eagerness)[list(Eagerness).index(policy.eagerness) + 1 :]
+    text = PROTECTION_ADVICE.get(name) or _OF_CODE[code]
+    parts = [
+        part.format(next=more_eager[0]) if part is _EAGER else part
+        for part in ([_EAGER, _MARKS] if code is Code.UNSURE else [text])
+        if not (part is _EAGER and not more_eager)
+        and not (_MARKS in part and policy.steer is Steer.MARKS)
+    ]
+    # What the policy can offer is used up: the rest is up to the cluster.
+    return "; ".join(parts) or _OF_CODE[Code.NO_GAIN]
+
+
+def _ref(skip: Skip) -> str:
+    """Return the PodDisruptionBudget at the beginning of a message with ``Code.PDB``."""
+    return f"PodDisruptionBudget {skip.message.partition(' ')[0]}"
+
+
+def _cause(skip: Skip) -> tuple[str, str]:
+    """Return the code, and the name of the first protection if the code is one."""
+    if skip.code is Code.PDB and NEVER_ALLOWS in skip.message:
+        return skip.code.value, _NEVER
+    if skip.code is not Code.PROTECTED:
+        return skip.code.value, ""
+    names = skip.message.partition(":")[0].split(", ")
+    # Age passes by itself: what holds the pod besides is what matters.
+    lasting = [name for name in names if name != "young"]
+    return skip.code.value, (lasting or names)[0]

@@ -10,10 +10,10 @@ from rebalancer.base.plain_text import count
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code, Move, Score, UnmetRule
 from rebalancer.policy.model import Mode
-from rebalancer.report import ending, skips, words
-from rebalancer.report.advice import next_steps
+from rebalancer.report import skips, words
 from rebalancer.report.changes import Changes, select_outcomes
 from rebalancer.report.model import RunReport, UnmetGroup, group_rules, rules_left
+from rebalancer.report.skips import next_steps
 
 LEGEND: Mapping[str, str] = {
     "hard": "pods still to move for rules that the scheduler enforces",
@@ -123,13 +123,13 @@ class Summary:
         """The result in one sentence: kind of run, number of evictions, and the lower bound."""
         report, moves = self.report, self.moves
         if report.standstill:
-            return ending.ending(report)
+            return words.ending(report)
         if not moves:
             return report.plan.stopped
         if report.dry_run:
             return f"{self._planned}{self._mended}{self._bound}."
         evicted = sum(1 for outcome in report.outcomes if outcome.status.is_carried_out)
-        done = "moved" if ending.restarts(moves) else "evicted"
+        done = "moved" if words.restarts(moves) else "evicted"
         return f"{count(evicted, 'pod')} {done} of {len(moves):,} planned{self._fixed}."
 
     @property
@@ -164,7 +164,7 @@ class Summary:
     def _planned(self) -> str:
         moves = self.moves
         observed = sum(move.observed for move in moves)
-        restarts = ending.restarts(moves)
+        restarts = words.restarts(moves)
         line = count(len(moves), "move" if restarts else "eviction")
         if restarts:
             line += f" ({restarts:,} by restart)"
@@ -297,7 +297,7 @@ class Summary:
                     by_message.setdefault(one.message, []).append(one.move.ref)
             if by_message:
                 groups = [skips.SkipGroup(text, tuple(pods)) for text, pods in by_message.items()]
-                yield status, f"planned, and {ending.PAST[status]}", groups
+                yield status, f"planned, and {words.PAST[status]}", groups
 
     @cached_property
     def staying_pods(self) -> int:
@@ -315,11 +315,11 @@ class Summary:
     @property
     def closing(self) -> tuple[str, ...]:
         """The outcome of the moves, and why the run ended, unless the headline says it already."""
-        end = ending.ending(self.report)
+        end = words.ending(self.report)
         lines = (
-            ending.describe_done(self.report),
+            words.describe_done(self.report),
             None if end == self.headline else end,
-            *map(ending.interruption_line, self.report.interruptions),
-            *map(ending.act_line, self.report.machines),
+            *map(words.interruption_line, self.report.interruptions),
+            *map(words.act_line, self.report.machines),
         )
         return tuple(line for line in lines if line is not None)

@@ -133,7 +133,7 @@ def report_lease_taken(
     run: RunContext, ending: Ending, source: Source, taken: LeaseTaken
 ) -> ExitCode:
     """Say which run holds the Lease, and until when; that is no failure."""
-    from rebalancer.report.lease_taken import LeaseTakenReport, render_lease_taken  # noqa: PLC0415
+    from rebalancer.report.render import LeaseTakenReport, render_lease_taken  # noqa: PLC0415
 
     code = ExitCode.ASKED_RED if "held" in ending.fail_on else ExitCode.DONE
     held_report = LeaseTakenReport(

@@ -70,7 +70,7 @@ class Publisher:
         return self.push_url is not None or self.file is not None
 
     def _metrics(self, metrics: CollectorRegistry) -> None:
-        from rebalancer.metrics.deliver import push, write_file  # noqa: PLC0415
+        from rebalancer.metrics.collect import push, write_file  # noqa: PLC0415
 
         if (file := self.file) is not None:
             self._try(f"--metrics-file {file}", lambda: write_file(Path(file), metrics))
@@ -78,7 +78,7 @@ class Publisher:
             self._try("--metrics-push", lambda: push(url, metrics, self.stop))
 
     def _notify(self, notice: Notice) -> None:
-        from rebalancer.base.json_template import fill  # noqa: PLC0415
+        from rebalancer.base.data_text import fill  # noqa: PLC0415
         from rebalancer.base.sending import send  # noqa: PLC0415
 
         url, body = self.notify_url or "", fill(self.template, notice.values())

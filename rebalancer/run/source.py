@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rebalancer.kube.read import Kept
     from rebalancer.kube.resources import AccessRule
     from rebalancer.kube.view import RunView
-    from rebalancer.policy.usage import UsageSettings
+    from rebalancer.policy.cluster import UsageSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from rebalancer.machines.capacity.scale_out import ScaleOutCode
 from rebalancer.machines.drain.preflight import DrainVerdict
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code, NodeCode
-from rebalancer.policy.capacity import Expander
+from rebalancer.policy.cluster import Expander
 from rebalancer.policy.forms import schema
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import ENVELOPE

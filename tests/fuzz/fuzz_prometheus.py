@@ -8,7 +8,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube import prometheus
 from rebalancer.kube.metrics import NotMeasuredError
 from rebalancer.kube.pages import Listing
-from rebalancer.policy.usage import Prometheus
+from rebalancer.policy.cluster import Prometheus
 from rebalancer.wire.kinds import METRICS
 from rebalancer.wire.lists import item_decoder
 from tests.fuzz.target import Target

@@ -8,8 +8,7 @@ import yaml
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
-from rebalancer.metrics.collect import of_report, of_totals, registry
-from rebalancer.metrics.deliver import push
+from rebalancer.metrics.collect import of_report, of_totals, push, registry
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.plan.totals import with_moves

@@ -7,7 +7,7 @@ import pytest
 from rebalancer.plan.plan import Cause, Code
 from rebalancer.planner.plan import plan as planned
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy

@@ -14,7 +14,7 @@ from rebalancer.machines.capacity.scale_out_plan import ScaleOutInputs, ScaleOut
 from rebalancer.machines.capacity.scale_out_planner import plan_scale_out
 from rebalancer.machines.capacity.scaling import scaling_strategies
 from rebalancer.planner.planning import Planning
-from rebalancer.policy.capacity import CapacitySettings
+from rebalancer.policy.cluster import CapacitySettings
 from rebalancer.policy.model import Policy
 from rebalancer.providers.contract import Machines
 from rebalancer.scheduler.profile import SchedulerProfile

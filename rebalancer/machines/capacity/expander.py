@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from rebalancer.machines.capacity.packing import Packed
-from rebalancer.policy.capacity import CapacitySettings, Expander
+from rebalancer.policy.cluster import CapacitySettings, Expander
 
 Option = tuple[str, Packed]
 """A group, and what it would add."""

@@ -26,7 +26,7 @@ from rebalancer.machines.capacity.scale_out_plan import (
     ScaleOutPlan,
 )
 from rebalancer.machines.capacity.similar_groups import balanced, similar
-from rebalancer.policy.capacity import CapacitySettings
+from rebalancer.policy.cluster import CapacitySettings
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import Snapshot

@@ -17,7 +17,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.machines.capacity.group_states import GroupStates
 from rebalancer.machines.capacity.report import CapacityReport
 from rebalancer.plan.machines import ActStatus, MachineAct
-from rebalancer.policy.capacity import Beside
+from rebalancer.policy.cluster import Beside
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.providers.guarded import Guarded
 from rebalancer.snapshot.model import Snapshot

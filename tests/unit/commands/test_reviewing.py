@@ -19,9 +19,8 @@ from rebalancer.plan.plan import Cost
 from rebalancer.planner.planning import Planning
 from rebalancer.planner.review import review
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.load import load_policy
-from rebalancer.policy.model import Eagerness
+from rebalancer.policy.model import Budgets, Eagerness
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.values import Limit
 from rebalancer.registry import Registry

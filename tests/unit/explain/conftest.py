@@ -7,10 +7,13 @@ import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.explain.find import find_node, find_workload
-from rebalancer.explain.node import NodeRecorder, node_data, node_facts
-from rebalancer.explain.node_table import node_table
-from rebalancer.explain.workload import WorkloadRecorder, workload_data, workload_facts
-from rebalancer.explain.workload_table import workload_table
+from rebalancer.explain.node import NodeRecorder, node_data, node_facts, node_table
+from rebalancer.explain.workload import (
+    WorkloadRecorder,
+    workload_data,
+    workload_facts,
+    workload_table,
+)
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry

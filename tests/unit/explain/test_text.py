@@ -4,9 +4,9 @@ import pytest
 
 from rebalancer.base.plain_text import columns, more
 from rebalancer.cost.term import Entry
-from rebalancer.explain.node import Amount
-from rebalancer.explain.text import amount, breach_words
-from rebalancer.explain.watched import Breach
+from rebalancer.explain.node import Amount, format_amount
+from rebalancer.explain.pods import Breach
+from rebalancer.explain.text import breach_words
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from rebalancer.explain.watched import Breach
     ],
 )
 def test_amounts_are_written_as_kubernetes_does(unit, value, text):
-    assert amount(Amount("any", unit, 0, 0, 0, None), value) == text
+    assert format_amount(Amount("any", unit, 0, 0, 0, None), value) == text
 
 
 def test_columns_are_aligned():

@@ -14,7 +14,7 @@ from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.metrics import read_metrics
 from rebalancer.kube.prometheus import PrometheusSource
 from rebalancer.kube.read import ClusterReading, read_cluster
-from rebalancer.policy.usage import Prometheus
+from rebalancer.policy.cluster import Prometheus
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.usage import Usage
 from rebalancer.wire.kinds import NODE_METRICS

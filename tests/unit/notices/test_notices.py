@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from rebalancer.base.data_text import fill
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.json_template import fill
 from rebalancer.notices.message import PLACEHOLDERS, SHIPPED, load_template, of_error, of_report
 from rebalancer.plan.outcome import Outcome, Status
 from tests.unit.metrics.test_collect import move, report

@@ -17,7 +17,7 @@ from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.reasons import Refusal
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.verdict import Verdict
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.testing.workloads import node, workload

@@ -9,7 +9,7 @@ from rebalancer.planner.chains import Chains
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
 from rebalancer.testing.workloads import ZONE, node, spread, workload
 from tests.unit.planner.conftest import draft_of, plan_of, rechecked

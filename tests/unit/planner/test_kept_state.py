@@ -12,7 +12,7 @@ from rebalancer.planner.effort import Effort
 from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.search import _Pass
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile

@@ -9,7 +9,7 @@ from rebalancer.cost.guards import guard_term
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.verdict import is_gamble
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile

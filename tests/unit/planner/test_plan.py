@@ -7,7 +7,7 @@ from rebalancer.cost.term import Bound, Entry
 from rebalancer.plan.plan import Backlog, Cost
 from rebalancer.planner.plan import Callbacks, _bound, plan, size_of
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.model import Budgets
 from rebalancer.testing.workloads import node, workload
 from tests.unit.planner.conftest import plan_of, problem_of
 

@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.plan.plan import Cost
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.model import Budgets
 from rebalancer.testing.workloads import node, workload
 from tests.unit.planner.conftest import plan_of, rechecked
 

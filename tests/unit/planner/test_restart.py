@@ -4,7 +4,7 @@ import pytest
 
 from rebalancer.plan.plan import Code, Method
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.model import Budgets
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.values import Limit
 from rebalancer.snapshot.surge import HASH, with_restarts

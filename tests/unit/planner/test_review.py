@@ -7,7 +7,7 @@ import pytest
 from rebalancer.plan.outcome import Status
 from rebalancer.planner.review import review
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.model import Budgets
 from rebalancer.testing.workloads import node, workload
 from tests.unit.planner.conftest import plan_of, problem_of
 

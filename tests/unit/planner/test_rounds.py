@@ -7,7 +7,7 @@ import pytest
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.plan import plan as made
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
 from rebalancer.testing.workloads import HOSTNAME, apart, node, workload
 from tests.unit.planner.conftest import problem_of

@@ -8,7 +8,7 @@ from rebalancer.plan.outcome import Pace
 from rebalancer.plan.plan import Backlog, Code
 from rebalancer.planner.allowance import RunTime
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
 from rebalancer.testing.workloads import HOSTNAME, apart, node, workload
 

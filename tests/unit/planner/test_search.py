@@ -12,8 +12,7 @@ from rebalancer.planner.effort import Effort
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.search import Left, search
 from rebalancer.planner.settings import THRESHOLDS, Settings
-from rebalancer.policy.budgets import Budgets
-from rebalancer.policy.model import Eagerness
+from rebalancer.policy.model import Budgets, Eagerness
 from rebalancer.testing.workloads import node, workload
 from tests.unit.planner.conftest import problem_of
 

@@ -10,8 +10,8 @@ import pytest
 from rebalancer.plan.plan import Code, Plan
 from rebalancer.planner.planning import Planning
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.budgets import Budgets
 from rebalancer.policy.load import load_text
+from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel

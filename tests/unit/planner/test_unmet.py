@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.unmet import explained, unmet_of
-from rebalancer.policy.budgets import Budgets
-from rebalancer.policy.model import Eagerness
+from rebalancer.policy.model import Budgets, Eagerness
 from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.testing.workloads import (

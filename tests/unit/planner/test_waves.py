@@ -5,7 +5,7 @@ import pytest
 from rebalancer.plan.plan import Code, Cost, Move
 from rebalancer.planner.review import Waves
 from rebalancer.planner.settings import Settings
-from rebalancer.policy.budgets import Budgets
+from rebalancer.policy.model import Budgets
 from rebalancer.testing.workloads import disruption_budget, node, workload
 from tests.unit.planner.conftest import draft_of
 

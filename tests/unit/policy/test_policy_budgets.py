@@ -1,7 +1,6 @@
 import pytest
 
-from rebalancer.policy.budgets import Budgets, StrategyBudgets
-from rebalancer.policy.model import Mode
+from rebalancer.policy.model import Budgets, Mode, StrategyBudgets
 from rebalancer.policy.values import Limit
 
 

@@ -1,8 +1,7 @@
 import pytest
 
-from rebalancer.policy.document import FileProblem
+from rebalancer.policy.document import FileProblem, closest, did_you_mean, list_keys
 from rebalancer.policy.model import Policy
-from rebalancer.policy.problems import closest, did_you_mean, list_keys
 
 
 @pytest.mark.parametrize(

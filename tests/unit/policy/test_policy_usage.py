@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from rebalancer.base.errors import PolicyError
+from rebalancer.policy.cluster import looks_back
 from rebalancer.policy.forms import effective
 from rebalancer.policy.load import load_text
-from rebalancer.policy.usage import looks_back
 from rebalancer.registry import Registry
 
 HEAD = "apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {low-utilisation: {signal: usage}}\n"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.policy.budgets import Budgets, StrategyBudgets
+from rebalancer.policy.model import Budgets, StrategyBudgets
 from rebalancer.policy.values import Limit, format_percent, parse_percent
 
 

@@ -5,8 +5,8 @@ import pytest
 
 from rebalancer.plan.plan import NEVER_ALLOWS, Code, UnmetRule
 from rebalancer.policy.model import Eagerness, Steer
-from rebalancer.report.advice import next_steps
 from rebalancer.report.plan_file import ReviewedPlan
+from rebalancer.report.skips import next_steps
 from tests.unit.report.report_examples import move, skip
 
 YOUNG = "young: younger than protect.minPodAge"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Cause
 from rebalancer.report.changes import Changes, Flow, _shift
-from rebalancer.report.flow_chart import flow_chart
+from rebalancer.report.pictures import flow_chart
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
 from tests.unit.report.report_examples import landing, move, outcome

@@ -7,7 +7,7 @@ import yaml
 
 from rebalancer.policy.model import Mode
 from rebalancer.report.as_json import as_data
-from rebalancer.report.lease_taken import LeaseTakenReport, render_lease_taken
+from rebalancer.report.render import LeaseTakenReport, render_lease_taken
 
 LINE = "Another run (run-1 <b>) holds the Lease until 2026-11-21T07:50:00Z: nothing was done."
 

@@ -8,7 +8,7 @@ from rebalancer.cli import command
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Code
 from rebalancer.report.as_json import as_json
-from rebalancer.report.lease_taken import LeaseTakenReport, render_lease_taken
+from rebalancer.report.render import LeaseTakenReport, render_lease_taken
 from rebalancer.report.schema import Report, report_schema
 from tests.unit.report.report_examples import landing, move, outcome, skip
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from pydantic import Field, field_validator, model_validator
 
-from rebalancer.base.json_template import fill, names_in
+from rebalancer.base.data_text import fill, names_in
 from rebalancer.base.plain_text import printable
 from rebalancer.base.sending import SendingError, check_url, send
 from rebalancer.machines.interruption.model import DONE, StepContext, failed

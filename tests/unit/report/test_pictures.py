@@ -4,9 +4,9 @@ import pytest
 
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Cause
-from rebalancer.report import pod_map as of
+from rebalancer.report import pictures as of
 from rebalancer.report.changes import Changes
-from rebalancer.report.pod_map import pod_map
+from rebalancer.report.pictures import pod_map
 from rebalancer.report.render import render
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
