@@ -52,10 +52,10 @@ _node_versions = JsonDecoder(_NodeVersion)
 
 
 class Collected:
-    """The objects of one file, one after the other."""
+    """The objects of one file, added one after the other."""
 
     def __init__(self, finished: frozenset[str] = frozenset()) -> None:
-        """``finished``: see Fold."""
+        """``finished``: see :class:`Fold`."""
         self._fold = Fold(finished)
         self._kubelets: Counter[tuple[int, int]] = Counter()
         self._newest = 0.0
@@ -63,10 +63,10 @@ class Collected:
         """Kind -> objects so far."""
 
     def add_json(self, kind: str, text: bytes | Raw) -> None:
-        """Add one object, ReplicaSets and Jobs after all pods; those of kinds that do not matter are only counted.
+        """Add one object, ReplicaSets and Jobs after all pods; objects of unused kinds are only counted.
 
         Raises:
-            msgspec.DecodeError: it is no such object.
+            msgspec.DecodeError: the text is not such an object.
         """
         self.seen[kind] += 1
         if kind not in API_VERSIONS:

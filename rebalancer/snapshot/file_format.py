@@ -93,7 +93,7 @@ class Manifest(msgspec.Struct, rename="camel", kw_only=True):
         )
 
     def as_metadata(self) -> dict[str, Any]:
-        """Return it as one JSON list says it in its metadata."""
+        """Return the manifest as the metadata of a single JSON list."""
         annotations = {
             CAPTURED_AT: self.captured_at,
             VERSION: self.server_version,

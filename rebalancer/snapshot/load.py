@@ -64,13 +64,13 @@ def load_snapshot(
 ) -> Snapshot:
     """Return the snapshot in a file, compressed or not; ``-`` is ``stdin``.
 
-    Files of ours are read piece by piece, JSON and YAML into memory whole. ``captured_at`` is the file's
-    own word, else the newest timestamp in it; ``version`` its own word, else that of most kubelets. Kinds that
-    it may lack are named in ``missing``. Objects of other kinds are passed over, and so are pods that have ended, but
-    for those in the phases ``finished``.
+    Our own files are read piece by piece; JSON and YAML are read into memory as a whole. ``captured_at`` is the time
+    recorded in the file, else the newest timestamp in it; ``version`` is the recorded one, else that of most
+    kubelets. Kinds that the file may lack are named in ``missing``. Objects of other kinds are skipped, and finished
+    pods, too, except those in the phases ``finished``.
 
     Raises:
-        PolicyError: no such file, not of these forms, no list of API objects, or cut off; says where.
+        PolicyError: the file does not exist, has another format, has no API objects, or is truncated; says where.
     """
     name = "standard input" if str(path) == "-" else str(path)
     try:
@@ -122,7 +122,7 @@ class _Loader:
         self._meta = _Envelope.Meta()
 
     def read(self, stream: BinaryIO, *, seekable: bool) -> None:
-        """Read a stream to its end."""
+        """Read a stream to its end; ``seekable``: whether the stream can seek."""
         plain, head = unpack(stream)
         text = head.lstrip(_BLANK)
         if text[:1] == b"\0":
@@ -179,7 +179,7 @@ class _Loader:
         self._add(objects, list_kind)
 
     def _take_document(self, document: Any, objects: list[bytes]) -> str:
-        """Append the objects of a document to ``objects``; return its kind if it is a list, else nothing."""
+        """Append the objects of a document to ``objects``; return its kind if it is a list, else ""."""
         if not isinstance(document, dict) or not isinstance(document.get("kind"), str):
             self._refuse("")
         kind = document["kind"]
@@ -209,7 +209,7 @@ class _Loader:
     # -- the objects -------------------------------------------------------------------------------
 
     def _add(self, objects: Sequence[bytes | Raw], list_kind: str) -> None:
-        """Add objects, those that may own pods after all pods; ``list_kind`` is of the list that they come from."""
+        """Add objects, possible owners of pods last; ``list_kind``: the kind of the list that contains them."""
         late: list[tuple[int, str]] = []
         for number, text in enumerate(objects):
             kind = self._kind_of(number, text, list_kind)

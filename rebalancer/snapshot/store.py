@@ -60,7 +60,7 @@ class SnapshotWriter:
         return self._write(kind, "pb", b"", runs, b"")
 
     def write_json(self, kind: str, items: Iterable[bytes | Raw]) -> StoredList:
-        """Write a list of objects that came as JSON, each on a line of its own."""
+        """Write a list of objects that were read as JSON, one per line."""
         tail = b"\n" + JSON_END + b"\n"
         return self._write(kind, "json", json_head(kind), _lines(kind, items), tail)
 
@@ -142,7 +142,7 @@ def open_for_writing(target: Path | BinaryIO) -> Iterator[BinaryIO]:
 
 
 def slim(kind: str, item: bytes | Raw) -> bytes:
-    """Return the object on one line, with its kind and without what is left out of snapshot files."""
+    """Return the object on one line, with its kind, without the fields that snapshot files omit."""
     fields = msgspec.json.decode(item, type=_Fields)
     fields.pop("kind", None)
     fields.pop("apiVersion", None)
