@@ -6,7 +6,6 @@ read both: lists are empty, and values that depend on the cluster are null.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,6 @@ from rebalancer import API_VERSION
 from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.plain_text import WIDTH, printable
 from rebalancer.policy.load import LoadedPolicy
-from rebalancer.report.as_csv import HEAD
 from rebalancer.report.as_json import as_json, as_yaml, describe_reviewed_plan
 from rebalancer.report.model import RunReport
 
@@ -83,10 +81,14 @@ def render_lease_taken(report: LeaseTakenReport, output: str) -> str:
     if output in DATA_FORMS:
         return data_text(_as_data(report), output)
     if output == "html":
+        import html  # noqa: PLC0415
+
         line = html.escape(printable(report.line))
         head = '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
         return f"{head}\n<title>{line}</title>\n</head>\n<body>\n<p>{line}</p>\n</body>\n</html>\n"
     if output == "csv":
+        from rebalancer.report.as_csv import HEAD  # noqa: PLC0415
+
         return f"{','.join(HEAD)}\n"
     return f"{printable(report.line)}\n"
 
