@@ -1,1 +1,1 @@
-"""One file per command: what it does, in the order in which it does it."""
+"""One file per command: its flags, one call, and its exit code."""

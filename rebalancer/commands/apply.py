@@ -1,4 +1,4 @@
-"""``apply``: carry out a plan that people have reviewed; a run whose plan comes from a file."""
+"""``apply``: execute a reviewed plan; a run whose plan comes from a file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Nothing is evicted unasked: ``run`` and ``apply`` show the plan on the terminal, and carry it out once it is agreed to.
+"""Ask for consent: ``run`` and ``apply`` show the plan on the terminal, and execute it after a yes.
 
-The terminal is the one that the command was typed on, whatever standard input and output are: ``run > report`` and
-``run | less`` ask, too.
+The question goes to the controlling terminal, wherever standard input and output lead: ``run > report`` and ``run |
+less`` ask, too.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _TERMINAL = "/dev/tty"
 
 
 class Terminal:
-    """Where a person sees a plan, and answers."""
+    """The terminal on which a person sees a plan and answers."""
 
     def __init__(self, number: int, out: TextIO) -> None:
-        """``number``: the open terminal, to read from; ``out``: writes to it."""
+        """``number``: file descriptor of the open terminal, for reading; ``out``: writes to it."""
         self._number, self.out = number, out
 
     def ask(self, question: str) -> bool:
-        """Return whether the answer is yes. No answer, the end of input too, is no."""
+        """Return whether the answer is yes. No answer, or the end of input, counts as no."""
         with self._line_by_line():
             while True:
                 write(self.out, [f"\n{question} [y/N]: "])
@@ -57,7 +57,7 @@ class Terminal:
 
     @contextmanager
     def _line_by_line(self) -> Iterator[None]:
-        """Show what is typed and take it by lines, also where a pager has the terminal; forget what was typed before."""
+        """Switch the terminal to echo and line mode, even under a pager; discard earlier input."""
         before = termios.tcgetattr(self._number)
         asking = termios.tcgetattr(self._number)
         asking[0] |= termios.ICRNL
@@ -71,7 +71,7 @@ class Terminal:
 
 @contextmanager
 def terminal_at_hand() -> Iterator[Terminal | None]:
-    """Yield the terminal; None where the process has none, or all of its streams lead elsewhere: a job in the background."""
+    """Yield the terminal; None if the process has none, or runs in the background with all streams redirected."""
     number = (
         _opened() if any(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr)) else None
     )
@@ -90,29 +90,29 @@ def _opened() -> int | None:
 
 
 def asks(options: RunOptions) -> bool:
-    """Return whether these are the flags of a run that needs a yes."""
+    """Return whether a run with these flags needs consent."""
     only_looks = options.dry_run or options.whole or options.cluster.snapshot_path is not None
     return not (only_looks or options.yes)
 
 
 class Steps(Protocol):
-    """What a run is made of that asks."""
+    """The parts of a run with consent."""
 
     def look(self, options: RunOptions, out: TextIO) -> tuple[ExitCode, RunReport | None]:
         """Make a dry run, and write its report to ``out``."""
 
     def print_plan(self, report: RunReport) -> ExitCode:
-        """Print the report of the dry run in the form that was asked for."""
+        """Print the report of the dry run in the requested form."""
 
     def act(self, plan: bytes) -> ExitCode:
-        """Carry out the plan, as ``apply`` reads it, and print the report."""
+        """Execute the plan, given in the format that ``apply`` reads, and print the report."""
 
 
 def run_asking(options: RunOptions, terminal: Terminal, steps: Steps) -> ExitCode:
-    """Show the plan of a dry run on the terminal, and carry it out if that is agreed to.
+    """Show the plan of a dry run on the terminal, and execute it after a yes.
 
-    Moves are judged again on the cluster as it is after the answer, as those of any reviewed plan. A run that moves
-    nothing prints the plan in the form that was asked for, unless that is what the terminal has shown.
+    After the answer, moves are judged again on the current cluster, as for any reviewed plan. If there are no moves,
+    the plan is printed in the requested form, unless the terminal has shown just that.
     """
     in_sight = sys.stdout.isatty()
     ending = options.ending
@@ -137,9 +137,9 @@ def run_asking(options: RunOptions, terminal: Terminal, steps: Steps) -> ExitCod
 
 
 def question_of(report: RunReport) -> str | None:
-    """Return what is asked before the plan is carried out; None where it changes nothing.
+    """Return the question to ask before the plan is executed; None if the plan changes nothing.
 
-    Marks of nodes that are to stay empty expire unless runs renew them, also where no pod moves.
+    Marks that keep nodes empty expire unless runs renew them, so a plan without moves may change something.
     """
     if report.standstill or report.loaded.policy.mode is not Mode.ENFORCE:
         return None

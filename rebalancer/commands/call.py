@@ -1,4 +1,4 @@
-"""Runs a command: its errors become messages and exit codes, never tracebacks."""
+"""Run a command, and turn its errors into messages and exit codes, never tracebacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rebalancer.base.output import OutputError, say, stream_error
 
 
 def call(command: click.Command, argv: Sequence[str], name: str = "rebalancer") -> int:
-    """Run ``command`` with the arguments ``argv``; return the exit code. ``name``: what users call it by."""
+    """Run ``command`` with the arguments ``argv``; return the exit code. ``name``: the program name in messages."""
     try:
         result = command.main(
             args=list(argv),
@@ -48,7 +48,7 @@ def call(command: click.Command, argv: Sequence[str], name: str = "rebalancer") 
 
 
 def _usage_line(error: click.ClickException, name: str) -> str:
-    """Return what click says of a wrong use, in one line as all our errors, and where the right use is to be read."""
+    """Return click's message about wrong usage in one line, with a pointer to the help."""
     text = " ".join(error.format_message().split())
     text = text[:1].lower() + text[1:]
     if not isinstance(error, click.UsageError):
@@ -60,7 +60,7 @@ def _usage_line(error: click.ClickException, name: str) -> str:
 
 
 def say_stopped() -> int:
-    """Say that a signal has ended the command before anything was done; return the exit code."""
+    """Print that a signal ended the command before anything was done; return the exit code."""
     stopped = StoppedError()
     say(sys.stderr, f"rebalancer: {stopped}")
     return int(stopped.exit_code)

@@ -1,4 +1,4 @@
-"""``capacity``: which nodes can be removed, and which groups of machines have to be increased. It changes nothing."""
+"""``capacity``: show which nodes can be removed, and which machine groups must be scaled up. It changes nothing."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def capacity(options: RunOptions, environment: Environment) -> ExitCode:
     """Write the report.
 
     Raises:
-        PolicyError: the policy, a flag or the file is wrong.
-        ClusterReadError: the cluster, or what earlier runs have left, could not be read.
-        ProviderError: the provider of machines could not be asked.
+        PolicyError: the policy, a flag or the file is invalid.
+        ClusterReadError: the cluster, or the stored state, could not be read.
+        ProviderError: the machine provider could not be asked.
     """
     run = run_context(options, environment)
     with open_source(run, options.cluster) as source:

@@ -1,4 +1,4 @@
-"""``completion``: the script with which a shell completes our commands, flags and the cluster's names."""
+"""``completion``: print the script by which a shell completes commands, flags and names in the cluster."""
 
 from __future__ import annotations
 

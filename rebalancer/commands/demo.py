@@ -1,4 +1,4 @@
-"""``demo``: the story in an embedded cluster, shown with the command ``run`` itself, or that cluster to play with."""
+"""``demo``: a story in an embedded cluster, told with the command ``run`` itself; or that cluster to try out."""
 
 from __future__ import annotations
 
@@ -99,11 +99,11 @@ def drift_command(of_demo: str | None, /, kubeconfig: str | None, name: str, **c
 
 
 def drift(client: Client, name: str) -> str:
-    """Have a kept cluster drift, wait until it has settled, and return what has happened.
+    """Make a kept cluster drift, wait until it has settled, and return what has happened.
 
     Raises:
-        KeptError: the server of ``client`` is no kept cluster.
-        ClusterReadError: it does not answer.
+        KeptError: the server of ``client`` is not a kept cluster.
+        ClusterReadError: the server does not answer.
     """
     version = client.get("/version")
     if not version.ok or BUILD.encode() not in version.body:
@@ -152,5 +152,5 @@ Pods that have just moved are protected for five minutes; this lifts that:
 
 
 def _run(argv: Sequence[str]) -> int:
-    """Carry out ``run`` with these arguments, the name of the command first."""
+    """Call ``run`` with these arguments; the first one is the name of the command."""
     return call(run.command, argv[1:])

@@ -1,4 +1,4 @@
-"""``drain``: cordon nodes and move their pods away, as ordered by people."""
+"""``drain``: cordon nodes and move their pods to other nodes."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class DrainOptions(EmptyingOptions):
 
 
 def drain(options: DrainOptions, environment: Environment) -> ExitCode:
-    """Look, cordon, empty, report; return the exit code.
+    """Check, cordon, empty, report; return the exit code.
 
     Raises:
-        RebalancerError: nothing was changed, or the cluster could not be read any more.
+        RebalancerError: nothing was changed, or the cluster can no longer be read.
     """
     if bool(options.nodes) == (options.selector is not None):
         raise PolicyError(["name nodes, or select them with -l: one of the two"])
@@ -78,7 +78,7 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
 def orders_of(
     options: EmptyingOptions, environment: Environment, pod_selector: str | None = None
 ) -> Orders:
-    """Return what the flags say of single pods."""
+    """Return the orders about single pods from the flags."""
     return Orders(
         skip_wait_for_delete=float(options.skip_wait_for_delete_timeout),
         force=options.force,
@@ -116,7 +116,7 @@ def finished(
 
 
 class Drain:
-    """A drain under way: the steps of :func:`rebalancer.machines.drain.draining.empty`."""
+    """A drain in progress: the steps of :func:`rebalancer.machines.drain.draining.empty`."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Drain:
         *,
         uncordon_on_failure: bool,
     ) -> None:
-        """``uids``: name of each node -> its uid. Another Node that comes under its name is left alone."""
+        """``uids``: name of each node -> its uid. Another Node with the same name is not touched."""
         self._emptying, self._uids, self._names = emptying, uids, list(uids)
         self._uncordon = uncordon_on_failure
         self._client = client
@@ -138,10 +138,10 @@ class Drain:
         self._reached: Callable[[int, int], None] = lambda _done, _total: None
 
     def run(self, wait_batch: float) -> str | None:
-        """Cordon all, empty them; return None once they are, else why they are not.
+        """Cordon all nodes, then empty them; return None once they are empty, else why they are not.
 
         Raises:
-            ClusterReadError: the cluster could not be read or written any more.
+            ClusterReadError: the cluster can no longer be read or written.
         """
         from rebalancer.machines.drain.draining import empty  # noqa: PLC0415
 
@@ -158,12 +158,12 @@ class Drain:
         return why or left
 
     def of(self, names: Sequence[str]) -> Drain:
-        """Return the drain of some of these nodes."""
+        """Return a drain of only the nodes ``names``."""
         uids = {name: self._uids[name] for name in names}
         return Drain(self._emptying, self._client, uids, uncordon_on_failure=self._uncordon)
 
     def cordon_all(self) -> float:
-        """Cordon all nodes; return since when, by the stop's clock, the newest of them is being drained.
+        """Cordon all nodes; return the latest start of a node's drain, as a time of the stop's clock.
 
         Raises:
             ClusterReadError: a node could not be read or written.
@@ -186,9 +186,9 @@ class Drain:
         return clock.now() - max(0.0, clock.unix() - newest)
 
     def end(self, *, empty: bool) -> str | None:
-        """Take our annotations away where the nodes are empty, or given back; else say in them that we gave up.
+        """Remove our records from nodes that are empty or given back; mark the others as given up.
 
-        Return what could not be written on a node, None if all was.
+        Return a message on records that could not be written, or None.
         """
         from rebalancer.machines.drain.cordon import finish, give_up  # noqa: PLC0415
 
@@ -212,7 +212,7 @@ class Drain:
     # -- steps -------------------------------------------------------------------------------------
 
     def look(self) -> Left:
-        """See Steps."""
+        """Return the pods still on the nodes."""
         from rebalancer.kube.node_pods import read_node_pods  # noqa: PLC0415
         from rebalancer.machines.drain.draining import left_of  # noqa: PLC0415
 
@@ -228,13 +228,13 @@ class Drain:
         return left
 
     def evict(self) -> str | None:
-        """See Steps."""
+        """Plan and evict once; return what prevents progress, or None."""
         return self._emptying.evict({name: self._uids[name] for name in self._there()})
 
     def _there(self) -> list[str]:
-        """Return the nodes without those under whose name another Node has come: its pods are none of ours.
+        """Return the nodes, without names that another Node has now, whose pods must not be touched.
 
-        The pods of a Node that is gone count until their objects are.
+        The pods of a deleted Node count until their objects are gone.
         """
         from rebalancer.kube.nodes import read_node  # noqa: PLC0415
 
@@ -242,14 +242,14 @@ class Drain:
         return [name for name, node in there if node is None or node.uid == self._uids[name]]
 
     def end_of_batch(self) -> bool:
-        """See Steps."""
+        """End the wait for batch work; return whether it is evicted from now on."""
         if not self._emptying.options.evict_batch:
             return False
         self._emptying.evict_batch()
         return True
 
     def left(self, left: Left, why: str | None) -> None:
-        """See Steps: said when it changes."""
+        """Report the remaining pods when they change."""
         if (left, why) != self._reported:
             self._reported = (left, why)
             text = left.text() + (f" ({why})" if why else "")
@@ -352,10 +352,10 @@ EMPTYING: list[Callable[..., Any]] = [
 
 
 class KubectlFlags(click.Command):
-    """Takes ``--dry-run`` without a value, and ``--force=true``, as kubectl does."""
+    """A command that accepts ``--dry-run`` without a value, and ``--force=true``, as kubectl does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """See click."""
+        """Rewrite such flags, then parse the arguments."""
         ends = args.index("--") if "--" in args else len(args)
         given = [_SAME.get(arg, arg) for arg in args[:ends]]
         return super().parse_args(ctx, [arg for arg in given if arg] + args[ends:])
@@ -367,7 +367,7 @@ for _flag in ("--force", "--ignore-daemonsets", "--delete-emptydir-data"):
 
 
 def exit_codes(done: str, partial: str) -> str:
-    """Return the part of the help of a command that empties nodes: what 0 and 4 mean is its own."""
+    """Return the help on exit codes for a command that empties nodes; ``done`` explains 0, ``partial`` explains 4."""
     return f"""\b
 Exit codes:
   0    {done}

@@ -52,7 +52,7 @@ R = TypeVar("R", bound=Recorder)
 def explain_pod(
     ref: str, node: str | None, options: RunOptions, environment: Environment
 ) -> ExitCode:
-    """Explain the landing of a pod's replacement (or only whether it may land on ``node``), and the plan for the pod.
+    """Explain the landing of a pod's replacement (with ``node``, only on that node), and the plan for the pod.
 
     Raises:
         PolicyError: there is no such pod or node.
@@ -126,7 +126,7 @@ def explain_workload(ref: str, options: RunOptions, environment: Environment) ->
 
 
 class _Explaining:
-    """A dry run with the same flags that writes an explanation instead of a report."""
+    """A dry run that writes an explanation instead of a report."""
 
     def __init__(self, options: RunOptions, environment: Environment) -> None:
         self._output = options.ending.output
@@ -137,7 +137,7 @@ class _Explaining:
         self.profile = self._run.planning.scheduler_profile(self.snapshot)
 
     def recorded(self, new: Callable[[], R]) -> tuple[RunReport, R]:
-        """Return the report that a dry run would write, and the recorder that has looked at its plan."""
+        """Return the report of the dry run, and the recorder that observed its plan."""
         recorders: list[R] = []
 
         def observe() -> R:
@@ -150,13 +150,13 @@ class _Explaining:
     def planned(
         self, observe: Callable[[], PlanObserver] | None
     ) -> tuple[RunReport, PlanObserver | None]:
-        """Return the report that a dry run would write, and what has looked at its plan."""
+        """Return the report of the dry run, and the observer of its plan."""
         memory = recall(self._run, self._source, self._reading)
         planned = make_plan(self._run, self._reading, memory, observe)
         return run_report(self._run, self._source, planned), planned.observer
 
     def machines(self, pod: int) -> tuple[list[str], dict[str, Any]]:
-        """Return what ``rebalancer capacity`` says of a pending pod, as lines and as data; of a file no provider is asked."""
+        """Return the capacity report on a pending pod, as lines and as data; for a file no provider is asked."""
         from rebalancer.machines.capacity.of_run import judged  # noqa: PLC0415
         from rebalancer.machines.capacity.report import (  # noqa: PLC0415  # seldom needed
             helper_of,

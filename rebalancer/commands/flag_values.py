@@ -1,4 +1,4 @@
-"""The values that texts of flags stand for; ``flags`` reads them, so that commands get no text to parse."""
+"""Parse the values of flags, so that commands receive parsed values instead of text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ Callback = Callable[[click.Context, click.Parameter, str | None], Value]
 
 
 def parsed(parse: Callable[[str], Value]) -> Callback[Value | None]:
-    """Return a callback that reads a flag with ``parse``, whose ValueError says what is wrong; None without a value."""
+    """Return a click callback that parses a flag with ``parse``; without a value it returns None.
+
+    A ValueError of ``parse`` becomes the error message.
+    """
 
     def read(_context: click.Context, _flag: click.Parameter, text: str | None) -> Value | None:
         try:
@@ -32,9 +35,9 @@ def parsed(parse: Callable[[str], Value]) -> Callback[Value | None]:
 
 
 def named(parse: Callable[[str, str], Value]) -> Callback[Value | None]:
-    """Return a callback that reads a flag with ``parse``, given the name of the flag and its text; None without one.
+    """Return a click callback that calls ``parse`` with the flag's name and text; without a value it returns None.
 
-    A PolicyError of ``parse`` ends the command, and names the flag.
+    A PolicyError of ``parse``, which names the flag, ends the command.
     """
 
     def read(_context: click.Context, flag: click.Parameter, text: str | None) -> Value | None:
@@ -44,10 +47,10 @@ def named(parse: Callable[[str, str], Value]) -> Callback[Value | None]:
 
 
 def reference(flag: str, text: str) -> tuple[str, str]:
-    """Return ``NAMESPACE/NAME`` as a pair.
+    """Parse ``NAMESPACE/NAME`` as a pair.
 
     Raises:
-        PolicyError: it is something else.
+        PolicyError: the text has another form.
     """
     namespace, _, name = text.partition("/")
     if not namespace or not name:
@@ -56,10 +59,10 @@ def reference(flag: str, text: str) -> tuple[str, str]:
 
 
 def duration(flag: str, text: str) -> float:
-    """Return ``90s``, ``5m`` or ``1h30m`` in seconds.
+    """Parse ``90s``, ``5m`` or ``1h30m``; return seconds.
 
     Raises:
-        PolicyError: it is something else.
+        PolicyError: the text has another form.
     """
     try:
         return parse_duration(text).total_seconds()
@@ -68,10 +71,10 @@ def duration(flag: str, text: str) -> float:
 
 
 def label_selector(flag: str, text: str) -> LabelSelector | None:
-    """Return the label selector that a flag gives; None for an empty one, which selects all.
+    """Parse the label selector of a flag; None for an empty one, which selects everything.
 
     Raises:
-        PolicyError: it is none.
+        PolicyError: the text is not a selector.
     """
     # The policy's models are imported where a selector is given: commands without one load no policy.
     from rebalancer.policy.select import parse_selector  # noqa: PLC0415
@@ -83,10 +86,10 @@ def label_selector(flag: str, text: str) -> LabelSelector | None:
 
 
 def select(flag: str, text: str) -> Select:
-    """Return the pods that a flag selects in the words of a policy.
+    """Parse a ``select`` in the syntax of a policy.
 
     Raises:
-        PolicyError: it is no ``select``.
+        PolicyError: the text is not a ``select``.
     """
     from rebalancer.policy.load import parse_select  # noqa: PLC0415
 

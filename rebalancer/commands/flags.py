@@ -1,4 +1,4 @@
-"""Flags that several commands share."""
+"""Flags shared by several commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., object])
 def with_flags(
     flags: Sequence[Callable[[Decorated], Decorated]],
 ) -> Callable[[Decorated], Decorated]:
-    """Give a command these flags, in this order."""
+    """Return a decorator that adds these flags to a command, in this order."""
 
     def decorate(function: Decorated) -> Decorated:
         for flag in reversed(flags):
@@ -30,17 +30,17 @@ def with_flags(
 
 
 class Whole(click.IntRange):
-    """A whole number in the digits 0 to 9; Python's ``int`` also reads those of other scripts."""
+    """An integer written in the digits 0 to 9; Python's ``int`` also accepts digits of other scripts."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See click."""
+        """Convert the text of a flag to an integer, or fail."""
         if isinstance(value, str) and not value.isascii():
             self.fail(f"{value!r} is no whole number", param, ctx)
         return super().convert(value, param, ctx)
 
 
 def examples(*lines: str) -> str:
-    """Return the end of a command's help: calls of it, one a line."""
+    """Return the end of a command's help: example calls, one per line."""
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
@@ -48,7 +48,7 @@ DEFAULTS = RunOptions()
 
 
 def _request_timeout(text: str) -> float | None:
-    """Return the seconds of ``--request-timeout``; 0, kubectl's default, is as if it were not given."""
+    """Return the seconds of ``--request-timeout``; None for 0, kubectl's default."""
     return None if parse_seconds(text) == 0 else at_least_a_second(text)
 
 
@@ -107,7 +107,7 @@ POLICY_FLAGS = [
 
 
 def output_flag(*forms: str, of: str) -> Callable[[Decorated], Decorated]:
-    """Return ``-o`` with these forms; the first is the default."""
+    """Return the flag ``-o`` with these forms; the first is the default."""
     return click.option(
         "-o",
         "--output",
@@ -119,7 +119,7 @@ def output_flag(*forms: str, of: str) -> Callable[[Decorated], Decorated]:
 
 
 def _fail_on(_context: click.Context, _flag: click.Parameter, text: str) -> tuple[str, ...]:
-    """Return the comma-separated states in ``text``, each of ``FAIL_ON``."""
+    """Parse the comma-separated states of ``--fail-on``, each one of ``FAIL_ON``."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
         if name not in FAIL_ON:
@@ -208,7 +208,7 @@ SCOPE = [
 
 
 def deadline_flag(seconds: float) -> Callable[[Decorated], Decorated]:
-    """Return ``--deadline`` with this default."""
+    """Return the flag ``--deadline`` with this default."""
     return click.option(
         "--deadline",
         callback=parsed(at_least_a_second),

@@ -81,7 +81,7 @@ def render_history(document: Document, now: float, output: str) -> str:
 
 
 def as_data(document: Document, now: float) -> dict[str, Any]:
-    """Return ``apiVersion: rebalancer/v1, kind: History``, owners and nodes by name, times in RFC 3339."""
+    """Return ``apiVersion: rebalancer/v1, kind: History``; owners and nodes sorted by name, times in RFC 3339."""
     return {
         "apiVersion": API_VERSION,
         "kind": "History",

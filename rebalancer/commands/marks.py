@@ -46,7 +46,7 @@ def show_marks(
 
 
 def _cleared(client: Client, mark: NodeMark) -> str | None:
-    """Remove a mark; return what of it stays and why, None if nothing does."""
+    """Remove a mark; return what stays of it and why, or None."""
     try:
         if mark.of_scale_in:
             return clear_state(client, mark.node)

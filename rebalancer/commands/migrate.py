@@ -1,4 +1,4 @@
-"""``policy migrate``: reads a policy of the descheduler, writes ours, and notes the differences."""
+"""``policy migrate``: convert a policy of the descheduler into one of ours, with notes on the differences."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STDIN = "standard input"
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """Our policy, converted from one of the descheduler."""
+    """Our policy, converted from a policy of the descheduler."""
 
     data: dict[str, Any]
     """The policy as plain data."""
@@ -33,10 +33,10 @@ class Migrated:
 
 
 def migrated(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> Migrated:
-    """Return our policy for the one in ``raw``.
+    """Convert the descheduler's policy in ``raw``; messages name it ``file``.
 
     Raises:
-        PolicyError: it is no policy of the descheduler, or has keys unknown to the descheduler.
+        PolicyError: it is not a policy of the descheduler, or has keys unknown to the descheduler.
     """
     document = peer_document(raw, file)
     version = document.data["apiVersion"]
@@ -52,7 +52,7 @@ def migrated(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> Migrat
 
 
 def migrate(file: str, output: str | None, stdin: BinaryIO, environment: Environment) -> ExitCode:
-    """Write our policy for the one in ``file`` ('-': standard input) to ``output``, else to standard output.
+    """Convert the policy in ``file`` ('-': standard input); write it to ``output`` or standard output.
 
     Raises:
         PolicyError: see ``migrated``; or a file cannot be read or written.
@@ -93,7 +93,7 @@ def _write(path: Path, text: str, policy: Migrated, *, into: bool) -> None:
 
 
 def _refuse_others(directory: Path, files: Mapping[str, str]) -> None:
-    """Refuse a directory with other policy files: they would be read as parts of this policy."""
+    """Reject a directory with other policy files: they would be read as parts of this policy."""
     others = sorted(p.name for p in directory.iterdir() if p.suffix in (".yaml", ".yml", ".json"))
     others = [name for name in others if name not in files]
     if others:

@@ -1,4 +1,4 @@
-"""Names of the cluster's objects for completion by a shell: quickly, or none."""
+"""Names of objects in the cluster for shell completion: quickly, or none at all."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def nodes(context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Return nodes."""
+    """Return the names of nodes that start with ``begun``."""
     return _items(_names(context, "/api/v1/nodes"), begun)
 
 
 def namespaces(
     context: click.Context, _parameter: click.Parameter, begun: str
 ) -> list[CompletionItem]:
-    """Return namespaces."""
+    """Return the namespaces that start with ``begun``."""
     return _items(_names(context, "/api/v1/namespaces"), begun)
 
 
 def pods(context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    """Return ``NAMESPACE/``, and once one is written the pods in it."""
+    """Return namespaces as ``NAMESPACE/``; after the slash, the pods of that namespace."""
     namespace, slash, _ = begun.partition("/")
     if not slash:
         # As directories are: no space follows, so that the name can.

@@ -1,4 +1,4 @@
-"""``node-agent``: says on its own node what the instance's metadata says of its end."""
+"""``node-agent``: write interruption notices from the instance's metadata on its own Node."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _PATIENCE = 5.0
 def watch_machine(
     access: ClusterFlags, node: str, address: str, every: float, environment: Environment
 ) -> None:
-    """Keep the notice of ``node`` until a signal comes. ``address``: of the metadata service; ``every``: seconds.
+    """Keep the notice on ``node`` current until a signal. ``address``: the metadata service; ``every``: seconds.
 
     Raises:
-        ClusterReadError: there is no cluster to talk to.
+        ClusterReadError: no cluster is configured.
     """
     from rebalancer.machines.aws.agent import Agent  # noqa: PLC0415
     from rebalancer.machines.aws.imds import Imds  # noqa: PLC0415

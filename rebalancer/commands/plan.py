@@ -1,4 +1,4 @@
-"""``plan``: ``run --dry-run`` under a name of its own, with a file for ``apply``."""
+"""``plan``: ``run --dry-run`` under its own name, with a file for ``apply``."""
 
 from __future__ import annotations
 

@@ -113,11 +113,11 @@ def _migrate(file: str, output: str | None) -> int:
 
 
 def check_on(options: RunOptions, environment: Environment) -> None:
-    """Read the snapshot file or the cluster; print what the policy comes to there.
+    """Read the snapshot file or the cluster; print the effects of the policy there.
 
     Raises:
         ClusterReadError: the cluster could not be read.
-        PolicyError: the policy or the file is wrong.
+        PolicyError: the policy or the file is invalid.
     """
     run = run_context(options, environment)
     with open_source(run, options.cluster) as source:

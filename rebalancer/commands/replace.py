@@ -1,4 +1,4 @@
-"""``replace``: cordon old nodes, empty them one after the other, have their machines removed."""
+"""``replace``: cordon old nodes, empty them one after the other, and have their machines removed."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class ReplaceOptions(EmptyingOptions):
 
 
 def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode:
-    """Look, cordon all old nodes, replace them, report; return the exit code.
+    """Check, cordon all old nodes, replace them, report; return the exit code.
 
     Raises:
-        RebalancerError: nothing was changed, or the cluster could not be read any more.
+        RebalancerError: nothing was changed, or the cluster can no longer be read.
     """
     choice = _choice(options)
     hook = None if options.then is None else ReplaceHook.parse(options.then)
@@ -78,7 +78,7 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
 
 
 def text_of_missing(missing: Missing) -> str:
-    """Return a sentence for it."""
+    """Return a sentence on the missing nodes."""
     pods = "1 pod has" if missing.pods == 1 else f"{missing.pods} pods have"
     if missing.nodes:
         return f"{pods} no room on the nodes that stay: {missing.nodes} more like {missing.like} would do"
@@ -94,7 +94,7 @@ def _choice(options: ReplaceOptions) -> NodeChoice:
 
 
 class _Replacing:
-    """A replacement under way: see ``rebalancer.machines.drain.replacing.Replacing``."""
+    """A replacement in progress: see ``rebalancer.machines.drain.replacing.Replacing``."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class _Replacing:
         self._reached: Callable[[int, int], None] = lambda _done, _total: None
 
     def run(self, pace: ReplacementPace) -> str | None:
-        """Cordon all; replace them; return None once all are, else why they are not."""
+        """Cordon all nodes, then replace them; return None when done, else why not."""
         stop, clock = self._emptying.stop, self._emptying.environment.clock
         why: str | None = "it was cut off"
         try:
@@ -131,7 +131,7 @@ class _Replacing:
         return why
 
     def stages(self) -> Mapping[str, Stage | None]:
-        """See Replacing."""
+        """Return name -> stage, for each old node that still exists."""
         nodes = {name: self._read(name) for name in self._uids}
         stages = {name: stage_of(node) for name, node in nodes.items() if node is not None}
         for name, stage in list(stages.items()):
@@ -147,24 +147,24 @@ class _Replacing:
         return stages
 
     def stage(self, name: str) -> Stage | None:
-        """See Replacing."""
+        """Return the stage of one node; None if it has none or is gone."""
         node = self._read(name)
         return None if node is None else stage_of(node)
 
     def _read(self, name: str) -> NodeView | None:
-        """Return the node that was chosen, None if it is gone: another Node of its name is a new machine, and none of ours."""
+        """Return the chosen node; None if it is gone. Another Node with its name is a new machine."""
         node = read_node(self._client, name)
         return node if node is not None and node.uid == self._uids[name] else None
 
     def _leave_out(self, name: str) -> None:
-        """Give back a node that is not old any more: its labels were changed, or its kubelet was updated in place."""
+        """Give back a node that is no longer old: its labels changed, or its kubelet was updated in place."""
         if finish(self._client, name, self._by, uncordon=True):
             said = f"node {name} is not chosen any more: it was given back"
             self._emptying.base.notes.append(said)
             self._emptying.progress.note("left out", f"left out {name}", node=name)
 
     def enter(self, name: str, phase: ReplacePhase, after: Sequence[Stage | None]) -> bool:
-        """See Replacing."""
+        """Write a phase if the node is still at one of the stages ``after``; return whether it is in the phase."""
         now, acts = (
             self._emptying.environment.clock.unix(),
             (ReplacePhase.EMPTYING, ReplacePhase.REMOVING),
@@ -180,7 +180,7 @@ class _Replacing:
         return entered
 
     def works(self, name: str) -> str | None:
-        """See Replacing."""
+        """Return the batch work on a node; None if there is none."""
         emptying = self._emptying
         if emptying.stop.now() >= self._batch_until and emptying.options.evict_batch:
             emptying.evict_batch()
@@ -189,24 +189,24 @@ class _Replacing:
         return f"{name}: {left.text()}" if left.batch or left.unread else None
 
     def empty(self, names: Sequence[str]) -> str | None:
-        """See Replacing."""
+        """Empty these nodes; return None once they are empty, else why they are not."""
         return self._drain.of(names).run(self._wait_batch)
 
     def remove(self, name: str) -> str | None:
-        """See Replacing."""
+        """Remove the machine of a node; return why that failed, or None."""
         node = self._read(name)
         if self._hook is None or node is None:
             return None
         return self._hook.call(name, node.provider_id, self._emptying.environment.environ)
 
     def closed(self) -> str | None:
-        """See Replacing: the windows are those of the policy."""
+        """Return why no further node may be started now (a closed window of the policy), or None."""
         now = self._emptying.environment.clock.unix()
         open_ = is_open(self._emptying.base.loaded.policy.windows, now)
         return None if open_ else "the policy's window is closed"
 
     def waits(self, why: str) -> None:
-        """See Replacing: said when it changes."""
+        """Report what is awaited when it changes."""
         if why != self._said:
             self._said = why
             self._emptying.progress.note("waiting", f"waiting  for {why}")

@@ -1,4 +1,4 @@
-"""``report``: what a report looks like."""
+"""``report``: the format of a report."""
 
 from __future__ import annotations
 

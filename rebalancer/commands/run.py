@@ -1,4 +1,7 @@
-"""``run``: read the cluster, plan, act, report. ``apply`` and a dry run differ in where the plan comes from and ends."""
+"""``run``: read the cluster, plan, act, report.
+
+``apply`` and dry runs differ only in where a plan comes from and ends.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 def run_once(
     options: RunOptions, environment: Environment, loaded: LoadedPolicy | None = None
 ) -> ExitCode:
-    """See :func:`rebalancer.run.one_run.run_once`; machines are added and removed where the policy says so."""
+    """Run once, see :func:`rebalancer.run.one_run.run_once`; machines are scaled if the policy says so."""
     return one_run.run_once(options, environment, loaded, scale=scaling_of)
 
 
@@ -63,10 +66,10 @@ def command(every: float | None, **flags: Any) -> int:
 
 
 def run_or_ask(options: RunOptions) -> int:
-    """Run once; without ``--yes`` the plan is shown on the terminal first, and carried out once it is agreed to.
+    """Run once; without ``--yes`` show the plan on the terminal first, and execute it after a yes.
 
     Raises:
-        RebalancerError: nothing was evicted: a yes is missing, say.
+        RebalancerError: nothing was evicted, for example because consent is missing.
     """
     with terminal_at_hand() if asks(options) else nullcontext() as terminal:
         if terminal is None:
@@ -78,29 +81,29 @@ def run_or_ask(options: RunOptions) -> int:
 
 
 class _Steps:
-    """See ``rebalancer.commands.ask.Steps``."""
+    """The parts of a run with consent: see ``rebalancer.commands.ask.Steps``."""
 
     def __init__(self, options: RunOptions, loaded: LoadedPolicy, environment: Environment) -> None:
         self._options, self._loaded, self._environment = options, loaded, environment
 
     def look(self, options: RunOptions, out: TextIO) -> tuple[ExitCode, RunReport | None]:
-        """See Steps."""
+        """Make a dry run, and write its report to ``out``."""
         environment = replace(self._environment, out=out)
         ended = one_run.run_unpublished(options, environment, self._loaded, scaling_of)
         return ended.code, ended.report
 
     def print_plan(self, report: RunReport) -> ExitCode:
-        """See Steps."""
+        """Print the report of the dry run in the requested form."""
         return print_report(self._environment, self._options.ending, report)
 
     def act(self, plan: bytes) -> ExitCode:
-        """See Steps."""
+        """Execute the plan, and print the report."""
         options = replace(self._options, confirmed_plan=plan)
         return run_once(options, self._environment, self._loaded)
 
 
 def watched(options: RunOptions, every: float) -> int:
-    """Show the report again every so many seconds."""
+    """Show the report again every ``every`` seconds."""
     from rebalancer.commands.watching import watch  # noqa: PLC0415
 
     return int(watch(options, system_environment(), every))

@@ -1,4 +1,4 @@
-"""``serve``: a process that follows the cluster and makes run after run."""
+"""``serve``: a process that follows the cluster and performs run after run."""
 
 from __future__ import annotations
 

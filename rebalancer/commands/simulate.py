@@ -104,12 +104,12 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
 def changed_snapshot(
     options: SimulateOptions, stdin: BinaryIO, finished: frozenset[str] = frozenset()
 ) -> Snapshot:
-    """Return the snapshot of the file with the edits made: zones are lost first, so that a node may join in one; then nodes, then replicas.
+    """Return the snapshot of the file with the edits: first lost zones, then nodes, then replicas.
 
-    ``finished``: the phases of pods that have ended and are kept.
+    A zone is lost first, so that a new node may join in it. ``finished``: the phases of finished pods to keep.
 
     Raises:
-        PolicyError: the file cannot be read, or an edit cannot be made on it.
+        PolicyError: the file cannot be read, or an edit cannot be applied.
     """
     new_nodes = [NodeToAdd.parse(text) for text in options.add_node]
     scales = [Scale.parse(text) for text in options.scale]
@@ -136,7 +136,7 @@ def changed_snapshot(
 
 
 def _with_new_nodes(first: Snapshot, later: Snapshot) -> Snapshot:
-    """Return ``later`` with the use of nodes known that ``first`` does not have: there is nothing on them yet."""
+    """Return ``later`` with a usage of 0 for the nodes that ``first`` does not have."""
     usage = later.usage
     if usage is None:
         return later
@@ -145,7 +145,7 @@ def _with_new_nodes(first: Snapshot, later: Snapshot) -> Snapshot:
 
 
 def _not_simulated(policy: Policy) -> Iterator[str]:
-    """Yield what the policy would do to machines, and does not here."""
+    """Yield sentences on what the policy would do to machines, which is not simulated."""
     for name, scales in scaling_strategies(policy):
         flag = "--add-node adds one" if scales == "out" else "--remove-node removes one"
         yield f"{name} is not simulated: the nodes stay as they are; {flag}, and rebalancer capacity judges them"

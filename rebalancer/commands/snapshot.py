@@ -1,4 +1,4 @@
-"""``snapshot``: the cluster's state as a file."""
+"""``snapshot``: save the cluster's state to a file."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def save_snapshot(
     finished: bool = False,
     autoscalers: bool = False,
 ) -> ExitCode:
-    """Write the cluster's state to ``path``, with ``usage`` also what is really used, and say so.
+    """Write the cluster's state to ``path``, with ``usage`` also measured usage, and report it.
 
-    ``finished``: with the pods that have ended; ``autoscalers``: with the HorizontalPodAutoscalers.
+    ``finished``: include finished pods; ``autoscalers``: include HorizontalPodAutoscalers.
 
     Raises:
-        RebalancerError: the cluster could not be read, or the file not be written.
+        RebalancerError: the cluster could not be read, or the file could not be written.
     """
     if path.endswith(_TEXT):
         name = path.partition(".")[0] or "cluster"

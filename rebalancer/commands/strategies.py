@@ -1,4 +1,4 @@
-"""``strategies``: which strategies are installed, and from which distribution."""
+"""``strategies``: list the installed strategies and their distributions."""
 
 from __future__ import annotations
 

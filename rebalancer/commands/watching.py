@@ -1,4 +1,4 @@
-"""``run --dry-run --watch``: the same report again and again on one screen, with a mark where it has changed."""
+"""``run --dry-run --watch``: refresh the report on one screen, with marks at changed lines."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _GUTTER = 2
 
 
 def watch(options: RunOptions, environment: Environment, seconds: float) -> ExitCode:
-    """Show the report of a dry run every so many seconds, until a signal comes.
+    """Show the report of a dry run every ``seconds`` seconds, until a signal comes.
 
     Raises:
-        PolicyError: the run would act, there is no terminal, or the report is none for a terminal.
-        ClusterReadError: the cluster could not be read at first; later that is shown, and tried again.
+        PolicyError: the run would act, there is no terminal, or the form of the report is not for terminals.
+        ClusterReadError: the first reading failed; later failures are shown and retried.
     """
     if not options.dry_run and options.cluster.snapshot_path is None:
         raise PolicyError(["--watch needs --dry-run: it shows a plan, and carries none out"])
@@ -71,9 +71,9 @@ def _show(environment: Environment, options: RunOptions, text: str, previous: st
 
 
 def marked(text: str, previous: str | None) -> list[str]:
-    """Return the lines of ``text``, with a star before each that ``previous`` did not have.
+    """Return the lines of ``text``, with a star before each line that ``previous`` did not have.
 
-    Colours and times count for nothing: the time of the picture is another one each time.
+    Colours and times are ignored, because the time of the report always differs.
     """
     known = None if previous is None else {_plain(line) for line in previous.splitlines()}
     return [
@@ -87,7 +87,7 @@ def _plain(line: str) -> str:
 
 
 def _cut(lines: list[str], look: Look) -> list[str]:
-    """Return as many lines as the screen has, the last of which says how many are left out."""
+    """Return as many lines as fit on the screen; the last one counts the omitted lines."""
     room = look.height - 1
     if len(lines) <= room:
         return lines

@@ -1,1 +1,1 @@
-"""What a cluster and a policy need before a run, and what keeps runs from moving anything: checks without a plan."""
+"""Check what a cluster and a policy need before a run, and what prevents moves; without making a plan."""

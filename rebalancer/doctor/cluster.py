@@ -1,4 +1,4 @@
-"""Checks of what was read of a cluster, beside a policy. They ask no server, so that they judge snapshot files, too."""
+"""Checks of a snapshot against a policy. They send no requests, so they work on snapshot files, too."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SHOWN = 3
 def check_cluster(
     snapshot: Snapshot, loaded: LoadedPolicy, registry: Registry, clock_skew: float | None
 ) -> tuple[Check, ...]:
-    """Return what is seen in ``snapshot``, the most urgent first.
+    """Return the checks of ``snapshot``, the most urgent first.
 
     ``clock_skew``: seconds by which the server's clock is ahead of ours; None for a file.
     """

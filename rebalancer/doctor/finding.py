@@ -1,4 +1,4 @@
-"""What a check says: its findings, each with a grade and what to do about it."""
+"""The result of a check: its findings, each with a grade and what to do about it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 class Grade(enum.StrEnum):
-    """How bad a finding is, from good to bad. Stable: ``--fail-on`` and the JSON name them."""
+    """The severity of a finding, from good to bad. Stable: ``--fail-on`` and the JSON use the values."""
 
     OK = "ok"
     """Looked at, and as it should be."""
@@ -22,14 +22,14 @@ class Grade(enum.StrEnum):
     """A run would move nothing, or would end with an error."""
 
     def is_at_least(self, other: Grade) -> bool:
-        """Return whether this is as bad as ``other``, or worse."""
+        """Return whether this grade is as bad as ``other``, or worse."""
         order = list(Grade)
         return order.index(self) >= order.index(other)
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that a check has seen."""
+    """One finding of a check."""
 
     grade: Grade
     message: str
@@ -41,7 +41,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was looked at, and what was seen."""
+    """What was checked, and the findings."""
 
     name: str
     """Stable name, as in ``rights``."""
@@ -54,7 +54,7 @@ class Check:
 
 
 def check(name: str, findings: Iterable[Finding], ok: str) -> Check:
-    """Return the check ``name``; ``ok`` is what it says where it has seen nothing worse than a note."""
+    """Return the check ``name``. ``ok``: its text if no finding is worse than a note."""
     seen = tuple(findings)
     if all(one.grade is Grade.NOTE for one in seen):
         seen = (Finding(Grade.OK, ok), *seen)
@@ -62,5 +62,5 @@ def check(name: str, findings: Iterable[Finding], ok: str) -> Check:
 
 
 def not_judged(name: str, why: str) -> Check:
-    """Return the check ``name`` that could not look."""
+    """Return the check ``name`` for something that could not be checked; ``why``: the reason."""
     return Check(name, (Finding(Grade.NOT_JUDGED, why),))

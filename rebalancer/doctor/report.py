@@ -1,4 +1,4 @@
-"""What the checks say, as lines for people and as plain data."""
+"""The results of the checks, as lines for people and as plain data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INDENT = " " * _COLUMN
 
 
 def doctor_text(checks: Sequence[Check], width: int, paint: Paint) -> str:
-    """Return all findings in lines of ``width``, check by check, and their sum in the last line."""
+    """Return all findings in lines of ``width``, check by check, with a summary in the last line."""
     lines: list[str] = []
     for of in checks:
         lines.append(paint(of.name, "bold"))

@@ -1,4 +1,4 @@
-"""Checks that ask the API server: rights for each feature of the policy, the Lease, and the memory of earlier runs."""
+"""Checks that ask the API server: rights for each feature of the policy, the Lease, and the memory."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _GRANT = "the chart grants what its values ask for; by hand, add to a role:"
 
 
 def check_server(run: RunContext, client: Client, usage: UsageSource | None) -> tuple[Check, ...]:
-    """Return what the server says; a check that gets no answer does not keep the others from asking.
+    """Return the checks that need the server. A check without an answer does not prevent the others.
 
-    ``usage``: what measures the use of nodes; None where no strategy asks for it.
+    ``usage``: the source of measured usage; None if no strategy needs it.
     """
     rights = _ask("rights", lambda: _rights(run, client, usage), "all that the policy needs")
     if run.lease is None:
@@ -61,7 +61,7 @@ def _ask(name: str, findings: Callable[[], Iterator[Finding]], ok: str) -> Check
 
 
 def _rights(run: RunContext, client: Client, usage: UsageSource | None) -> Iterator[Finding]:
-    """Yield for each feature what the user of this client lacks."""
+    """Yield a finding for each feature whose rights are missing."""
     for feature, grade, rules in _features(run, usage):
         if missing := missing_rules(client, rules):
             lacking = and_more([str(rule) for rule in missing], _SHOWN)
@@ -72,7 +72,7 @@ def _rights(run: RunContext, client: Client, usage: UsageSource | None) -> Itera
 def _features(
     run: RunContext, usage: UsageSource | None
 ) -> Iterator[tuple[str, Grade, Sequence[AccessRule]]]:
-    """Yield what the policy and the flags ask for, how bad it is without its rights, and these."""
+    """Yield (feature, severity without its rights, the rights) for what the policy and the flags use."""
     yield "read the cluster", Grade.PROBLEM, READ_RULES
     if usage is not None:
         yield "read what is really used", Grade.PROBLEM, usage.rules

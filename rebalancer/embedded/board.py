@@ -1,4 +1,4 @@
-"""The demo's drawings of a cluster: zones with their pods, workloads with their replicas per zone."""
+"""Drawings of a cluster for the demo: zones with their pods, workloads with their replicas per zone."""
 
 from __future__ import annotations
 

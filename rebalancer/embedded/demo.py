@@ -52,12 +52,12 @@ def run_demo(
     now: Callable[[], float] = time.time,
     report: Path | None = None,
 ) -> int:
-    """Show the demo on ``out``; return 0 if all of it happened as described.
+    """Show the demo on ``out``; return 0 if everything happened as described.
 
     ``report``: a file for the plan of the second part as HTML.
 
-    ``speed`` divides how long pods take to start and to stop. A run that fails ends the demo with its
-    exit code; any other difference from the description returns 1.
+    ``speed`` divides the times that pods take to start and to stop. A run that fails ends the demo with its exit
+    code; any other difference from the description returns 1.
     """
     screen = _Screen(out if out is not None else sys.stdout, console_width)
     demo = _Demo(screen, run, speed, now)
@@ -277,17 +277,17 @@ DRIFTS_PATH = "/embedded/drifts/"
 
 
 class KeptError(RebalancerError):
-    """There is no kept cluster there, or none can be; the message says what to do."""
+    """The kept cluster does not exist, or cannot be created; the message says what to do."""
 
     exit_code = ExitCode.USAGE
 
 
 @contextlib.contextmanager
 def keep_cluster(now: Callable[[], float], kubeconfig: Path) -> Iterator[EmbeddedCluster]:
-    """Yield a cluster whose third zone is back, and whose server takes drifts; write its ``kubeconfig``.
+    """Yield a cluster whose third zone is back, and whose server accepts drifts; write its ``kubeconfig``.
 
     Raises:
-        KeptError: the file cannot be written, or is another's.
+        KeptError: the file cannot be written, or belongs to another cluster.
     """
     _check_is_ours(kubeconfig)
     # No pod is too young to be moved.
@@ -328,7 +328,7 @@ def _action(
 
 
 def _check_is_ours(kubeconfig: Path) -> None:
-    """Refuse to write over what this has not written: a killed demo may have left its file."""
+    """Refuse to overwrite a file that this command has not written; a killed demo may have left its own."""
     try:
         text = kubeconfig.read_text(encoding="utf-8")
     except FileNotFoundError:

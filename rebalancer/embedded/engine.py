@@ -1,6 +1,6 @@
 """The event loop: controllers that observe changes, and timers. One thread, a fixed order.
 
-The same writes at the same times give the same cluster on any machine.
+Equal writes at equal times give an equal cluster on any machine.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from rebalancer.embedded.controllers.kubelets import NODE_LOST, NODE_NOT_READY
 
 
 class Administration:
-    """Acts on a store as an administrator does through the API, without HTTP."""
+    """Acts on a store as an administrator would through the API, without HTTP."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

@@ -1,4 +1,4 @@
-"""What the stable codes of reports mean, and what to do about them."""
+"""The meaning of the stable codes in reports, and what to do about them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rebalancer.snapshot.protect import TEXTS
 
 @dataclass(frozen=True, slots=True)
 class CodeMeaning:
-    """One code."""
+    """One code with its meaning."""
 
     code: str
     about: str
@@ -29,9 +29,9 @@ class CodeMeaning:
 
 
 def member_texts(of: type[enum.StrEnum]) -> dict[str, str]:
-    """Return the docstring under each member of an enumeration, by the member's name, in one line.
+    """Return name of an enumeration member -> its docstring, in one line.
 
-    Python keeps no docstrings of attributes, so that they are read from the source.
+    Python keeps no docstrings of attributes, so they are read from the source.
     """
     (definition,) = ast.parse(textwrap.dedent(inspect.getsource(of))).body
     texts: dict[str, str] = {}
@@ -46,7 +46,7 @@ def member_texts(of: type[enum.StrEnum]) -> dict[str, str]:
 
 
 def list_codes(enumerations: Mapping[str, type[enum.StrEnum]]) -> Iterator[CodeMeaning]:
-    """Yield every code of ``enumerations``, given by what each is said of, and every protection."""
+    """Yield every code of ``enumerations`` and every protection; the keys say what the codes describe."""
     for about, of in enumerations.items():
         texts = member_texts(of)
         for one in of:

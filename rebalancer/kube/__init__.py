@@ -1,6 +1,6 @@
-"""The API server, and nothing else: the only package that talks to it.
+"""The only package that talks to the API server.
 
-``client`` (bytes, time-outs, retries) on ``credentials`` · ``read`` and ``capture`` (a whole cluster) ·
-``watch`` (what happens meanwhile) · ``evict``, ``events``, ``memory``, ``lease`` (what a run writes) ·
-``access`` and ``failures`` (what is not allowed, and what to do about it). Nothing here deletes anything.
+``client`` (bytes, time-outs, retries) on ``credentials`` · ``read`` and ``capture`` (a whole cluster) · ``watch``
+(changes) · ``evict``, ``events``, ``config_map``, ``lease`` (what a run writes) · ``access`` and ``failures``
+(missing rights, and what to do about them).
 """

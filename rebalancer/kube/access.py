@@ -1,7 +1,7 @@
-"""What a run must be allowed to do, and how to find all that it is not at once.
+"""The rights that a run needs, and a check that finds all missing rights at once.
 
-A forbidden list shows when it is read; what is written is asked beforehand, since the first
-eviction would be a late moment to learn it.
+A forbidden list fails when it is read. Rights to write are checked in advance, because the first eviction would be
+too late to find out.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ ACT_RULES = (
 
 
 def act_rules(namespace: str | None, *, restarts: bool = False) -> tuple[AccessRule, ...]:
-    """Return ACT_RULES, and RESTART_RULES for a run that ``restarts``.
+    """Return ACT_RULES, plus RESTART_RULES for a run that ``restarts``.
 
-    The right to move pods, by either method, is needed in ``namespace`` only, if the run is limited to one.
+    If the run is limited to ``namespace``, the right to move pods is needed only there.
     """
     rules = (*ACT_RULES, *(RESTART_RULES if restarts else ()))
     if namespace is None:
@@ -91,13 +91,13 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 def config_map_rules(namespace: str, name: str) -> tuple[AccessRule, ...]:
-    """Return what the memory of earlier moves needs, or the status of machines: one ConfigMap, which the chart creates."""
+    """Return the rights on the ConfigMap of the memory or of the machine status; the chart creates it."""
     plural = CONFIG_MAPS.plural
     return tuple(AccessRule(verb, "", plural, namespace, name) for verb in ("get", "update"))
 
 
 def lease_rules(namespace: str, name: str) -> tuple[AccessRule, ...]:
-    """Return what keeps two runs apart: one Lease, which the chart creates."""
+    """Return the rights on the Lease that prevents concurrent runs; the chart creates it."""
     return tuple(
         AccessRule(verb, LEASES.group, LEASES.plural, namespace, name) for verb in ("get", "update")
     )
@@ -106,9 +106,9 @@ def lease_rules(namespace: str, name: str) -> tuple[AccessRule, ...]:
 def missing_rules(
     client: Client, rules: Iterable[AccessRule], *, threads: int = 4
 ) -> tuple[AccessRule, ...]:
-    """Return those of ``rules`` that the API server says we lack (SelfSubjectAccessReview).
+    """Return the ``rules`` that the API server denies us (SelfSubjectAccessReview).
 
-    A server that does not let us ask lacks nothing by this answer: the act itself will show it.
+    If the server refuses to answer, no rule counts as missing: the request itself will show it.
 
     Raises:
         ClusterReadError: no answer at all.
@@ -122,10 +122,10 @@ def missing_rules(
 
 
 def require(client: Client, rules: Iterable[AccessRule]) -> None:
-    """Check ``rules`` before the first act.
+    """Check ``rules`` before the first write.
 
     Raises:
-        ForbiddenError: one or more are missing; all are named, with the YAML to add.
+        ForbiddenError: at least one is missing; the message names all, with the YAML to add.
         ClusterReadError: no answer at all.
     """
     missing = missing_rules(client, rules)
@@ -140,10 +140,10 @@ def missing_lists(
     threads: int = 4,
     also: Sequence[AccessRule] = (),
 ) -> tuple[AccessRule, ...]:
-    """Return the rules for those of ``resources`` that we may not list, by listing one item of each.
+    """Return the rules for those ``resources`` that we may not list, found by listing one item of each.
 
-    Of the rules ``also`` as well, for which no list is asked: the metrics API cannot send one item only, and may be
-    the very thing that does not answer.
+    The rules ``also`` are checked without a list: the metrics API cannot return a single item, and may be the server
+    that does not answer.
     """
 
     def probe(resource: Resource) -> AccessRule | None:

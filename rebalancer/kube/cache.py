@@ -1,8 +1,8 @@
-"""The cluster kept current while a run acts, or for hours: each list is followed by a watch from where it ended.
+"""A cache of the cluster, kept current during a run or for hours: each list is followed by a watch from its version.
 
-What a watch reports is folded into what was read, so that a snapshot of it is what reading everything again
-would give, without asking for it. A list whose changes cannot be followed (no permission to watch, a stream
-that does not open) is read again for each snapshot; one whose version the server has forgotten, once.
+The changes of the watches are folded into the data, so that a snapshot equals what reading everything again would
+give, without requests. A list that cannot be watched (no permission, a stream that does not open) is read again for
+each snapshot; a list whose version the server has dropped is read again once.
 """
 
 from __future__ import annotations
@@ -32,45 +32,48 @@ _JOIN_TIMEOUT = 5.0
 
 
 class Observer(Protocol):
-    """Receives every change, from other threads, before the next snapshot shows it; for what is followed for long."""
+    """Receives every change, from other threads, before the next snapshot shows it; for long-lived processes."""
 
     def pod_changed(self, pod: PodRecord) -> None:
         """Receive the newest version of a pod."""
 
     def object_changed(self, kind: str, before: Any | None, after: Any | None) -> None:
-        """An object of another kind has changed: None before it was made, and after it went.
+        """Receive a change of another object: ``before`` is None if it is new, ``after`` if it was deleted.
 
-        Both are None where objects of the kind were listed again: any may have changed.
+        If both are None, the kind was listed again, and any object may have changed.
         """
 
 
 class Subscriber(Protocol):
-    """Receives what happens to pods, and what had to be listed again; from other threads."""
+    """Receives changes of pods, and which lists were read again; called from other threads."""
 
     def take(self, event: EventType, pod: PodRecord) -> None:
-        """Something happened to a pod; the cache's lock is held."""
+        """Receive a change of a pod; the cache's lock is held."""
 
     def pass_on(self, event: EventType, pod: PodRecord) -> None:
-        """The same, once the lock is free."""
+        """Receive the same change after the lock is released."""
 
     def settle(self, *, whole: bool) -> None:
-        """What is stored now is known to the subscriber; ``whole``: and all that follows will be. The lock is held."""
+        """Record that all current data are known to the subscriber; the lock is held.
+
+        ``whole``: all later changes will be known, too.
+        """
 
     def pods_are_listed(self) -> None:
-        """What happened to pods since the last change is not known whole; the lock is held."""
+        """Record that changes of pods since the last one are incomplete; the lock is held."""
 
     def note(self, resource: Resource, why: str) -> None:
-        """A resource is listed again; ``why``: in words."""
+        """Receive which resource is listed again, and why."""
 
     def fail(self, error: ClusterReadError) -> None:
-        """Pods are followed no longer."""
+        """Receive the error by which following pods ended."""
 
 
 class ClusterCache:
-    """Follows what was read, from the moment it is entered until it is left, or ``seconds`` have passed.
+    """Follows the lists that were read, from entering the context until leaving it, or for ``seconds``.
 
-    Only what was listed in ``kept`` is followed, and pods in one ``namespace`` if one is given: there is no
-    snapshot of less than everything. Runs look at it through a ``rebalancer.kube.view.RunView`` each.
+    Only the lists in ``kept`` are followed, and pods in one ``namespace`` if one is given; then there are no
+    snapshots. Each run reads the cache through its own ``rebalancer.kube.view.RunView``.
     """
 
     def __init__(
@@ -118,38 +121,38 @@ class ClusterCache:
 
     @property
     def pods_version(self) -> str:
-        """The version of the pods that is known, empty while they are listed."""
+        """The known version of the list of pods; empty while it is being read."""
         return self._pods.version
 
     @property
     def pods_trouble(self) -> str | None:
-        """Why pods are not followed."""
+        """Why pods are not followed; None if they are."""
         return self._pods.trouble
 
     def nodes(self) -> list[Node]:
-        """Return the nodes as they are known now."""
+        """Return the nodes as currently known."""
         with self.lock:
             return self._fold.every("Node")
 
     def silent_for(self) -> float:
-        """Return the seconds for which something may have changed that is not known here.
+        """Return for how many seconds changes may have been missed.
 
-        The server says at least once a minute that there was nothing.
+        The server sends something at least once a minute.
         """
         return self.client.monotonic() - min(each.heard_at for each in self._reflectors)
 
     def settle(self) -> Settled:
-        """Return what is known, which later changes leave alone."""
+        """Return the current objects; later changes do not affect them."""
         with self.lock:
             return self._fold.settle()
 
     def list_exhausted_budgets(self) -> set[str]:
-        """Return the PodDisruptionBudgets (namespace/name) that allow nothing, as they are known."""
+        """Return the known PodDisruptionBudgets (namespace/name) that allow no disruption."""
         with self.lock:
             return self._fold.list_exhausted_budgets()
 
     def compact(self, evicted: Collection[str]) -> None:
-        """Forget what no later run needs; ``evicted``: by the run before. To be called between two runs."""
+        """Drop data that no later run needs; ``evicted``: by the previous run. Call it between two runs."""
         with self.lock:
             self._subscriber = None
             self._ending.intersection_update(evicted)
@@ -158,21 +161,21 @@ class ClusterCache:
     # -- runs --------------------------------------------------------------------------------------
 
     def subscribe(self, subscriber: Subscriber) -> None:
-        """Report to this ``subscriber`` from now on, and to no other: one run is under way."""
+        """Report to this ``subscriber`` only, from now on: one run is in progress."""
         with self.lock:
             self._subscriber = subscriber
 
     def retry_watches(self) -> None:
-        """Start the watches that were given up once more."""
+        """Start the watches again that were given up."""
         for reflector in self._reflectors:
             reflector.trouble = None
 
     def settle_for(
         self, subscriber: Subscriber, evicted: Collection[str], use: Fold | None
     ) -> Settled:
-        """Return what is known now; what happens from then on the ``subscriber`` has to know.
+        """Return the current objects for ``subscriber``, which receives all later changes.
 
-        ``use``: what was measured just now. Pods that were not ``evicted`` by the run before are no longer waited for.
+        ``use``: new measurements. Pods that the previous run did not evict are no longer awaited.
         """
         with self.lock:
             # Not emptied: should this run fail, the next one asks for the same pods.
@@ -190,13 +193,13 @@ class ClusterCache:
     def catch_up(
         self, evicted: Collection[str], *kinds: str, listed: Collection[str] = ()
     ) -> set[str]:
-        """Wait until all watches are open and have reported the pods that were ``evicted``; list again what is behind.
+        """Wait until all watches are open and have reported the ``evicted`` pods; list again what is behind.
 
-        Of some ``kinds`` only, if any are given; those in ``listed`` are not listed again. Return which were listed, these
-        included.
+        With ``kinds``, only these; kinds in ``listed`` are not listed again. Return the kinds that were listed,
+        including ``listed``.
 
         Raises:
-            ClusterReadError: something had to be read again, and could not be.
+            ClusterReadError: a list had to be read again, and could not be.
         """
         until = self.client.monotonic() + _TIMEOUT
         done = set(listed)
@@ -216,7 +219,7 @@ class ClusterCache:
         return done
 
     def is_behind(self, evicted: Collection[str]) -> bool:
-        """Return whether a watch is not open, or has not reported all pods that were ``evicted``."""
+        """Return whether a watch is not open, or has not reported all ``evicted`` pods."""
         return bool(self._behind(evicted, ()))
 
     def _behind(self, evicted: Collection[str], kinds: Collection[str]) -> list[Reflector]:
@@ -229,10 +232,10 @@ class ClusterCache:
         ]
 
     def await_controllers(self) -> Settled:
-        """Return what is known when the objects of controllers are there that pods name already.
+        """Return the current objects, once the controllers that pods name are known.
 
         Raises:
-            ClusterReadError: something had to be read again, and could not be.
+            ClusterReadError: a list had to be read again, and could not be.
         """
         settled = self.settle()
         without = settled.without_object()
@@ -256,7 +259,7 @@ class ClusterCache:
     # -- lists, once more --------------------------------------------------------------------------
 
     def list_pods(self) -> bool:
-        """Read the pods once more: their watch may have gone silent; False if another just did.
+        """List the pods again, in case their watch is silent; False if another thread just did.
 
         Raises:
             ClusterReadError: they could not be read.
@@ -264,7 +267,7 @@ class ClusterCache:
         return bool(self._relist_all([self._pods], "their watch said nothing"))
 
     def _relist_all(self, reflectors: Sequence[Reflector], why: str) -> set[str]:
-        """Return the kinds that were listed; the others were, meanwhile, by the threads that follow them."""
+        """List again; return the kinds listed here. The others were listed by the threads that follow them."""
         watches: dict[Reflector, Watch[Any] | None] = {each: each.watch for each in reflectors}
 
         def relist(one: Reflector) -> bool:
@@ -280,7 +283,7 @@ class ClusterCache:
     # -- what the reflectors store, see Store ------------------------------------------------------
 
     def where(self, listing: Listing) -> Where[Any]:
-        """See Store."""
+        """Return what to watch after a list."""
         kind, form = listing.resource.kind, listing.content_type
         of_pods = listing.resource == PODS
         return Where(
@@ -293,7 +296,7 @@ class ClusterCache:
         )
 
     def replace(self, resource: Resource) -> Listing:
-        """See Store."""
+        """List the resource, and replace all stored objects by it."""
         if resource == PODS:
             return self._replace_pods()
         wanted = self._fold.controllers if resource in AFTER_PODS else None
@@ -321,17 +324,17 @@ class ClusterCache:
             yield pod
 
     def note(self, resource: Resource, why: str) -> None:
-        """See Store."""
+        """Report that the resource is listed again, and why."""
         if self._subscriber is not None:
             self._subscriber.note(resource, why)
 
     def fail(self, resource: Resource, error: ClusterReadError) -> None:
-        """See Store."""
+        """Report that the resource is no longer followed."""
         if resource == PODS and self._subscriber is not None:
             self._subscriber.fail(error)
 
     def take(self, resource: Resource, event: WatchEvent[Any]) -> Callable[[], None]:
-        """See Store."""
+        """Store one change; return a function that forwards it after the lock is released."""
         if resource == PODS:
             return self._take_pod(event)
         gone, kind = event.type is EventType.DELETED, resource.kind
@@ -366,4 +369,4 @@ class ClusterCache:
 
 
 def _do_nothing() -> None:
-    """Nothing is passed on."""
+    """Do nothing: there is nothing to forward."""

@@ -1,13 +1,12 @@
-"""Calls under way, and how they are ended in time, whatever the other side does.
+"""API calls in progress, and how each is ended in time, whatever the server does.
 
-A socket's time-out counts the silence between two pieces: an answer whose headers or body drip never runs into
-it. Deadlines per read would have to be set on sockets deep in http.client and ssl. So there is one mechanism for
-all that a connection can be kept waiting in (TLS handshake, request, headers, body): a thread watches the calls
-under way, and shuts the socket of one whose time is over or whose run must end. The thread that made the call
-then sees a connection that broke.
+A socket's time-out limits the silence between two pieces, so an answer that drips slowly never reaches it. Deadlines
+per read would have to be set on sockets deep in http.client and ssl. So one mechanism covers all phases of a
+connection (TLS handshake, request, headers, body): a thread watches the calls in progress, and shuts down the socket
+of a call whose time is over or whose run must end. The calling thread then sees a broken connection.
 
-What has no socket yet (name resolution, connecting, a credential plugin) cannot be ended at all; it runs in a
-daemon thread of its own, which is left behind (``rebalancer.base.abandonable``).
+Phases without a socket (name resolution, connecting, a credential plugin) cannot be ended; they run in a daemon
+thread, which is abandoned (``rebalancer.base.abandonable``).
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ _POLL_INTERVAL = 0.1
 
 
 class Call:
-    """One exchange, from before its connection until its answer is read.
+    """One request and its response, from connecting until the response is read.
 
-    Not sent yet, it ends when the run must end; sent, ``grace`` seconds later. ``ends`` is the time of the
-    stop's clock when it ends in any case, and ``late`` what is said then.
+    Before the request is sent, the call ends when the run must end; afterwards ``grace`` seconds later. ``ends`` is
+    the latest end (time of the stop's clock), and ``late`` the message for that case.
     """
 
     def __init__(self, stop: Stop, ends: float, grace: float = 0.0, late: str = TOO_SLOW) -> None:
@@ -47,11 +46,11 @@ class Call:
 
     @property
     def stopped(self) -> bool:
-        """Whether the run must end: another attempt would fail the same way."""
+        """Whether the run must end, so that another attempt would fail the same way."""
         return self._stop.reason() is not None
 
     def over(self) -> str | None:
-        """Return why the call must end now, or None."""
+        """Return why the call must end now; None if it may continue."""
         if self.cut_off is not None:
             return self.cut_off
         why, now = self._stop.reason(), self._stop.now()
@@ -60,11 +59,11 @@ class Call:
         return self._late if now >= self._ends else None
 
     def at_most(self, seconds: float) -> Call:
-        """Return a part of this call that ends with it, and after so many seconds."""
+        """Return a sub-call that ends with this call, or after ``seconds``."""
         return Call(self._stop, min(self._ends, self._stop.now() + seconds), late=self._late)
 
     def run(self, function: Callable[[], T], drop: Callable[[T], None] = lambda _: None) -> T:
-        """Return what ``function`` returns, see :func:`run_abandonable`."""
+        """Return the result of ``function``, see :func:`run_abandonable`."""
         try:
             return run_abandonable(function, self.over, drop)
         except CutOffError as error:
@@ -72,9 +71,9 @@ class Call:
             raise
 
     def hold(self, connection: socket.socket) -> None:
-        """Be able to end what happens on this connection.
+        """Register the connection's socket, so that the call can shut it down.
 
-        By a duplicate of its descriptor: TLS takes the socket over, and http.client closes it early.
+        The descriptor is duplicated: TLS takes over the socket, and http.client closes it early.
 
         Raises:
             CutOffError: the call is over.
@@ -85,17 +84,17 @@ class Call:
         self.check()
 
     def check(self) -> None:
-        """Do nothing while the call may go on.
+        """Raise if the call is over.
 
         Raises:
-            CutOffError: it may not.
+            CutOffError: the call is over.
         """
         if (why := self.over()) is not None:
             self.cut(why)
             raise CutOffError(why)
 
     def cut(self, why: str) -> None:
-        """End the call, from any thread."""
+        """End the call; any thread may do so. ``why`` is the message."""
         with self._lock:
             self.cut_off = self.cut_off or why
             if self._socket is not None:
@@ -104,7 +103,7 @@ class Call:
                     self._socket.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
-        """Let go of the connection."""
+        """Release the connection."""
         with self._lock:
             self._drop()
 
@@ -115,7 +114,7 @@ class Call:
 
 
 class Calls:
-    """The calls under way, watched by a thread for as long as there are any. Thread-safe."""
+    """The calls in progress, watched by a thread while there are any. Thread-safe."""
 
     def __init__(self) -> None:
         self._calls: set[Call] = set()
@@ -131,7 +130,7 @@ class Calls:
                 threading.Thread(target=self._watch, name="calls", daemon=True).start()
 
     def end(self, call: Call) -> None:
-        """Watch it no longer."""
+        """Stop watching a call."""
         with self._lock:
             self._calls.discard(call)
         call.end()
@@ -154,7 +153,7 @@ _under_way = threading.local()
 
 @contextlib.contextmanager
 def making(call: Call) -> Iterator[None]:
-    """Let the connections that this thread uses belong to ``call``."""
+    """Assign the connections that this thread uses in the ``with`` block to ``call``."""
     _under_way.call = call
     try:
         yield
@@ -163,7 +162,7 @@ def making(call: Call) -> Iterator[None]:
 
 
 class Watched:
-    """Mixed into urllib3's connections: hands their sockets to the call that uses them."""
+    """A mixin for urllib3's connections that registers their sockets with the current call."""
 
     sock: Any
 
@@ -179,7 +178,7 @@ class Watched:
         return connection
 
     def request(self, *positional: Any, **named: Any) -> None:
-        """Send a request, unless its call is over."""
+        """Send a request, unless the call is over."""
         call: Call = _under_way.call
         if self.sock is None:
             self.connect()  # type: ignore[attr-defined]

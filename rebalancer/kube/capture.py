@@ -1,4 +1,4 @@
-"""The whole cluster into a snapshot file, page by page, nothing of it kept in memory."""
+"""Write the whole cluster to a snapshot file, page by page, without keeping it in memory."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _KINDS = (PODS, *INDEPENDENT, *AFTER_PODS)
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What a snapshot file holds."""
+    """The contents of a written snapshot file."""
 
     counts: Mapping[str, int]
     """Kind -> objects."""
@@ -58,14 +58,15 @@ def write_cluster_snapshot(
     finished: frozenset[str] = frozenset(),
     autoscalers: bool = False,
 ) -> Captured:
-    """Write the cluster as it is now to ``target`` (see ``rebalancer.snapshot.file_format``).
+    """Write the current cluster to ``target`` (see ``rebalancer.snapshot.file_format``).
 
-    Lists are read one after the other, pods first (those that have ended only in the phases ``finished``), a page at a time. What
-    ``usage`` has measured comes last, and HorizontalPodAutoscalers only with ``autoscalers``; where it does not answer, a note says so.
+    Lists are read one after the other, pods first (finished pods only in the phases ``finished``), page by page.
+    Metrics from ``usage`` come last, and HorizontalPodAutoscalers only with ``autoscalers``; a note says if usage is
+    unavailable.
 
     Raises:
-        ForbiddenError: some lists are forbidden; every one of them is named.
-        ClusterReadError: a list could not be read; no file is left behind.
+        ForbiddenError: some lists are forbidden; the message names all of them.
+        ClusterReadError: a list could not be read; no file is created.
         PolicyError: the file cannot be written.
     """
     started = client.monotonic()
@@ -119,7 +120,7 @@ def _write(
     *,
     may_restart: bool,
 ) -> StoredList:
-    """Write one list in the form in which the server sends it."""
+    """Write one list in the encoding in which the server sends it."""
     kind = listing.resource.kind
     selector = phase_selector(finished) if listing.resource == PODS else ""
     pages = _pages(client, listing, page_size, selector, may_restart=may_restart)
@@ -138,7 +139,7 @@ def _all(first: T | None, others: Iterable[T]) -> Iterator[T]:
 def _pages(
     client: Client, listing: Listing, page_size: int, selector: str, *, may_restart: bool
 ) -> Iterator[Any]:
-    """Yield the pages of a list as what :class:`SnapshotWriter` takes: runs, or items in JSON."""
+    """Yield the pages of a list as input for :class:`SnapshotWriter`: runs, or items in JSON."""
     kind = listing.resource.kind
     in_protobuf = kind == "Pod" or kind in IN_PROTOBUF
 
@@ -165,7 +166,7 @@ def _pages(
 
 
 def _runs(kind: str, body: bytes) -> tuple[list[tuple[bytes, int]], ListMeta]:
-    """Return a page as runs that are kept, each with its number of objects."""
+    """Return a page as (run, number of objects) pairs, and the list metadata."""
     from rebalancer.wire.protobuf.frames import ListFrames  # noqa: PLC0415
     from rebalancer.wire.protobuf.stored import strip_run  # noqa: PLC0415
 
@@ -177,7 +178,7 @@ def _runs(kind: str, body: bytes) -> tuple[list[tuple[bytes, int]], ListMeta]:
 def _write_metrics(
     usage: UsageSource, writer: SnapshotWriter, listings: Sequence[Listing]
 ) -> tuple[list[StoredList], tuple[str, ...]]:
-    """Write what was measured; return nothing of it where a list is missing or broke off, and notes."""
+    """Write the metrics; return their lists and notes. If a list is missing or incomplete, write none."""
     lists: list[StoredList] = []
     troubles: list[tuple[Resource, str]] = []
     for listing in listings:

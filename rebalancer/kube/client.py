@@ -1,6 +1,6 @@
-"""The client: paths in, bytes out, with time-outs, repeated attempts and a limit of requests in flight.
+"""The HTTP client: paths in, bytes out, with time-outs, retries and a limit of concurrent requests.
 
-What it deletes, it deletes for ``rebalancer.kube.delete`` alone (a test looks).
+Only ``rebalancer.kube.delete`` uses its method ``delete`` (a test checks that).
 """
 
 from __future__ import annotations
@@ -46,15 +46,14 @@ _Answer = TypeVar("_Answer", Response, Stream)
 
 
 class Client:
-    """Speaks with one API server. Thread-safe.
+    """A client of one API server. Thread-safe.
 
-    Every HTTP answer is returned as a :class:`Response`, whatever its status; an exception means that
-    there was none. Reads are repeated after transport errors and the answers 429, 500, 502, 503 and 504;
-    writes only where nothing can have happened: the request was never sent, or the answer is 429 and
-    ``retry_throttled`` is set.
+    Every HTTP response is returned as a :class:`Response`, whatever its status; an exception means that there was
+    none. Reads are retried after transport errors and the statuses 429, 500, 502, 503 and 504; writes only if they
+    certainly had no effect: the request was never sent, or the status is 429 and ``retry_throttled`` is set.
 
-    Once ``stop`` comes nothing is sent, waits end, and what is under way is cut off; only a write that was sent
-    has a second left for its answer.
+    After ``stop`` nothing is sent, waits end, and calls in progress are aborted; only a write that was sent gets one
+    more second for its response.
     """
 
     def __init__(
@@ -74,20 +73,20 @@ class Client:
         self._last: Client | None = None
 
     def beside(self, stop: Stop) -> Client:
-        """Return a client of the same server that waits for no request of this one, and goes on until ``stop``."""
+        """Return a client of the same server with its own connections and limits, which works until ``stop``."""
         client = Client(self._credentials, limits=self.limits, stop=stop)
         client._reached = self._reached
         return client
 
     @property
     def last_words(self) -> Client:
-        """The client of what is read and written at a run's end: some seconds longer than this one's stop."""
+        """The client for the last reads and writes of a run: it works some seconds longer than this one."""
         if self._last is None:
             self._last = self.beside(self.stop.later(LAST_WORDS))
         return self._last
 
     def monotonic(self) -> float:
-        """Return the time of the stop's clock."""
+        """Return the time of the stop's clock in seconds."""
         return self.stop.now()
 
     def get(
@@ -98,10 +97,10 @@ class Client:
         accept: str = JSON,
         seconds: float | None = None,
     ) -> Response:
-        """Read, within ``seconds`` if given, else within the limits.
+        """Read an object or list, within ``seconds`` if given, else within the limits.
 
         Raises:
-            ClusterReadError: no answer in that time.
+            ClusterReadError: no response in that time.
         """
         return self._call("GET", path, query, None, accept=accept, seconds=seconds)
 
@@ -114,17 +113,17 @@ class Client:
         retry_throttled: bool = True,
         seconds: float | None = None,
     ) -> Response:
-        """Create, as JSON.
+        """Create an object from JSON.
 
         Raises:
-            TransportError: no answer; ``sent`` says whether it may have happened.
+            TransportError: no response; ``sent`` says whether the request may have been executed.
         """
         return self._call(
             "POST", path, query, body, retry_throttled=retry_throttled, seconds=seconds
         )
 
     def put(self, path: str, body: bytes, *, seconds: float | None = None) -> Response:
-        """Replace, as JSON; guard it by ``metadata.resourceVersion``. Raises as :meth:`post`."""
+        """Replace an object by JSON; guard the write by ``metadata.resourceVersion``. Raises as :meth:`post`."""
         return self._call("PUT", path, None, body, seconds=seconds)
 
     def patch(
@@ -136,11 +135,11 @@ class Client:
         content_type: str = "application/merge-patch+json",
         seconds: float | None = None,
     ) -> Response:
-        """Change in part. Raises as :meth:`post`."""
+        """Change a part of an object. Raises as :meth:`post`."""
         return self._call("PATCH", path, query, body, content_type=content_type, seconds=seconds)
 
     def delete(self, path: str, body: bytes, *, seconds: float | None = None) -> Response:
-        """Delete, with DeleteOptions as JSON. Raises as :meth:`post`."""
+        """Delete an object, with DeleteOptions in JSON. Raises as :meth:`post`."""
         return self._call("DELETE", path, None, body, seconds=seconds)
 
     def stream(
@@ -152,12 +151,12 @@ class Client:
         silence: float,
         stop: Stop,
     ) -> Stream:
-        """Open an answer that is read as it comes, until ``stop``; ``silence`` seconds without data break it off.
+        """Open a response that is read while it arrives, until ``stop``; ``silence``: seconds without data that end it.
 
-        One attempt; takes no place among the requests in flight.
+        There is one attempt; it does not count as a concurrent request.
 
         Raises:
-            TransportError: no answer.
+            TransportError: no response.
         """
         return self._transport.open(
             "GET",
@@ -168,13 +167,13 @@ class Client:
         )
 
     def open_list(self, path: str, *, query: QueryParams | None = None, accept: str) -> Stream:
-        """Open a long answer that is read as it comes; it takes its place among the requests in flight.
+        """Open a long response that is read while it arrives; it counts as a concurrent request.
 
-        Throttled (429), it is asked for again when the server said, within the limits; any other answer is
-        returned.
+        After a 429 it is requested again, at the time that the server says and within the limits; any other response
+        is returned.
 
         Raises:
-            TransportError: no answer.
+            TransportError: no response.
         """
         headers = {"Accept": accept, **self._encoding()}
         target = _target(path, query)
@@ -199,17 +198,17 @@ class Client:
         return self._repeat(ask, lambda: deadline, again=_THROTTLED, repeat_error=_never)
 
     def expect(self, response: Response, rule: AccessRule) -> Response:
-        """Return ``response`` if it is a success.
+        """Return ``response`` if its status is a success.
 
         Raises:
-            ClusterReadError: it is not; the message says what ``rule`` allows, and what to do.
+            ClusterReadError: it is not; the message names the right in ``rule``, and what to do.
         """
         if response.ok:
             return response
         raise refusal(response.status, response.body, rule, self.server)
 
     def close(self) -> None:
-        """Close all connections that are not in use."""
+        """Close all unused connections."""
         self._transport.close()
         if self._last is not None:
             self._last.close()
@@ -256,9 +255,10 @@ class Client:
         )
 
     def _time(self, seconds: float | None) -> tuple[Callable[[], float], Callable[[], str]]:
-        """Return when a call must end that begins now, after ``seconds`` or by the limits, and what is said then.
+        """Return functions for the end of a call that starts now, and for the message if it is too late.
 
-        Both change with the first answer of the server, to whichever call.
+        The limit is ``seconds``, or the client's limits. Both change with the first response of the server, to any
+        call.
         """
         begun, first = self.monotonic(), self.limits.first_answer
         whole = self.limits.deadline if seconds is None else seconds
@@ -275,7 +275,7 @@ class Client:
         """Return a new call.
 
         Raises:
-            TransportError: there is no time for it.
+            TransportError: no time is left for it.
         """
         call = Call(stop, deadline, grace, late)
         if (why := call.over()) is not None:
@@ -285,10 +285,10 @@ class Client:
         return call
 
     def _take_slot(self, deadline: float) -> None:
-        """Wait until there may be one more request.
+        """Wait until another concurrent request is allowed.
 
         Raises:
-            TransportError: the time is over.
+            TransportError: no time is left.
         """
         while not self._slots.acquire(timeout=_POLL_INTERVAL):
             self._begin(self.stop, deadline)
@@ -304,7 +304,7 @@ class Client:
         again: Container[int],
         repeat_error: Callable[[TransportError], bool],
     ) -> _Answer:
-        """Repeat a request until its status is no reason to retry or its time is over; return the last answer."""
+        """Repeat a request until its status needs no retry or its time is over; return the last response."""
         renewed = False
         attempt, backoff = 0, Backoff(self.limits.first_wait, self.limits.longest_wait)
         while True:
@@ -334,10 +334,10 @@ class Client:
     def _wait_after(
         self, attempt: int, wait: float, asked: float | None, deadline: float
     ) -> float | None:
-        """Return the seconds to wait before another attempt, ``wait`` or as ``asked``; None if there should be none.
+        """Return the seconds until the next attempt, ``wait`` or as ``asked``; None for no further attempt.
 
-        A server that asks for more patience than there is (a proxy's Retry-After of an hour) is asked once more,
-        when a part of it is used up. If it says so again, this run can do nothing.
+        If the server asks for more time than is left (a proxy's Retry-After of an hour), one more attempt is made
+        after a part of it. If the answer is the same, the run gives up.
         """
         attempts = self.limits.attempts
         if not self._reached:
@@ -362,13 +362,13 @@ def connect(
     limits: Limits | None = None,
     stop: Stop | None = None,
 ) -> Client:
-    """Return a client for the cluster that kubectl would talk to, until ``stop``. Nothing is sent yet.
+    """Return a client for the cluster that kubectl would use, until ``stop``. Nothing is sent yet.
 
-    ``kubeconfig`` and ``context`` are kubectl's flags; without them KUBECONFIG, ``~/.kube/config`` and
-    the pod's service account are tried in turn. ``environ`` also names the proxies.
+    ``kubeconfig`` and ``context`` are kubectl's flags; without them KUBECONFIG, ``~/.kube/config`` and the pod's
+    service account are tried in turn. ``environ`` also names the proxies.
 
     Raises:
-        ClusterReadError: there is no cluster to talk to, or its configuration is wrong; says what to do.
+        ClusterReadError: no cluster is configured, or its configuration is invalid; says what to do.
     """
     stop = stop or Stop(SystemClock())
     credentials = find_credentials(

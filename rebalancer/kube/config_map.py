@@ -1,4 +1,4 @@
-"""One ConfigMap that runs keep something in: read it, replace its data, never create it."""
+"""One ConfigMap in which runs store data: read it and replace its data, never create it."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ MAX_ATTEMPTS = 3
 
 
 class ConfigMapMissingError(ClusterReadError):
-    """There is no such ConfigMap."""
+    """The ConfigMap does not exist."""
 
 
 class ConfigMapConflictError(ClusterReadError):
-    """Another client has changed the ConfigMap since it was read: read it again."""
+    """Another client has changed the ConfigMap since it was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMap:
-    """The ConfigMap as it was read."""
+    """A ConfigMap as it was read or written."""
 
     data: Mapping[str, str]
     resource_version: str
@@ -38,7 +38,7 @@ class StoredMap:
 
     @property
     def uid(self) -> str:
-        """Its uid, empty if the server has named none."""
+        """The uid of the ConfigMap; empty if the server sent none."""
         return str(self._object.get("metadata", {}).get("uid") or "")
 
 
@@ -54,9 +54,10 @@ class ConfigMapStore:
         advice: str = "",
         after_stop: bool = True,
     ) -> None:
-        """``advice``: what to do without it, for messages.
+        """``advice``: what to do if the ConfigMap is missing, for messages.
 
-        ``after_stop``: calls may go on for some seconds after the client's stop: the outcome of a run is kept also then.
+        ``after_stop``: calls may continue for some seconds after the client's stop, so that the outcome of a run is
+        stored.
         """
         self._client = client.last_words if after_stop else client
         self._namespace, self._name, self._advice = namespace, name, advice
@@ -66,7 +67,7 @@ class ConfigMapStore:
         """As it was read or written last; None after a write that failed."""
 
     def read(self) -> StoredMap | None:
-        """Return what is in it; None if there is no such ConfigMap (not installed by the chart).
+        """Return the ConfigMap; None if it does not exist (not installed by the chart).
 
         Raises:
             ClusterReadError: it could not be read.
@@ -78,10 +79,10 @@ class ConfigMapStore:
         return self._known
 
     def require(self) -> StoredMap:
-        """Return what is in it, as it was read or written last.
+        """Return the ConfigMap as last read or written; read it if necessary.
 
         Raises:
-            ConfigMapMissingError: there is no such ConfigMap.
+            ConfigMapMissingError: it does not exist.
             ClusterReadError: it could not be read.
         """
         known = self._known or self.read()
@@ -97,15 +98,16 @@ class ConfigMapStore:
         change: Callable[[Mapping[str, str]], Mapping[str, str]],
         annotations: Mapping[str, str] | None = None,
     ) -> StoredMap:
-        """Replace the data by what ``change`` makes of it, and set ``annotations``; return what it is now.
+        """Replace the data by ``change(data)`` and set ``annotations``; return the new ConfigMap.
 
-        After a write that failed the ConfigMap is read and changed again: another client may have written, or the reply
-        was lost. So ``change`` has to be idempotent. The same data without annotations is not written.
+        After a failed write the ConfigMap is read and changed again: another client may have written, or the
+        response was lost. So ``change`` must be idempotent. If neither data nor annotations change, nothing is
+        written.
 
         Raises:
-            ConfigMapMissingError: there is no such ConfigMap.
-            ConfigMapConflictError: it was changed by others again and again.
-            ClusterReadError: it could not be read or written, or ``change`` has raised this.
+            ConfigMapMissingError: the ConfigMap does not exist.
+            ConfigMapConflictError: others changed it again and again.
+            ClusterReadError: it could not be read or written, or ``change`` raised this.
         """
         left = MAX_ATTEMPTS
         while True:
@@ -129,10 +131,10 @@ class ConfigMapStore:
         data: Mapping[str, str],
         annotations: Mapping[str, str] | None = None,
     ) -> StoredMap:
-        """Replace the data of the ConfigMap as it was ``known``, and set ``annotations``; return what it is now.
+        """Replace the data of the ConfigMap in its version ``known``, and set ``annotations``; return the new version.
 
         Raises:
-            ConfigMapConflictError: it has changed meanwhile, or is gone.
+            ConfigMapConflictError: it was changed or deleted in the meantime.
             ClusterReadError: it could not be written.
         """
         size = sum(len(key.encode()) + len(value.encode()) for key, value in data.items())

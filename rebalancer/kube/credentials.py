@@ -1,4 +1,4 @@
-"""Where the API server is and our identity: by kubeconfig or, inside a pod, by its service account."""
+"""The address of the API server and our identity, from a kubeconfig or the pod's service account."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ _MAX_TEXT = 300
 
 
 class Credentials:
-    """The library's configuration, kept fresh; thread-safe.
+    """The library's client configuration, kept up to date. Thread-safe.
 
-    ``load`` fills a new configuration; it is called again when the server says that we are not who we
-    say, since a token may have been renewed in its file or by its plugin. Whatever may take its time is part
-    of a :class:`Call`, and ends with it.
+    ``load`` fills a new configuration. It is called again when the server rejects our credentials, since a token may
+    have been renewed in its file or by its plugin. Everything slow is part of a :class:`Call`, and ends with it.
     """
 
     def __init__(self, load: Callable[[Call], Any], call: Call, *, runs: str | None = None) -> None:
@@ -35,10 +34,9 @@ class Credentials:
         self.server = str(self.configuration.host).rstrip("/")
 
     def authorization(self, call: Call) -> str | None:
-        """Return the value of the Authorization header, or None with a client certificate only.
+        """Return the value of the Authorization header; None with a client certificate only.
 
-        The library re-reads a service account's token every minute, and runs a plugin again when its
-        token expires.
+        The library re-reads a service account's token every minute, and runs a plugin again when its token expires.
 
         Raises:
             ClusterReadError: the credentials could not be renewed.
@@ -53,7 +51,7 @@ class Credentials:
         return _limit_time(lambda: ask("BearerToken"), self._runs, call)
 
     def renew(self, call: Call) -> bool:
-        """Read the credentials again; return whether they are others than before. Raises as :meth:`authorization`."""
+        """Read the credentials again; return whether they have changed. Raises as :meth:`authorization`."""
         before = self.authorization(call)
         with self._lock:
             fresh = self._load(call)
@@ -137,7 +135,7 @@ def _from_kubeconfig(
 
 
 def _check_authority(file: str | None, choice: kubeconfig.ContextChoice) -> None:
-    """Refuse what is no certificate: in a connection it is an error of TLS that names neither key nor file."""
+    """Reject a file that is not a certificate: in a connection, TLS would name neither key nor file."""
     if file is None:
         return
     import ssl  # noqa: PLC0415  # with a cluster of https only
@@ -161,9 +159,9 @@ def _new_configuration() -> Any:
 def _run_plugin(
     load: Callable[[], None], config: Any, choice: kubeconfig.ContextChoice, call: Call
 ) -> None:
-    """Run ``load``; where that gave no credentials, raise what the plugin says.
+    """Run ``load``; if it yields no credentials, raise the plugin's own error message.
 
-    The library only logs it, so the plugin is asked once more, without the library's loader.
+    The library only logs that message, so the plugin is run again without the library's loader.
     """
     what = f"{choice.runs} of user {choice.user}"
     _limit_time(load, what, call)
@@ -191,7 +189,7 @@ def _ask(choice: kubeconfig.ContextChoice) -> None:
 
 
 def _limit_time(ask: Callable[[], Any], what: str, call: Call) -> Any:
-    """Return what ``ask`` returns, as part of ``call``: the library gives plugins all the time they take."""
+    """Return the result of ``ask``, limited by ``call``: the library sets no time limit for plugins."""
     try:
         return call.at_most(_PLUGIN_SECONDS).run(ask)
     except CutOffError as error:
@@ -211,7 +209,7 @@ def _set_proxy(config: Any, of_cluster: str | None, environ: Mapping[str, str]) 
 
 
 class _translated:  # noqa: N801  (a context manager that reads like a verb)
-    """Turns what the library raises into a ClusterReadError that quotes no secret."""
+    """Converts exceptions of the library into a ClusterReadError without secrets."""
 
     def __init__(self, what: str) -> None:
         self._what = what

@@ -1,4 +1,4 @@
-"""What turns the answer to a list into objects, by the content type that the server chose."""
+"""Decode the response to a list into objects, by the content type that the server chose."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class ListDecoder(Protocol[T_co]):
     """Decodes one list that arrives in pieces."""
 
     def feed(self, piece: bytes) -> Iterator[T_co]:
-        """Yield what is whole with this piece; exhaust it before the next."""
+        """Yield the objects completed by ``piece``; exhaust the iterator before the next call."""
 
     def close(self) -> tuple[Iterator[T_co], ListMeta]:
         """Return the last objects and the metadata of the list.
 
         Raises:
-            msgspec.DecodeError: the JSON list is cut off, or is no list.
-            rebalancer.wire.protobuf.frames.BrokenListError: the protobuf list is cut off, or is no list.
+            msgspec.DecodeError: the JSON list is truncated, or is not a list.
+            rebalancer.wire.protobuf.frames.BrokenListError: the protobuf list is truncated, or is not a list.
         """
 
 
@@ -38,7 +38,7 @@ Decoders = Mapping[str, Callable[[], ListDecoder[T]]]
 
 
 class _Protobuf(ListDecoder[T]):
-    """Decodes run by run, so that about one megabyte is in memory."""
+    """Decodes run by run, with about one megabyte in memory."""
 
     def __init__(self, decode: Callable[[bytes], Iterator[T]]) -> None:
         from rebalancer.wire.protobuf.frames import ListFrames  # noqa: PLC0415
@@ -56,7 +56,7 @@ class _Protobuf(ListDecoder[T]):
 class _Json(ListDecoder[T]):
     """Decodes the whole text at its end.
 
-    A server that has no protobuf is a small one (the embedded cluster), or is read page by page.
+    Servers without protobuf are small (the embedded cluster), or are read page by page.
     """
 
     def __init__(self, decode: Callable[[bytes], tuple[Iterator[T], ListMeta]]) -> None:
@@ -84,9 +84,9 @@ POD_DECODERS: Decoders[PodRecord] = {
 
 
 def object_decoders(kind: str, wanted: Container[str] | None = None) -> Decoders[Any]:
-    """Return the decoders of any kind but Pod.
+    """Return the decoders of any kind except Pod.
 
-    With ``wanted``, objects of other uids may be left out.
+    With ``wanted``, objects with other uids may be omitted.
     """
 
     def from_json(body: bytes) -> tuple[Iterator[Any], ListMeta]:
@@ -107,12 +107,12 @@ IN_PROTOBUF = frozenset({"Node", "ReplicaSet", "Deployment"})
 
 
 def accept_header(decoders: Decoders[Any]) -> str:
-    """Return the Accept header that asks for what can be decoded."""
+    """Return the Accept header for the content types of ``decoders``."""
     return ", ".join(decoders)
 
 
 def decoder_of(decoders: Decoders[T], content_type: str) -> ListDecoder[T]:
-    """Return a new decoder of this content type.
+    """Return a new decoder for this content type.
 
     Raises:
         msgspec.DecodeError: there is none.

@@ -1,4 +1,4 @@
-"""Deletes a pod: for one step that the policy has to switch on, and nothing else (``interruption/steps/escalate``)."""
+"""Delete a pod: only for the interruption step ``escalate``, which a policy must enable."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SECONDS = 10.0
 
 
 def delete_pod(client: Client, namespace: str, name: str, uid: str, *, grace: int) -> str | None:
-    """Delete the pod of this name if it still is the one with this ``uid``; return why it was not, None if it was.
+    """Delete the pod if it still has this ``uid``; return None, or why it was not deleted.
 
-    One that is gone counts as deleted, and so does one whose name another has now. ``grace``: seconds.
+    A pod that is gone counts as deleted, also if another pod has its name now. ``grace``: grace period in seconds.
     """
     options = {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""Events that show the owner of a pod what moved it, and why."""
+"""Kubernetes events that show the owner of a pod who moved it, and why."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Subject:
     """Known for the built-in kinds; others may be left empty."""
 
     def reference(self) -> dict[str, str]:
-        """Return it as a core/v1 ObjectReference."""
+        """Return the object as a core/v1 ObjectReference."""
         return {
             "apiVersion": self.api_version or _API_VERSIONS.get(self.kind, ""),
             "kind": self.kind,
@@ -67,9 +67,9 @@ class Subject:
 
 
 class EventWriter:
-    """Writes the events of moves from a thread of its own: evictions never wait for what is optional.
+    """Writes the events of moves in its own thread, so that evictions never wait for them.
 
-    Each is tried once, for a short time. What is not written soon after the end is left out.
+    Each event is tried once, for a short time. Events not written shortly after the end are dropped.
     """
 
     def __init__(self, client: Client, *, clock: Callable[[], float], instance: str) -> None:
@@ -82,7 +82,7 @@ class EventWriter:
         self._failures: list[str] = []
 
     def write(self, pod: Subject, owner: Subject | None, note: str) -> None:
-        """Write the event of one move on the pod and on its owner, some time later."""
+        """Queue the event of one move, for the pod and for its owner."""
         self._add(pod, note, owner)
         if owner is not None:
             self._add(owner, f"pod {pod.name}: {note}", pod)
@@ -90,11 +90,11 @@ class EventWriter:
     def announce(
         self, subject: Subject, note: str, *, reason: str, action: str, warning: bool = False
     ) -> None:
-        """Write an event that is no move's, some time later."""
+        """Queue an event that does not belong to a move."""
         self._add(subject, note, None, reason=reason, action=action, warning=warning)
 
     def close(self) -> str | None:
-        """Wait a moment for what is not written yet; return None, or what to say of events that were not."""
+        """Wait briefly for queued events; return None, or a message about dropped ones."""
         if self._thread is None:
             return None
         self._queue.put(None)
@@ -178,7 +178,7 @@ def event_of(
 
 
 def shorten(note: str) -> str:
-    """Return ``note`` within the API's limit, cut at a whole character."""
+    """Return ``note`` cut to the API's limit, at a whole character."""
     encoded = note.encode()
     if len(encoded) <= _MAX_NOTE:
         return note
@@ -186,7 +186,7 @@ def shorten(note: str) -> str:
 
 
 def _name(subject: Subject, note: str, now: float) -> str:
-    """Return a name that is the same for the same event, and a valid one for long subjects, too."""
+    """Return a valid object name that is equal for equal events."""
     what = f"{subject.kind}/{subject.uid}/{now!r}/{note}"
     digest = hashlib.sha256(what.encode()).hexdigest()[:16]
     return f"{subject.name[:200].rstrip('.-')}.{digest}"

@@ -1,4 +1,4 @@
-"""One eviction, and what the API server says to it. Nothing here ever deletes a pod."""
+"""Send one eviction, and interpret the API server's answer. This module never deletes a pod."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GET_POD = AccessRule("get", "", "pods")
 
 
 class AnswerKind(enum.Enum):
-    """What a request to move a pod came to: an eviction, or a restart of its rollout."""
+    """The result of a request to move a pod: an eviction, or a restart of its rollout."""
 
     EVICTED = "evicted"
     """The pod is terminating now (with ``dry_run``: it would be)."""
@@ -58,7 +58,7 @@ class AnswerKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class EvictionAnswer:
-    """The answer to one such request."""
+    """The answer to a request to move a pod."""
 
     kind: AnswerKind
     message: str
@@ -98,10 +98,10 @@ def evict(
     dry_run: bool = False,
     grace_period_seconds: int | None = None,
 ) -> EvictionAnswer:
-    """Ask the API server to evict the pod of this name if it still is the one with this ``uid``.
+    """Ask the API server to evict the pod if it still has this ``uid``.
 
-    Never raises for what the server or the network does, and never repeats a request that may have been
-    heard: every outcome is an :class:`EvictionAnswer`. ``grace_period_seconds`` None leaves the pod its own.
+    Never raises for errors of the server or the network, and never repeats a request that may have been received:
+    every result is an :class:`EvictionAnswer`. ``grace_period_seconds``: None keeps the pod's own.
     """
     options = _DeleteOptions(_Preconditions(uid), ("All",) if dry_run else (), grace_period_seconds)
     body = msgspec.json.encode(_Eviction(_Meta(name, namespace), options))
@@ -120,7 +120,7 @@ def evict(
 def read_pod(
     client: Client, namespace: str, name: str, *, seconds: float | None = None
 ) -> PodView | None:
-    """Return the pod of this name as it is now, None if there is none; within ``seconds`` if given.
+    """Return the current pod of this name; None if there is none. Within ``seconds`` if given.
 
     Raises:
         ClusterReadError: it could not be read.
@@ -138,9 +138,9 @@ def _answer(response: Response, server: str) -> EvictionAnswer:
 
 
 def explain_refusal(response: Response, rule: AccessRule, server: str) -> EvictionAnswer:
-    """Return what the answer means to a request that needs ``rule``, and that did not succeed.
+    """Interpret an unsuccessful response to a request that needs the right ``rule``.
 
-    From 500 on, a server, or a proxy before it, may have given up waiting for what was carried out anyway.
+    With a status of 500 or more, a server or proxy may have timed out although the request was executed.
     """
     status = response.status
     said = status_of(response.body)
@@ -221,10 +221,10 @@ _decoder = msgspec.json.Decoder(_Pod)
 
 
 def decode_pod(body: bytes, now: float | None = None) -> PodView:
-    """Return the pod in ``body``, as it is at ``now`` (Unix seconds; None: an opt-out for a time holds still).
+    """Parse the pod in ``body``. ``now``: Unix seconds for opt-outs with an end; None: they all hold.
 
     Raises:
-        ClusterReadError: ``body`` is no pod.
+        ClusterReadError: ``body`` is not a pod.
     """
     try:
         pod = _decoder.decode(body)
@@ -251,7 +251,7 @@ def _find_opt_out(pod: _Pod, now: float | None) -> str | None:
 
 
 def _since(pod: _Pod) -> float:
-    """Return when the pod was Ready, else when it was created, as the protections of a snapshot count its age."""
+    """Return when the pod became Ready, else when it was created (Unix seconds), as protections measure its age."""
     ready = [c for c in pod.status.conditions or () if c.type == "Ready" and c.status == "True"]
     return unix_seconds(ready[0].last_transition_time if ready else None) or unix_seconds(
         pod.metadata.creation_timestamp

@@ -1,4 +1,4 @@
-"""What went wrong between us and the API server, in sentences that say what to do."""
+"""Errors in talking to the API server, as sentences that say what to do."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _MAX_TEXT = 500
 
 
 class TransportError(ClusterReadError):
-    """No answer came: the server is unreachable, or the connection broke.
+    """There was no response: the server is unreachable, or the connection broke.
 
-    ``sent`` says whether the request may have reached the server: if not, nothing has happened.
-    ``final`` says that another attempt would fail the same way.
+    ``sent``: whether the request may have reached the server; if not, it had no effect. ``final``: another attempt
+    would fail the same way.
     """
 
     def __init__(self, message: str, *, sent: bool, final: bool = False) -> None:
@@ -28,7 +28,7 @@ class TransportError(ClusterReadError):
 
 
 class ForbiddenError(ClusterReadError):
-    """RBAC refused; ``missing`` are the rules to add."""
+    """RBAC denied the request; ``missing`` holds the rules to add."""
 
     def __init__(self, missing: Iterable[AccessRule], said: str = "") -> None:
         self.missing = tuple(sorted(set(missing)))
@@ -41,7 +41,7 @@ class ForbiddenError(ClusterReadError):
 
 
 class StatusError(ClusterReadError):
-    """The server answered with an error that is not about permission; ``status`` is the HTTP code."""
+    """The server answered with an error other than a missing right; ``status`` is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -49,19 +49,19 @@ class StatusError(ClusterReadError):
 
 
 class NotStreamedError(Exception):
-    """A list could not be read in one go; what was read is to be thrown away."""
+    """A list could not be read in one response; the part that was read must be discarded."""
 
 
 class NotUnderstoodError(ClusterReadError):
-    """An answer came, and holds something that no server of this kind sends."""
+    """The response contains something that no API server sends."""
 
 
 @contextmanager
 def explain_errors(resource: Resource) -> Iterator[None]:
-    """Turn whatever decoders and folds raise over a list's contents into an error that names the list.
+    """Convert every exception of decoders and folds about a list's content into an error that names the list.
 
-    Half a dozen libraries decode here, each with exceptions of its own (protobuf's DecodeError, RecursionError,
-    UnicodeDecodeError, OverflowError ...); what went wrong is in the ``__cause__``.
+    Half a dozen libraries decode here, each with its own exceptions (protobuf's DecodeError, RecursionError,
+    UnicodeDecodeError, OverflowError ...); the original is the ``__cause__``.
     """
     try:
         yield
@@ -89,13 +89,13 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ListMetaOfStatus(msgspec.Struct, frozen=True):
-    """The continue token that comes with a 410."""
+    """The list metadata of a Status: the continue token that comes with a 410."""
 
     continue_: str = msgspec.field(default="", name="continue")
 
 
 class ApiStatus(msgspec.Struct, frozen=True):
-    """metav1.Status: how the API server says that something is wrong."""
+    """metav1.Status: the API server's error object."""
 
     message: str = ""
     reason: str = ""
@@ -115,10 +115,10 @@ _statuses = msgspec.json.Decoder(ApiStatus)
 
 
 def status_of(body: bytes) -> ApiStatus:
-    """Return the Status in ``body``; one with the text as its message, and no code, if it is none.
+    """Return the Status in ``body``; if it is not a Status, one with the text as its message and no code.
 
     Proxies, load balancers and the priority-and-fairness filter answer in plain text, and a client that asked for
-    protobuf is refused in protobuf.
+    protobuf gets errors in protobuf.
     """
     try:
         if body.startswith(b"k8s\0"):
@@ -131,7 +131,7 @@ def status_of(body: bytes) -> ApiStatus:
 
 
 def refusal(status: int, body: bytes, rule: AccessRule, server: str) -> ClusterReadError:
-    """Return the error for an answer other than 2xx to a request that needs ``rule``."""
+    """Return the error for a response with a status other than 2xx to a request that needs ``rule``."""
     said = status_of(body).message[:_MAX_TEXT]
     if status == 401:
         return StatusError(

@@ -1,6 +1,6 @@
-"""Which kubeconfig files apply, and what is wrong with them, before the library sees them.
+"""Find the kubeconfig files, and check them before the library reads them.
 
-The library's own messages quote whole entries, tokens included; so what can be wrong is checked here first.
+The library's own error messages quote whole entries, tokens included; so errors are detected here first.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Entries = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class ContextChoice:
-    """The context that was chosen, checked."""
+    """The chosen context, validated."""
 
     files: tuple[Path, ...]
     context: str
@@ -39,7 +39,7 @@ class ContextChoice:
 def find_files(explicit: str | Path | None, environ: Mapping[str, str]) -> tuple[Path, ...]:
     """Return the kubeconfig files in kubectl's order: the flag, KUBECONFIG, ``~/.kube/config``.
 
-    None of them is fine (we may be inside a cluster), unless a file was asked for.
+    No file is no error (the process may run inside a cluster), unless a file was asked for.
     """
     home = Path(environ.get("HOME") or "~")
     if explicit is not None:
@@ -62,10 +62,10 @@ def find_files(explicit: str | Path | None, environ: Mapping[str, str]) -> tuple
 
 
 def choose(files: Sequence[Path], context: str | None) -> ContextChoice:
-    """Return the chosen context of ``files``, or say what is wrong with it.
+    """Return the chosen context of ``files``.
 
     Raises:
-        ClusterReadError: unreadable, not YAML, incomplete, or no such context.
+        ClusterReadError: a file is unreadable, not YAML or incomplete, or there is no such context.
     """
     shown = os.pathsep.join(str(path) for path in files)
     merged: dict[str, Entries] = {name: {} for name in _LISTS}
@@ -169,7 +169,7 @@ def _find_entry(
 
 
 def _name(value: Any, where: str) -> str:
-    """Return a name, empty where there is none."""
+    """Return a name; empty if there is none."""
     if not isinstance(value, str | None):
         raise ClusterReadError(f"kubeconfig {where} is not a name")
     return value or ""

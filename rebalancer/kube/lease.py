@@ -1,4 +1,4 @@
-"""The Lease that keeps two runs apart: taken, renewed and given back by updates, never created."""
+"""The Lease that prevents concurrent runs: acquired, renewed and released by updates, never created."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _JOIN_TIMEOUT = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LeaseTaken:
-    """Another run is under way."""
+    """Another run holds the Lease."""
 
     holder: str
     expires_at: float
@@ -39,15 +39,14 @@ class LeaseTaken:
 
 
 class Lease:
-    """The Lease ``name`` in ``namespace``, as ``identity`` uses it, which no other run ever has.
+    """The Lease ``name`` in ``namespace``; ``identity`` is unique to this run.
 
     ``duration`` is in seconds. Times are the server's (its Date header).
 
-    As in client-go's leader election, no clock says that another holder is dead, since no two clocks agree
-    for sure: a Lease that looks expired is taken only after it was watched for its whole duration and did not
-    change. A living holder renews it three times in that time. Unlike client-go, a Lease that does not look
-    expired ends the matter at once, since a run comes again by itself: only the run after one that was killed
-    waits.
+    As in client-go's leader election, no clock decides that another holder is dead, since no two clocks agree for
+    certain: a Lease that looks expired is acquired only after it was watched for its whole duration without a
+    change. A living holder renews it three times in that time. Unlike client-go, a Lease that does not look expired
+    ends the attempt at once, since the next run comes anyway: only the run after a killed one waits.
     """
 
     def __init__(
@@ -68,13 +67,13 @@ class Lease:
         self._path = LEASES.path(namespace, name)
 
     def acquire(self, waits: Callable[[], None] | None = None) -> AcquiredLease | LeaseTaken:
-        """Take the Lease if it is free, or its holder is dead.
+        """Acquire the Lease if it is free or its holder is dead; else return its holder.
 
-        With ``waits``, which is called at each look, wait until that is so, or the client must stop: for what lives
-        long. It looks every two seconds, so that it knows for how long the Lease has not changed.
+        With ``waits`` (called at each look), wait until it can be acquired or the client must stop; for long-lived
+        processes. It looks every two seconds, to know for how long the Lease has not changed.
 
         Raises:
-            ClusterReadError: there is none, or it could not be read or written.
+            ClusterReadError: the Lease does not exist, or could not be read or written.
         """
         trouble = ClusterReadError(
             f"Lease {self._namespace}/{self._name} changes faster than it can be taken"
@@ -101,7 +100,7 @@ class Lease:
     def _free(
         self, waits: Callable[[], None] | None
     ) -> tuple[Mapping[str, Any], float] | LeaseTaken:
-        """Return the Lease and the server's time once it is free, ours, or its holder dead; otherwise its holder."""
+        """Return the Lease and the server's time once it is free, ours, or its holder is dead; else its holder."""
         watched: _Watched | None = None
         lease, now = self.read(self.client)
         while (holder := holder_of(lease)) not in ("", self.identity):
@@ -124,10 +123,10 @@ class Lease:
         return lease, now
 
     def read(self, client: Client, seconds: float | None = None) -> tuple[Mapping[str, Any], float]:
-        """Return the object, and the server's time.
+        """Return the Lease object, and the server's time in Unix seconds.
 
         Raises:
-            ClusterReadError: there is none, or it could not be read.
+            ClusterReadError: the Lease does not exist, or could not be read.
         """
         response = client.get(self._path, seconds=seconds)
         now = self._clock() if response.date is None else response.date
@@ -149,10 +148,10 @@ class Lease:
         takes_over: bool = False,
         seconds: float | None = None,
     ) -> Mapping[str, Any] | None:
-        """Replace ``known``; return it as it is now, None if it was changed meanwhile.
+        """Replace the version ``known``; return the new version, or None if it was changed in the meantime.
 
         Raises:
-            ClusterReadError: it could not be written, or what was answered does not say whether it was.
+            ClusterReadError: it could not be written, or the response does not say whether it was.
         """
         spec = {**(known.get("spec") or {}), "leaseDurationSeconds": self.duration}
         stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -181,7 +180,7 @@ class Lease:
 
 
 class AcquiredLease:
-    """Our Lease, renewed by a thread until :meth:`release`."""
+    """The Lease that this run holds, renewed by a thread until :meth:`release`."""
 
     def __init__(self, lease: Lease, written: Mapping[str, Any], now: float) -> None:
         client = lease.client
@@ -198,11 +197,11 @@ class AcquiredLease:
         self._thread.start()
 
     def explain_loss(self) -> str | None:
-        """Return why the Lease is ours no more, None while it is.
+        """Return why the Lease is lost; None while it is held.
 
-        It is lost when another run has taken it (it can, once ours has expired), and when it was not renewed for
-        two thirds of its duration, by our clock and whatever the renewing thread is doing: a third later another
-        run may begin.
+        It is lost when another run has acquired it (possible once it has expired), and when it was not renewed for
+        two thirds of its duration, by our clock and whatever the renewing thread does: a third later another run may
+        start.
         """
         if self._lost is None and self._seconds_left() <= 0:
             # Kept, since a renewal that comes after all would come too late.
@@ -210,7 +209,7 @@ class AcquiredLease:
         return self._lost
 
     def release(self) -> str | None:
-        """Give the Lease back; return None, or a warning if that failed (it expires by itself then)."""
+        """Release the Lease; return None, or a warning if that failed (it then expires)."""
         lost = self.explain_loss()
         self._end.set()
         self._thread.join(_JOIN_TIMEOUT)
@@ -230,11 +229,11 @@ class AcquiredLease:
         self.release()
 
     def _now(self) -> float:
-        """The server's clock, as it was when the Lease was taken, gone on by ours."""
+        """Return the server's time: its time at acquisition plus the elapsed time of our clock."""
         return self._client.monotonic() + self._ahead
 
     def _seconds_left(self) -> float:
-        """Seconds until the Lease counts as lost."""
+        """Return the seconds until the Lease counts as lost."""
         return self._renewed + self._lease.duration * 2 / 3 - self._client.monotonic()
 
     def _keep(self) -> None:
@@ -260,7 +259,7 @@ class AcquiredLease:
             self._renewed = started
 
     def _write(self, client: Client, holder: str | None, seconds: float) -> bool:
-        """Write the Lease while it is ours; return whether it was.
+        """Write the Lease if it is still ours; return whether it was written.
 
         Raises:
             ClusterReadError: it could not be read or written.
@@ -297,7 +296,7 @@ class _Shape(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """A Lease that does not change, and until when it must not, for its holder to be dead."""
+    """A Lease under observation: its version, and when its holder counts as dead without a change."""
 
     version: str
     until: float
@@ -305,14 +304,14 @@ class _Watched:
 
 
 def is_final(error: ClusterReadError) -> bool:
-    """Whether a renewal is refused permanently: it is not allowed, or there is no such Lease."""
+    """Return whether a renewal is refused permanently: it is forbidden, or the Lease does not exist."""
     return isinstance(error, ForbiddenError) or (
         isinstance(error, StatusError) and error.status == 404
     )
 
 
 def holder_of(lease: Mapping[str, Any]) -> str:
-    """Return the identity of the Lease's holder, empty if it is free."""
+    """Return the identity of the Lease's holder; empty if it is free."""
     return str((lease.get("spec") or {}).get("holderIdentity") or "")
 
 
@@ -329,10 +328,10 @@ def _since(lease: Mapping[str, Any]) -> float:
 
 
 def _expiry(lease: Mapping[str, Any], now: float) -> float:
-    """Return when the holder's time is over by its own words.
+    """Return when the Lease expires according to its holder (Unix seconds).
 
-    A renewal further in the future than the Lease lasts is no renewal but a broken clock: it would block
-    all runs until that time comes.
+    A renewal time further in the future than the Lease's duration comes from a broken clock and is ignored: it would
+    block all runs until that time.
     """
     renewed = unix_seconds((lease.get("spec") or {}).get("renewTime"))
     lasts = _duration(lease)

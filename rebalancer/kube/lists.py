@@ -1,7 +1,7 @@
-"""Single lists, as one answer or in pages, into a fold or as they are.
+"""Read single lists, as one response or in pages, into a fold or unchanged.
 
-Since 1.33 the API server writes a list item by item from its cache (KEP-5116), so one long answer is the
-cheapest way for both sides, and is of one moment. Before, it made the whole list in memory first.
+Since 1.33 the API server writes a list item by item from its cache (KEP-5116), so one long response is the cheapest
+way for both sides, and is consistent. Earlier versions built the whole list in memory first.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _Take = Callable[[Iterable[T]], object]
 
 
 def phase_selector(finished: frozenset[str]) -> str:
-    """Return the field selector of pods: those that have ended hold nothing on their node, and are not even sent.
+    """Return the field selector for pods: finished ones use no resources and are not requested.
 
-    But for ``finished``, the phases of those that a strategy asks for.
+    Except those in the phases ``finished``, which a strategy needs.
     """
     return ",".join(f"status.phase!={phase}" for phase in sorted(FINISHED - finished, reverse=True))
 
@@ -58,7 +58,7 @@ PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """How lists are read."""
+    """Options for reading lists."""
 
     page_size: int
     streams: bool
@@ -70,7 +70,7 @@ class ListOptions:
 
     @property
     def independent(self) -> tuple[Resource, ...]:
-        """What is read beside the pods, in any order."""
+        """The resources that are read concurrently with the pods, in any order."""
         return (*INDEPENDENT, *(ASKED_FOR if self.autoscalers else ()))
 
 
@@ -79,7 +79,7 @@ def read_pods(
     how: ListOptions,
     looked_at: Callable[[Iterable[PodRecord]], Iterable[PodRecord]],
 ) -> tuple[Fold, Listing]:
-    """Return a fold of all pods; ``looked_at`` sees them on their way, some twice after a failed attempt."""
+    """Return a fold of all pods; ``looked_at`` sees each pod first, some twice after a failed attempt."""
 
     def begin() -> tuple[Fold, _Take[PodRecord]]:
         fold = Fold(how.finished)
@@ -97,9 +97,9 @@ def read_objects(
     stop: threading.Event,
     wanted: Container[str] | None = None,
 ) -> tuple[Listing, list[Any]]:
-    """Return all objects of a list; none of its pages if the server does not serve it.
+    """Return all objects of a list; none if the server does not serve the resource.
 
-    With ``wanted``, objects of other uids may be left out. ``stop`` ends it before its end.
+    With ``wanted``, objects with other uids may be omitted. ``stop`` aborts reading.
     """
 
     def begin() -> tuple[list[Any], _Take[Any]]:
@@ -117,7 +117,7 @@ def _until(objects: Iterable[Any], stop: threading.Event) -> Iterator[Any]:
 
 
 def read_late(client: Client, resource: Resource, how: ListOptions, fold: Fold) -> Listing:
-    """Fold ReplicaSets or Jobs. A second attempt feeds some twice: the fold knows them by uid."""
+    """Add ReplicaSets or Jobs to ``fold``. A second attempt adds some twice: the fold identifies them by uid."""
     decoders = object_decoders(resource.kind, fold.controllers)
 
     def begin() -> tuple[Fold, _Take[Any]]:
@@ -136,9 +136,9 @@ def _read(
     *,
     selector: str = "",
 ) -> tuple[Listing, R]:
-    """Read a list as one answer where that is wanted, else, or if that fails, in pages.
+    """Read a list as one response if requested; otherwise, or if that fails, in pages.
 
-    ``begin`` starts each attempt: it returns what will hold the objects, and what takes them in.
+    ``begin`` starts each attempt: it returns the container of the objects, and the function that adds them.
     """
     notes: list[str] = []
     if how.streams and PROTOBUF in decoders:
@@ -179,7 +179,7 @@ def _read(
 
 
 def _if_served(pages: Iterator[T], resource: Resource) -> Iterator[T]:
-    """Yield the pages; none, if the server does not serve what a snapshot can do without."""
+    """Yield the pages; none if the server does not serve an optional resource."""
     try:
         yield from pages
     except StatusError as error:
@@ -199,13 +199,13 @@ _LONG = 4 << 20
 def read_stream(
     client: Client, listing: Listing, decoders: Decoders[T], *, selector: str = ""
 ) -> Generator[T, None, None]:
-    """Yield the objects of a list over all namespaces, as one answer brings them.
+    """Yield the objects of a list over all namespaces from one response.
 
-    What throttles it is waited for; otherwise there is one attempt: the caller goes on with pages
-    (``rebalancer.kube.pages``), which are repeated, name what is forbidden, and pass through slower lines.
+    Throttling is waited for; otherwise there is one attempt. The caller falls back to pages
+    (``rebalancer.kube.pages``), which are retried, report missing rights, and work over slower connections.
 
     Raises:
-        NotStreamedError: refused, broken off, too slow, or not a list.
+        NotStreamedError: refused, interrupted, too slow, or not a list.
     """
     try:
         stream = client.open_list(

@@ -1,9 +1,9 @@
-"""What is really used, from the metrics API or another source into a fold, or as it comes.
+"""Read measured usage from the metrics API or another source.
 
-metrics.k8s.io is served by another server behind the API server (metrics-server, most often), or by none.
-metrics-server knows no pages (``limit`` changes nothing), no versions and no watches: a list is one answer,
-and is of the moment. It would send protobuf, too; JSON is what all servers speak.
-Without it a run goes on, and says what it does not know.
+metrics.k8s.io is served by another server behind the API server (usually metrics-server), or not at all.
+metrics-server supports no pages (``limit`` has no effect), no versions and no watches: a list is one response about
+the present. It could send protobuf, too; JSON is what all servers support. Without metrics a run continues, and
+reports what it does not know.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _MAX_REFUSAL = 1 << 14
 
 
 class NotMeasuredError(Exception):
-    """A list of measurements is not there, or not whole; says why."""
+    """A list of measurements is missing or incomplete; the message says why."""
 
 
 class UsageSource(Protocol):
-    """Where NodeMetrics and PodMetrics come from."""
+    """A source of NodeMetrics and PodMetrics."""
 
     rules: tuple[AccessRule, ...]
     """What has to be allowed at the API server."""
@@ -46,17 +46,17 @@ class UsageSource(Protocol):
     """What to do where it gives nothing."""
 
     def name(self, resource: Resource) -> str:
-        """Return what messages call this list of it."""
+        """Return this list's name for messages."""
 
     def items(
         self, listing: Listing, stopped: Callable[[], bool]
     ) -> Generator[bytes | Raw, None, None]:
-        """Yield the objects of a list in JSON, until ``stopped``; ``listing`` says which, and is filled.
+        """Yield the objects of a list in JSON, until ``stopped``; ``listing`` names the list and is filled.
 
         Raises:
-            NotMeasuredError: there is no such list, it broke off, or no node is in it.
-            ForbiddenError: RBAC; names the rule.
-            ClusterReadError: our credentials were not accepted.
+            NotMeasuredError: the list does not exist, is incomplete, or contains no node.
+            ForbiddenError: RBAC denied it; names the rule.
+            ClusterReadError: our credentials were rejected.
         """
 
 
@@ -72,13 +72,13 @@ class MetricsList:
 
 
 def read_metrics(source: UsageSource, resource: Resource, stop: threading.Event) -> MetricsList:
-    """Read NodeMetrics or PodMetrics. There is one attempt: if it fails, ``trouble`` says why.
+    """Read NodeMetrics or PodMetrics in one attempt; if it fails, ``trouble`` says why.
 
-    ``stop`` ends it before its end.
+    ``stop`` aborts reading.
 
     Raises:
-        ForbiddenError: RBAC; names the rule.
-        ClusterReadError: our credentials were not accepted.
+        ForbiddenError: RBAC denied it; names the rule.
+        ClusterReadError: our credentials were rejected.
     """
     metrics = MetricsList(Listing(resource), Fold())
     # Closed even if its end is not read: a stream holds a place among the requests in flight.
@@ -91,7 +91,7 @@ def read_metrics(source: UsageSource, resource: Resource, stop: threading.Event)
 
 
 def _decode(kind: str, items: Iterable[bytes | Raw]) -> Iterator[NodeMetrics | PodMetrics]:
-    """Yield the objects; what is none was not measured."""
+    """Yield the decoded objects; a malformed one counts as not measured."""
     decoder = item_decoder(kind)
     for item in items:
         try:
@@ -103,7 +103,7 @@ def _decode(kind: str, items: Iterable[bytes | Raw]) -> Iterator[NodeMetrics | P
 def usage_notes(
     source: UsageSource, troubles: Iterable[tuple[Resource, str | None]]
 ) -> tuple[str, ...]:
-    """Return what a report should say of lists that are not there, and what to do about it."""
+    """Return notes for the report on missing lists, and what to do about them."""
     by_trouble: dict[str, list[str]] = {}
     for resource, trouble in sorted(troubles, key=lambda pair: pair[0].plural):
         if trouble is not None:
@@ -115,7 +115,7 @@ def usage_notes(
 
 
 class MetricsApi:
-    """The metrics API as a source."""
+    """The metrics API as a usage source."""
 
     rules: tuple[AccessRule, ...] = USAGE_RULES
     advice = (
@@ -127,13 +127,13 @@ class MetricsApi:
         self._client = client
 
     def name(self, resource: Resource) -> str:
-        """See UsageSource."""
+        """Return this list's name for messages."""
         return f"{resource.plural}.{resource.group}"
 
     def items(
         self, listing: Listing, stopped: Callable[[], bool]
     ) -> Generator[bytes | Raw, None, None]:
-        """See UsageSource."""
+        """Yield the objects of a list in JSON, see :meth:`UsageSource.items`."""
         body: bytes | None = None
         try:
             stream = self._client.open_list(listing.resource.path(), accept=JSON)
@@ -172,7 +172,7 @@ _lists = JsonDecoder(_List)
 
 
 def _read_body(stream: Stream, stopped: Callable[[], bool]) -> bytes | None:
-    """Return the answer, None if ``stopped`` before its end."""
+    """Return the response body; None if ``stopped`` before its end."""
     body = BytesIO()
     while piece := stream.read_up_to(_PIECE):
         if stopped():

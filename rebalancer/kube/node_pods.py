@@ -1,4 +1,4 @@
-"""The pods of a few nodes, read without all others: what a drain that waits looks at."""
+"""Read the pods of a few nodes only, for a drain that waits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _WORKFLOW_READ = "workflows.argoproj.io/completed"
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A pod that has ended, and still is on its node."""
+    """A finished pod that is still on its node."""
 
     namespace: str
     name: str
@@ -46,7 +46,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class NodePods:
-    """What is on some nodes."""
+    """The pods on some nodes."""
 
     living: Snapshot
     """Of these nodes and their pods alone; those that have ended are in its ``finished``."""
@@ -58,10 +58,10 @@ class NodePods:
 def read_node_pods(
     client: Client, names: Sequence[str], *, clock: Callable[[], float], version: tuple[int, int]
 ) -> NodePods:
-    """Return the pods on the nodes of these names, of complete answers only: machines are ended by what is not in them.
+    """Return the pods on the nodes ``names``. Only complete lists count: machines are terminated if they are empty.
 
     Raises:
-        ClusterReadError: they could not be read, or what was answered is not the whole list of a node's pods.
+        ClusterReadError: the pods could not be read, or the list of a node's pods is incomplete.
     """
     fold = Fold(FINISHED)
     fold.add("Node", [o.Node(metadata=o.ObjectMeta(name=name)) for name in names])
@@ -128,10 +128,10 @@ def _decode(name: str, response: Response) -> tuple[tuple[list[PodRecord], _Page
 
 
 def is_missing(client: Client, namespace: str, name: str) -> bool:
-    """Return whether there is no DaemonSet of this name.
+    """Return whether no DaemonSet of this name exists.
 
     Raises:
-        ClusterReadError: that could not be read.
+        ClusterReadError: it could not be read.
     """
     response = client.get(DAEMON_SETS.path(namespace, name))
     if response.status == 404:

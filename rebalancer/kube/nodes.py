@@ -1,7 +1,7 @@
-"""One Node: read it, and change what is ours of it: the cordon, annotations, taints.
+"""Read one Node, and change our fields of it: the cordon, annotations, taints.
 
-A change is a merge patch with the uid and the resourceVersion of what was read as preconditions, so that it never
-undoes what another client has written meanwhile.
+A change is a merge patch with the uid and the resourceVersion that were read as preconditions, so that it never
+overwrites a concurrent change of another client.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class NodeView:
     """Those that are attached to it, as the attach-detach controller names them."""
 
     def annotated(self, name: str, kind: type[Annotated]) -> Annotated | None:
-        """Return what our annotation says; None without one, or if it cannot be read."""
+        """Return the parsed content of our annotation; None if it is missing or malformed."""
         text = self.annotations.get(name)
         try:
             return None if text is None else msgspec.json.decode(text, type=kind)
@@ -60,7 +60,7 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class NodeChange:
-    """What is to become of a Node; what is not named stays."""
+    """The fields of a Node to change; other fields stay."""
 
     unschedulable: bool | None = None
     annotations: Mapping[str, str | None] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class NodeChange:
 
 
 def read_node(client: Client, name: str) -> NodeView | None:
-    """Return the Node of this name as it is now, None if there is none.
+    """Return the current Node of this name; None if there is none.
 
     Raises:
         ClusterReadError: it could not be read.
@@ -100,13 +100,13 @@ def read_node(client: Client, name: str) -> NodeView | None:
 def change_node(
     client: Client, name: str, wanted: Callable[[NodeView], NodeChange | None]
 ) -> NodeView | None:
-    """Change the Node of this name; return it as it is then, None if there is none.
+    """Change the Node of this name; return its new version, or None if there is none.
 
-    ``wanted`` returns the change for the node as it was read, None where nothing is to be changed. It is asked
-    again, on the node as it is then, when another client was faster, or when a reply was lost.
+    ``wanted`` returns the change for the Node as read, or None to change nothing. It is called again with a newer
+    version after a conflict with another client, or after a lost response.
 
     Raises:
-        ClusterReadError: it could not be read or written.
+        ClusterReadError: the Node could not be read or written.
     """
     trouble = ClusterReadError(f"node {name} changes faster than it can be written")
     for _ in range(_ATTEMPTS):

@@ -1,4 +1,4 @@
-"""Lists, page by page, as one consistent picture."""
+"""Read lists page by page, as one consistent state."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _RESTARTS = 1
 
 
 class ListExpiredError(ClusterReadError):
-    """The list was compacted away between two pages: what was read so far is to be thrown away."""
+    """The list's version was compacted between two pages; the pages read so far must be discarded."""
 
 
 @dataclass(slots=True)
 class Listing:
-    """One list being read: how much, from when; filled while it is read."""
+    """One list being read: its size and version, filled while it is read."""
 
     resource: Resource
     items_version: str = ""
@@ -57,17 +57,16 @@ def read_pages(
     accept: str = JSON,
     may_restart: bool = True,
 ) -> Generator[T, None, None]:
-    """Yield the decoded pages of a list, each requested only when the one before was used up.
+    """Yield the decoded pages of a list, each requested only when the previous one is used up.
 
-    ``selector`` is a field selector. All pages are of one moment (the
-    server keeps it by the continue token). If that moment is compacted away, :class:`ListExpiredError`
-    is raised and the caller starts again; with ``may_restart`` false the remaining pages are taken from a newer
-    moment, and a note says so.
+    ``selector`` is a field selector. All pages belong to one version of the list (the server keeps it by the
+    continue token). If that version is compacted, :class:`ListExpiredError` is raised and the caller starts again;
+    with ``may_restart`` false the remaining pages come from a newer version, and a note says so.
 
     Raises:
         ListExpiredError: see above.
-        ForbiddenError: RBAC; names the rule.
-        ClusterReadError: the list could not be read, or broke off.
+        ForbiddenError: RBAC denied it; names the rule.
+        ClusterReadError: the list could not be read completely.
     """
     resource = listing.resource
     query: dict[str, str | int] = {"limit": page_size}
@@ -108,7 +107,7 @@ def read_pages(
 def restarting(
     read: Callable[[bool], T],
 ) -> T:
-    """Return ``read(may_restart)``, called again from the start when the list expired underneath it."""
+    """Return ``read(may_restart)``; call it again from the start if the list expires in between."""
     for _ in range(_RESTARTS):
         try:
             return read(True)

@@ -1,8 +1,8 @@
-"""What Prometheus has measured, in the form of the metrics API, so that a run reads what a snapshot file has.
+"""Read usage from Prometheus in the form of the metrics API, so that runs and snapshot files agree.
 
-Each query is asked once, of its server's present. Nothing is guessed: a node with two samples, or one that is no
-amount, was not measured, and its object says why; an answer that is not as the policy says is none at all.
-Source: Prometheus' HTTP API, ``/api/v1/query``.
+Each query is sent once, for the server's current time. Nothing is guessed: a node with two samples, or with an
+invalid value, counts as not measured, and its object says why; a response of another form than the policy says is an
+error. Source: Prometheus' HTTP API, ``/api/v1/query``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _vectors = msgspec.json.Decoder(list[_Sample])
 
 
 class PrometheusSource:
-    """Measurements by the queries of a policy; a ``rebalancer.kube.metrics.UsageSource``."""
+    """Measurements from the queries of a policy; a ``rebalancer.kube.metrics.UsageSource``."""
 
     rules: tuple[AccessRule, ...] = ()
     advice = (
@@ -74,15 +74,15 @@ class PrometheusSource:
     )
 
     def __init__(self, settings: Prometheus, stop: Stop) -> None:
-        """``stop``: the run's, which ends a query at once."""
+        """``stop``: the run's stop, which aborts a query at once."""
         self._settings, self._stop = settings, stop
 
     def name(self, resource: Resource) -> str:
-        """See UsageSource."""
+        """Return this list's name for messages."""
         return f"{resource.plural} of {place(self._settings.url)}"
 
     def items(self, listing: Listing, stopped: Callable[[], bool]) -> Generator[bytes, None, None]:
-        """See UsageSource."""
+        """Yield NodeMetrics or PodMetrics in JSON, see ``UsageSource.items``."""
         of_nodes = listing.resource == NODE_METRICS
         queries = self._settings.nodes if of_nodes else self._settings.pods
         stop = self._stop.sooner(self._settings.timeout.total_seconds(), threading.Event())
@@ -98,10 +98,10 @@ class PrometheusSource:
     # -- asking ------------------------------------------------------------------------------------
 
     def _samples(self, resource: str, query: str, listing: Listing, stop: Stop) -> _Samples:
-        """Return the samples of a query by what they are of.
+        """Return the samples of a query, grouped by node or pod.
 
         Raises:
-            NotMeasuredError: there is no answer, another one, or no sample in it.
+            NotMeasuredError: no response, an invalid one, or one without samples.
         """
         key = f"{listing.resource.plural}.{resource}"
         try:
@@ -137,10 +137,10 @@ class PrometheusSource:
     # -- objects -----------------------------------------------------------------------------------
 
     def _nodes(self, asked: Mapping[str, _Samples]) -> Iterator[dict[str, Any]]:
-        """Yield a NodeMetrics for each node of any query.
+        """Yield a NodeMetrics for each node in any query.
 
         Raises:
-            NotMeasuredError: with ``unit: share``, a value that is none.
+            NotMeasuredError: a value is not a share although the policy says ``unit: share``.
         """
         share = self._settings.unit == "share"
         for key in sorted(set().union(*asked.values())):
@@ -162,7 +162,7 @@ class PrometheusSource:
             yield item
 
     def _pods(self, asked: Mapping[str, _Samples], listing: Listing) -> Iterator[dict[str, Any]]:
-        """Yield a PodMetrics for each pod that was measured; a note says how many others there are."""
+        """Yield a PodMetrics for each measured pod; a note counts the others."""
         keys = sorted(set().union(*asked.values()))
         unusable = 0
         for key in keys:
@@ -208,10 +208,10 @@ def _trusting(file: str | None) -> ssl.SSLContext | None:
 
 
 def _content(answer: HttpAnswer) -> tuple[_Data, list[str]]:
-    """Return the data of an answer, and its warnings.
+    """Return the data of a response, and its warnings.
 
     Raises:
-        ValueError: an error, or no vector; says so.
+        ValueError: the response is an error, or not a vector; the message says which.
     """
     try:
         content = _answers.decode(answer.body)
@@ -240,7 +240,7 @@ def _by_key(key: str, samples: list[_Sample], labels: tuple[str, ...]) -> _Sampl
 
 
 def _unusable(resource: str, samples: list[_Sample]) -> str | None:
-    """Return why these are no measurement, or None."""
+    """Return why these samples are no measurement, or None."""
     if len(samples) != 1:
         return f"{len(samples) or 'no'} sample{'' if not samples else 's'} of {resource}"
     value = _number(samples[0])

@@ -1,4 +1,4 @@
-"""The whole cluster, from the API server into a Snapshot; and the scheduler's configuration that a policy names."""
+"""Read the whole cluster from the API server into a Snapshot, and the scheduler's configuration that a policy names."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from rebalancer.wire.pods import PodRecord
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What reading the cluster showed of the cluster and of the reading itself."""
+    """Facts about the cluster and about reading it."""
 
     server: str
     server_version: str
@@ -61,7 +61,7 @@ class ClusterReading:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A cluster that was read and can be kept current by changes (``rebalancer.kube.cache``)."""
+    """A cluster that was read and can be kept current by watches (``rebalancer.kube.cache``)."""
 
     fold: Fold
     how: ListOptions
@@ -74,7 +74,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class ServerVersion:
-    """What the API server says that it is."""
+    """The version that the API server reports."""
 
     numbers: tuple[int, int]
     text: str
@@ -94,20 +94,20 @@ def read_cluster(
     autoscalers: bool = False,
     progress: Callable[[], object] = lambda: None,
 ) -> ClusterReading:
-    """Read all that a plan is based on.
+    """Read everything that a plan needs.
 
-    Pods are folded as they arrive, while ``threads`` threads read the other lists; ReplicaSets and Jobs
-    come last, since most of them own no pod. Without ``page_size``, a server of 1.33 or later sends each
-    list as one answer, and others send pages of ``PAGE``; so do all when a long answer breaks off. ``clock``
-    is our own, Unix seconds: ``captured_at`` is the server's (its Date header at the first page of pods)
-    unless it has none. With ``keep``, what was read is kept, so that its changes can be followed. What is really
-    used is read from ``usage``; where it does not answer, a note says so, and nothing is known of it. Of pods that
-    have ended only those in the phases ``finished`` are read, and HorizontalPodAutoscalers only with ``autoscalers``.
-    ``progress`` is called while pods arrive.
+    Pods are folded as they arrive, while ``threads`` threads read the other lists; ReplicaSets and Jobs come last,
+    since most of them own no pod. Without ``page_size``, a server of 1.33 or later sends each list as one response,
+    and others send pages of ``PAGE``; all servers do so after a long response was interrupted. ``clock`` is our own,
+    Unix seconds: ``captured_at`` is the server's time (its Date header at the first page of pods) unless it sends
+    none. With ``keep``, the data are kept, so that changes can be followed. Measured usage is read from ``usage``;
+    if it is unavailable, a note says so, and usage is unknown. Of finished pods only those in the phases
+    ``finished`` are read, and HorizontalPodAutoscalers only with ``autoscalers``. ``progress`` is called while pods
+    arrive.
 
     Raises:
-        ForbiddenError: some lists are forbidden; every one of them is named.
-        ClusterReadError: unreachable, unauthorised, or a list broke off: there is no snapshot then.
+        ForbiddenError: some lists are forbidden; the message names all of them.
+        ClusterReadError: unreachable, unauthorised, or a list is incomplete: there is no snapshot then.
     """
     started = client.monotonic()
     ahead = clock() - started
@@ -163,7 +163,7 @@ def read_version(client: Client) -> ServerVersion:
     """Return the API server's version.
 
     Raises:
-        ClusterReadError: it could not be read, or what answers is no API server.
+        ClusterReadError: it could not be read, or the server is not an API server.
     """
     response = client.expect(client.get("/version"), AccessRule("get", "", "/version"))
     try:
@@ -188,9 +188,9 @@ def _read_lists(
     usage: UsageSource | None,
     progress: Callable[[], object],
 ) -> tuple[Fold, list[Listing], tuple[str, ...], list[MetricsList]]:
-    """Return the fold of everything, the listings (pods first), and what the server does not serve.
+    """Return the fold of everything, the listings (pods first), resources that are not served, and metrics lists.
 
-    Also the lists of ``usage``, which are in the fold if all could be read.
+    The metrics of ``usage`` are in the fold if all of their lists could be read.
     """
     stop = threading.Event()
     with ThreadPoolExecutor(threads, "lists") as pool:
@@ -231,7 +231,7 @@ def _read_lists(
 def _watching(
     records: Iterable[PodRecord], others: list[Future[Any]], progress: Callable[[], object]
 ) -> Iterator[PodRecord]:
-    """Yield the records, but end the long list of pods as soon as another list has failed."""
+    """Yield the records, but abort the long list of pods as soon as another list has failed."""
     for number, record in enumerate(records):
         if number % PAGE == 0:
             progress()
@@ -246,7 +246,7 @@ def _raise_failure(futures: list[Future[Any]]) -> None:
 
 
 def scheduler_rules(of: ConfigMapKey) -> tuple[AccessRule, ...]:
-    """Return what reading it needs: get on this one ConfigMap."""
+    """Return the right needed to read it: get on this one ConfigMap."""
     return (AccessRule("get", "", CONFIG_MAPS.plural, *of.place),)
 
 
@@ -254,8 +254,8 @@ def read_scheduler_config(client: Client, of: ConfigMapKey) -> KubeSchedulerConf
     """Return the configuration in the ConfigMap that a policy names.
 
     Raises:
-        ClusterReadError: it could not be read, or there is none.
-        PolicyError: what it holds is wrong; each problem has its line in the text below the key.
+        ClusterReadError: the ConfigMap could not be read, or does not exist.
+        PolicyError: the configuration is invalid; each problem has its line in the text below the key.
     """
     name = f"ConfigMap {of.config_map}"
     response = client.get(CONFIG_MAPS.path(*of.place))

@@ -1,4 +1,4 @@
-"""One resource kept current: a list, then a watch from where it ended; both once more where that breaks off."""
+"""A reflector: one resource kept current by a list, then a watch from its version; both again after an interruption."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ _EXPIRED = "the API server had forgotten their changes"
 
 
 class Store(Protocol):
-    """Where a reflector puts what it sees; called from its threads."""
+    """The store that a reflector fills; called from its threads."""
 
     lock: threading.Lock
     """Held while something is stored, and while a reflector changes its watch."""
 
     def take(self, resource: Resource, event: WatchEvent[Any]) -> Callable[[], None]:
-        """Store one change, while the lock is held; return what passes it on, to be called once the lock is free."""
+        """Store one change while the lock is held; return a function that forwards it after the lock is released."""
 
     def where(self, listing: Listing) -> Where[Any]:
         """Return what to watch after a list."""
 
     def replace(self, resource: Resource) -> Listing:
-        """List the resource, and store that in the place of all that was known.
+        """List the resource, and replace all stored objects by it.
 
         Raises:
             ClusterReadError: it could not be read.
         """
 
     def note(self, resource: Resource, why: str) -> None:
-        """The resource is listed again; ``why``: in words."""
+        """Report that the resource is listed again, and why."""
 
     def fail(self, resource: Resource, error: ClusterReadError) -> None:
-        """The resource is followed no longer."""
+        """Report that the resource is no longer followed."""
 
 
 class Reflector:
-    """Follows one resource, from where it was listed, in a thread."""
+    """Follows one resource from the version of its list, in a thread."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Reflector:
         stop: Stop,
         closed: threading.Event,
     ) -> None:
-        """``listing``: where to go on from. Watches end with ``stop``; nothing is listed again once it is ``closed``."""
+        """``listing``: the list to continue from. Watches end with ``stop``; nothing is listed after ``closed``."""
         self.resource, self._listing = listing.resource, listing
         self.watch: Watch[Any] | None = None
         """None before the start, and while the resource is listed again."""
@@ -70,23 +70,23 @@ class Reflector:
 
     @property
     def version(self) -> str:
-        """The resource's version that is known, empty while it is listed."""
+        """The known version of the resource; empty while it is being listed."""
         watch = self.watch
         return watch.resource_version if watch is not None else ""
 
     @property
     def heard_at(self) -> float:
-        """Time of the client's clock up to which all changes are known."""
+        """The time of the client's clock up to which all changes are known."""
         # The watch first: it goes once its time is noted. No lock: a snapshot keeps it for longer than a probe waits.
         watch = self.watch
         return max(-math.inf if watch is None else watch.received, self._known_at)
 
     def is_current(self) -> bool:
-        """Return whether what happens is reported at once."""
+        """Return whether changes are reported without delay."""
         return self.watch is not None and self.watch.is_current()
 
     def start(self) -> None:
-        """Watch, in a thread."""
+        """Start a thread that watches."""
         self.watch = watch = Watch(
             self._client, self._store.where(self._listing), seconds=self._stop.left()
         )
@@ -97,7 +97,7 @@ class Reflector:
         thread.start()
 
     def relist(self, watch: Watch[Any] | None, why: str) -> bool:
-        """List again and follow from there, unless ``watch`` is no longer the resource's; return whether it was.
+        """List again and follow from there; return False if ``watch`` is no longer the resource's watch.
 
         Raises:
             ClusterReadError: the resource could not be read.
@@ -123,12 +123,12 @@ class Reflector:
             self.watch.close()
 
     def join(self, until: float) -> None:
-        """Wait for all threads, until that time of the client's clock."""
+        """Wait for all threads, until the time ``until`` of the client's clock."""
         for thread in self._threads:
             thread.join(timeout=max(0.0, until - self._client.monotonic()))
 
     def _follow(self, watch: Watch[Any]) -> None:
-        """Follow in a thread of its own, for as long as ``watch`` is the resource's."""
+        """Store the changes of ``watch``, while it is the resource's watch."""
         try:
             with explain_errors(self.resource):
                 for event in watch:

@@ -1,4 +1,4 @@
-"""What RBAC allows: rules as a run needs them, and as they stand in a role."""
+"""RBAC rules: the rights that a run needs, in the form of a role."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class AccessRule:
-    """One thing that RBAC allows or does not."""
+    """One RBAC right."""
 
     verb: str
     group: str
@@ -24,7 +24,7 @@ class AccessRule:
         return f"{self.verb} {self.resource}{f' {self.name}' if self.name else ''}{group}{where}"
 
     def as_yaml(self) -> str:
-        """Return the rule as it stands in a ClusterRole (or a Role, with a namespace)."""
+        """Return the right as YAML for a ClusterRole (or for a Role, if it has a namespace)."""
         if self.resource.startswith("/"):
             return f'- {{nonResourceURLs: ["{self.resource}"], verbs: ["{self.verb}"]}}'
         names = f', resourceNames: ["{self.name}"]' if self.name else ""

@@ -1,4 +1,4 @@
-"""One restart of a Deployment's rollout, as ``kubectl rollout restart`` asks for it, and what the API server says to it."""
+"""Restart a Deployment's rollout, as ``kubectl rollout restart`` does, and interpret the server's answer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _ReplicaSets(msgspec.Struct):
 
 @dataclass(slots=True)
 class Restart:
-    """The restart of the rollout that replaces one pod. Asked for again, it is the same one."""
+    """The restart of the rollout that replaces one pod. Asking again repeats the same restart."""
 
     client: Client
     namespace: str
@@ -57,10 +57,10 @@ class Restart:
     """Labels of the Deployment's ReplicaSets."""
 
     def ask(self) -> EvictionAnswer:
-        """Ask for the restart if the pod still belongs to the Deployment, and the Deployment is settled and can surge.
+        """Ask for the restart if the pod still belongs to the Deployment, which must be settled and able to surge.
 
-        Never raises for what the server or the network does. The resourceVersion that was read is a precondition: the
-        edit of another client is never overwritten.
+        Never raises for errors of the server or the network. The resourceVersion that was read is a precondition:
+        concurrent changes of other clients are never overwritten.
         """
         try:
             deployment = self._deployment()
@@ -84,7 +84,7 @@ class Restart:
         return self._patch(deployment)
 
     def replica_set(self) -> str | None:
-        """Return the uid of the ReplicaSet that the restart has brought, None if there is none yet.
+        """Return the uid of the ReplicaSet that the restart created; None if there is none yet.
 
         Raises:
             ClusterReadError: ReplicaSets could not be read.
@@ -106,10 +106,10 @@ class Restart:
     # -- from the pod to its Deployment ------------------------------------------------------------
 
     def _deployment(self) -> o.Workload | EvictionAnswer:
-        """Return the Deployment as it is now, or why it is not the pod's any more.
+        """Return the current Deployment, or why it no longer owns the pod.
 
         Raises:
-            ClusterReadError: something could not be read.
+            ClusterReadError: an object could not be read.
         """
         pod = self._read(PODS, self.pod, _Pod)
         if pod is None:
@@ -194,9 +194,9 @@ def _match_labels(deployment: o.Workload) -> dict[str, str]:
 
 
 def _find_opt_out(deployment: o.Workload, now: float) -> str:
-    """Return the annotation by which a Deployment stays as it is; empty if there is none.
+    """Return the annotation that forbids to move the Deployment's pods; empty if there is none.
 
-    One that is of young pods was judged by the pod's age when the plan was made.
+    An opt-out for young pods was evaluated with the pod's age when the plan was made.
     """
     own = evict_opt_out(deployment.metadata.annotations)
     stays = own is not None and math.isinf(own.seconds) and now < own.until

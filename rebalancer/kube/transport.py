@@ -1,4 +1,4 @@
-"""One exchange with the API server over the library's connection pool, and what can go wrong in it."""
+"""Send one request to the API server over the library's connection pool, and classify its errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PIECE = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How long, how often and how much; seconds."""
+    """Time limits in seconds, numbers of attempts and of concurrent requests."""
 
     in_flight: int = 8
     """Requests under way at once; watches do not count."""
@@ -56,7 +56,7 @@ class Limits:
 
 
 class _Received:
-    """What the headers of an answer say."""
+    """The headers of a response."""
 
     __slots__ = ()
     headers: Mapping[str, str]
@@ -69,7 +69,7 @@ class _Received:
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds to wait before another attempt, if the server says."""
+        """The seconds to wait before another attempt; None if the server does not say."""
         try:
             return max(0.0, float(self.headers.get("Retry-After", "")))
         except ValueError:
@@ -77,7 +77,7 @@ class _Received:
 
     @property
     def date(self) -> float | None:
-        """The server's clock, Unix seconds to the second, if it says."""
+        """The server's time in whole Unix seconds; None if the server does not say."""
         try:
             return parsedate_to_datetime(self.headers["Date"]).timestamp()
         except (KeyError, TypeError, ValueError):
@@ -86,7 +86,7 @@ class _Received:
 
 @dataclass(frozen=True, slots=True)
 class Response(_Received):
-    """What the server answered, undecoded."""
+    """A complete response, undecoded."""
 
     status: int
     headers: Mapping[str, str]
@@ -98,7 +98,7 @@ class Response(_Received):
         return 200 <= self.status < 300
 
     def close(self) -> None:
-        """Do nothing: this answer was read whole. Only a :class:`Stream` has something to close."""
+        """Do nothing: the response is complete. Only a :class:`Stream` has a connection to close."""
 
 
 def _nothing() -> None:
@@ -106,7 +106,7 @@ def _nothing() -> None:
 
 
 class Stream(_Received):
-    """An answer that is read while it is being written; for one thread, but for :meth:`interrupt`."""
+    """A response that is read while it arrives; for one thread, except :meth:`interrupt`."""
 
     def __init__(self, transport: Transport, raw: BaseHTTPResponse, call: Call) -> None:
         self._transport, self._raw, self._call = transport, raw, call
@@ -116,24 +116,24 @@ class Stream(_Received):
         """Called when the exchange is over, however it ends."""
 
     def read(self) -> bytes:
-        """Return the bytes that are there, waiting for the first; none at the end.
+        """Wait for data and return the available bytes; empty at the end.
 
         Raises:
-            TransportError: silence for longer than agreed, the time of the call is over, or the connection broke.
+            TransportError: silence for too long, the time of the call is over, or the connection broke.
         """
         with self._transport.translate(self._call):
             return bytes(self._raw.read1(_PIECE))
 
     def read_up_to(self, size: int) -> bytes:
-        """Return ``size`` bytes, fewer at the end only. Raises as :meth:`read`.
+        """Return ``size`` bytes, fewer only at the end. Raises as :meth:`read`.
 
-        A list comes in as many chunks as it has items, and each ``read`` costs about as much as an item.
+        A list arrives in as many chunks as it has items, and each ``read`` costs about as much as decoding an item.
         """
         with self._transport.translate(self._call):
             return bytes(self._raw.read(size))
 
     def end(self, *, complete: bool) -> None:
-        """Put the connection back into the pool if the answer was read to its end, else close it."""
+        """Return the connection to the pool if the response was read completely, else close it."""
         if not complete:
             self.close()
             return
@@ -149,7 +149,7 @@ class Stream(_Received):
         self._call.cut("it was not needed any more")
 
     def close(self) -> None:
-        """End the exchange and its connection."""
+        """End the request and close its connection."""
         try:
             self._raw.close()
         finally:
@@ -162,7 +162,7 @@ class Stream(_Received):
 
 
 class Transport:
-    """Sends one request at a time per call; makes no second attempt. Thread-safe."""
+    """Sends requests without retries. Thread-safe."""
 
     def __init__(self, credentials: Credentials, limits: Limits, user_agent: str) -> None:
         self.server = credentials.server
@@ -196,10 +196,10 @@ class Transport:
         headers: Mapping[str, str],
         read_seconds: float,
     ) -> Stream:
-        """Send a request for ``target`` (path and query); return the answer with its body unread.
+        """Send a request for ``target`` (path and query); return the response with its body unread.
 
         Raises:
-            TransportError: no answer, or one in an encoding that was not asked for.
+            TransportError: no response, or one in an encoding that was not asked for.
         """
         sent = {"User-Agent": self._user_agent, **headers}
         raw: BaseHTTPResponse | None = None
@@ -246,7 +246,7 @@ class Transport:
         headers: Mapping[str, str],
         read_seconds: float,
     ) -> Response:
-        """Send a request and read the whole answer. Raises as :meth:`open`."""
+        """Send a request and read the whole response. Raises as :meth:`open`."""
         stream = self.open(
             method, target, call, body=body, headers=headers, read_seconds=read_seconds
         )
@@ -261,7 +261,7 @@ class Transport:
         return Response(stream.status, stream.headers, b"".join(pieces))
 
     def note_end(self, call: Call) -> None:
-        """Take note that a call is over."""
+        """Record that a call is over."""
         self._calls.end(call)
 
     def close(self) -> None:
@@ -269,13 +269,13 @@ class Transport:
         self._pool.clear()
 
     def translate(self, call: Call) -> _Translated:
-        """Return a context in which the pool's errors become TransportErrors."""
+        """Return a context in which the pool's exceptions become TransportErrors."""
         return _Translated(self.server, self._errors, call)
 
 
 @functools.cache
 def _make_pools() -> dict[str, type[Any]]:
-    """Return urllib3's pools of connections that calls can be cut off from, by scheme."""
+    """Return urllib3's connection pools, by scheme, with connections that a call can shut down."""
     from urllib3.connectionpool import (  # noqa: PLC0415
         HTTPConnectionPool,
         HTTPSConnectionPool,
@@ -340,7 +340,7 @@ def _as_transport_error(error: BaseException, server: str, errors: Any) -> Trans
 
 
 def _is_unknown_name(error: BaseException) -> bool:
-    """Whether the name does not exist, rather than the name server being out of reach."""
+    """Return whether the host name does not exist, as opposed to an unreachable name server."""
     cause = error.__cause__ or error.__context__
     return isinstance(cause, socket.gaierror) and cause.errno == socket.EAI_NONAME
 
@@ -369,7 +369,7 @@ def _tls_reason(text: str) -> str:
 
 
 def _os_reason(error: BaseException) -> str:
-    """Return the innermost reason, such as ``Connection refused``."""
+    """Return the innermost error message, such as ``Connection refused``."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, socket.gaierror | OSError) and seen.strerror:

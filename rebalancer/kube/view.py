@@ -1,4 +1,4 @@
-"""What one run sees of a followed cluster: a snapshot to plan on, what happened to pods since, snapshots between waves."""
+"""One run's view of a followed cluster: its first snapshot, later changes of pods, snapshots between waves."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from rebalancer.wire.pods import PodRecord
 
 
 class Listener(Protocol):
-    """Receives what happens to pods, from another thread, when it is known here."""
+    """Receives changes of pods, called from another thread."""
 
     def take(self, event: EventType, pod: PodRecord) -> None:
-        """Something happened to a pod."""
+        """Receive a change of a pod."""
 
     def fail(self, error: ClusterReadError) -> None:
-        """Pods are followed no longer."""
+        """Receive the error by which following pods ended."""
 
 
 class RunView:
-    """The view of one run. It begins with the snapshot that the run plans on."""
+    """The view of one run. It starts with the snapshot for the plan."""
 
     def __init__(self, cache: ClusterCache, first: Snapshot, at: float) -> None:
         """``first``: the run's snapshot; ``at``: the client's time when it was captured."""
@@ -46,12 +46,12 @@ class RunView:
 
     @property
     def first(self) -> Snapshot:
-        """The snapshot that the run plans on."""
+        """The snapshot for the plan."""
         return self._first
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What had to be read again, and why, in words."""
+        """Sentences on lists that had to be read again, and why."""
         return tuple(
             f"{', '.join(sorted(plurals))} were listed again between waves: {why}"
             for why, plurals in sorted(self._notes.items())
@@ -60,7 +60,7 @@ class RunView:
     # -- snapshots ---------------------------------------------------------------------------------
 
     def begin(self, settled: Settled, captured_at: float, version: tuple[int, int]) -> None:
-        """Take what is known now for the snapshot that the run plans on."""
+        """Make the current objects the snapshot for the plan."""
         self._at = self._cache.client.monotonic()
         self._first = settled.snapshot(
             captured_at=captured_at,
@@ -70,19 +70,19 @@ class RunView:
         )
 
     def snapshot(self, evicted: Collection[str]) -> Snapshot:
-        """Return the cluster as it is now, with the pods in it that were ``evicted`` (uids) on their way out.
+        """Return the current cluster, with the ``evicted`` pods (uids) as terminating.
 
-        What is really used was measured once, before they moved, and is carried over.
+        Usage was measured once, before the moves, and is carried over.
 
         Raises:
-            ClusterReadError: something had to be read again, and could not be.
+            ClusterReadError: a list had to be read again, and could not be.
         """
         self._cache.catch_up(evicted, listed=self._listed)
         self._listed = set()
         return self._make_snapshot(self._cache.await_controllers())
 
     def peek(self, evicted: Collection[str]) -> Snapshot | None:
-        """Return the cluster as the watches know it, without asking for anything; None if they are behind."""
+        """Return the cluster as the watches know it, without any request; None if they are behind."""
         cache = self._cache
         return None if cache.is_behind(evicted) else self._make_snapshot(cache.settle())
 
@@ -97,12 +97,12 @@ class RunView:
         return with_usage_of(first, now)
 
     def list_exhausted_budgets(self, evicted: Collection[str]) -> set[str]:
-        """Return the PodDisruptionBudgets (namespace/name) that allow nothing, in the cluster as it is now.
+        """Return the PodDisruptionBudgets (namespace/name) that currently allow no disruption.
 
-        As :meth:`snapshot` has them, without making one.
+        The data are those of :meth:`snapshot`, without making one.
 
         Raises:
-            ClusterReadError: something had to be read again, and could not be.
+            ClusterReadError: a list had to be read again, and could not be.
         """
         self._listed = self._cache.catch_up(evicted, PODS.kind, "PodDisruptionBudget")
         return self._cache.list_exhausted_budgets()
@@ -110,7 +110,7 @@ class RunView:
     # -- pods --------------------------------------------------------------------------------------
 
     def list_pods(self) -> bool:
-        """Read the pods once more, for the listener: their watch may have gone silent; False if another just did.
+        """List the pods again for the listener, in case their watch is silent; False if another thread just did.
 
         Raises:
             ClusterReadError: they could not be read.
@@ -119,9 +119,9 @@ class RunView:
 
     @contextmanager
     def listen(self, listener: Listener) -> Iterator[bool]:
-        """Report to ``listener`` what has become of pods since the first snapshot, until this is left.
+        """Send changes of pods since the first snapshot to ``listener``, inside the ``with`` block.
 
-        Yield whether that is whole; if not, :meth:`list_pods`.
+        Yield whether these changes are complete; if not, call :meth:`list_pods`.
         """
         with self._cache.lock:
             whole = self._backlog is not None
@@ -140,37 +140,37 @@ class RunView:
     # -- what the cache reports, see Subscriber ------------------------------------------------------
 
     def take(self, event: EventType, pod: PodRecord) -> None:
-        """See Subscriber."""
+        """Receive a change of a pod, see :class:`Subscriber`."""
         if self._backlog is not None:
             self._backlog.append((event, pod))
 
     def pass_on(self, event: EventType, pod: PodRecord) -> None:
-        """See Subscriber."""
+        """Forward a change of a pod to the listener."""
         if self._listener is not None:
             self._listener.take(event, pod)
 
     def settle(self, *, whole: bool) -> None:
-        """See Subscriber."""
+        """Record that all current data are known here, see :class:`Subscriber`."""
         self._backlog = [] if whole else None
 
     def pods_are_listed(self) -> None:
-        """See Subscriber."""
+        """Record that the known changes of pods are incomplete."""
         self._backlog = None
 
     def note(self, resource: Resource, why: str) -> None:
-        """See Subscriber."""
+        """Record which resource is listed again, and why."""
         self._notes.setdefault(why, {})[resource.plural] = None
 
     def fail(self, error: ClusterReadError) -> None:
-        """See Subscriber."""
+        """Forward the error by which following pods ended."""
         if self._listener is not None:
             self._listener.fail(error)
 
 
 def view_first(cache: ClusterCache, first: Snapshot, at: float) -> RunView:
-    """Return the view of a run that has read the cluster itself; to be called before the cache is entered.
+    """Return the view of a run that has read the cluster itself; call it before entering the cache.
 
-    ``first`` is what it has read, ``at`` the client's time when that was captured.
+    ``first``: what the run has read; ``at``: the client's time when it was captured.
     """
     view = RunView(cache, first, at)
     cache.subscribe(view)
@@ -185,12 +185,12 @@ def view_now(
     version: tuple[int, int],
     use: Fold | None = None,
 ) -> RunView:
-    """Return the view of a new run: its first snapshot is what reading everything would give.
+    """Return the view of a new run; its first snapshot equals reading everything again.
 
-    ``evicted``: by the run before. ``use``: what was measured just now. Watches that were given up start again.
+    ``evicted``: by the previous run. ``use``: new measurements. Watches that were given up start again.
 
     Raises:
-        ClusterReadError: something had to be read again, and could not be.
+        ClusterReadError: a list had to be read again, and could not be.
     """
     view = RunView(cache, cache.first, cache.client.monotonic())
     cache.subscribe(view)
@@ -210,13 +210,13 @@ def read_view(
     clock: Callable[[], float],
     usage: UsageSource | None = None,
 ) -> tuple[RunView, Readings]:
-    """Return the view of a new run, with what the pods use now; no list is read.
+    """Return the view of a new run, with the current usage of pods; no list is read.
 
-    One request asks for the server's version, which may have changed, and for its time. ``evicted`` are the pods
-    (uids) that the run before has evicted. ``clock`` is our own, Unix seconds.
+    One request asks for the server's version, which may have changed, and its time. ``evicted``: the pods (uids)
+    that the previous run evicted. ``clock`` is our own, in Unix seconds.
 
     Raises:
-        ClusterReadError: the server does not answer, or something had to be read again and could not be.
+        ClusterReadError: the server does not answer, or a list had to be read again and could not be.
     """
     started = client.monotonic()
     version = read_version(client)

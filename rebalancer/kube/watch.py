@@ -1,6 +1,7 @@
-"""What happens to the objects of a list while a run is under way.
+"""Watch the changes of a list's objects.
 
-The same type, because a class is known by the bytes of its pods (``rebalancer.wire.pods``).
+Objects have the same content type as in the list, because a class is identified by the bytes of its pods
+(``rebalancer.wire.pods``).
 """
 
 from __future__ import annotations
@@ -56,18 +57,18 @@ class WatchMessage(NamedTuple, Generic[T_co]):
 
 
 class ChangeDecoder(Protocol[T_co]):
-    """Decodes one watch that arrives in pieces."""
+    """Decodes one watch, which arrives in pieces."""
 
     def feed(self, piece: bytes) -> Iterator[WatchMessage[T_co]]:
-        """Yield what is whole with this piece.
+        """Yield the messages completed by ``piece``.
 
         Raises:
-            ValueError: this is no watch, or no object of its kind (msgspec's DecodeError is one).
+            ValueError: the bytes are not a watch, or not an object of its kind (msgspec's DecodeError is a ValueError).
         """
 
 
 def pod_changes(content_type: str) -> ChangeDecoder[PodRecord]:
-    """Return a new decoder of a watch of pods."""
+    """Return a new decoder for a watch of pods."""
     if content_type == PROTOBUF:
         from rebalancer.wire.protobuf.pods import pod_records  # noqa: PLC0415
 
@@ -76,7 +77,7 @@ def pod_changes(content_type: str) -> ChangeDecoder[PodRecord]:
 
 
 def object_changes(kind: str, content_type: str) -> ChangeDecoder[Any]:
-    """Return a new decoder of a watch of any other kind."""
+    """Return a new decoder for a watch of any other kind."""
     if content_type == PROTOBUF:
         from rebalancer.wire.protobuf.lists import decode_run  # noqa: PLC0415
 
@@ -138,7 +139,7 @@ class _Protobuf(ChangeDecoder[T]):
 
 
 class EventType(enum.Enum):
-    """What happened to an object."""
+    """The type of a change."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"
@@ -147,7 +148,7 @@ class EventType(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class WatchEvent(Generic[T]):
-    """One change of one object; ``object`` is its state after it (for DELETED, the last one)."""
+    """One change of one object; ``object`` is its state after the change (for DELETED, the last state)."""
 
     type: EventType
     object: T
@@ -155,7 +156,7 @@ class WatchEvent(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Where(Generic[T]):
-    """What is watched, and from when on."""
+    """The list that is watched, and the version to start from."""
 
     resource: Resource
     version: str
@@ -174,16 +175,15 @@ class _ExpiredError(Exception):
 
 
 class Watch(Generic[T]):
-    """The changes of a list since it was read, for at most ``seconds``.
+    """The changes of a list since it was read, for ``seconds`` at most.
 
-    Iterate over it once. A stream that breaks is opened again from the last version seen, with
-    back-off; nothing is missed or reported twice by that. When the server has forgotten that version,
-    iteration ends with ``expired`` set: list again, and watch from there. :meth:`close` may be called
-    from another thread and ends a wait.
+    Iterate over it once. A stream that breaks is opened again from the last version seen, with back-off; no change
+    is lost or repeated by that. If the server has dropped that version, iteration ends with ``expired`` set: list
+    again, and watch from there. :meth:`close` may be called from another thread and ends a wait.
 
     Raises (while iterating)
-        ClusterReadError: watching is forbidden, or the credentials are no longer accepted. What was allowed
-            before is given some attempts: a server that has just started answers before it knows its roles.
+        ClusterReadError: watching is forbidden, or the credentials are no longer accepted. If watching was allowed
+            before, some attempts are made: a server that has just started answers before it knows its roles.
     """
 
     def __init__(self, client: Client, where: Where[T], *, seconds: float) -> None:
@@ -222,9 +222,9 @@ class Watch(Generic[T]):
             backoff.wait(self._stop)
 
     def is_current(self) -> bool:
-        """Return whether a stream is open that is not silent for too long, as after the machine has slept.
+        """Return whether a stream is open and not silent for too long, as after the machine was suspended.
 
-        One that has just been opened again is current once it has said something, or had the time to.
+        A reopened stream is current once it has sent something, or had the time to.
         """
         now = self._client.monotonic()
         caught_up = self.received > self._reopened or now - self._reopened >= CATCHING_UP
@@ -283,7 +283,7 @@ class Watch(Generic[T]):
             stream.close()
 
     def _check(self, stream: Stream) -> None:
-        """Let a success pass; what may pass by itself becomes a TransportError."""
+        """Accept a success; convert temporary errors into a TransportError."""
         if stream.status == 200:
             if stream.content_type != self._where.content_type:
                 raise TransportError(f"watch: {stream.content_type} was not asked for", sent=True)
@@ -310,7 +310,7 @@ class Watch(Generic[T]):
 
 
 def _raise_error(status: ApiStatus) -> None:
-    """Raise the error in the Status with which the server ended a stream; a new stream may go on after it."""
+    """Raise the error in the Status with which the server ended a stream; a new stream may continue."""
     if status.code == 410 or status.reason in ("Expired", "Gone"):
         raise _ExpiredError
     raise TransportError(f"watch: {status.message}", sent=True)

@@ -1,1 +1,1 @@
-"""Machines: empties, adds and removes them. Nothing of a run that only moves pods knows it, or loads it."""
+"""Machines: empty, add and remove them. Runs that only move pods never import this package."""

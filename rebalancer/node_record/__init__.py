@@ -1,1 +1,1 @@
-"""What stands on a node of those who want it closed, and what becomes of a cordon when one of them lets go."""
+"""Records on nodes by the components that want them cordoned, and the fate of a cordon when one of them lets go."""

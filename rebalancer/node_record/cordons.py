@@ -1,9 +1,10 @@
-"""One node, several who want it closed: a drain, scale-in, an interruption, and people with kubectl.
+"""One node that several want cordoned: a drain, scale-in, an interruption, and people with kubectl.
 
-A node has one cordon, and it is not written on it whose that is; nor is it with the label that takes it out of load balancers.
-The record of each of ours says whether it was the one that made them. Who lets go of a node that another one of ours wants
-closed hands them over to that one, in the same write; so the last of ours opens the node. What people want
-(``rebalancer/leave``, taints, notices) keeps it closed, and whatever was cordoned or labelled by people stays so.
+A node has one cordon, and it does not say who set it; the same holds for the label that takes the node out of load
+balancers. The record of each of our components says whether it made them. A component that lets go of a node which
+another component wants cordoned hands them over to that one, in the same write; so the last component uncordons the
+node. If people want the node empty (``rebalancer/leave``, taints, notices) it stays cordoned, and a cordon or label
+set by people always stays.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ _WISHES = frozenset({DRAIN, LEAVE, NOTICE, STATE})
 
 
 def let_go(node: NodeView, holder: str, claims: Claims) -> NodeChange:
-    """Return what lets go of what ``holder`` has made of a node: each is undone, handed over, or left for what people want.
+    """Return the change by which ``holder`` lets go of its claims: each is undone, handed over, or left as people want it.
 
-    ``holder``: the annotation of the one that lets go; what becomes of this annotation is its own matter.
-    ``claims``: what of it is let go.
+    ``holder``: the annotation of the component; this annotation itself is not changed here. ``claims``: which parts
+    to let go of.
     """
     cordon, label = NodeChange(), NodeChange()
     if claims.cordon and node.unschedulable:
@@ -44,18 +45,18 @@ def let_go(node: NodeView, holder: str, claims: Claims) -> NodeChange:
 
 
 def open_or_hand_over(node: NodeView, holder: str) -> NodeChange:
-    """Return what lets go of the cordon alone, see :func:`let_go`."""
+    """Return the change that lets go of the cordon alone, see :func:`let_go`."""
     return let_go(node, holder, Claims(cordon=True))
 
 
 def is_nobodys(node: NodeView, holder: str) -> bool:
-    """Return whether the cordon would have no owner if ``holder`` gave it up now: others want it, and none of them can uncordon later."""
+    """Return whether the cordon would have no owner if ``holder`` gave it up: others want it, but cannot uncordon later."""
     handed = _handed_over(node, holder, Claims(cordon=True))
     return node.unschedulable and handed == NodeChange() and is_wanted_closed(node, holder)
 
 
 def is_handed_over(node: NodeView, claims: Claims) -> bool:
-    """Return whether the record of the interruption of a node says that all of these are its own."""
+    """Return whether the record of the node's interruption contains all of these claims."""
     state = INTERRUPTIONS.read(node)
     if state is None:
         return False
@@ -64,7 +65,10 @@ def is_handed_over(node: NodeView, claims: Claims) -> bool:
 
 
 def is_wanted_closed(node: NodeView, holder: str) -> bool:
-    """Return whether something that cannot open the node later wants it closed: it may have come when it was closed already."""
+    """Return whether something that cannot uncordon the node later wants it cordoned.
+
+    It may have come when the node was cordoned already.
+    """
     # What announced the machine was withdrawn; the step leave takes its own annotation away by itself.
     keys = _WISHES - {holder} - ({NOTICE} if holder == STATE else set())
     taints = (taint.get("key") for taint in node.taints)
@@ -74,7 +78,10 @@ def is_wanted_closed(node: NodeView, holder: str) -> bool:
 
 
 def _handed_over(node: NodeView, holder: str, claims: Claims) -> NodeChange:
-    """Return what makes these the own of another one of ours that wants them, and can undo them later; nothing if none does."""
+    """Return the change that makes another component own these claims; an empty change if none can.
+
+    The other component must want them, and be able to undo them later.
+    """
     return next(
         (NodeChange(annotations=heir) for heir in _heirs(node, holder, claims)), NodeChange()
     )
@@ -95,7 +102,7 @@ def _covers(wants: Claims, claims: Claims) -> bool:
 
 
 def _with(node: NodeView, change: NodeChange) -> NodeView:
-    """Return the node with the annotations of a change, so that a second change of one record loses nothing of the first."""
+    """Return the node with the annotations of ``change``, so that a second change of one record keeps the first."""
     annotations = {**node.annotations}
     annotations.update({key: text for key, text in change.annotations.items() if text is not None})
     return replace(node, annotations=annotations)

@@ -1,4 +1,4 @@
-"""Marks on nodes: set, removed and listed, and with them what scale-in has written. No other taint is ever touched."""
+"""Set, remove and list marks on nodes, and list scale-in records. Other taints are never touched."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class NodeMark:
-    """A mark as it stands on a node."""
+    """A mark on a node."""
 
     node: str
     value: str
@@ -32,17 +32,17 @@ class NodeMark:
 
     @property
     def mark(self) -> Mark | None:
-        """What the value says; None if it is not in our form, or scale-in's."""
+        """The parsed value; None if it is malformed, or scale-in's."""
         return None if self.of_scale_in else parse_mark(self.value)
 
     @property
     def scale_in(self) -> ScaleIn | None:
-        """How far the scale-in of the node is; None if it is none, or cannot be read."""
+        """The scale-in record of the node; None if there is none, or it is malformed."""
         return scale_in_of({scale_in.KEY: self.value}) if self.of_scale_in else None
 
 
 def set_mark(client: Client, node: str, mark: Mark) -> str | None:
-    """Put ``mark`` on ``node``, in place of an older one of the same run; return why it cannot be there, or None.
+    """Set ``mark`` on ``node``, replacing an older one of the same run; return None, or why it cannot be set.
 
     Raises:
         ClusterReadError: the node could not be read or written.
@@ -71,7 +71,7 @@ def set_mark(client: Client, node: str, mark: Mark) -> str | None:
 
 
 def remove_marks(client: Client, node: str, which: Callable[[str], bool]) -> None:
-    """Remove the marks of ``node`` for whose value ``which`` says so. A node that is gone has none.
+    """Remove the marks of ``node`` whose value satisfies ``which``. A missing node is not an error.
 
     Raises:
         ClusterReadError: the node could not be read or written.
@@ -85,7 +85,7 @@ def remove_marks(client: Client, node: str, which: Callable[[str], bool]) -> Non
 
 
 def list_marks(client: Client) -> Iterator[NodeMark]:
-    """Yield the marks of all nodes, and what scale-in has written on them, in the server's order.
+    """Yield the marks and scale-in records of all nodes, in the server's order.
 
     Raises:
         ClusterReadError: the nodes could not be listed.

@@ -1,12 +1,14 @@
-"""What is written on a node, by one protocol: drain, replace, scale-in, interruption, node agent and marks alike.
+"""The protocol of all records on nodes: drain, replace, scale-in, interruption, node agent and marks.
 
-A record says who wrote it, why, until when, for which Node (its uid), and whether its writer has closed the node. It is read,
-judged and written in :func:`change_record` alone: on the version that was read, so that of two processes one succeeds; never on
-another Node of the same name; and with the very write that cordons, the record says that the cordon is its own. Only who has
-made a cordon, or was handed it, opens the node (``rebalancer.node_record.cordons``).
+A record says who wrote it, why, until when, for which Node (its uid), and whether its writer has cordoned the node.
+It is read, judged and written in :func:`change_record` only: guarded by the version that was read, so that of two
+processes one succeeds; never on another Node of the same name; and in the same write that cordons the node, so that
+the record says who did. Only the component that made a cordon, or was handed it, uncordons the node
+(``rebalancer.node_record.cordons``).
 
-What stands on a node is a hint, to people and to the others: a kubelet may write any annotation of its own node. What decides
-over rights, deletions and calls to a cloud is asked of the cloud, or stands in a ConfigMap that only this program writes.
+The content of a node is only a hint, to people and to other components: a kubelet may write any annotation of its
+own node. Decisions about rights, deletions and calls to a cloud use the cloud's answers, or a ConfigMap that only
+this program writes.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What of a node's state was made by the writer of a record, and is undone by it alone."""
+    """The parts of a node's state that the writer of a record made, and that only it undoes."""
 
     cordon: bool = False
     exclude: bool = False
@@ -35,7 +37,7 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a record says, whatever its form."""
+    """The content of a record, independent of its format."""
 
     by: str
     """The process, source or run that wrote it."""
@@ -52,7 +54,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Form(Generic[R]):
-    """How one kind of record is written in an annotation."""
+    """The format of one kind of record in an annotation."""
 
     key: str
     """Of the annotation."""
@@ -64,12 +66,12 @@ class Form(Generic[R]):
     """Returns the record that also says that these are its own; what it owns already stays."""
 
     def standing(self, node: NodeView) -> R | None:
-        """Return what stands on a node, whichever Node it is about; None if nothing does, or it cannot be read."""
+        """Return the record on a node, for whichever Node it is; None if there is none, or it is malformed."""
         text = node.annotations.get(self.key)
         return None if text is None else self.decode(text)
 
     def read(self, node: NodeView) -> R | None:
-        """Return what stands on a node and is about this very Node."""
+        """Return the record on a node if it belongs to this very Node; else None."""
         record = self.standing(node)
         about = None if record is None else self.entry(record).uid
         return record if about in ("", node.uid) else None
@@ -77,7 +79,7 @@ class Form(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Write(Generic[R]):
-    """What is to become of a record, and of the node with the same write."""
+    """A change of a record, and of the node in the same write."""
 
     record: R | None
     """None: it is taken away."""
@@ -92,14 +94,14 @@ def change_record(
     *,
     uid: str = "",
 ) -> NodeView | None:
-    """Change a record on the Node of this name; return it as it is then, None if it is gone or is another one of its name.
+    """Change a record on the Node ``name``; return its new version, or None if it is gone or another Node.
 
-    ``decide`` is given the node and what stands there of this very Node, and returns what is to stand there; None: all stays.
-    It is asked again, on the node as it is then, when another client was faster or a reply was lost.
-    ``uid``: of the Node that is meant; empty: any.
+    ``decide`` receives the node and its record for this very Node, and returns the change; None changes nothing. It
+    is called again with a newer version after a conflict with another client, or after a lost response. ``uid``: of
+    the Node that is meant; empty: any.
 
     Raises:
-        ClusterReadError: it could not be read or written.
+        ClusterReadError: the Node could not be read or written.
     """
 
     def wanted(node: NodeView) -> NodeChange | None:
@@ -113,7 +115,7 @@ def change_record(
 
 
 def change_of(node: NodeView, form: Form[R], write: Write[R]) -> NodeChange | None:
-    """Return the change of a node for a write, None if it changes nothing: what it closes, the record says to be its own."""
+    """Return the change of a node for ``write``, None if nothing changes. The record claims what the write cordons."""
     change, record = write.change, write.record
     if record is not None:
         made = Claims(

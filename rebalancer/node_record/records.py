@@ -1,4 +1,4 @@
-"""The records of those who close nodes: a drain, a replacement, scale-in, an interruption."""
+"""The records of components that cordon nodes: a drain, a replacement, scale-in, an interruption."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Order(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the annotation ``rebalancer/drain`` says: a drain that was killed is gone on with by the next."""
+    """The content of the annotation ``rebalancer/drain``, from which the next drain continues."""
 
     by: str
     """The process that drains: its pod, or host and number."""
@@ -45,7 +45,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ReplacePhase(enum.StrEnum):
-    """How far a node is."""
+    """The phase of a node's replacement."""
 
     WAITING = "waiting"
     """Cordoned, and its turn has not come."""
@@ -61,7 +61,7 @@ BUSY = frozenset({ReplacePhase.EMPTYING, ReplacePhase.EMPTY, ReplacePhase.REMOVI
 
 
 class Stage(msgspec.Struct, frozen=True):
-    """What the annotation ``rebalancer/replace`` says; the cordon is that of the drain beside it."""
+    """The content of the annotation ``rebalancer/replace``; the drain's record holds the cordon."""
 
     phase: ReplacePhase
     by: str

@@ -35,7 +35,7 @@ class Totals(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What metrics show of the memory of earlier runs."""
+    """The parts of the memory of earlier runs that metrics show."""
 
     states: Mapping[str, int]
     """``fine``, ``resting`` or ``given-up`` -> owners."""

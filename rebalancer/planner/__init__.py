@@ -1,1 +1,1 @@
-"""One planner chooses the moves of all strategies; it never acts."""
+"""The planner chooses the moves of all strategies. It never executes them."""

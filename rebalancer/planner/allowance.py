@@ -1,4 +1,4 @@
-"""What may still be evicted: the policy's budgets and the PodDisruptionBudgets, wave by wave."""
+"""The remaining budgets of a plan: the policy's and the PodDisruptionBudgets', wave by wave."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PLANNING = 1e-6
 
 
 class RunTime:
-    """The time of one run, used up by its lists, and by the moves and waves of its plan."""
+    """The time of one run, reduced by its lists and by the moves and waves of its plan."""
 
     def __init__(
         self,
@@ -41,23 +41,23 @@ class RunTime:
         self._used = 0.0
 
     def over(self) -> str | None:
-        """Return that no further move can be carried out in the run's time, if so."""
+        """Return a phrase if no further move fits into the run's time; else None."""
         # The first move always fits: a run whose time is too short for its pace would never do anything.
         if self._used == 0 or self._reading + self._used + self._of_move <= self._seconds:
             return None
         return f"what a run can carry out in its {self._seconds:g} s is planned"
 
     def evict(self) -> None:
-        """Count a move: planned, and evicted."""
+        """Count the time of planning and evicting one move."""
         self._used += self._of_move
 
     def next_wave(self) -> None:
-        """Count the wait for the replacements of a wave."""
+        """Count the time of waiting for the replacements of a wave."""
         self._used += self._pace.wave
 
 
 class Places:
-    """What one set of budgets has been used for, by namespace and by zone."""
+    """The use of one set of budgets, by namespace and by zone."""
 
     def __init__(self, problem: Problem, budgets: Budgets) -> None:
         self._budgets = budgets
@@ -73,7 +73,7 @@ class Places:
         self._left: Counter[int] = Counter()
 
     def over_in(self, namespace: str) -> str | None:
-        """Return the limit of the run that a pod of ``namespace`` would exceed, if any."""
+        """Return the per-run limit that a pod of ``namespace`` would exceed; None if it exceeds none."""
         if self._left_in(namespace) > 0:
             return None
         return f"perNamespace {self._most(namespace)} in {namespace}"
@@ -90,7 +90,7 @@ class Places:
         return self._budgets.per_namespace_of(self._movable.get(namespace, 0))
 
     def waits(self, node: int) -> str | None:
-        """Return the limit of what is in flight that a pod leaving ``node`` would exceed, if any."""
+        """Return the in-flight limit that a pod leaving ``node`` would exceed; None if it exceeds none."""
         zone = int(self._zone_of[node]) if self._zones else -1
         if zone < 0:
             return None
@@ -100,25 +100,25 @@ class Places:
         return f"perZone {most} from {self._zones[zone]}"
 
     def leave(self, node: int) -> None:
-        """Count a pod in flight that left ``node``."""
+        """Count a pod in flight that has left ``node``."""
         if self._zones:
             self._left[int(self._zone_of[node])] += 1
 
     def count(self, cls: int) -> None:
-        """Count a move of this run."""
+        """Count a move of a pod of ``cls`` in this run."""
         self.count_in(self._snapshot.classes[cls].namespace)
 
     def count_in(self, namespace: str) -> None:
-        """Count a pod of ``namespace`` that goes in this run."""
+        """Count a pod of ``namespace`` that leaves in this run."""
         self._moved[namespace] += 1
 
     def land(self) -> None:
-        """Let all have landed."""
+        """Reset the counts in flight: all replacements have landed."""
         self._left.clear()
 
 
 def _unprotected_of(problem: Problem) -> dict[str, int]:
-    """Return namespace -> its pods that may be moved."""
+    """Return namespace -> number of its movable pods."""
     of_class = np.bincount(
         problem.snapshot.pods.cls[problem.is_unprotected], minlength=len(problem.snapshot.classes)
     )
@@ -148,7 +148,7 @@ STARTING_SECONDS = 600.0
 
 
 class _Tally:
-    """What one set of budgets has been used for."""
+    """The use of one set of budgets."""
 
     def __init__(
         self, problem: Problem, budgets: Budgets, settings: Settings, movable: int
@@ -174,11 +174,11 @@ class _Tally:
 
     @property
     def per_run(self) -> int:
-        """Moves that a run may make, whatever the hour has left."""
+        """The maximum number of moves per run, without the limit per hour."""
         return self._per_run
 
     def over(self) -> str | None:
-        """Return which limit of the whole run is used up."""
+        """Return the exhausted per-run limit; None if none is exhausted."""
         if self._lifted or self._run < min(self._per_run, self._hour_left):
             return None
         if self._run >= self._per_run:
@@ -186,13 +186,13 @@ class _Tally:
         return f"perHour: {self._hour_left} were left of it"
 
     def left(self) -> int:
-        """Return how many moves this run may still make."""
+        """Return the number of moves that this run may still make."""
         if self._lifted:
             return len(self._snapshot.pods)
         return min(self._per_run, self._hour_left) - self._run
 
     def waits(self, owner: int, node: int, *, itself: bool = False) -> str | None:
-        """Return which limit makes a move wait for what is in flight; ``itself``: the pod is a part of that."""
+        """Return the in-flight limit that a move would exceed; ``itself``: the pod is already counted in flight."""
         if self._in_flight - itself >= self._in_flight_most:
             return f"inFlight {self._in_flight_most}"
         most = self._most_of_node(int(self._pods_on[node]))
@@ -204,28 +204,28 @@ class _Tally:
         return self.places.waits(node)
 
     def is_owner_full(self, owner: int) -> bool:
-        """Return whether as many pods of an owner are in flight as may be."""
+        """Return whether an owner has the maximum number of pods in flight."""
         return self._owners[owner] >= self._most_of_owner(self._snapshot.owners[owner].replicas)
 
     def fly(self, owner: int, node: int) -> None:
-        """Count a pod that is in flight."""
+        """Count one pod in flight."""
         self._in_flight += 1
         self._owners[owner] += 1
         self.leave(node)
 
     def leave(self, node: int) -> None:
-        """Count a pod that leaves ``node``, and whose replacement is counted as starting."""
+        """Count a pod that leaves ``node``; its replacement is counted as starting."""
         self._nodes[node] += 1
         self.places.leave(node)
 
     def start(self, owner: int, pods: int) -> None:
-        """Count replacements that are not Ready yet."""
+        """Count ``pods`` replacements that are not Ready yet."""
         self._starting[owner] = pods
         self._in_flight += pods
         self._owners[owner] += pods
 
     def give_up(self, owner: int) -> None:
-        """Count one of the replacements that are not Ready no more: it is to go."""
+        """Subtract one replacement that is not Ready: it will be evicted."""
         self._starting[owner] -= 1
         self._in_flight -= 1
         self._owners[owner] -= 1
@@ -237,27 +237,27 @@ class _Tally:
         self.places.count(cls)
 
     def remove(self, namespace: str) -> None:
-        """Count a pod that has ended and is removed: nothing of it is in flight."""
+        """Count a finished pod that is deleted; it is not in flight."""
         self._run += 1
         self.places.count_in(namespace)
 
     @property
     def in_flight(self) -> int:
-        """Moves in flight now."""
+        """The number of moves in flight."""
         return self._in_flight
 
     def full(self) -> bool:
-        """Return whether nothing more may be in flight."""
+        """Return whether the limit of moves in flight is reached."""
         return self._in_flight >= self._in_flight_most
 
     def filled_before(self) -> str | None:
-        """Return that what was in flight already leaves nothing of this wave, if so."""
+        """Return a phrase if moves of earlier runs use up all of this wave; else None."""
         if self._of_wave or not self.full():
             return None
         return f"inFlight {self._in_flight_most}: {self._in_flight} in flight already"
 
     def land(self) -> None:
-        """Let all have landed but what earlier runs left behind, which no wave of this run waits for."""
+        """Reset the counts in flight, except those of earlier runs, for which no wave of this run waits."""
         self._of_wave = 0
         self._in_flight = self._starting.total()
         self._nodes.clear()
@@ -266,7 +266,7 @@ class _Tally:
 
 
 def _serving_owner(snapshot: Snapshot, cls: PodClass) -> int:
-    """Return the owner of the pods of ``cls``, -1 if they are no business of our budgets (batch, bare pods)."""
+    """Return the owner of the pods of ``cls``; -1 if budgets per owner do not apply (batch, bare pods)."""
     batch = cls.spec.restart_policy != "Always"
     if cls.owner < 0 or batch or snapshot.owners[cls.owner].kind in _NOT_SERVING:
         return -1
@@ -274,7 +274,10 @@ def _serving_owner(snapshot: Snapshot, cls: PodClass) -> int:
 
 
 def _perhaps_restarted(snapshot: Snapshot) -> list[int]:
-    """Return the owners in a rollout that our restart may have begun; none where single replicas are evicted."""
+    """Return the owners in a rollout that a restart of ours may have started.
+
+    Empty if single replicas are evicted.
+    """
     return sorted(
         {
             cls.owner
@@ -285,7 +288,7 @@ def _perhaps_restarted(snapshot: Snapshot) -> list[int]:
 
 
 class Allowance:
-    """Counts what a plan uses. What is in flight in the snapshot counts as used in the first wave."""
+    """Counts the budgets that a plan uses. Pods in flight in the snapshot count as used in the first wave."""
 
     def __init__(self, problem: Problem, settings: Settings) -> None:
         self._snapshot = problem.snapshot
@@ -313,12 +316,12 @@ class Allowance:
         """Whether earlier runs have moves in flight, which use a part of the budgets."""
 
     def _seen_in_flight(self) -> None:
-        """Count what earlier runs have in flight: terminating pods, and pods that are young and not Ready.
+        """Count the moves of earlier runs in flight: terminating pods, and young pods that are not Ready.
 
-        A victim and its replacement are one move, unless the owner creates the replacement only once the
-        victim is gone. Pods that start for a rollout are not ours, unless runs restart rollouts of such owners: an
-        owner in a rollout gives none of its pods meanwhile.
-        Those of a larger scale cannot be distinguished from replacements, and count as well.
+        A victim and its replacement are one move, unless the owner creates the replacement only after the victim is
+        gone. Pods that start for a rollout are not counted, unless runs restart rollouts of such owners: no pod of
+        an owner in a rollout is moved meanwhile. Pods that start because of a scale-up cannot be distinguished from
+        replacements, and count as well.
         """
         snapshot, pods = self._snapshot, self._snapshot.pods
         owner = np.array([_serving_owner(snapshot, c) for c in snapshot.classes], np.int32)
@@ -347,21 +350,21 @@ class Allowance:
 
     @property
     def per_run(self) -> int:
-        """Moves that a run may make, whatever the hour has left."""
+        """The maximum number of moves per run, without the limit per hour."""
         return self._all.per_run
 
     def stop(self, why: str) -> None:
-        """Let no further move be planned."""
+        """Forbid all further moves, for the reason ``why``."""
         self._stopped = why
 
     @property
     def short_of_time(self) -> bool:
-        """Whether it is the time of the run that ends the plan."""
+        """Whether the plan ends because the run's time is used up."""
         return self._time.over() is not None
 
     @property
     def stopped(self) -> str | None:
-        """Why planning was ended by :meth:`stop`, if it was."""
+        """The reason given to :meth:`stop`; None if it was not called."""
         return self._stopped
 
     def _tallies(self, strategy: str) -> list[_Tally]:
@@ -369,19 +372,19 @@ class Allowance:
         return [self._all] if own is None else [self._all, own]
 
     def filled_before(self) -> str | None:
-        """Return that moves of earlier runs leave nothing of this wave, if so."""
+        """Return a phrase if moves of earlier runs use up all of this wave; else None."""
         return self._all.filled_before()
 
     def exhausted(self) -> str | None:
-        """Return which limit ends the run, whatever moves of earlier runs are in flight, if one does."""
+        """Return the limit that ends the run, not counting moves of earlier runs in flight; None if none does."""
         return self._stopped or self._all.over() or self._time.over()
 
     def over(self, strategy: str, cls: int) -> str | None:
-        """Return which limit of the whole run is used up for a strategy's pods of ``cls``, if one is."""
+        """Return the exhausted per-run limit for a strategy's pods of ``cls``; None if none is exhausted."""
         return self.over_in(strategy, self._snapshot.classes[cls].namespace)
 
     def over_in(self, strategy: str, namespace: str) -> str | None:
-        """Return which limit of the whole run is used up for a strategy's pods of ``namespace``, if one is."""
+        """Return the exhausted per-run limit for a strategy's pods of ``namespace``; None if none is exhausted."""
         if (limit := self._stopped or self._time.over()) is not None:
             return limit
         for tally in self._tallies(strategy):
@@ -390,23 +393,23 @@ class Allowance:
         return None
 
     def remove(self, strategy: str, namespace: str) -> None:
-        """Count a pod that has ended and is removed."""
+        """Count a finished pod that is deleted."""
         self._time.evict()
         for tally in self._tallies(strategy):
             tally.remove(namespace)
 
     def left(self, strategy: str) -> int:
-        """Return how many moves of a strategy this run may still make."""
+        """Return the number of moves of a strategy that this run may still make."""
         if self._stopped is not None or self._time.over() is not None:
             return 0
         return min(tally.left() for tally in self._tallies(strategy))
 
     def has_room_for_two(self, strategy: str, cls: int) -> bool:
-        """Return whether the namespace of ``cls`` has room for a move and the one that it lets go."""
+        """Return whether the namespace of ``cls`` may have two more moves: both moves of a chain."""
         return all(tally.places.left(cls) >= 2 for tally in self._tallies(strategy))
 
     def waits(self, cls: int, node: int, strategy: str, *, ready: bool = True) -> str | None:
-        """Return which limit makes a move of a pod, ``ready`` or not, wait for a later wave, if one does."""
+        """Return the limit that defers a move of a pod to a later wave; None if none does."""
         owner = self._snapshot.classes[cls].owner
         itself = not ready and self._starting[cls, node] > 0
         for tally in self._tallies(strategy):
@@ -421,15 +424,15 @@ class Allowance:
         return None
 
     def holds_owner(self, cls: int) -> bool:
-        """Return whether no pod of the owner of ``cls`` may go in this wave, wherever it stands."""
+        """Return whether no pod of the owner of ``cls`` may move in this wave, on any node."""
         return not self._starting and self._all.is_owner_full(self._snapshot.classes[cls].owner)
 
     def full(self) -> bool:
-        """Return whether nothing more fits into this wave."""
+        """Return whether no further move fits into this wave."""
         return self._all.full()
 
     def spend(self, cls: int, node: int, strategy: str, *, ready: bool = True) -> None:
-        """Count one move of a pod, ``ready`` or not."""
+        """Count one move of a pod; ``ready``: whether the pod is Ready."""
         self._time.evict()
         self._moved = True
         if not ready and self._starting[cls, node] > 0:
@@ -442,7 +445,7 @@ class Allowance:
             self._disrupted[budget] += 1
 
     def next_wave(self) -> None:
-        """Begin a wave: all replacements of the last one are taken to be ready."""
+        """Start the next wave; all replacements of the last wave count as Ready."""
         if self._moved:
             self._time.next_wave()
             self._moved = False

@@ -1,7 +1,8 @@
 """The book of candidates: one row for each (class, node) pair that terms name and that has pods to move.
 
-Rows are columns of one table, those of a class beside each other, best first. What a move touches is replaced class by
-class, many classes in one pass; what goes next is chosen from the best rows of all classes, by arrays alone.
+Rows are columns of one table; rows of one class are contiguous, best first. After a move, the rows of the affected
+classes are replaced in one pass. The next candidates are chosen from the best rows of all classes, with array
+operations only.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Int64s = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What the terms expect of one pair."""
+    """The gain that the terms expect from moving one pod of a pair, before its landing is known."""
 
     row: int
     pod: int
@@ -65,7 +66,7 @@ class _Rows:
 
     @staticmethod
     def empty(size: int) -> _Rows:
-        """Return columns with no meaning yet."""
+        """Return uninitialised columns."""
         cls, node, pod, strategy = np.zeros((4, size), np.int32)
         promised, gains, key = np.zeros((3, 3, size))
         little, done, refused = np.zeros((3, size), bool)
@@ -75,17 +76,17 @@ class _Rows:
         return len(self.cls)
 
     def write(self, at: slice, other: _Rows) -> None:
-        """Overwrite some rows."""
+        """Overwrite the rows ``at`` with ``other``."""
         for column in fields(self):
             getattr(self, column.name)[..., at] = getattr(other, column.name)
 
     def take(self, rows: Int64s) -> _Rows:
-        """Return some rows."""
+        """Return the given rows."""
         return _Rows(*(getattr(self, column.name)[..., rows] for column in fields(self)))
 
 
 class Book:
-    """The candidates of one search, kept current while pods move."""
+    """The candidates of one search, updated as pods move."""
 
     def __init__(self, draft: Draft, terms: Sequence[WeightedTerm], effort: Effort) -> None:
         self._draft, self._terms, self._effort = draft, terms, effort
@@ -122,7 +123,7 @@ class Book:
         self._ask(None)
 
     def _in_cool_down(self) -> Bools:
-        """Return the classes (C,) whose owner is in a cool-down: its pods are reported, not moved."""
+        """Return which classes (C,) have an owner in a cool-down; their pods are reported, not moved."""
         snapshot, cooling = self._draft.snapshot, self._draft.settings.cooling
         if not cooling:
             return np.zeros(len(snapshot.classes), bool)
@@ -135,7 +136,7 @@ class Book:
 
     @property
     def seen(self) -> set[Pair]:
-        """Every pair that was ever named."""
+        """All pairs that any term has named so far."""
         codes = np.unique(np.concatenate([np.zeros(0, np.int64), *self._seen]))
         self._seen = [codes]
         return set(
@@ -149,18 +150,18 @@ class Book:
         return self._row_at[self._start[cls] : self._end[cls]]
 
     def promises(self) -> Iterator[tuple[Pair, Promise]]:
-        """Yield all pairs with pods, and what is promised for them, class by class."""
+        """Yield (pair, promise) for all pairs with pods to move, class by class."""
         for row in self._all_rows().tolist():
             yield self.pair_of(row), self.promise_of(row)
 
     def promise(self, pair: Pair) -> Promise | None:
-        """Return what is promised for a pair; None if nothing is, or no pod of it is left to move."""
+        """Return the promise for a pair; None if it has none, or no pod left to move."""
         rows = self.rows_of(pair[0])
         here = rows[self._rows.node[rows] == pair[1]]
         return self.promise_of(int(here[0])) if len(here) else None
 
     def promise_of(self, row: int) -> Promise:
-        """Return what is promised for a row."""
+        """Return the promise of a row."""
         rows = self._rows
         hard, soft, imbalance = rows.promised[:, row].tolist()
         gains = rows.gains[:, row].tolist()
@@ -178,21 +179,21 @@ class Book:
         return int(self._rows.cls[row]), int(self._rows.node[row])
 
     def key_of(self, row: int) -> Key:
-        """Return the place of a row among all."""
+        """Return the sort key of a row."""
         hard, soft, imbalance = self._rows.key[:, row].tolist()
         return hard, soft, imbalance
 
     def key(self, gain: tuple[float, float, float], pod: int) -> Key:
-        """Return the place of a pod that gains so much."""
+        """Return the sort key of ``pod`` with this gain per entry."""
         cost = float(self._order[pod])
         return (-gain[0] / cost, -gain[1] / cost, -gain[2] / cost)
 
     def is_little(self, row: int) -> bool:
-        """Return whether a row promises too little for the policy, wherever its pod lands."""
+        """Return whether a row promises less than the policy's threshold, on any landing."""
         return bool(self._rows.little[row])
 
     def ranked(self, pairs: Sequence[Pair]) -> list[Pair]:
-        """Return those of ``pairs`` that may fix a rule, most gain per cost first."""
+        """Return the pairs that may fix a rule, largest gain per cost first."""
         promises = ((self.promise(pair), pair) for pair in pairs)
         keys = [(self.key_of(found.row), pair) for found, pair in promises if found is not None]
         return [pair for key, pair in sorted(keys) if key[0] or key[1]]
@@ -200,7 +201,7 @@ class Book:
     # -- what goes next -----------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Begin to choose: ask about all that is stale, and let every row be looked at."""
+        """Start a selection: update stale rows, and make every row available again."""
         if self._stale.any():
             self._ask(np.flatnonzero(self._stale).astype(np.int32))
         rows = self._all_rows()
@@ -208,7 +209,7 @@ class Book:
         self._arrange(rows, np.unique(self._rows.cls[rows]))
 
     def heads(self) -> Int64s:
-        """Return the best row of each class that is left, best first."""
+        """Return the best available row of each class, best first."""
         classes = np.flatnonzero(self._next < self._end)
         rows = self._row_at[self._next[classes]]
         hard, soft, imbalance = self._rows.key[:, rows]
@@ -216,18 +217,18 @@ class Book:
         return best
 
     def behind(self, row: int) -> Key | None:
-        """Return the key of what comes after a head in its class."""
+        """Return the key of the next row after the head of its class; None if there is none."""
         cls = self._rows.cls[row]
         after = int(self._next[cls]) + 1
         return self.key_of(int(self._row_at[after])) if after < self._end[cls] else None
 
     def left_of(self, cls: int) -> int:
-        """Return the best row of a class that is left, -1 if none is."""
+        """Return the best available row of a class; -1 if there is none."""
         place = self._next[cls]
         return int(self._row_at[place]) if place < self._end[cls] else -1
 
     def pass_over(self, row: int, *, refused: bool = False) -> None:
-        """Leave out the best row of its class, for now."""
+        """Skip the best row of its class for now; ``refused``: its move was refused."""
         self._rows.done[row] = True
         self._rows.refused[row] |= refused
         cls = self._rows.cls[row]
@@ -239,12 +240,12 @@ class Book:
         self._next[cls] += 1
 
     def pass_over_class(self, cls: int) -> None:
-        """Leave out what is left of a class."""
+        """Skip all remaining rows of a class."""
         self._rows.done[self._row_at[self._next[cls] : self._end[cls]]] = True
         self._next[cls] = self._end[cls]
 
     def pass_over_little(self, cls: int) -> None:
-        """Leave out the best row of a class, which promises too little, and the others if they do so, too."""
+        """Skip the best row of a class, which promises too little, and all following rows that do, too."""
         rows = self._row_at[self._next[cls] : self._end[cls]]
         if self._rows.little[rows].all():
             self._rows.refused[rows] = True
@@ -253,7 +254,7 @@ class Book:
             self.pass_over(int(rows[0]), refused=True)
 
     def lower(self, row: int, gain: tuple[float, float, float]) -> None:
-        """Note that a closer look has shown this gain, until the terms are asked again."""
+        """Replace the gain of a row by the one found by its examination, until the terms are asked again."""
         rows, cls = self._rows, int(self._rows.cls[row])
         rows.gains[:, row] = gain
         rows.key[:, row] = self.key(gain, int(rows.pod[row]))
@@ -261,25 +262,28 @@ class Book:
         self._row_at[here] = self._row_at[here][self._best_first(self._row_at[here])]
 
     def outdated(self, rows: Int64s) -> Int32s:
-        """Return the classes of those of ``rows`` that are outdated: they wait to be asked about, or are only about balance, which any move changes."""
+        """Return the classes of outdated ``rows``.
+
+        A row is outdated if its class waits for an update, or if it concerns balance only, which any move changes.
+        """
         of, classes = self._rows, self._rows.cls[rows]
         balance = ~of.gains[:2, rows].any(axis=0) & (self._asked[classes] < self._moves)
         return np.unique(classes[self._stale[classes] | balance])
 
     def is_outdated(self, cls: int) -> bool:
-        """Return whether anything has moved since the terms were asked about a class."""
+        """Return whether any pod has moved since the terms were asked about a class."""
         return bool(self._stale[cls] or self._asked[cls] < self._moves)
 
     def renew(self, classes: Int32s) -> None:
-        """Ask the terms again about classes."""
+        """Ask the terms again about ``classes``."""
         self._ask(classes)
 
     # -- while pods move ----------------------------------------------------------------------------
 
     def moved(self, classes: Sequence[int], retried: Collection[int] = ()) -> Int32s:
-        """Ask the terms again about every class that moves of pods of ``classes`` concern; return those asked about.
+        """Ask the terms again about all classes affected by moves of ``classes``; return the affected classes.
 
-        What was refused of those that were ``retried`` before stays left out.
+        Rows of ``retried`` classes that were refused before stay refused.
         """
         self._moves += len(classes)
         asked: list[Int32s] = []
@@ -297,7 +301,7 @@ class Book:
         return concerned
 
     def related(self, cls: int) -> Int32s:
-        """Return the classes that a move of ``cls`` concerns."""
+        """Return the classes whose rows a move of ``cls`` affects."""
         replacement = self._draft.snapshot.classes[cls].replacement
         related = {cls, replacement}
         for term, concerns in self._concerns:
@@ -309,7 +313,10 @@ class Book:
     # -- the table ----------------------------------------------------------------------------------
 
     def _ask(self, classes: Int32s | None, retried: Collection[int] = ()) -> None:
-        """Replace the rows of ``classes`` (None: all); what was refused of those ``retried`` stays left out."""
+        """Replace the rows of ``classes`` (None: all).
+
+        Rows of ``retried`` classes that were refused before stay refused.
+        """
         new = self._named(classes)
         if classes is None:
             self._asked[:] = self._moves
@@ -330,7 +337,7 @@ class Book:
             self._arrange(np.arange(begins, self._used), np.unique(new.cls), begins)
 
     def _named(self, classes: Int32s | None) -> _Rows:
-        """Return a row for each pair of ``classes`` that terms name and that has pods to move, by class and node."""
+        """Return one row per pair of ``classes`` that terms name and that has pods to move, by class and node."""
         rows = [
             weighted.selected_rows(weighted.term.candidates(classes)) for weighted in self._terms
         ]
@@ -362,11 +369,11 @@ class Book:
         )
 
     def _codes(self, cls: Int32s, node: Int32s) -> Int64s:
-        """Return pairs as numbers."""
+        """Return (class, node) pairs encoded as integers."""
         return cls.astype(np.int64) * self._nodes + node
 
     def _added_up(self, parts: Sequence[tuple[int, Candidates]]) -> tuple[Int64s, Floats, Int64s]:
-        """Return pairs as numbers (K,), ascending, what is promised per entry (3, K), and the term that leads in each."""
+        """Return distinct pair codes (K,), ascending, their gains per entry (3, K), and the leading term of each."""
         sizes = [len(of_term.cls) for _, of_term in parts]
         terms = np.repeat([index for index, _ in parts], sizes)
         entries = np.repeat([int(self._terms[index].term.entry) for index, _ in parts], sizes)
@@ -383,7 +390,7 @@ class Book:
         return code, promised, leading
 
     def _first_pods(self, code: Int64s) -> Int32s:
-        """Return of each pair (K,), ascending, the movable pod that goes first, -1 if none is left."""
+        """Return for each pair code (K,), ascending, the movable pod that goes first; -1 if none is left."""
         draft, state = self._draft, self._draft.state
         classes = np.unique(code // self._nodes).astype(np.int32)
         classes = classes[~self._cooling[classes]]
@@ -398,7 +405,7 @@ class Book:
         return first_pods
 
     def _carry_over(self, old: _Rows, new: _Rows, retried: Collection[int]) -> None:
-        """Keep what looks at the same pairs have shown, where it still holds."""
+        """Copy results of earlier examinations of the same pairs that are still valid."""
         were, are = (self._codes(rows.cls, rows.node) for rows in (old, new))
         _, before, now = np.intersect1d(were, are, assume_unique=True, return_indices=True)
         new.refused[now] = old.refused[before]
@@ -416,7 +423,7 @@ class Book:
         new.key[:, now[keeps]] = -new.gains[:, now[keeps]] / self._order[new.pod[now[keeps]]]
 
     def _best_first(self, rows: Int64s) -> Int64s:
-        """Return the order in which ``rows`` of classes come: class by class, what is done, then by key."""
+        """Return the order of ``rows``: by class, then available rows first, then by key."""
         of, key = self._rows, self._rows.key[:, rows]
         order: Int64s = np.lexsort(
             (of.node[rows], key[2], key[1], key[0], ~of.done[rows], of.cls[rows])
@@ -424,7 +431,7 @@ class Book:
         return order
 
     def _arrange(self, rows: Int64s, classes: Int32s, begins: int | None = None) -> None:
-        """Put ``rows``, all those of ``classes``, into their order, from the place ``begins`` on."""
+        """Store ``rows``, all rows of ``classes``, in their order, from position ``begins`` on."""
         begins = 0 if begins is None else begins
         rows = rows[self._best_first(rows)]
         self._row_at[begins : begins + len(rows)] = rows
@@ -442,7 +449,7 @@ class Book:
         return rows
 
     def _compact(self, more: int) -> int:
-        """Drop the rows that were replaced, make room for ``more``, and return how many are left."""
+        """Remove replaced rows, make room for ``more`` rows, and return the number of remaining rows."""
         rows = self._all_rows()
         kept = self._rows.take(rows)
         size = max(_LEAST_ROWS, 2 * (len(rows) + more))
@@ -459,7 +466,7 @@ class Book:
 
 
 def _later(terms: Sequence[WeightedTerm], size: int) -> Floats:
-    """Return how late each pod (P,) is among those that a term judges by themselves: from 0 to below 1, 1 for the others."""
+    """Return the rank of each pod (P,) among the pods that a term judges: from 0 (first) to below 1; other pods 1."""
     later = np.ones(size)
     for weighted in terms:
         if len(judged := weighted.term.judged()):

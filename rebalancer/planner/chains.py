@@ -1,10 +1,10 @@
-"""Chains: a pod that moves first, so that the move of another pays; and the waves of such pods.
+"""Chains: move one pod first so that the move of another pod gains; and the waves of such first moves.
 
-Greedy stops where each move by itself gains nothing: the emptiest node draws the replacement of every
-pod, and it has a replica of this one already. Where another pod takes that place first, the replacement
-goes on to the next node. The way to it is by trying: which pods would land on the node that draws, do no
-harm there, and make the landing of the other good enough? Work is counted in judgements, not in seconds,
-so that the same snapshot gives the same plan on any machine.
+A greedy search stops when no single move gains anything. Example: the emptiest node attracts the replacement of
+every pod, and it already has a replica of this one. If another pod takes that place first, the replacement lands on
+the next node. Chains are found by trying: which pods would land on the attracting node, do no harm there, and
+improve the landing of the other pod enough? Work is counted in judgements, not in seconds, so that the same snapshot
+gives the same plan on any machine.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ALONE = (Code.NO_GAIN, Code.COMES_BACK, Code.UNSURE, Code.LOW_GAIN)
 
 
 class ChainWaves:
-    """Finds and makes the moves of such waves."""
+    """Finds and makes the first moves of chains."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ChainWaves:
         """Pods for which another has gone first: none is helped twice."""
 
     def wave(self, wave: Wave) -> list[Chosen]:
-        """Return moves that bring little by themselves, but let others go in the next wave."""
+        """Return moves with little gain of their own that enable other moves in the next wave."""
         chosen: list[Chosen] = []
         in_vain: set[int] = set()
         helped: set[int] = set()
@@ -76,9 +76,9 @@ class ChainWaves:
         return chosen
 
     def _move_before(self, pair: Pair, wave: Wave, made: int) -> Chosen | bool:
-        """Make a move that helps a pod of ``pair``; else return whether no such move exists.
+        """Make a move that enables a move of ``pair``; else return whether no such move exists.
 
-        ``made``: so many moves are in the wave already.
+        ``made``: the number of moves already in the wave.
         """
         promise = self._book.promise(pair)
         if promise is None or promise.pod in self._helped:
@@ -95,7 +95,7 @@ class ChainWaves:
         return self._commit.first(step, promise.pod, pair, strategy, wave)
 
     def _stuck(self) -> list[Pair]:
-        """Return the pairs, most gain first, that break a rule and gain nothing by going alone."""
+        """Return the pairs that violate a rule and gain nothing by a single move, largest gain first."""
         refusals = self._examination.refusals.items()
         return self._book.ranked([pair for pair, why in refusals if why.code in _ALONE])
 
@@ -108,7 +108,7 @@ MayGo = Callable[[int, int], bool]
 
 
 class Chains:
-    """Looks for pods to move first; leaves the state as it was."""
+    """Finds first moves of chains; leaves the state unchanged."""
 
     def __init__(self, view: View, judge: Judge, cost: Floats, effort: Effort) -> None:
         self._view, self._judge, self._cost, self._effort = view, judge, cost, effort
@@ -116,13 +116,13 @@ class Chains:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the work that one plan may take is done."""
+        """Whether the plan's work limit for chains is reached."""
         return self._left <= 0
 
     def first(self, pod: int, cls: int, node: int, may_go: MayGo) -> FirstMove | None:
-        """Return what has to go before ``pod``, of class ``cls`` on ``node``; None if nothing helps.
+        """Return the move that enables a move of ``pod``, of class ``cls`` on ``node``; None if there is none.
 
-        ``may_go`` returns whether budgets let a pod of (class, node) go now.
+        ``may_go`` returns whether budgets allow a move of a (class, node) pair now.
         """
         self._left -= 1
         alone = self._judge.judge(pod, cls, node, float(self._cost[pod]))
@@ -141,7 +141,7 @@ class Chains:
         return None
 
     def _step(self, pod: int, draws: int) -> FirstMove | None:
-        """Return the move of ``pod`` if it lands on ``draws`` and does no harm."""
+        """Return the move of ``pod`` if it lands on ``draws`` and does no harm there."""
         cls, node = int(self._view.state.cls_of[pod]), int(self._view.state.node_of[pod])
         verdict = self._judge.harmless(pod, node)
         if verdict.refused is not None:
@@ -152,7 +152,7 @@ class Chains:
         return FirstMove(pod, cls, node, verdict)
 
     def helps(self, step: FirstMove, pod: int, cls: int, node: int) -> bool:
-        """Return whether ``pod`` can go after ``step``, its gain being worth both evictions."""
+        """Return whether ``pod`` can move after ``step``, with a gain that is worth both evictions."""
         both = float(self._cost[pod]) + float(self._cost[step.pod])
         with self._made(step):
             verdict = self._judge.judge(pod, cls, node, both)
@@ -160,7 +160,7 @@ class Chains:
 
     @contextmanager
     def _made(self, step: FirstMove) -> Iterator[None]:
-        """Keep the state as it is once ``step`` is done: the replacement stands, the victim is gone."""
+        """Hold the state after ``step``: the replacement is placed, the victim is gone."""
         state = self._view.state
         replacement = self._view.snapshot.classes[step.cls].replacement
         state.evict(step.pod)
@@ -177,9 +177,9 @@ class Chains:
     # -- which pods might -------------------------------------------------------------------------------------
 
     def _landing_on(self, draws: int, pod: int, may_go: MayGo) -> Iterator[int]:
-        """Yield movable pods that ``draws`` would take, smallest first, from the fullest nodes of its zone on.
+        """Yield movable pods that would land on ``draws``, smallest first, from the fullest nodes of its zone.
 
-        One per class: the others of it would land alike.
+        Only one pod per class: the others of the class would land alike.
         """
         view = self._view
         pods = view.snapshot.pods
@@ -204,7 +204,7 @@ class Chains:
         return [node for node in order[: self._effort.chain_nodes].tolist() if node != draws]
 
     def _load(self) -> Floats:
-        """Return the larger of the requested shares of cpu and memory of each node (N,)."""
+        """Return per node (N,) the larger of its requested shares of cpu and memory."""
         snapshot, state = self._view.snapshot, self._view.state
         rows = [snapshot.resources.index(name) for name in _LOADS if name in snapshot.resources]
         capacity = snapshot.nodes.allocatable[rows].astype(float)
@@ -214,7 +214,7 @@ class Chains:
         return load
 
     def _same_zone(self, node: int) -> Bools:
-        """Return which nodes (N,) are in the zone of ``node``: pods that spread keep to their zone."""
+        """Return which nodes (N,) are in the zone of ``node``; pods with zone spread stay in their zone."""
         labels = self._view.snapshot.nodes.labels
         same = np.zeros(len(self._view.snapshot.nodes), bool)
         for key in ZONE_KEYS:
@@ -224,7 +224,7 @@ class Chains:
         return same
 
     def _smallest_first(self, pods: Int32s, node: int) -> Int32s:
-        """Return ``pods`` by the largest share of ``node`` that each requests: little is to be disturbed."""
+        """Return ``pods`` ordered by the largest share of ``node`` that each requests, smallest first."""
         snapshot = self._view.snapshot
         requests = snapshot.requests[:, snapshot.pods.cls[pods]].astype(float)
         capacity = np.maximum(1, snapshot.nodes.allocatable[:, [node]])

@@ -1,4 +1,4 @@
-"""Makes a move in the draft: the state changes, budgets and quotas are used, the move is written down."""
+"""Make a move in the draft: update the state, budgets and quotas, and record the move."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rebalancer.scheduler.prediction import Prediction
 
 @dataclass(frozen=True, slots=True)
 class FirstMove:
-    """A pod that moves first, in rows of the snapshot."""
+    """The first move of a chain; pods and nodes are rows of the snapshot."""
 
     pod: int
     cls: int
@@ -29,7 +29,7 @@ class FirstMove:
 
 @dataclass(frozen=True, slots=True)
 class Wave:
-    """What holds for one wave only: its moves are in flight together."""
+    """The data of one wave; its moves are in flight together."""
 
     number: int
     quota: QuotaLedger
@@ -44,7 +44,7 @@ class Wave:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Makes moves of one pass over a draft."""
+    """Makes the moves of one search pass in a draft."""
 
     draft: Draft
     terms: Sequence[WeightedTerm]
@@ -56,7 +56,7 @@ class Commit:
     def move(
         self, pair: Pair, promise: Promise, verdict: Verdict, wave: Wave, lands: int = 0
     ) -> Chosen:
-        """Move a pod that pays by itself; in the state it lands on the node at the place ``lands`` of its landings."""
+        """Move a pod that gains by itself. ``lands``: index of the landing on which the state continues."""
         pod = promise.pod
         shares = verdict.by_strategy
         strategy = max(shares, key=lambda name: (shares[name], name), default="")
@@ -69,7 +69,7 @@ class Commit:
         return replace(made, cause=cause)
 
     def first(self, step: FirstMove, other: int, pair: Pair, strategy: str, wave: Wave) -> Chosen:
-        """Move a pod so that the pod ``other`` of ``pair`` can go in a later wave."""
+        """Move a pod so that the pod ``other`` of ``pair`` can move in a later wave."""
         ref = self.draft.snapshot.pod_ref(other)
         reason = f"frees room for {ref}: {self._reason(strategy, pair)}"
         where = step.cls, step.node
@@ -108,7 +108,7 @@ class Commit:
         )
 
     def _kept(self, prediction: Prediction) -> Prediction:
-        """Return what is kept of a move's landings: there may be thousands of each of thousands of moves."""
+        """Return the most probable landings only: thousands of moves may have thousands of landings each."""
         most = self.most_landings
         if most is None or len(prediction.nodes) <= most:
             return prediction
@@ -116,7 +116,7 @@ class Commit:
         return replace(prediction, nodes=nodes, probability=probability)
 
     def _reason(self, strategy: str, pair: Pair) -> str:
-        """Return what the strategy's first term that names the pair says of it, if any does so."""
+        """Return the description by the strategy's first term that names the pair; empty if none does."""
         said = [
             (weighted.term, text)
             for weighted in self.terms
@@ -130,6 +130,6 @@ class Commit:
 
 
 def _names(term: Term, pair: Pair) -> bool:
-    """Return whether something could be gained in a term by a pod of the class leaving the node."""
+    """Return whether a term gains from moving a pod of the class off the node."""
     cls, node = pair
     return bool((term.candidates(np.array([cls], np.int32)).node == node).any())

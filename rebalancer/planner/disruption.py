@@ -1,4 +1,4 @@
-"""What PodDisruptionBudgets allow, as the snapshot has them."""
+"""The disruptions that PodDisruptionBudgets allow in the snapshot."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rebalancer.snapshot.model import Snapshot
 
 
 class DisruptionBudgets:
-    """The PodDisruptionBudgets of a snapshot, by class. Does not change."""
+    """The PodDisruptionBudgets of a snapshot, indexed by class. Immutable."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -35,10 +35,10 @@ class DisruptionBudgets:
         return tuple(self._snapshot.budgets[index].ref for index in spent)
 
     def forbidden(self, cls: int, *, ready: bool = True) -> tuple[Code, str] | None:
-        """Return why no pod of ``cls`` that is Ready, or not ``ready``, can be evicted now; None if one can.
+        """Return why no pod of ``cls`` can be evicted now, given its readiness; None if one can.
 
-        The API server refuses every eviction of a pod that two budgets select (``pods/eviction``:
-        "does not support specifying more than one PodDisruptionBudget").
+        The API server refuses every eviction of a pod that two budgets select (``pods/eviction``: "does not support
+        specifying more than one PodDisruptionBudget").
         """
         budgets = [self._snapshot.budgets[index] for index in self.of(cls)]
         if len(budgets) > 1:
@@ -57,7 +57,7 @@ class DisruptionBudgets:
         return None
 
     def conflicts(self) -> Iterator[tuple[int, str]]:
-        """Yield the classes that two budgets select, each with a sentence that names them."""
+        """Yield (class, sentence) for each class that two budgets select."""
         for cls in sorted(self._of_class):
             forbidden = self.forbidden(cls)
             if forbidden is not None and forbidden[0] is Code.PDB_CONFLICT:
@@ -69,7 +69,7 @@ class DisruptionBudgets:
         return [of for of in self.of(cls) if ready or not budgets[of].spares_unready]
 
     def forbidden_pods(self, *, ready: bool = True) -> Bools:
-        """Return the pods (P,) that cannot be evicted now, if they are Ready, or not ``ready``."""
+        """Return which pods (P,) cannot be evicted now, treating all of them as ``ready`` or not."""
         of_class = np.zeros(len(self._snapshot.classes), bool)
         forbidden = [c for c in self._of_class if self.forbidden(c, ready=ready) is not None]
         of_class[forbidden] = True

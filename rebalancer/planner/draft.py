@@ -1,4 +1,4 @@
-"""A plan in the making: a state that the moves change, the terms over it, and what budgets have left."""
+"""A plan under construction: the state changed by its moves, the terms over the state, and the remaining budgets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from rebalancer.snapshot.state import ClusterState
 
 
 class Draft:
-    """A plan in the making. It begins with the snapshot's state and nothing used of the budgets."""
+    """A plan under construction. It starts with the snapshot's state and unused budgets."""
 
     def __init__(self, problem: Problem, settings: Settings) -> None:
         self.problem, self.settings = problem, settings
@@ -56,7 +56,7 @@ class Draft:
         """(P,) see :attr:`Problem.movable`."""
 
     def view_of(self, of: Contribution) -> View:
-        """Return what a strategy sees: all pods count, and those that its ``select`` matches may move."""
+        """Return the view of a strategy: it counts all pods and may move those that its ``select`` matches."""
         movable, unready = self.view.movable, self.view.unready
         if of.selected is not None:
             mine = of.selected.pods(self.snapshot)
@@ -71,9 +71,10 @@ class Draft:
         )
 
     def _lifted(self) -> Bools:
-        """Return the pods (P,) that are judged by their state, and are all that keeps their owner from being settled.
+        """Return the pods (P,) exempt from the rule on unsettled owners.
 
-        Their eviction takes no Ready pod away. What else keeps them in place still does.
+        Such a pod is judged by its state, and it alone keeps its owner unsettled. Evicting it removes no Ready pod.
+        Other protections still hold.
         """
         lifted = np.zeros(len(self.snapshot.pods), bool)
         for weighted in self.judging_terms:
@@ -82,12 +83,12 @@ class Draft:
         return lifted & self.problem.unready
 
     def protections(self, pod: int) -> list[str]:
-        """Return the names of the protections that keep a pod in place."""
+        """Return the names of a pod's protections."""
         bits = int(self.problem.protected[pod])
         return names_of(bits & ~UNSETTLED if self.lifted[pod] else bits)
 
     def protection_texts(self, pod: int) -> dict[str, str]:
-        """Return name -> text of each protection that keeps a pod in place."""
+        """Return name -> text for each protection of a pod."""
         texts = {name: text_of(self.snapshot, pod, name) for name in self.protections(pod)}
         if "coolDown" in texts:
             owner = self.snapshot.owners[self.snapshot.classes[self.snapshot.pods.cls[pod]].owner]
@@ -95,7 +96,7 @@ class Draft:
         return texts
 
     def _kept_by(self, of: Contribution, pods: Int32s) -> Counter[str]:
-        """See ``View.kept_by``. Pods alike in all that counts here are asked about once."""
+        """Return reason -> number of ``pods`` that it keeps in place (``View.kept_by``); equal pods are judged once."""
         mine = self.problem.selected if of.selected is None else of.selected.pods(self.snapshot)
         columns = (self.snapshot.pods.cls, self.problem.protected, self.lifted, mine)
         alike = np.stack([column[pods] for column in columns])
@@ -111,12 +112,12 @@ class Draft:
         return kept
 
     def forbidden(self, pod: int) -> tuple[Code, str] | None:
-        """Return why PodDisruptionBudgets keep a pod in place, as code and sentence; None if they do not."""
+        """Return (code, sentence) if PodDisruptionBudgets forbid evicting a pod; else None."""
         cls = int(self.snapshot.pods.cls[pod])
         return self.problem.disruptions.forbidden(cls, ready=not self.lifted[pod])
 
     def judging(self, pod: int, strategy: str) -> Term | None:
-        """Return the first term of a strategy that judges a pod by itself, if one does."""
+        """Return the first term of a strategy that judges this single pod; None if there is none."""
         for weighted in self.judging_terms:
             if weighted.strategy == strategy and weighted.term.judges(pod):
                 return weighted.term
@@ -129,9 +130,10 @@ class Draft:
         prediction: Prediction,
         terms: Collection[WeightedTerm],
     ) -> Cause:
-        """Return what is wrong with a pod, not yet moved, by those of ``terms`` that gain by its move (``shares``).
+        """Return why an unmoved pod is to be moved, according to the ``terms`` that gain by its move (``shares``).
 
-        A pod that only its state lets go goes for that, too, where a rule of an earlier entry decides.
+        A pod that only its bad state allows to move is moved for that state, even if a rule of an earlier entry
+        gains.
         """
         causes = {
             weighted.term.cause
@@ -147,13 +149,13 @@ class Draft:
 
     @property
     def enforced(self) -> list[WeightedTerm]:
-        """The terms of the strategies whose moves are carried out."""
+        """The terms of the strategies whose moves are executed."""
         return [weighted for weighted in self.terms if not weighted.observed]
 
     def move(self, pod: int, cls: int, prediction: Prediction, lands: int = 0) -> None:
         """Move ``pod`` in the state: it terminates (or is gone, if its owner waits), then its replacement lands.
 
-        It lands on the node at the place ``lands`` of the prediction. Pending pods that the move feeds get their nodes.
+        ``lands``: the index of the landing to use. Pending pods that take freed room are placed, too.
         """
         state = self.state
         state.evict(pod)
@@ -164,7 +166,7 @@ class Draft:
             state.place(taker.pod, int(state.cls_of[taker.pod]), taker.node)
 
     def names_pair(self, cls: int, node: int) -> bool:
-        """Return whether a term of an enforced strategy names pods of ``cls`` on ``node`` as candidates."""
+        """Return whether a term of an enforced strategy has pods of ``cls`` on ``node`` as candidates."""
         of_class = np.array([cls], np.int32)
         return any(
             (w.term.candidates(of_class).node == node).any()
@@ -173,11 +175,11 @@ class Draft:
         )
 
     def bounds(self) -> list[EntryBounds]:
-        """Return what the lower bound is made of, for the state as it is."""
+        """Return the inputs of the lower bound for the current state."""
         return bounds_of((weighted.term, weighted.weight) for weighted in self.terms)
 
     def scores(self) -> dict[str, Score]:
-        """Return strategy -> its cost, and what is violated, in the state as it is."""
+        """Return strategy -> score in the current state."""
         return {of.strategy: self._score(of.strategy) for of in self.problem.contributions}
 
     def _score(self, strategy: str) -> Score:
@@ -203,7 +205,7 @@ class Draft:
         )
 
     def streaks(self) -> dict[str, Streaks]:
-        """Return what each strategy has seen for how many runs in a row, this one included."""
+        """Return strategy -> streaks after this run."""
         streaks: dict[str, Streaks] = {}
         for weighted in self.terms:
             name = weighted.strategy

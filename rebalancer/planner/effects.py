@@ -1,4 +1,4 @@
-"""What moving one pod brings at each place where its replacement may land."""
+"""The effect of moving one pod on the cost, at each possible landing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Landing = tuple[int, int, Prediction]
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What moving a pod brings."""
+    """The effect of moving a pod on the cost."""
 
     changes: Floats
     """Change of each entry at each landing (3, K); negative is better."""
@@ -31,13 +31,13 @@ class Effect:
 
 
 class Effects:
-    """Asks terms and guard what moves change in the view's state; leaves the state as it was."""
+    """Computes effects from the terms and the guard in the view's state; leaves the state unchanged."""
 
     def __init__(self, view: View, terms: Sequence[WeightedTerm], guard: Term) -> None:
         self._view, self._terms, self._guard = view, terms, guard
 
     def of(self, pod: int, node: int, prediction: Prediction) -> Effect:
-        """Return what moving ``pod`` off ``node`` brings at the landings of ``prediction``."""
+        """Return the effect of moving ``pod`` off ``node`` at the landings of ``prediction``."""
         before = [weighted.term.potential() for weighted in self._terms if prediction.takers]
         with self._view.scheduler.pending.placed(self._view.state, prediction.takers):
             # A pending pod may fix a rule by its landing: that is no gain of the move.
@@ -48,13 +48,13 @@ class Effects:
             return self._effects([(pod, node, prediction)], worse)[0]
 
     def of_many(self, landings: Sequence[Landing]) -> list[Effect]:
-        """Return :meth:`of` each of ``landings``, in much less time than one by one."""
+        """Return :meth:`of` for each of ``landings``, in much less time than one by one."""
         if any(prediction.takers for *_, prediction in landings):
             return [self.of(*landing) for landing in landings]
         return self._effects(landings, []) if landings else []
 
     def breaks(self, pod: int, node: int, prediction: Prediction) -> bool:
-        """Return whether some landing would break a hard rule that holds."""
+        """Return whether some landing would violate a satisfied hard rule."""
         cls, replacement = self._classes(pod)
         if not self._guard.concerns(cls, replacement):
             return False
@@ -62,9 +62,9 @@ class Effects:
         return bool(broken.any())
 
     def on_nodes(self, pod: int, node: int, nodes: Int32s) -> Floats:
-        """Return the change of each entry (3, K) if ``pod`` goes from ``node`` to each of ``nodes``.
+        """Return the change of each entry (3, K) if ``pod`` moves from ``node`` to each of ``nodes``.
 
-        Infinite where a hard rule that holds would break. Pending pods that the move feeds are left out.
+        Infinite where a satisfied hard rule would be violated. Pending pods that would take freed room are ignored.
         """
         cls, replacement = self._classes(pod)
         anywhere = Prediction(nodes, np.full(len(nodes), 1 / max(1, len(nodes))))
@@ -77,7 +77,7 @@ class Effects:
     def _effects(self, landings: Sequence[Landing], worse: Sequence[float]) -> list[Effect]:
         """Return the effect of each of ``landings``.
 
-        ``worse`` is what the pending pods that the moves feed add to each term, empty if they feed none.
+        ``worse``: what the pending pods that take freed room add to each term; empty if there are none.
         """
         classes = [self._classes(pod) for pod, *_ in landings]
         ends = np.cumsum([0, *(len(prediction.nodes) for *_, prediction in landings)]).tolist()
@@ -113,7 +113,7 @@ class Effects:
         ]
 
     def _deltas(self, term: Term, landings: Sequence[Landing]) -> Sequence[Floats]:
-        """Return the delta (K,) of ``term`` at each of some ``landings``."""
+        """Return the delta (K,) of ``term`` at each of ``landings``."""
         if term.cause is not Cause.PLACE:
             return [term.delta_of(pod, prediction.nodes) for pod, _, prediction in landings]
         if not landings:
@@ -128,7 +128,7 @@ class Effects:
         return np.split(deltas, np.cumsum(sizes[:-1]))
 
     def _classes(self, pod: int) -> tuple[int, int]:
-        """Return the class of a pod as it is now, and of its replacement."""
+        """Return the current class of a pod and the class of its replacement."""
         cls = int(self._view.state.cls_of[pod])
         return cls, self._view.snapshot.classes[cls].replacement
 
@@ -136,7 +136,7 @@ class Effects:
 def _effect(
     changes: Floats, prediction: Prediction, expected: Mapping[tuple[int, str], float]
 ) -> Effect:
-    """Return an effect by its changes (3, K), and by what each strategy expects to gain in each entry."""
+    """Return an effect, given its changes (3, K) and (entry, strategy) -> expected gain."""
     changes = np.ascontiguousarray(changes)
     deciding = next((entry for entry in range(3) if changes[entry].any()), 0)
     mean = changes @ prediction.probability
@@ -148,7 +148,7 @@ def _effect(
 
 
 def signs(changes: Floats) -> Floats:
-    """Return -1 where a landing (K,) makes the cost better, +1 where worse, entries left to right."""
+    """Return per landing (K,) -1 if the cost improves, +1 if it gets worse, 0 if it is equal; entries compared in order."""
     decided = np.zeros(changes.shape[1])
     for entry in changes[::-1]:
         decided = np.where(entry != 0, np.sign(entry), decided)

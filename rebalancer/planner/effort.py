@@ -1,4 +1,4 @@
-"""How much work one plan may take: all limits in one place. They are counts, so that equal input gives equal plans."""
+"""The limits of a plan's work, in one place. They are counts, not seconds, so equal input gives equal plans."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NODES_PER_MOVE = 50
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Limits of the search, and of the choice of nodes to be emptied."""
+    """Limits of the search, and of the choice of nodes to empty."""
 
     together: int = 1
     """So many moves, which do not touch each other, are judged and made at once: one round."""
@@ -57,5 +57,5 @@ class Effort:
 
     @staticmethod
     def of(nodes: int) -> Effort:
-        """Return what a cluster of so many nodes takes."""
+        """Return the limits for a cluster with this number of nodes."""
         return Effort(together=max(1, nodes // _NODES_PER_MOVE))

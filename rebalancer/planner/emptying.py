@@ -1,9 +1,10 @@
-"""Which nodes to empty: those all of whose pods have landings elsewhere, together, and that are worth it.
+"""Choose the nodes to empty: nodes whose pods all have landings elsewhere, and whose emptying is worthwhile.
 
-A node is worth what Karpenter's Balanced asks (designs/balanced-consolidation.md): the share of the cluster's capacity
-that is saved, over the share of its disruption that this takes. All nodes that are to be emptied are marked at once, so
-that no pod lands on one of them; every other node is tried, pod after pod, with the prediction and the rules of every plan. Work
-is counted in judgements, not in seconds, so that the same snapshot gives the same choice on any machine.
+The value of a node is that of Karpenter's Balanced policy (designs/balanced-consolidation.md): its share of the
+cluster's capacity divided by its share of the cluster's disruption. All nodes to be emptied are marked at once, so
+that no pod lands on one of them; every other node is tried, pod after pod, with the prediction and the rules of
+every plan. Work is counted in judgements, not in seconds, so that the same snapshot gives the same choice on any
+machine.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from rebalancer.snapshot.protect import PASSING
 
 
 class LeavingPods:
-    """The pods on each node that have to leave it, and those among them that cannot."""
+    """The pods that must leave each node for it to be empty, and those of them that cannot."""
 
     def __init__(self, draft: Draft, of: Contribution) -> None:
         snapshot, problem = draft.snapshot, draft.problem
@@ -54,16 +55,19 @@ class LeavingPods:
         """(N,) the largest share of all nodes' resources that the pods of each node request."""
 
     def on(self, node: int) -> Int32s:
-        """Return the pods that have to leave ``node``, the largest first."""
+        """Return the pods that must leave ``node``, largest first."""
         return self._pods[self._starts[node] : self._starts[node + 1]]
 
     def staying(self, node: int, *, for_good: bool = False) -> Int32s:
-        """Return the pods that cannot leave ``node``, the largest first; ``for_good`` as below."""
+        """Return the pods that cannot leave ``node``, largest first; ``for_good``: see :meth:`blocked`."""
         pods = self.on(node)
         return pods[(self._stays_for_good if for_good else self._stays)[pods]]
 
     def blocked(self, node: int, *, for_good: bool = False) -> NodeVerdict | None:
-        """Return why a pod cannot leave ``node``; ``for_good``: what ends by itself is waited for."""
+        """Return a verdict if a pod cannot leave ``node``; else None.
+
+        ``for_good``: only obstacles that do not end by themselves count.
+        """
         staying = self.staying(node, for_good=for_good)
         if not len(staying):
             return None
@@ -86,7 +90,7 @@ class LeavingPods:
 
 
 def _lets_go_later(draft: Draft) -> Bools:
-    """Return the pods (P,) that a single PodDisruptionBudget keeps in place, and not for ever."""
+    """Return the pods (P,) that a single PodDisruptionBudget forbids to evict only temporarily."""
     snapshot, disruptions = draft.snapshot, draft.problem.disruptions
     of_class = np.zeros(max(1, len(snapshot.classes)), bool)
     for cls in range(len(snapshot.classes)):
@@ -97,14 +101,14 @@ def _lets_go_later(draft: Draft) -> Bools:
 
 
 class EmptyingTrial:
-    """Tries out choices of nodes on a draft, whose state it leaves as it was, until its judgements are used up."""
+    """Tries sets of nodes on a draft, whose state it leaves unchanged, with a limited number of judgements."""
 
     def __init__(
         self, draft: Draft, pods: LeavingPods, others: Int32s, *, removes: bool = False
     ) -> None:
-        """``others``: nodes that take no pod either, since something else empties them.
+        """``others``: further nodes that accept no pods, since something else empties them.
 
-        ``removes``: the nodes are cordoned and tainted by scale-in before they are emptied; else they are marked.
+        ``removes``: scale-in cordons and taints the nodes before they are emptied; else they are marked.
         """
         self._keeping_off = draft.scheduler.removing if removes else draft.scheduler.marking
         self._draft, self._pods, self._others = draft, pods, others
@@ -116,13 +120,14 @@ class EmptyingTrial:
 
     @property
     def exhausted(self) -> bool:
-        """Whether no judgement is left."""
+        """Whether the limit of judgements is reached."""
         return self._left <= 0
 
     def failing(self, nodes: Sequence[int], *, one_will_do: bool = False) -> Mapping[int, str]:
-        """Return the nodes whose pods have no landings while all of ``nodes`` are marked, each with the reason.
+        """Return node -> reason, for each node whose pods have no landings while all of ``nodes`` are marked.
 
-        One node is tried after the other, with the pods of those before it where they would land.
+        Nodes are tried in order, with the pods of earlier nodes placed where they would land. ``one_will_do``: stop
+        at the first such node.
         """
         marked = np.array(sorted(nodes), np.int32)
         failing: dict[int, str] = {}
@@ -138,7 +143,7 @@ class EmptyingTrial:
         return failing
 
     def _leave(self, node: int, marked: Int32s) -> str | None:
-        """Move the pods of ``node`` in the state; return which one has no landing, and why, if one has none."""
+        """Move all pods of ``node`` in the state; return the first one without a landing and why, or None."""
         closed = np.union1d(marked, self._others)
         for pod in self._pods.on(node).tolist():
             self._left -= 1
@@ -147,7 +152,7 @@ class EmptyingTrial:
         return None
 
     def _move(self, pod: int, node: int, closed: Int32s) -> str | None:
-        """Move ``pod`` off ``node`` in the state; return why it cannot go where none of ``closed`` is, if so."""
+        """Move ``pod`` off ``node`` in the state, avoiding ``closed`` nodes; return why it cannot move, or None."""
         draft, state = self._draft, self._draft.state
         if self._left < 0:
             return "whether it has a landing elsewhere takes too long to say in one run"
@@ -167,7 +172,7 @@ class EmptyingTrial:
         return None
 
     def _undo(self, left: int) -> None:
-        """Take moves back until only so many are left."""
+        """Undo moves until ``left`` of them remain."""
         state = self._draft.state
         while len(self._moved) > left:
             pod = self._moved.pop()
@@ -190,7 +195,7 @@ _WEIGHED = ("cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class EmptyingChoice:
-    """The nodes that are to be empty, and what is to be said of the others."""
+    """The nodes to empty, and the verdicts on the other nodes."""
 
     nodes: Bools
     """(N,)"""
@@ -199,9 +204,10 @@ class EmptyingChoice:
 
 
 class Emptier:
-    """Chooses nodes on a draft in which only ``others`` (N,) are marked as to be empty; leaves its state as it was.
+    """Chooses the nodes to empty, on a draft whose state it leaves unchanged.
 
-    Those are not of the strategy, or another release empties them: none of them is chosen, and no pod is sent to them.
+    In the draft, only ``others`` (N,) are marked: nodes outside of the strategy, or nodes that another release
+    empties. None of them is chosen, and no pod lands on them.
     """
 
     def __init__(
@@ -213,7 +219,7 @@ class Emptier:
         *,
         removes: bool = False,
     ) -> None:
-        """``removes``: see EmptyingTrial."""
+        """``removes``: see :class:`EmptyingTrial`."""
         self._draft, self._emptiable = draft, emptiable
         self._nodes = emptiable.nodes & ~others
         self._pods = LeavingPods(draft, of)
@@ -223,16 +229,16 @@ class Emptier:
 
     @property
     def empty(self) -> Bools:
-        """The nodes (N,) that may be emptied, and have no pods that have to leave them."""
+        """The nodes (N,) that may be emptied and have no pods that must leave."""
         counts = [len(self._pods.on(node)) for node in range(len(self._nodes))]
         return self._nodes & (np.array(counts, np.int32) == 0)
 
     def staying(self, node: int) -> list[tuple[int, str]]:
-        """Return the pods that cannot leave ``node``, the largest first, each with the reason."""
+        """Return (pod, reason) for each pod that cannot leave ``node``, largest first."""
         return [(pod, self._pods.why(pod)) for pod in self._pods.staying(node).tolist()]
 
     def still(self, begun: Bools) -> EmptyingChoice:
-        """Return which of the nodes that earlier runs have begun to empty (N,) can still be emptied."""
+        """Return which nodes ``begun`` (N,), which earlier runs began to empty, can still be emptied."""
         able: list[int] = []
         for node in np.flatnonzero(begun).tolist():
             text = self._emptiable.kept.get(node) if self._emptiable.counted[node] else None
@@ -245,7 +251,7 @@ class Emptier:
         return self._choice(self._fitting(able), begun)
 
     def waiting(self, begun: Bools) -> EmptyingChoice:
-        """Return the nodes that are ``begun`` (N,) and no others, for something else comes first."""
+        """Return a choice of exactly the nodes ``begun`` (N,): other moves come before new nodes."""
         why = "moves for rules, and nodes that were begun, come first"
         for node in list(self._candidates(begun)):
             # Of one that was begun, and cannot be emptied any more, it is known why.
@@ -253,10 +259,10 @@ class Emptier:
         return self._choice(np.flatnonzero(begun).tolist(), begun)
 
     def more(self, begun: Bools, first: Bools | None = None) -> EmptyingChoice:
-        """Return the nodes to empty: those that are ``begun`` (N,), and as many more as can be.
+        """Return the nodes to empty: those in ``begun`` (N,) and as many others as possible.
 
-        What limits them may be what is disturbed, or the room that is left: both orders are tried. ``first`` (N,): nodes that
-        come before others in each of them.
+        Disruption or free room may be the limit, so nodes are tried in both orders. ``first`` (N,): nodes that come
+        first in each order.
         """
         kept = np.flatnonzero(begun).tolist()
         candidates = list(self._candidates(begun))
@@ -275,7 +281,7 @@ class Emptier:
         return self._choice(best, begun)
 
     def _chosen(self, kept: Sequence[int], candidates: Sequence[int]) -> list[int]:
-        """Return the nodes ``kept``, and as many of the ``candidates``, the first ones first, as can be emptied, too."""
+        """Return ``kept`` and as many of ``candidates``, in order, as can be emptied as well."""
         most = int(np.count_nonzero(self._emptiable.counted)) - max(1, self._emptiable.needed)
         first = self._few_enough(candidates[: max(0, most - len(kept))])
         chosen = self._fitting([*kept, *first], fixed=len(kept))
@@ -316,7 +322,7 @@ class Emptier:
     # -- what a node is worth --------------------------------------------------------------------------
 
     def _candidates(self, begun: Bools) -> Iterator[int]:
-        """Yield the nodes that may be emptied, those first that are worth most; note why the others stay."""
+        """Yield the nodes that may be emptied, most valuable first; record why the others stay."""
         worth, least = self._worth(), LEAST[self._draft.settings.eagerness]
         for node, text in self._emptiable.kept.items():
             self._keep(node, NodeVerdict(NodeCode.NOT_ELIGIBLE, text))
@@ -336,7 +342,7 @@ class Emptier:
                 yield node
 
     def _worth(self) -> Floats:
-        """Return, per node (N,), the share of the capacity that it has over the share of the disruption."""
+        """Return per node (N,) its share of the capacity divided by its share of the disruption."""
         counted, snapshot = self._emptiable.counted, self._draft.snapshot
         rows = [snapshot.resources.index(name) for name in _WEIGHED if name in snapshot.resources]
         room = snapshot.nodes.allocatable[rows] * counted
@@ -347,14 +353,14 @@ class Emptier:
         return worth
 
     def _few_enough(self, nodes: Sequence[int]) -> Sequence[int]:
-        """Return as many of ``nodes`` as one choice may be about, the first ones."""
+        """Return the first of ``nodes``, up to the maximum for one choice."""
         pods = np.cumsum([len(self._pods.on(node)) for node in nodes])
         return nodes[: max(1, int(np.searchsorted(pods, Effort().emptied_pods, side="right")))]
 
     # -- whether it can be done ------------------------------------------------------------------------
 
     def _fitting(self, nodes: Sequence[int], fixed: int = 0) -> list[int]:
-        """Return those of ``nodes`` that can be emptied together; the first ``fixed`` can, if no more are marked."""
+        """Return the ``nodes`` that can be emptied together; the first ``fixed`` are known to fit."""
         while len(nodes) > fixed and (failing := self._failing(nodes)):
             left = [node for node in nodes[fixed:] if node not in failing]
             # Where only those that were begun fail, the last of the others is one too many.
@@ -362,7 +368,7 @@ class Emptier:
         return list(nodes)
 
     def _failing(self, nodes: Sequence[int], *, one_will_do: bool = False) -> set[int]:
-        """Return the nodes that cannot be emptied while all of ``nodes`` are marked; note why."""
+        """Return the nodes that cannot be emptied while all of ``nodes`` are marked; record why."""
         failing = self._trial.failing(nodes, one_will_do=one_will_do)
         for node, why in failing.items():
             self._keep(node, NodeVerdict(NodeCode.NO_PLACE, why))
@@ -370,7 +376,7 @@ class Emptier:
 
 
 def half_emptied(plan: Plan, strategy: str, names: Sequence[str], nodes: Bools) -> list[int]:
-    """Return the nodes (N,) from which a pod would not go, by the plan itself, for another reason than budgets."""
+    """Return the nodes (N,) that the plan would not empty completely, for a reason other than budgets."""
     stays = {
         skip.node
         for skip in plan.skips

@@ -1,4 +1,4 @@
-"""Pods that have ended and are removed. They hold nothing and nothing replaces them, so that no landing is asked for."""
+"""Finished pods that are deleted. They use no resources and are not replaced, so no landing is predicted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rebalancer.snapshot.protect import names_of, text_of
 
 @dataclass(frozen=True, slots=True)
 class Removals:
-    """What is removed of them, and why the others stay."""
+    """The finished pods to delete, and the reasons why others stay."""
 
     moves: tuple[Move, ...] = ()
     skips: tuple[Skip, ...] = ()
@@ -22,18 +22,18 @@ class Removals:
     """So many are left to further runs by budgets, of strategies that do not only observe."""
 
     def __add__(self, other: Removals) -> Removals:
-        """Return both."""
+        """Return the union of both."""
         return Removals(
             self.moves + other.moves, self.skips + other.skips, self.waiting + other.waiting
         )
 
     def in_wave(self, wave: int) -> Removals:
-        """Return the same, removed in ``wave``."""
+        """Return a copy with all deletions in ``wave``."""
         return replace(self, moves=tuple(replace(move, wave=wave) for move in self.moves))
 
 
 class EndedPods:
-    """The pods that have ended and that strategies want removed, each by one of them."""
+    """The finished pods that strategies want to delete; each pod belongs to one strategy."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem, self._finished = problem, problem.snapshot.finished
@@ -47,15 +47,15 @@ class EndedPods:
         self._by_uid = {uids[pod]: pod for pod in by_pod}
 
     def has(self, uid: str) -> bool:
-        """Return whether a strategy wants the pod of this uid removed."""
+        """Return whether a strategy wants to delete the pod ``uid``."""
         return uid in self._by_uid
 
     def left(self, strategy: str) -> int:
-        """Return how many pods are left that a strategy wants removed."""
+        """Return the number of remaining pods that a strategy wants to delete."""
         return sum(of.strategy == strategy for of in self._left.values())
 
     def stays(self, uid: str) -> str | None:
-        """Return why the pod of this uid is not to be removed, None if it is."""
+        """Return why the pod ``uid`` must not be deleted; None if it may be."""
         pod = self._by_uid.get(uid)
         if pod is None:
             return "no strategy removes it any more"
@@ -71,9 +71,10 @@ class EndedPods:
         observed: bool | None = None,
         only: Collection[str] | None = None,
     ) -> Removals:
-        """Remove what protections and the budgets of a run allow.
+        """Return the pods that protections and the budgets of a run allow to delete.
 
-        ``observed``: of strategies that only observe, or of the others; None: of both. ``only`` these uids, if given.
+        ``observed``: only pods of strategies that only observe (True) or of the others (False); None: of both.
+        ``only``: limit to these uids.
         """
         snapshot = self._finished
         if snapshot is None:
@@ -129,7 +130,7 @@ class EndedPods:
         )
 
     def _names(self, pod: int) -> tuple[str, str, str]:
-        """Return namespace, name and node of a pod."""
+        """Return (namespace, name, node) of a pod."""
         if self._finished is None:
             raise ValueError("no pod has ended")
         pods, nodes = self._finished.pods, self._finished.nodes

@@ -1,4 +1,4 @@
-"""One candidate at a time: do budgets and quotas let it go now, and does the move pay? If not, why?"""
+"""Examine one candidate at a time: whether budgets and quotas allow its move now, whether it pays, and why not."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _UNREADY = "ownerUnsettled: it is not Ready itself, and its move would not fix t
 
 
 class Examination:
-    """Examines candidates in the draft's state, which it leaves as it was; notes why they stay."""
+    """Examines candidates in the draft's state, which it leaves unchanged; records why they stay."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Examination:
     def leaves_out(
         self, row: int, promise: Promise, wave: Wave, *, only_certain: bool, steered: bool
     ) -> bool:
-        """Return whether a row, the best of its class, need not be looked at now; it is passed over then."""
+        """Return whether the best row of its class can be skipped now, and skip it in the book."""
         book, looks = self._book, self._looks
         pair = book.pair_of(row)
         hard = promise.gains[0] > 0
@@ -88,9 +88,9 @@ class Examination:
     def verdict(
         self, pair: Pair, promise: Promise, verdict: Verdict, *, steered: bool = False
     ) -> Verdict | None:
-        """Return the ``verdict`` on a pair, or a better one, if its move pays; else note why not.
+        """Return ``verdict``, or a better one, if the move pays; else record the reason and return None.
 
-        ``steered``: where the scheduler's choice is not good enough, marks may choose another landing.
+        ``steered``: if the scheduler's own choice is not good enough, marks may enforce another landing.
         """
         pod = promise.pod
         if self._closely and self._book.is_little(promise.row):
@@ -110,14 +110,14 @@ class Examination:
         return None
 
     def _stays_unready(self, pod: int, verdict: Verdict) -> bool:
-        """Return whether a pod that may go for its own state only would go for its place."""
+        """Return whether an unready pod, which may move only for its bad state, would move for its place."""
         if not self._draft.lifted[pod]:
             return False
         prediction, shares = verdict.prediction, verdict.by_strategy
         return self._draft.cause(pod, shares, prediction, self._terms) is not Cause.STATE
 
     def _steered(self, pair: Pair, promise: Promise, verdict: Verdict, cost: float) -> Verdict:
-        """Return the verdict on a landing chosen by marks, where ``verdict`` is not good enough and there is one."""
+        """Return the verdict on a landing enforced by marks, if ``verdict`` is not good enough and there is one."""
         if verdict.refused is None:
             by_landing = is_gamble(verdict) or falls_short(promise, verdict)
         else:
@@ -133,7 +133,7 @@ class Examination:
         return better
 
     def is_limited(self, pair: Pair, promise: Promise, wave: Wave) -> bool:
-        """Return whether a budget or a quota keeps a pair from going now, and note which."""
+        """Return whether a budget or a quota forbids the move of a pair now; record which."""
         strategy = promise.strategy
         ready = self._draft.snapshot.pods.is_ready(promise.pod)
         if (limit := self._allowance.over(strategy, pair[0])) is not None:
@@ -163,11 +163,11 @@ class Examination:
         self._looks.refuse(pair, prediction, steered=steered)
 
     def _lack(self, cls: int, wave: Wave) -> str | None:
-        """Return which quota has no room for a replacement beside its victim; None where it comes after it."""
+        """Return the quota without room for a replacement beside its victim; None if it comes after the victim."""
         return None if self._draft.snapshot.waits(cls) else wave.quota.lacks(cls)
 
     def may_go_first(self, strategy: str, wave: Wave, cls: int, node: int) -> bool:
-        """Return whether ``select``, budgets and quotas let a pod move now so that another can go after it."""
+        """Return whether ``select``, budgets and quotas allow a move now that enables another."""
         return (
             not self._book.is_cooling(cls)
             and self._draft.problem.may_move(strategy, cls, node)
@@ -179,7 +179,7 @@ class Examination:
     # -- at the end ---------------------------------------------------------------------------------
 
     def end(self, limit: str) -> None:
-        """Note that a limit of the whole run keeps all back that is left."""
+        """Record that a limit of the whole run defers all remaining candidates."""
         self._ended = True
         if limit == self._allowance.filled_before():
             self.in_flight = limit
@@ -188,9 +188,9 @@ class Examination:
             self._note_waiting(pair, promise)
 
     def close(self, wave: Wave) -> None:
-        """End the search: say of all that is left why it stays.
+        """End the search: record for all remaining candidates why they stay.
 
-        What waits in its last ``wave``, which is empty, waits for moves of earlier runs.
+        The last ``wave`` is empty: candidates deferred in it wait for moves of earlier runs.
         """
         in_flight = self._allowance.begins_in_flight
         for pair, promise in self._book.promises():
@@ -207,7 +207,7 @@ class Examination:
                 self.refusals[pair] = Refusal(promise.strategy, *why)
 
     def _why_left(self, cls: int, promise: Promise, limit: str | None) -> tuple[Code, str] | None:
-        """Return why a pair stays that was never looked at; others of its class may say so."""
+        """Return (code, sentence) for a pair that was never examined; other pairs of its class may supply it."""
         if limit is not None:
             return Code.BUDGET, limit
         if not self._book.is_little(promise.row):

@@ -1,4 +1,4 @@
-"""What a policy comes to on a cluster: what each select matches, and what can never have an effect."""
+"""The effects of a policy on a cluster: what each select matches, and settings that can never have an effect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rebalancer.snapshot.protect import Scope, protect
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What ``policy check`` says of a policy on a snapshot."""
+    """The output of ``policy check`` for a policy on a snapshot."""
 
     selects: Mapping[str, int]
     """Key of a select in the file -> the pods that it matches, whatever protects them."""
@@ -33,7 +33,7 @@ class Findings:
 
 
 def findings(policy: Policy, snapshot: Snapshot, registry: Registry) -> Findings:
-    """Return what the policy comes to on ``snapshot``."""
+    """Return the findings for ``policy`` on ``snapshot``."""
     protected = protect(snapshot, policy.protect, Scope(policy_select=policy.select))
     movable = int(np.count_nonzero(protected == 0))
     warnings = [
@@ -61,7 +61,7 @@ def policy_warnings(
 
 
 def _idle_budgets(policy: Policy, movable: int) -> Iterator[str]:
-    """Yield the budgets in the file that forbid all moves, or that another one makes useless."""
+    """Yield the budgets of the file that forbid all moves, or that another budget makes ineffective."""
     yield from _idle("budgets", policy.budgets, policy.budgets.model_fields_set, movable)
     for name, strategy in sorted(policy.strategies.items()):
         own, key = strategy.budgets, f"strategies.{name}.budgets"
@@ -140,7 +140,7 @@ def _active(policy: Policy) -> list[str]:
 
 
 def _one_observes(policy: Policy, *names: str) -> bool:
-    """Return whether one of the strategies only observes: then no move that is made is counted twice."""
+    """Return whether at least one strategy only observes, so that no executed move is counted twice."""
     return any(policy.mode_of(name) is Mode.OBSERVE for name in names)
 
 
@@ -175,7 +175,7 @@ def _contradictions(policy: Policy, snapshot: Snapshot, registry: Registry) -> I
 
 
 def against_autoscalers(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
-    """Yield the strategies that spread what an autoscaler packs."""
+    """Yield the strategies that spread pods which an autoscaler packs."""
     for name in _active(policy):
         if policy.strategies[name].params.direction is Direction.SPREAD:
             for one in autoscalers(snapshot):

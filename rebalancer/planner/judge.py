@@ -1,4 +1,4 @@
-"""Judges one possible move: where it lands, what it brings, whether that is enough."""
+"""Judge one possible move: its landing, its effect, and whether the effect is sufficient."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Priced = tuple[int, int, float, Prediction]
 
 
 class Judge:
-    """Evaluates moves in the view's state; leaves the state as it was."""
+    """Evaluates moves in the view's state; leaves the state unchanged."""
 
     def __init__(
         self, view: View, terms: Sequence[WeightedTerm], guard: Term, threshold: Threshold
@@ -44,16 +44,16 @@ class Judge:
     def judge(
         self, pod: int, cls: int, node: int, cost: float, *, unless_gamble: bool = False
     ) -> Verdict:
-        """Return the verdict on moving ``pod``, of class ``cls``, off ``node``, where the scheduler will put it.
+        """Return the verdict on moving ``pod``, of class ``cls``, off ``node``, with the scheduler's landing.
 
-        ``unless_gamble``: the gain in balance need not be exact if the move is a gamble.
+        ``unless_gamble``: the gain in balance may be inexact if the landing is uncertain.
         """
         return self._judge_moves([(pod, cls, node, cost)], unless_gamble=unless_gamble)[0]
 
     def judge_many(
         self, pods: Int32s, costs: Floats, *, unless_gamble: bool = False
     ) -> list[Verdict]:
-        """Return :meth:`judge` of moving each of ``pods`` (K,), at its cost (K,), off the node where it stands now."""
+        """Return :meth:`judge` for each of ``pods`` (K,), with its cost (K,), off its current node."""
         state = self._view.state
         moves = [
             (pod, int(state.cls_of[pod]), int(state.node_of[pod]), cost)
@@ -62,7 +62,7 @@ class Judge:
         return self._judge_moves(moves, unless_gamble=unless_gamble)
 
     def _judge_moves(self, moves: Sequence[Move], *, unless_gamble: bool) -> list[Verdict]:
-        """Return the verdict on each move; predictions and effects that are not known are made all at once."""
+        """Return the verdict on each move; missing predictions and effects are computed in one batch."""
         verdicts = [self._kept.known(*move) for move in moves]
         asked = [row for row, verdict in enumerate(verdicts) if verdict is None]
         state, pending = self._view.state, self._view.scheduler.pending
@@ -84,11 +84,11 @@ class Judge:
         return [verdict for verdict in verdicts if verdict is not None]
 
     def judge_landing(self, pod: int, node: int, cost: float, prediction: Prediction) -> Verdict:
-        """Return the verdict on moving ``pod`` off ``node`` if its replacement lands as ``prediction`` says."""
+        """Return the verdict on moving ``pod`` off ``node``, given the prediction of its landing."""
         return self.judge_landings([(pod, node, cost, prediction)])[0]
 
     def judge_landings(self, moves: Sequence[Priced]) -> list[Verdict]:
-        """Return the verdict on each of ``moves`` if its replacement lands as predicted."""
+        """Return the verdict on each of ``moves``, given the predictions of their landings."""
         verdicts = [self._unpredicted(prediction) for *_, prediction in moves]
         rows = [row for row, verdict in enumerate(verdicts) if verdict is None]
         landings = [(moves[row][0], moves[row][1], moves[row][3]) for row in rows]
@@ -97,7 +97,7 @@ class Judge:
         return [verdict for verdict in verdicts if verdict is not None]
 
     def _verdict(self, move: Priced, effect: Effect) -> Verdict:
-        """Return the verdict on a move that has this effect."""
+        """Return the verdict on a move with this effect."""
         pod, node, cost, prediction = move
         most = -effect.changes.min(axis=1)
         best = (float(most[0]), float(most[1]), float(most[2]))
@@ -109,9 +109,9 @@ class Judge:
         return Verdict(prediction, effect.gain, best, effect.by_strategy, refused, vain)
 
     def harmless(self, pod: int, node: int) -> Verdict:
-        """Return the verdict on moving ``pod`` for the sake of another: refused wherever it does harm.
+        """Return the verdict on moving ``pod`` to enable another move: refused if it does harm.
 
-        Nothing need get better, but no rule may get worse in any landing, nor may it come back.
+        No improvement is required, but no rule may get worse on any landing, and the replacement must not come back.
         """
         prediction = self._view.scheduler.pending.foresee(self._view.state, pod)
         if (missing := self._unpredicted(prediction)) is not None:
@@ -127,7 +127,7 @@ class Judge:
         return Verdict(prediction, effect.gain, effect.gain, effect.by_strategy, refused)
 
     def _unpredicted(self, prediction: Prediction) -> Verdict | None:
-        """Return the refusal where there is no landing to judge."""
+        """Return a refusal if there is no landing to judge; else None."""
         if prediction.unmodelled:
             refused = Code.UNPREDICTED, f"not predictable: {', '.join(prediction.unmodelled)}"
         elif not len(prediction.nodes):
@@ -140,7 +140,7 @@ class Judge:
     def _refusal(
         self, pod: int, node: int, prediction: Prediction, effect: Effect, cost: float
     ) -> tuple[Code, str] | None:
-        """Return why the move is not made; None if it pays."""
+        """Return (code, sentence) why the move is not made; None if it pays."""
         changes, gain = effect.changes, effect.gain
         nodes, probability = prediction.nodes, prediction.probability
         if (refused := self._unwanted(prediction)) is not None:
@@ -175,7 +175,7 @@ class Judge:
         return self._too_little(prediction, gain, cost)
 
     def _unwanted(self, prediction: Prediction) -> tuple[Code, str] | None:
-        """Return that a landing may be on a node on which none should be, if so."""
+        """Return (code, sentence) if a landing may be on a node to avoid; else None."""
         nodes = self._view.snapshot.nodes
         share = _share(prediction, nodes.leaving)
         if share > _UNWANTED_SHARE:
@@ -217,5 +217,5 @@ class Judge:
 
 
 def _share(prediction: Prediction, nodes: Bools) -> float:
-    """Return how probable a landing on one of ``nodes`` (N,) is."""
+    """Return the probability of a landing on one of ``nodes`` (N,)."""
     return float(prediction.probability[nodes[prediction.nodes]].sum())

@@ -1,8 +1,8 @@
-"""Verdicts on moves, kept for as long as what they rest on says the same.
+"""A cache of verdicts on moves, valid until something they depend on changes.
 
-A move changes the state, and with it few verdicts: each rests on a prediction, on the terms that the move concerns,
-and on the guard. Predictions are kept by the scheduler's model, so that identity stands for them; terms and guard
-give *stamps*, which stay the same while they say the same.
+A move changes the state, but few verdicts: each depends on a prediction, on the terms that the move concerns, and on
+the guard. The scheduler model caches predictions, so object identity is their key; terms and guard return *stamps*,
+which are equal while their answers are equal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Move = tuple[int, int, int, float]
 
 @dataclass(slots=True)
 class _Kept:
-    """A verdict, and what it was computed from."""
+    """A verdict with its inputs."""
 
     version: int
     """Of the state in which it was last seen to hold."""
@@ -38,7 +38,7 @@ class _Kept:
     verdict: Verdict
 
     def holds_by_rules(self, *, unless_gamble: bool) -> bool:
-        """Return whether it holds however the balance changes."""
+        """Return whether the verdict is valid for any change of balance."""
         if unless_gamble and is_gamble(self.verdict):
             return True
         # Rules alone refuse the move.
@@ -49,7 +49,7 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What a verdict that is yet to be made is kept by."""
+    """The cache keys for a verdict that is still to be computed."""
 
     key: Hashable
     alike: Hashable | None
@@ -58,7 +58,7 @@ class Missing:
 
 
 class KeptVerdicts:
-    """The verdicts on the moves of one draft."""
+    """The cached verdicts of one draft."""
 
     def __init__(self, view: View, terms: Sequence[WeightedTerm], guard: Term) -> None:
         self._view = view
@@ -76,7 +76,7 @@ class KeptVerdicts:
         self._landings = 0
 
     def known(self, pod: int, cls: int, node: int, cost: float) -> Verdict | None:
-        """Return the verdict on moving ``pod``, of class ``cls``, off ``node``, if it was made in this very state."""
+        """Return the verdict on moving ``pod``, of class ``cls``, off ``node``, if computed in the current state."""
         kept = self._of_move.get((cls, node, cost, self._judged(pod)))
         return (
             kept.verdict if kept is not None and kept.version == self._view.state.version else None
@@ -85,9 +85,9 @@ class KeptVerdicts:
     def standing(
         self, move: Move, prediction: Prediction, *, unless_gamble: bool
     ) -> Verdict | Missing:
-        """Return the verdict on a move whose replacement lands as predicted, if it still holds; else what to keep it by.
+        """Return the cached verdict on a move with this prediction if it is valid; else the keys to store it.
 
-        ``unless_gamble``: the gain in balance need not be exact if the move is a gamble.
+        ``unless_gamble``: the gain in balance may be inexact if the landing is uncertain.
         """
         pod, cls, node, cost = move
         judged = self._judged(pod)
@@ -110,7 +110,7 @@ class KeptVerdicts:
         return Missing(key, alike, rules, balance)
 
     def keep(self, missing: Missing, verdict: Verdict) -> None:
-        """Keep a verdict made in this very state."""
+        """Cache a verdict computed in the current state."""
         self._make_room(len(verdict.prediction.nodes))
         version = self._view.state.version
         kept = _Kept(version, verdict.prediction, missing.rules, missing.balance, verdict)
@@ -119,7 +119,7 @@ class KeptVerdicts:
             self._alike[missing.alike] = kept
 
     def _make_room(self, landings: int) -> None:
-        """Forget all where this many landings more are too many."""
+        """Empty the cache if ``landings`` more entries would exceed its limit."""
         self._landings += landings
         if self._landings > _KEPT_LANDINGS:
             self._of_move.clear()
@@ -127,13 +127,13 @@ class KeptVerdicts:
             self._landings = landings
 
     def _judged(self, pod: int) -> tuple[int, ...]:
-        """Return which terms judge a pod by itself: only its like have the same verdict."""
+        """Return the terms that judge this single pod; only pods with equal terms share a verdict."""
         return tuple([index for index, term in enumerate(self._judging) if term.judges(pod)])
 
     def _alike_key(
         self, cls: int, node: int, cost: float, prediction: Prediction, rules: Hashable
     ) -> Hashable | None:
-        """Return what is equal for moves that rules see alike; None if this is like no other."""
+        """Return a key that is equal for moves with equal verdicts by rules; None if the move is unique."""
         if prediction.takers or (prediction.nodes == node).any():
             return None
         replacement = self._view.snapshot.classes[cls].replacement
@@ -144,13 +144,13 @@ class KeptVerdicts:
 
 
 class _Stamps:
-    """How long what some terms say of a move holds."""
+    """How long the answers of some terms about a move are valid."""
 
     def __init__(self, view: View, terms: Iterable[Term]) -> None:
         self._view, self._terms = view, tuple(terms)
 
     def of(self, cls: int, node: int, prediction: Prediction) -> tuple[int, ...]:
-        """Return what is the same only while these terms say the same of a move."""
+        """Return a key that is equal only while these terms give the same answers about a move."""
         replacement = self._view.snapshot.classes[cls].replacement
         move = (cls, node, replacement, prediction.nodes)
         return tuple(

@@ -1,8 +1,8 @@
-"""What closer looks at candidates have come to, and which need not be looked at again yet.
+"""Results of examinations of candidates, and which candidates need not be examined again yet.
 
-A closer look is the costliest part of a plan. What it has come to holds until something that it rests on has
-changed: a move concerns the rules of the class, or pods have left or come to the node that the pod stands on,
-or to nodes where so much of its landings was that the answer may be another one now.
+An examination is the most expensive part of a plan. Its result is valid until something it depends on has changed: a
+move concerns the rules of the class, or pods have left or entered the candidate's node, or nodes with so much of its
+landing probability that the result may differ.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DOUBTFUL = 0.25
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What a closer look at a pair has rested on."""
+    """The inputs on which the examination of a pair depended."""
 
     since: int
     """The newest change of any node at that time."""
@@ -32,7 +32,7 @@ class _Look:
 
 
 class Looks:
-    """The looks of one search."""
+    """The examinations of one search."""
 
     def __init__(self, state: ClusterState, effort: Effort) -> None:
         self._state, self._effort = state, effort
@@ -47,19 +47,19 @@ class Looks:
         self._again = 0
 
     def begin_rung(self, *, again: bool) -> None:
-        """Begin a rung within a wave; ``again``: the most promising pairs are looked at, changed or not."""
+        """Start a rung of a wave; ``again``: the most promising pairs are examined even if unchanged."""
         self._again = self._effort.again if again else 0
         self._in_a_row.clear()
 
     def retry(self, classes: Iterable[int]) -> None:
-        """Look at the pairs of classes again, refused or not: a move concerns their rules."""
+        """Examine all pairs of ``classes`` again, because a move concerns their rules."""
         for cls in classes:
             self._in_a_row.pop(cls, None)
             for looks in (self._refused, self._refused_with_marks, self._gambles):
                 looks.pop(cls, None)
 
     def refuse(self, pair: Pair, prediction: Prediction | None, *, steered: bool = False) -> None:
-        """Note that a closer look at a pair ended in a refusal; ``steered``: even with marks."""
+        """Record that the examination of a pair ended in a refusal; ``steered``: even with marks."""
         cls, node = pair
         self._gambles.get(cls, {}).pop(node, None)
         looks = self._refused_with_marks if steered else self._refused
@@ -73,18 +73,18 @@ class Looks:
         looks.setdefault(cls, {})[node] = _Look(self._state.newest_node_change, prediction)
 
     def was_refused(self, pair: Pair) -> bool:
-        """Return whether the newest look at a pair has ended in a refusal."""
+        """Return whether the latest examination of a pair ended in a refusal."""
         return pair[1] in self._refused.get(pair[0], ())
 
     def spares_class(self, cls: int) -> bool:
-        """Return whether looks at pairs of a class, for no hard rule, would come to what those before have come to."""
+        """Return whether further pairs of a class, without hard rules, would be refused like earlier ones."""
         alike = self._in_a_row.get(cls, 0) >= self._effort.in_a_row
         return alike and not self._again and all(cls != freed for freed, _ in self._freed)
 
     def is_spared(self, pair: Pair, *, only_certain: bool, steered: bool, hard: bool) -> bool:
-        """Return whether another look at a pair would come to what the newest one has come to.
+        """Return whether another examination of a pair would have the same result as the latest one.
 
-        ``hard``: a hard rule is at stake, so that what others of the class have come to says nothing.
+        ``hard``: a hard rule is at stake, so results of other pairs of the class are not used.
         """
         cls, node = pair
         look = (self._refused_with_marks if steered else self._refused).get(cls, {}).get(node)
@@ -100,7 +100,7 @@ class Looks:
         return True
 
     def _is_outdated(self, pair: Pair, look: _Look) -> bool:
-        """Return whether something that a look rested on has changed."""
+        """Return whether an input of an examination has changed."""
         state, since = self._state, look.since
         if since == state.newest_node_change:
             return False
@@ -109,18 +109,21 @@ class Looks:
         return state.node_stamp(pair[1]) > since or is_doubtful(state, look.prediction, since)
 
     def free(self, pairs: Iterable[Pair]) -> None:
-        """Let these pairs, for which pods of the wave before went first, go in the wave that follows, a gamble or not.
+        """Admit these pairs in the next wave even if their landing is uncertain: this wave made room for them.
 
-        Another move might take the room that was freed for them.
+        Another move might otherwise take that room.
         """
         self._freed = set(pairs)
 
     def is_freed(self, pair: Pair) -> bool:
-        """Return whether pods went first for a pair."""
+        """Return whether a chain's first move was made for the pair."""
         return pair in self._freed
 
     def passes_over(self, pair: Pair, promise: Promise, verdict: Verdict) -> bool:
-        """Return whether a move waits until few others are left: it is a gamble, or falls short of its promise."""
+        """Return whether a move is deferred until few others are left.
+
+        It is deferred if its landing is uncertain, or if it gains less than promised.
+        """
         if pair in self._freed or not (falls_short(promise, verdict) or is_gamble(verdict)):
             return False
         self._note(self._gambles, pair, verdict.prediction)
@@ -128,15 +131,15 @@ class Looks:
 
 
 def is_doubtful(state: ClusterState, prediction: Prediction, since: int) -> bool:
-    """Return whether so many of the landings are on nodes that have changed ``since`` that they may be others now."""
+    """Return whether much of the landing probability is on nodes changed ``since``, so that landings may differ."""
     changed = state.changed_since(prediction.nodes, since)
     return bool(prediction.probability[changed].sum() >= DOUBTFUL)
 
 
 def falls_short(promise: Promise, verdict: Verdict) -> bool:
-    """Return whether the pod would break a rule where it lands as it fixes another where it was.
+    """Return whether the pod would violate one rule by its landing while fixing another rule.
 
-    It, or another of its class, would have to be moved again. Once others have moved, it may land better.
+    It, or another pod of its class, would have to move again. After other moves it may land better.
     """
     return any(
         most - mean > GAMBLE

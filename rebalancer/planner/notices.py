@@ -1,4 +1,4 @@
-"""What the reader of a plan must know: rules kept from their work, unreadable objects, selects that match nothing, closed windows."""
+"""Warnings for the reader of a plan: blocked rules, unreadable objects, selects without matches, closed windows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ALIKE = 0.75
 
 
 def scope_notes(policy: Policy, snapshot: Snapshot, scope: Scope = _EVERYTHING) -> list[str]:
-    """Return a line for each; ``scope`` is what the command line leaves of the cluster."""
+    """Return warnings, one line each, about selects and labels; ``scope``: restrictions by the command line."""
     selects = [("--select", scope.select)] if scope.select else []
     return [
         *_missing_namespace(snapshot, scope.namespace),
@@ -50,9 +50,9 @@ def _not_read(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
 
 
 def _mistyped_labels(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
-    """Yield the labels of nodes that the policy names and no node has, where another is spelled almost alike.
+    """Yield node labels in the policy that no node has, if a similarly spelled label exists.
 
-    A label that is only absent is no fault: the nodes that carry it may come and go.
+    A label that is only absent is no error: nodes with it may come and go.
     """
     known = snapshot.nodes.labels.keys
     for where, key in _labels_of_nodes(policy):
@@ -72,7 +72,7 @@ def _labels_of_nodes(policy: Policy) -> Iterator[tuple[str, str]]:
 
 
 def selects_of(policy: Policy) -> Iterator[tuple[str, Select]]:
-    """Yield every ``select`` of the policy that leaves pods out, with its key in the file."""
+    """Yield (key in the file, select) for every ``select`` of the policy that excludes pods."""
     if policy.select:
         yield "select", policy.select
     for index, one in enumerate(policy.protect.pods):
@@ -89,7 +89,7 @@ def selects_of(policy: Policy) -> Iterator[tuple[str, Select]]:
 
 
 def pods_selected(snapshot: Snapshot, select: Select) -> Bools:
-    """Return the pods (P,) that a select matches, whatever protects them."""
+    """Return the pods (P,) that a select matches, protected or not."""
     picked = select_pods(snapshot, select)
     return np.ones(len(snapshot.pods), bool) if picked is None else picked.pods(snapshot)
 
@@ -103,7 +103,7 @@ def _without_effect(snapshot: Snapshot, selects: Iterable[tuple[str, Select]]) -
 
 
 def closed_windows(policy: Policy, now: float) -> Iterator[str]:
-    """Yield which strategies' windows allow no moves at ``now`` (Unix seconds), and when the next one opens."""
+    """Yield the strategies whose windows forbid moves at ``now`` (Unix seconds), with the next opening."""
     opens: dict[str, list[str]] = {}
     enforced = [n for n in sorted(policy.strategies) if policy.mode_of(n) is Mode.ENFORCE]
     for name in enforced:
@@ -121,7 +121,7 @@ def _listed(names: Iterable[str], all_names: list[str]) -> str:
 
 
 def notices(draft: Draft) -> tuple[str, ...]:
-    """Return a line for each."""
+    """Return the warnings about a draft, one line each."""
     return (
         *_of_terms(draft),
         *_conflicts(draft),
@@ -171,7 +171,7 @@ def _owner_ref(snapshot: Snapshot, cls: int) -> str:
 
 
 def _by_reason(missing: Sequence[str]) -> str:
-    """Return ``Job, Service (none in the file)`` for texts like ``Job: none in the file``."""
+    """Group texts such as ``Job: none in the file`` by reason: ``Job, Service (none in the file)``."""
     kinds: dict[str, list[str]] = {}
     for text in missing:
         kind, _, why = text.partition(": ")

@@ -1,4 +1,4 @@
-"""Makes the plan: scores, moves, reasons for what stays, lower bound. Same input, same plan."""
+"""Make the plan: scores, moves, reasons why pods stay, lower bound. Equal input gives an equal plan."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from rebalancer.planner.unmet import explained
 
 
 class PlanObserver(Protocol):
-    """Sees a draft before and after the moves of its plan. It asks, and changes nothing."""
+    """Reads a draft before and after the moves of its plan, without changing it."""
 
     def before(self, draft: Draft) -> None:
-        """Look at the terms while the state is the snapshot's."""
+        """Read the terms while the state is the snapshot's."""
 
     def after(self, draft: Draft, chosen: Sequence[Chosen]) -> None:
-        """Look at them while the state holds the plan's moves, those that only observe among them."""
+        """Read the terms while the state includes the plan's moves, also those of observing strategies."""
 
 
 def never() -> None:
-    """Let planning go on."""
+    """Return None: planning is never stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callbacks:
-    """What is called while a plan is made. None of it changes a decision, but ``stop``."""
+    """Functions that are called while a plan is made. Only ``stop`` affects decisions."""
 
     stop: Callable[[], str | None] = never
     """Returns why planning must end now, or None; asked before every candidate."""
@@ -55,7 +55,7 @@ class Callbacks:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A plan, and what the planner leaves to others beside it."""
+    """A plan, and its by-products for later stages of the run."""
 
     plan: Plan
     streaks: Mapping[str, Streaks] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class Decision:
 
 
 def plan(problem: Problem, settings: Settings, callbacks: Callbacks | None = None) -> Decision:
-    """Return the plan on ``problem``; the same whether or not there is an observer."""
+    """Return the plan for ``problem``; an observer does not change it."""
     callbacks = callbacks or Callbacks()
     with callbacks.phase("terms"):
         draft = Draft(problem, settings)
@@ -117,7 +117,7 @@ def _explained(
     before: Mapping[str, Score],
     bounds: Sequence[EntryBounds],
 ) -> Explanation:
-    """Return why the plan is as it is. The state holds its moves; ``before`` and ``bounds`` are from before them."""
+    """Return the explanation of the plan. The state includes its moves; ``before`` and ``bounds`` are older."""
     remaining = result.left()
     after = draft.scores()
     moves = (*moved, *removals.moves)
@@ -155,7 +155,7 @@ def _bound(
     moves: int,
     backlog: Backlog,
 ) -> int:
-    """Return how many moves it takes at least to reach a state as good as after the plan and its backlog."""
+    """Return a lower bound on the moves to a state as good as after the plan and its backlog."""
     # What waits for a further run is still to be fixed; the others have been tried.
     tried = [bound for bound in left if waiting.isdisjoint(bound[1].classes.tolist())]
     # The plan itself reaches that state: no fewest is above its own moves, whatever the groups' minima add up to.
@@ -163,7 +163,7 @@ def _bound(
 
 
 def last_wave(moves: Sequence[Move]) -> int:
-    """Return the last wave of ``moves``, 0 if there are none."""
+    """Return the number of the last wave in ``moves``; 0 if there are none."""
     return max((move.wave for move in moves), default=0)
 
 
@@ -174,9 +174,9 @@ def _backlog(
     left: Sequence[EntryBounds],
     removals: int,
 ) -> Backlog:
-    """Return how much is left for further runs, at least, of the classes that limits of this one keep back.
+    """Return a lower bound on the work for later runs, for the classes that limits of this run defer.
 
-    Beside so many ``removals`` of pods that have ended.
+    ``removals``: the number of deferred deletions of finished pods, which is added.
     """
     if not (waiting or removals):
         return Backlog()
@@ -191,7 +191,7 @@ def _backlog(
 
 
 def size_of(problem: Problem) -> dict[str, int]:
-    """Return how many pods there are, and how many of them may move."""
+    """Return the number of all pods, and of movable pods."""
     movable = int(np.count_nonzero(problem.movable))
     return {"pods": len(problem.snapshot.pods), "movable": movable}
 

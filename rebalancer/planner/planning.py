@@ -1,4 +1,4 @@
-"""From a policy and what earlier runs left to problems and plans: for a run, and again between its waves."""
+"""Make problems and plans from a policy and the memory of earlier runs, for a run and between its waves."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from rebalancer.snapshot.surge import with_restarts
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A snapshot with its plan, and why the plan may not be executed, if so."""
+    """A snapshot and its plan, with the reasons why the plan must not be executed, if any."""
 
     snapshot: Snapshot
     plan: Plan
@@ -60,7 +60,7 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class ClusterNow:
-    """The cluster as a run has left it, scored by the terms of its plan."""
+    """The cluster after a run, scored by the terms of its plan."""
 
     snapshot: Snapshot
     scores: Mapping[str, Score]
@@ -74,7 +74,7 @@ Protections = Callable[[Snapshot, Protect, Scope], Int32s]
 
 
 class Planning:
-    """Plans on snapshots under one policy: for the plan, and again between waves."""
+    """Plans on snapshots under one policy, once for the plan and again between waves."""
 
     def __init__(
         self,
@@ -113,40 +113,40 @@ class Planning:
 
     @property
     def needs_usage(self) -> bool:
-        """Whether a strategy of the policy wants to know what is really used."""
+        """Whether a strategy of the policy needs measured usage."""
         return reads_usage(self._policy, self._registry)
 
     @property
     def finished(self) -> frozenset[str]:
-        """The phases of the pods that have ended and that a strategy of the policy looks at."""
+        """The phases of finished pods that strategies of the policy look at."""
         return finished_phases(self._policy, self._registry)
 
     @property
     def autoscalers(self) -> bool:
-        """Whether the policy asks what HorizontalPodAutoscalers have done."""
+        """Whether the policy needs HorizontalPodAutoscalers."""
         return self._policy.protect.after_scaling is not None
 
     @property
     def namespace(self) -> str | None:
-        """The only one whose pods may move; None: all."""
+        """The only namespace whose pods may move; None: all namespaces."""
         return self._scope.namespace
 
     @property
     def counts_the_hour(self) -> bool:
-        """Whether the budget perHour holds, for which the memory has to be read and written."""
+        """Whether the budget perHour applies, which needs the memory."""
         return not self._lifted
 
     @property
     def steers(self) -> bool:
-        """Whether nodes are marked: as the policy says, until :meth:`give_up_marks`."""
+        """Whether nodes are marked: as the policy says, unless :meth:`give_up_marks` was called."""
         return self._policy.steer is Steer.MARKS
 
     def give_up_marks(self) -> None:
-        """Plan from now on as if the policy did not steer: nodes cannot be marked."""
+        """Plan without marks from now on, because nodes cannot be marked."""
         self._policy = self._policy.model_copy(update={"steer": Steer.OFF})
 
     def schedule_by(self, configuration: KubeSchedulerConfiguration) -> None:
-        """Predict from now on with what the ConfigMap holds that ``scheduler.fromConfig`` names."""
+        """Predict with the configuration in the ConfigMap that ``scheduler.fromConfig`` names, from now on."""
         self.loaded = self.loaded.with_scheduler(configuration)
         scheduler = self.loaded.policy.scheduler
         self._policy = self._policy.model_copy(update={"scheduler": scheduler})
@@ -163,10 +163,10 @@ class Planning:
         hour_unknown: str | None = None,
         pace: Pace | None = None,
     ) -> None:
-        """Take what earlier runs left: owners in a cool-down with the reason, evictions of the hour, streaks, pace.
+        """Store the memory of earlier runs: owners in a cool-down, evictions of the hour, streaks, pace.
 
-        ``streaks`` are None where this run and its like leave nothing to the next one. ``hour_unknown`` says why
-        the evictions of the hour are not known: nothing is moved then, unless the budget is lifted.
+        ``streaks`` is None if this run leaves no memory. ``hour_unknown``: why the evictions of the hour are
+        unknown; then nothing is moved, unless the budget is lifted.
         """
         self._hour_unknown = hour_unknown
         self._pace = pace or Pace()
@@ -182,7 +182,7 @@ class Planning:
         observe: Callable[[], PlanObserver] | None = None,
         stop: Callable[[], str | None] = never,
     ) -> Planned:
-        """Return the plan on ``snapshot``. Deterministic but for the timings, and unless ``stop`` ends it early."""
+        """Return the plan on ``snapshot``. Deterministic except for the timings, unless ``stop`` ends it early."""
         self._planned, self._movable, self._emptied = frozenset(), None, None
         callbacks = Callbacks(stop=stop, observe=observe, phase=timings.phase)
         with collector_paused():
@@ -198,7 +198,7 @@ class Planning:
         return Planned(snapshot, noted, reasons, made.streaks, made.ended, made.observer)
 
     def _made(self, snapshot: Snapshot, callbacks: Callbacks) -> tuple[Problem, Decision]:
-        """Return the decision, and what it was made on."""
+        """Return the problem and the decision."""
         settings, emptying = self.settings(), next(iter(self._emptying()), None)
 
         def made_on(marked: Bools | None) -> Problem:
@@ -226,12 +226,12 @@ class Planning:
         return problem, replace(made, plan=replace(made.plan, empty_for=lasts or 0.0))
 
     def _emptying(self) -> list[str]:
-        """Return the strategies that empty nodes, those first that act. Only the first one does."""
+        """Return the strategies that empty nodes, enforced ones first. Only the first one is used."""
         names = [name for name in _active(self._policy) if self._emptier(name) is not None]
         return sorted(names, key=lambda name: self._policy.mode_of(name) is not Mode.ENFORCE)
 
     def _idle(self) -> list[str]:
-        """Return a sentence for each of the others."""
+        """Return a sentence for each node-emptying strategy that is not used."""
         first, *others = self._emptying() or [""]
         return [
             f"{name}: it empties no node, for {first} does: only one strategy of a policy can"
@@ -244,7 +244,7 @@ class Planning:
         return strategy if strategy.marks_last(params) is not None else None
 
     def _decide(self, problem: Problem, settings: Settings, callbacks: Callbacks) -> Decision:
-        """Search for a plan, or judge the one that was reviewed: the only thing in which they differ."""
+        """Search for a plan, or judge the reviewed one: the only difference between the two."""
         if self._reviewed is None:
             return plan(problem, settings, callbacks)
         from rebalancer.planner.review import review  # noqa: PLC0415
@@ -252,7 +252,10 @@ class Planning:
         return review(self._reviewed, problem, settings, callbacks)
 
     def standstill(self, snapshot: Snapshot, clock_skew: float, *, moves: bool = True) -> list[str]:
-        """Return why nothing may be done on this snapshot, empty if it may; ``moves``: see :func:`rebalancer.planner.safety.standstill`."""
+        """Return why nothing may be done on this snapshot; empty if all is well.
+
+        ``moves``: see :func:`rebalancer.planner.safety.standstill`.
+        """
         reasons = standstill(snapshot, self._policy.safety, clock_skew, moves=moves)
         if moves and self._hour_unknown is not None and self.counts_the_hour:
             reasons.append(f"what perHour allows is not known: {self._hour_unknown}")
@@ -261,20 +264,20 @@ class Planning:
     def rechecked(
         self, snapshot: Snapshot, moves: Sequence[Move], clock_skew: float
     ) -> Sequence[tuple[Move, str | None]]:
-        """Judge what is left of a plan on the cluster as it is now; see :func:`rebalancer.planner.recheck.recheck`."""
+        """Judge the remaining moves on the current cluster; see :func:`rebalancer.planner.recheck.recheck`."""
         if reasons := self.standstill(snapshot, clock_skew):
             return [(move, f"standing still: {reasons[0]}") for move in moves]
         return recheck(self.problem(snapshot), self.settings(), moves)
 
     def scored(self, snapshot: Snapshot) -> ClusterNow:
-        """Return the cluster as a run has left it, scored."""
+        """Return the cluster after a run with its scores."""
         draft = Draft(self.problem(snapshot), self.settings())
         return ClusterNow(snapshot, draft.scores(), unmet_of(draft))
 
     def problem(self, snapshot: Snapshot, marked: Bools | None = None) -> Problem:
-        """Return ``snapshot`` as a problem under the policy's strategies and protections.
+        """Return the problem for ``snapshot`` under the policy's strategies and protections.
 
-        ``marked``: exactly these nodes (N,) are marked as to be empty; None: those of the plan, else of the snapshot.
+        ``marked``: exactly these nodes (N,) are marked to be emptied; None: those of the plan, else of the snapshot.
         """
         policy = self._policy
         snapshot = as_planned_on(snapshot, removes_stale=self.steers, runs=self._runs)
@@ -293,7 +296,7 @@ class Planning:
         )
 
     def settings(self) -> Settings:
-        """Return the policy's budgets and thresholds, and what earlier runs have used of them."""
+        """Return the policy's budgets and thresholds, and their use by earlier runs."""
         policy = self._policy
         return Settings(
             eagerness=policy.eagerness,
@@ -328,7 +331,7 @@ class Planning:
             )
 
     def _ended(self, name: str, snapshot: Snapshot) -> Ended | None:
-        """Return which of the pods that have ended a strategy removes: what they are done with, and it may move."""
+        """Return the finished pods that a strategy deletes: no longer needed, and selected by it."""
         strategy = self._registry.strategy(self._policy.strategy_of(name))
         finished, of = snapshot.finished, self._policy.strategies[name]
         if finished is None or not strategy.phases(of.params):
@@ -354,7 +357,7 @@ def _noted(made: Decision, note: str) -> Decision:
 
 
 def reads_usage(policy: Policy, registry: Registry) -> bool:
-    """Return whether a strategy of the policy wants to know what is really used."""
+    """Return whether a strategy of the policy needs measured usage."""
     return any(
         registry.strategy(policy.strategy_of(name)).needs_usage(policy.strategies[name].params)
         for name in _active(policy)
@@ -362,7 +365,7 @@ def reads_usage(policy: Policy, registry: Registry) -> bool:
 
 
 def finished_phases(policy: Policy, registry: Registry) -> frozenset[str]:
-    """Return the phases of the pods that have ended and that a strategy of the policy looks at."""
+    """Return the phases of finished pods that strategies of the policy look at."""
     return frozenset().union(
         *(
             registry.strategy(policy.strategy_of(name)).phases(policy.strategies[name].params)
@@ -382,6 +385,6 @@ def _terms(registry: Registry, name: str, params: object) -> Callable[[View], Se
 
 
 def with_methods(policy: Policy, snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot in which classes of pods are moved by the methods that the policy asks for."""
+    """Return the snapshot in which classes are moved by the methods that the policy configures."""
     restarts = policy.method.single_replicas is Method.RESTART
     return with_restarts(snapshot) if restarts else snapshot

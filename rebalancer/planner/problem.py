@@ -1,4 +1,4 @@
-"""What is planned on: a snapshot, its rules as terms yet to be made, and what protects its pods. Data only."""
+"""The input of planning: a snapshot, its strategies, and the protections of its pods. Data only."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _STATEFUL_SET = "StatefulSet.apps"
 
 
 def eviction_cost(snapshot: Snapshot) -> Floats:
-    """Return the cost (P,) from deletion cost, priority, volumes and grace period.
+    """Return the eviction cost (P,) from deletion cost, priority, volumes and grace period.
 
-    ``clamp(1 + deletion cost / 2^27 + priority / 2^25, 0.1, 10)``, plus 0.5 for persistent volumes and 0.25
-    for grace periods above two minutes. What a move must gain is measured by it, so it does not change
-    with time: a cluster where a run had nothing to do stays one.
+    ``clamp(1 + deletion cost / 2^27 + priority / 2^25, 0.1, 10)``, plus 0.5 for persistent volumes and 0.25 for
+    grace periods above two minutes. The gain of a move is compared with it, so it does not change with time: a
+    cluster where a run had nothing to do stays one.
     """
     pods = snapshot.pods
     if not len(pods):
@@ -56,10 +56,10 @@ def eviction_cost(snapshot: Snapshot) -> Floats:
 
 
 def reluctance(snapshot: Snapshot) -> Floats:
-    """Return by what factor (P,) pods are a later choice among their equals.
+    """Return the factor (P,) by which pods are ranked later among equal candidates.
 
-    From 1 to 2 for younger ones. Those of a StatefulSet are as young as the youngest of them, so that the highest
-    ordinal goes first, as where it scales in or rolls; they differ by no more than that asks for.
+    From 1 to 2, larger for younger pods. All pods of a StatefulSet have the age of the youngest, and the highest
+    ordinal goes first, as when it scales in or rolls out.
     """
     pods = snapshot.pods
     if not len(pods):
@@ -75,7 +75,7 @@ def reluctance(snapshot: Snapshot) -> Floats:
 
 
 def _ordinals(snapshot: Snapshot) -> Floats:
-    """Return the ordinal (P,) of each pod of a StatefulSet, infinite for any other pod."""
+    """Return the ordinal (P,) of each StatefulSet pod; infinite for any other pod."""
     pods = snapshot.pods
     ordinals: Floats = np.array([_ordinal(cls) for cls in snapshot.classes], float)[pods.cls]
     # A file may lack these labels, and its pods are of one class then: their names have the ordinal, too.
@@ -88,7 +88,7 @@ def _ordinals(snapshot: Snapshot) -> Floats:
 
 
 def _ordinal(cls: PodClass) -> float:
-    """Return the ordinal of the one pod of a StatefulSet that is of ``cls``, infinite for any other class."""
+    """Return the ordinal of the single StatefulSet pod of ``cls``; infinite for any other class."""
     if cls.controller != _STATEFUL_SET:
         return np.inf
     return _number(cls.labels.get(POD_INDEX) or cls.labels.get(POD_NAME, "").rpartition("-")[2])
@@ -128,7 +128,7 @@ class WeightedTerm:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """One strategy's share in a problem: makes its terms over a view."""
+    """One strategy of a problem; creates its terms over a view."""
 
     strategy: str
     weight: float
@@ -146,7 +146,7 @@ class Contribution:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is planned on. Nothing in it changes while a plan is made."""
+    """The input of planning. Immutable while a plan is made."""
 
     snapshot: Snapshot
     scheduler: SchedulerModel
@@ -175,7 +175,7 @@ class Problem:
 
     @cached_property
     def unready(self) -> Bools:
-        """(P,) selected pods that are not Ready, of owners of which at most too few are; no other protection holds."""
+        """(P,) selected pods that are not Ready, without another protection, whose owners lack only Ready pods."""
         snapshot, pods = self.snapshot, self.snapshot.pods
         only_unready = np.array(
             [owner.unsettled is None or owner.lacks_ready_only for owner in snapshot.owners], bool
@@ -190,16 +190,16 @@ class Problem:
 
     @property
     def is_unprotected(self) -> Bools:
-        """(P,) selected pods that no protection keeps in place."""
+        """(P,) selected pods without a protection."""
         return self.selected & (self.protected == 0)
 
     @property
     def unprotected(self) -> int:
-        """How many they are: what shares of the policy's budgets refer to."""
+        """The number of unprotected pods, the total for shares in the policy's budgets."""
         return int(np.count_nonzero(self.is_unprotected))
 
     def may_move(self, strategy: str, cls: int, node: int) -> bool:
-        """Return whether a strategy of this name may move pods of ``cls`` off ``node``."""
+        """Return whether the strategy ``strategy`` may move pods of ``cls`` off ``node``."""
         return any(
             of.selected is None or of.selected.has(cls, node)
             for of in self.contributions
@@ -207,7 +207,7 @@ class Problem:
         )
 
     def may_move_both(self, one: tuple[int, int], other: tuple[int, int]) -> bool:
-        """Return whether some strategy that does not only observe may move pods of both pairs of a class and a node."""
+        """Return whether one enforced strategy may move pods of both (class, node) pairs."""
         return any(
             of.selected is None or (of.selected.has(*one) and of.selected.has(*other))
             for of in self.contributions
@@ -215,10 +215,10 @@ class Problem:
         )
 
     def rows_by_uid(self, uids: Sequence[str]) -> dict[str, int]:
-        """Return the index of each pod that the snapshot has among ``uids``."""
+        """Return uid -> row, for the ``uids`` that the snapshot contains."""
         column = self.snapshot.pods.uid
         return {column[pod]: pod for pod in column.rows_of(set(uids)).tolist()}
 
     def is_observed(self, strategy: str) -> bool:
-        """Return whether the moves of a strategy are shown only, and not carried out."""
+        """Return whether the moves of a strategy are only shown, not executed."""
         return any(c.observed for c in self.contributions if c.strategy == strategy)

@@ -9,7 +9,7 @@ from rebalancer.snapshot.model import PodClass, Quota, Snapshot
 
 
 class QuotaLedger:
-    """What moves in flight take of each quota. Reset with every wave."""
+    """The use of each quota by moves in flight. Reset with every wave."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -19,7 +19,7 @@ class QuotaLedger:
         self._taken: Counter[tuple[str, str, str]] = Counter()
 
     def lacks(self, cls: int) -> str | None:
-        """Return which quota has no room for one more pod of ``cls`` now, if one has none."""
+        """Return the quota without room for one more pod of ``cls`` now; None if all have room."""
         of_class = self._snapshot.classes[cls]
         for quota in self._of_namespace.get(of_class.namespace, ()):
             if not _applies(quota, of_class):
@@ -43,7 +43,7 @@ class QuotaLedger:
                     self._taken[quota.namespace, quota.name, name] += amount
 
     def reset(self) -> None:
-        """Let all victims be gone."""
+        """Reset the counts: all victims are gone."""
         self._taken.clear()
 
     def _needs(self, cls: int) -> Mapping[str, int]:

@@ -1,4 +1,4 @@
-"""Why pods stay although a rule names them as candidates, and why a plan ends where it does: codes, and sentences with numbers."""
+"""Why candidates stay, and why a plan ends: reason codes, and sentences with numbers."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def stopped(
     unmet: Sequence[UnmetRule] = (),
     rest: float | None = None,
 ) -> str:
-    """Return in one line why the plan ends where it does.
+    """Return one line on why the plan ends.
 
-    ``cut``: why planning was ended early, if so. ``in_flight``: the budget that is used up by moves which
-    earlier runs have in flight, if so. ``eagerness``: the policy's; what it alone declines could be gained.
-    ``unmet``: the rules that stay so, as many as ``after`` counts.
-    ``rest``: the share of the gain that the last wave fell short of, if that ends the plan.
+    ``cut``: why planning ended early, or None. ``in_flight``: the budget that earlier runs' moves in flight use up,
+    or None. ``eagerness``: the policy's; moves refused for it alone would gain something. ``unmet``: the rules that
+    stay unmet, as many as ``after`` counts. ``rest``: the share of the gain that the last wave did not reach, if
+    that ends the plan.
     """
     left = sum(score.violated for score in after.values())
     codes = Counter(skip.code.value for skip in skips)
@@ -88,12 +88,12 @@ def stopped(
 
 
 def _waits(skip: Skip) -> bool:
-    """Return whether a pod stays only until some time has passed."""
+    """Return whether a pod stays only for a limited time."""
     return skip.code is Code.TOO_FEW_RUNS or skip.message.startswith("young:")
 
 
 def _unjudged(after: Mapping[str, Score]) -> str | None:
-    """Return a sentence that names what could not be judged; None if all could."""
+    """Return a sentence on what could not be judged; None if everything could."""
     unjudged = {name: score.not_judged for name, score in sorted(after.items()) if score.not_judged}
     if not unjudged:
         return None
@@ -104,7 +104,7 @@ def _unjudged(after: Mapping[str, Score]) -> str | None:
 
 
 def _backlog_words(backlog: Backlog) -> str:
-    """Return what is left to further runs: `` At least 12 moves wait for 2 further runs.``"""
+    """Return a sentence on the backlog: `` At least 12 moves wait for 2 further runs.``"""
     if not backlog.moves:
         return ""
     least = " At least" if backlog.more else ""
@@ -119,7 +119,7 @@ def _most_first(item: tuple[str, int]) -> tuple[int, str]:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a pair was not moved, and which strategy asked for it."""
+    """Why a pair was not moved, and the strategy that asked for the move."""
 
     strategy: str
     code: Code
@@ -129,9 +129,9 @@ class Refusal:
 def skips_of(
     draft: Draft, refusals: Mapping[Pair, Refusal], pairs: AbstractSet[Pair]
 ) -> list[Skip]:
-    """Return the pods that some term still names, among the ``pairs`` that were looked at, and why they stay.
+    """Return the pods that terms still have as candidates, among the examined ``pairs``, and why they stay.
 
-    ``refusals`` are the search's. The state is the one after the plan.
+    ``refusals`` come from the search. The state is the one after the plan.
     """
     left, why = _left(draft), _unselected(draft)
     why |= _waiting(draft)
@@ -151,7 +151,7 @@ def skips_of(
 
 
 def _left(draft: Draft) -> dict[Pair, str]:
-    """Return the pairs that terms still name, with the first strategy to do so."""
+    """Return pair -> first strategy, for the pairs that terms still have as candidates."""
     strategies: dict[Pair, str] = {}
     for weighted in draft.terms:
         rows = weighted.selected_rows(weighted.term.candidates())
@@ -161,7 +161,7 @@ def _left(draft: Draft) -> dict[Pair, str]:
 
 
 def _unselected(draft: Draft) -> dict[Pair, Refusal]:
-    """Return the pairs that terms still name, none of which may move them, by the ``select`` of its strategy."""
+    """Return the candidates that no term may move, because of its strategy's ``select``."""
     refusals: dict[Pair, Refusal] = {}
     may_move: set[Pair] = set()
     for weighted in draft.terms if any(w.selected is not None for w in draft.terms) else ():
@@ -176,7 +176,7 @@ def _unselected(draft: Draft) -> dict[Pair, Refusal]:
 
 
 def _waiting(draft: Draft) -> dict[Pair, Refusal]:
-    """Return the pairs that wait until what is seen of them has lasted for enough runs."""
+    """Return the pairs whose measured condition has not lasted for enough runs."""
     waiting: dict[Pair, Refusal] = {}
     for weighted in draft.terms:
         rows = weighted.selected_rows(weighted.term.waiting())
@@ -210,7 +210,7 @@ def _skip(
 
 
 def protection_code(names: Container[str]) -> Code:
-    """Return the reason code for a pod with the protections of these names."""
+    """Return the reason code for a pod with these protections."""
     return next((code for name, code in _OF_PROTECTION.items() if name in names), Code.PROTECTED)
 
 

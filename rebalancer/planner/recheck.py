@@ -1,4 +1,4 @@
-"""Between waves: do the moves that are left still pay, on the cluster as it is now?"""
+"""Between waves: judge on the current cluster whether the remaining moves still pay."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _ROOM_IS_WANTED = "left to the next run: a move before it that fixes a rule coul
 
 @dataclass(frozen=True, slots=True)
 class Rechecked:
-    """One move, judged again."""
+    """One move after being judged again."""
 
     move: Move
     """As expected now, if it may go."""
@@ -42,10 +42,10 @@ class Rechecked:
 def recheck(
     problem: Problem, settings: Settings, moves: Sequence[Move]
 ) -> list[tuple[Move, str | None]]:
-    """Return each move with why it may no longer go on the fresh snapshot of ``problem``, or None.
+    """Return each move with the reason why it must not be made on the new snapshot, or None.
 
-    See :func:`rechecked`. The budgets of what is in flight are asked for the next wave only, the first of
-    ``moves``: what came into flight beside this run since the plan was made takes its part.
+    See :func:`rechecked`. In-flight budgets are checked for the next wave only, the first of ``moves``: moves of
+    others that started since the plan was made use a part of them.
     """
     draft = Draft(problem, settings)
     limits = _Limits(draft.allowance, moves[0].wave if moves else 0)
@@ -53,13 +53,13 @@ def recheck(
 
 
 class _Limits:
-    """The budgets of what is in flight, used up by the moves of one wave."""
+    """The in-flight budgets, reduced by the moves of one wave."""
 
     def __init__(self, allowance: Allowance, wave: int) -> None:
         self._allowance, self._wave = allowance, wave
 
     def keep_back(self, move: Move, cls: int, node: int, *, ready: bool) -> str | None:
-        """Return which limit leaves no room for ``move``, of a pod that is ``ready`` or not; else count it."""
+        """Return the limit that forbids ``move`` now, or count it and return None."""
         if move.wave != self._wave:
             return None
         if (limit := self._allowance.waits(cls, node, move.strategy, ready=ready)) is not None:
@@ -71,12 +71,12 @@ class _Limits:
 def rechecked(
     draft: Draft, moves: Sequence[Move], limits: _Limits | None = None
 ) -> list[Rechecked]:
-    """Judge each move again on ``draft``'s fresh snapshot; the draft then holds those that may go placed.
+    """Judge each move again on ``draft``'s new snapshot; afterwards the draft contains the moves that may be made.
 
-    Moves are judged in order, each in the state that those before it leave. Nothing is added. What still
-    pays, and fixes what it was planned for, comes back with the landings and the gain expected now. Behind a
-    move for a rule that cannot go as planned, none goes for balance alone: the next run may fix that rule
-    with the room there is, and evens out the nodes by the same move.
+    Moves are judged in order, each in the state after the earlier ones. No move is added. A move that still pays,
+    and fixes what it was planned for, is returned with its current landings and gain. After a move for a rule that
+    cannot be made as planned, no move for balance alone is made: the next run may fix that rule with the free room,
+    and balance the nodes with the same move.
     """
     check = _Check(draft, moves, limits)
     verdicts: list[Rechecked] = []
@@ -97,12 +97,12 @@ def rechecked(
 
 
 def _mends(move: Move) -> bool:
-    """Return whether a move was planned for the sake of a rule, and not of balance alone."""
+    """Return whether a move was planned for a rule, and not for balance alone."""
     return bool(move.gain.hard or move.gain.soft or move.makes_way_for)
 
 
 class _Check:
-    """Judges moves one after the other, and makes those in the draft that may go."""
+    """Judges moves one after the other, and makes the accepted ones in the draft."""
 
     def __init__(self, draft: Draft, moves: Sequence[Move], limits: _Limits | None) -> None:
         self._limits = limits
@@ -120,7 +120,7 @@ class _Check:
         return move.uid in self._rows
 
     def judged(self, move: Move) -> Rechecked | str:
-        """Return the move as expected now, made in the draft, or why it should not go."""
+        """Return the move with its current expectations, made in the draft, or why it must not be made."""
         if move.cause is Cause.ENDED:
             return self._draft.ended.stays(move.uid) or Rechecked(move, None)
         pod = self._rows.get(move.uid)
@@ -184,7 +184,7 @@ class _Check:
         return self._steer.landing(pod, cls, node, move.cost) or verdict
 
     def _of_first(self, pod: int, other: int | None) -> Verdict | str:
-        """Return the verdict on moving ``pod`` so that ``other`` can go, or why it need not or does not help."""
+        """Return the verdict on moving ``pod`` to enable ``other``, or why that is unnecessary or useless."""
         if other is None:
             return "the pod that it frees room for is gone"
         if protections := self._draft.protections(other):
@@ -202,7 +202,7 @@ class _Check:
         return verdict
 
     def _may_stay(self, pod: int) -> str | None:
-        """Return why no other need go before ``pod`` any more."""
+        """Return why ``pod`` no longer needs another pod to move first; None if it still does."""
         cls, node = self._place(pod)
         if not self._draft.names_pair(cls, node):
             return "the pod that it frees room for may stay"
@@ -212,15 +212,15 @@ class _Check:
         return None
 
     def _place(self, pod: int) -> tuple[int, int]:
-        """Return class and node of a pod of the snapshot."""
+        """Return (class, node) of a pod of the snapshot."""
         return int(self._snapshot.pods.cls[pod]), int(self._snapshot.pods.node[pod])
 
 
 def _mends_less(verdict: Verdict, move: Move) -> bool:
     """Return whether a move fixes clearly less than it was planned for.
 
-    Replacements landed elsewhere than expected, and its own would now break a rule, so that it had to be
-    moved again. The next run plans with where they are.
+    Earlier replacements landed elsewhere than expected, and its own would now violate a rule and have to move again.
+    The next run plans with the actual landings.
     """
     planned = (move.gain.hard, move.gain.soft)
     differences = [now - then for now, then in zip(verdict.gain[:2], planned, strict=True)]

@@ -1,4 +1,4 @@
-"""Moves and landings in the words of the report: from rows and probabilities to names."""
+"""Convert moves and landings from rows and probabilities to names, for the report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN_LANDINGS = 20
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A move that the search has made, in rows of the snapshot."""
+    """A move made by the search, in rows of the snapshot."""
 
     pod: int
     cls: int
@@ -38,19 +38,19 @@ class Chosen:
 
 
 def cost_of_entries(entries: Sequence[float]) -> Cost:
-    """Return a Cost rounded for people and for equal bytes; never -0.0."""
+    """Return a Cost with rounded entries, for people and for equal bytes; never -0.0."""
     return Cost(*(round(entry, 9) + 0.0 for entry in entries))
 
 
 class Rendering:
-    """Makes moves of a plan. Landings on one node share their domains: thousands may be shown."""
+    """Creates the moves of a plan. Landings on one node share their domains, because thousands may be shown."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._domains: dict[tuple[int, tuple[str, ...]], Mapping[str, str]] = {}
 
     def move(self, chosen: Chosen) -> Move:
-        """Return a chosen move as it is reported."""
+        """Return a chosen move in the form of the report."""
         problem, snapshot = self._problem, self._problem.snapshot
         of_class = snapshot.classes[chosen.cls]
         other = chosen.makes_way_for
@@ -82,7 +82,7 @@ class Rendering:
         return tuple(self._problem.snapshot.nodes.names[node] for node in nodes)
 
     def landings(self, cls: int, prediction: Prediction) -> tuple[Landing, ...]:
-        """Return where the replacement of a pod of ``cls`` may land, the most probable nodes only."""
+        """Return the possible landings of the replacement of a pod of ``cls``, the most probable nodes only."""
         snapshot = self._problem.snapshot
         keys = _topology_keys(snapshot.classes[cls])
         nodes = prediction.nodes[:SHOWN_LANDINGS].tolist()

@@ -1,8 +1,8 @@
-"""What is left of a reviewed plan on the cluster as it is now: where the plan of ``apply`` comes from.
+"""Judge a reviewed plan on the current cluster; the result is the plan of ``apply``.
 
-The file says which pods are to go, in which order, which must go first so that another can, and what each move
-was promised to bring. All else is looked up again, and every move is judged as between the waves of a run; so
-nothing goes that a run would not let go, whatever the file says.
+The file defines which pods move, in which order, which of them enable others, and the promised gain of each move.
+Everything else is read from the cluster, and every move is judged as between the waves of a run; so no move is made
+that a run would not make, whatever the file says.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ ReachedLimit = tuple[Code, str]
 
 
 class Waves:
-    """Takes moves one by one, in their order. Uses up the draft's allowance."""
+    """Assigns moves to waves, one by one in order, using up the draft's allowance."""
 
     def __init__(self, draft: Draft, moves: Sequence[Move]) -> None:
-        """``moves``: all that will be placed; each of a pod that the snapshot has."""
+        """``moves``: all moves to be assigned; the snapshot contains their pods."""
         self._draft, self._allowance = draft, draft.allowance
         self._snapshot = draft.snapshot
         self._rows = draft.problem.rows_by_uid([move.uid for move in moves])
@@ -45,7 +45,7 @@ class Waves:
         """Wave that the last move was planned in."""
 
     def place(self, move: Move) -> int | ReachedLimit:
-        """Return the wave of ``move``; it is a later one than that of moves planned in an earlier one."""
+        """Return the wave of ``move``; later than the waves of moves planned in an earlier wave."""
         pod = self._rows[move.uid]
         cls, node = int(self._snapshot.pods.cls[pod]), int(self._snapshot.pods.node[pod])
         ready = self._snapshot.pods.is_ready(pod)
@@ -64,7 +64,7 @@ class Waves:
         return self._wave
 
     def _next(self) -> None:
-        """Begin another wave, unless this one is empty: what is in flight already is in flight then, too."""
+        """Start the next wave, unless this one is empty: waiting would not change what is in flight."""
         if self._taken:
             self._wave, self._taken = self._wave + 1, 0
             self._allowance.next_wave()
@@ -94,9 +94,9 @@ _LATER = {Code.PDB: Status.BLOCKED, Code.BUDGET: Status.NOT_ATTEMPTED}
 def review(
     moves: Sequence[Move], problem: Problem, settings: Settings, callbacks: Callbacks | None = None
 ) -> Decision:
-    """Return what is left of ``moves`` on ``problem``: all of them, in their order, in the waves that budgets ask for.
+    """Return the valid ones of ``moves`` on ``problem``, in their order, in the waves that budgets require.
 
-    ``moves`` are ordered by wave, each of another pod; a pod that must go first is in an earlier wave than the other.
+    ``moves`` are ordered by wave, one per pod; an enabling move is in an earlier wave than the move it enables.
     """
     callbacks = callbacks or Callbacks()
     with callbacks.phase("terms"):
@@ -106,7 +106,7 @@ def review(
 
 
 class _Review:
-    """Goes through the moves until what is left of them hangs together."""
+    """Repeats judging until the remaining moves are consistent."""
 
     def __init__(self, moves: Sequence[Move], problem: Problem, settings: Settings) -> None:
         self._moves, self._problem, self._settings = moves, problem, settings
@@ -149,10 +149,10 @@ class _Review:
         return Decision(plan, draft.streaks(), outcomes)
 
     def _settled(self, draft: Draft, moves: list[Move]) -> tuple[Draft, list[Move]]:
-        """Return the moves that may go, in their waves, and the draft whose state holds them carried out.
+        """Return the valid moves in their waves, and the draft whose state includes them.
 
-        The state included moves that a budget defers, and moves that only help a deferred one, when later moves
-        were judged. Those later moves are judged again without them.
+        When later moves were judged, the state included moves that a budget defers, and moves that only enable a
+        deferred one. Those later moves are judged again without them.
         """
         moves = self._linked(moves)
         while True:
@@ -165,7 +165,7 @@ class _Review:
     # -- why a move ends here ----------------------------------------------------------------------
 
     def _standing(self) -> Iterator[Move]:
-        """Yield the moves whose pod stands where it stood, with what is known of it now."""
+        """Yield the moves whose pod is still in place, updated from the cluster."""
         snapshot = self._snapshot
         rows = self._problem.rows_by_uid([move.uid for move in self._moves])
         ended = _uids_of_ended(snapshot, {move.uid for move in self._moves})
@@ -193,7 +193,7 @@ class _Review:
         return kept
 
     def _linked(self, moves: Sequence[Move]) -> list[Move]:
-        """Return the moves without those of pods that would go first for one that does not go."""
+        """Return ``moves`` without first moves whose second move was dropped."""
         coming: set[str] = set()
         linked: list[Move] = []
         for move in reversed(moves):
@@ -212,7 +212,7 @@ class _Review:
         return "the move that it frees room for is not in the plan"
 
     def _in_waves(self, draft: Draft, moves: Sequence[Move]) -> list[Move]:
-        """Put moves into waves that keep every budget; moves of different waves stay in different ones."""
+        """Assign moves to waves that keep every budget; moves of different waves stay in different waves."""
         waves = Waves(draft, moves)
         placed: list[Move] = []
         for move in moves:
@@ -229,9 +229,9 @@ class _Review:
     def _outcomes(
         self, known: Mapping[str, Move], observed: set[str]
     ) -> tuple[tuple[Move, ...], dict[str, Outcome]]:
-        """Return all moves in the file's order, the observed ones last, and the outcomes of those that end here.
+        """Return all moves in the file's order, observed ones last, and the outcomes of those that end here.
 
-        What is dropped is shown in the wave of what goes before it.
+        A dropped move is shown in the wave of the move before it.
         """
         moves: list[Move] = []
         ended: dict[str, Outcome] = {}
@@ -257,7 +257,7 @@ class _Review:
 
 
 def _refused(asked: Sequence[Move], removed: Sequence[Move], draft: Draft) -> Iterator[Outcome]:
-    """Yield the outcomes of pods that have ended and are not removed."""
+    """Yield the outcomes of finished pods that are not deleted."""
     done = {move.uid for move in removed}
     for move in asked:
         if move.uid not in done and (why := draft.ended.stays(move.uid)) is not None:
@@ -273,7 +273,7 @@ def _missing(taken: bool) -> Why:
 
 
 def _uids_of_ended(snapshot: Snapshot, uids: set[str]) -> set[str]:
-    """Return which of ``uids`` are of pods that have ended."""
+    """Return the ``uids`` that belong to finished pods."""
     if snapshot.finished is None:
         return set()
     column = snapshot.finished.pods.uid
@@ -281,12 +281,12 @@ def _uids_of_ended(snapshot: Snapshot, uids: set[str]) -> set[str]:
 
 
 def _refs(snapshot: Snapshot, names: Sequence[str]) -> set[str]:
-    """Return ``namespace/name`` of the pods of these names."""
+    """Return ``namespace/name`` of the pods on the nodes ``names``."""
     return {snapshot.pod_ref(row) for row in snapshot.pods.name.rows_of(set(names)).tolist()}
 
 
 def _elsewhere(snapshot: Snapshot, pod: int, move: Move) -> Why | None:
-    """Return why the pod with the move's uid is not the one that was planned for, or no longer there."""
+    """Return why the pod with the move's uid is not the planned one, or is gone; None if it is in place."""
     if (ref := snapshot.pod_ref(pod)) != move.ref:
         return Status.CHANGED, f"the uid is that of {ref}"
     if int(snapshot.pods.flags[pod]) & PodFlag.TERMINATING:
@@ -297,7 +297,7 @@ def _elsewhere(snapshot: Snapshot, pod: int, move: Move) -> Why | None:
 
 
 def _renewed(problem: Problem, pod: int, move: Move) -> Move:
-    """Return the move with what the cluster says of its pod; the file has no say in that."""
+    """Return the move with its pod's data from the cluster, which override the file's."""
     cls = int(problem.snapshot.pods.cls[pod])
     owner = problem.snapshot.owner_of(cls)
     return replace(
@@ -309,9 +309,9 @@ def _renewed(problem: Problem, pod: int, move: Move) -> Move:
 
 
 def _attributed(one: Rechecked) -> Move:
-    """Return the move under the strategy that it counts for: the file's word, if that has a share in the gain.
+    """Return the move under the strategy it counts for: the one in the file, if that shares in the gain.
 
-    A pod that goes first counts for the strategy of the other.
+    An enabling move counts for the strategy of the move it enables.
     """
     move, shares = one.move, one.shares
     most = max(shares, key=lambda name: (shares[name], name), default=move.strategy)
@@ -322,12 +322,12 @@ def _attributed(one: Rechecked) -> Move:
 
 
 def _waves(moves: Sequence[Move]) -> list[list[str]]:
-    """Return the uids, wave by wave."""
+    """Return the uids of each wave."""
     return [[m.uid for m in wave] for _, wave in groupby(moves, key=lambda move: move.wave)]
 
 
 def _stopped(planned: int, left: int, ended: Iterable[Outcome], observed: int) -> str:
-    """Say in one line how many moves of the plan could go when they were judged again; they may have gone since."""
+    """Return one line on how many moves of the plan were valid when judged again; some may be done since."""
     if not planned:
         return "Nothing to do: the plan has no moves."
     counts = Counter(outcome.status for outcome in ended)

@@ -1,4 +1,4 @@
-"""One way to moves of a wave, round by round: choose, judge, make; then ask about all that the moves touch."""
+"""Make the moves of a wave in rounds: choose candidates, judge, move; then update what the moves affect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _AS_PROBABLE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One way to the moves of a wave. The next one is tried where it leads to none, or to few that the next may join."""
+    """One way to find the moves of a wave. The next rung is tried if this one finds none, or too few."""
 
     only_certain: bool = True
     only_rules: bool = False
@@ -54,7 +54,7 @@ class _Pick:
 
 @dataclass(frozen=True, slots=True)
 class _Paying:
-    """One whose move pays."""
+    """A candidate whose move pays."""
 
     exact: Key
     pick: _Pick
@@ -64,7 +64,7 @@ class _Paying:
 
 
 class Rounds:
-    """Makes moves in the draft, the best first."""
+    """Makes moves in the draft, best first."""
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class Rounds:
     def climb(self, rung: Rung, wave: Wave) -> list[Chosen]:
         """Return the moves of one rung of a wave.
 
-        Moves that might land badly, or break one rule as they fix another, wait until few others are left:
-        each replacement that lands makes nodes differ more, and later landings more certain.
+        Moves with an uncertain landing, or that violate one rule while fixing another, wait until few others are
+        left: each landed replacement makes nodes differ more, and later landings more certain.
         """
         chosen: list[Chosen] = []
         self._examination.steer.standing = ()
@@ -113,10 +113,10 @@ class Rounds:
         return chosen
 
     def _next_size(self, size: int, made: int) -> int:
-        """Return how many candidates the next round judges, after one that judged ``size`` of them.
+        """Return how many candidates the next round judges, given the ``size`` of the last round and its moves.
 
-        Where nothing has moved, the next looks see the same state: many at once take less time. Where much has moved, most
-        of those that have not are to be judged again.
+        If nothing has moved, the state is the same, and judging many at once takes less time. If much has moved,
+        most of the others would have to be judged again.
         """
         together, effort = self._effort.together, self._effort
         if not made:
@@ -126,7 +126,7 @@ class Rounds:
     # -- choose -------------------------------------------------------------------------------------
 
     def _chosen(self, rung: Rung, wave: Wave, size: int) -> tuple[list[_Pick], Key | None]:
-        """Return the best candidates of classes of their own, at most ``size``, and the key of what comes next."""
+        """Return the best candidates of distinct classes, ``size`` at most, and the key of the next one."""
         fit: dict[int, Promise] = {}
         while True:
             heads = self._book.heads()
@@ -143,9 +143,9 @@ class Rounds:
     def _walked(
         self, heads: Sequence[int], rung: Rung, wave: Wave, size: int, fit: dict[int, Promise]
     ) -> tuple[list[_Pick] | None, Key | None]:
-        """Return the picks among ``heads``; none if some were left out, so that others are to be compared.
+        """Return the picks among ``heads``; None if some were skipped, so that other rows must be compared.
 
-        ``fit`` holds those that need not be asked about again.
+        ``fit`` holds the promises that need not be updated.
         """
         book = self._book
         picks: list[_Pick] = []
@@ -169,7 +169,7 @@ class Rounds:
         return (None if left_out else picks), after
 
     def _leaves_out(self, row: int, promise: Promise, rung: Rung, wave: Wave) -> bool:
-        """Return whether a row need not be looked at; others of its class are left out as well, as far as they need not."""
+        """Return whether a row is skipped; further rows of its class are skipped, too, if possible."""
         cls = self._book.pair_of(row)[0]
         leaves_out = partial(
             self._examination.leaves_out,
@@ -188,20 +188,20 @@ class Rounds:
         return True
 
     def _touching(self, cls: int) -> set[int]:
-        """Return the classes whose rules a move of ``cls`` may change."""
+        """Return the classes whose rules a move of ``cls`` may affect."""
         return {*self._book.related(cls).tolist(), *self._guard.related(cls).tolist()}
 
     # -- judge --------------------------------------------------------------------------------------
 
     def _paying(self, picks: Sequence[_Pick], rung: Rung) -> list[_Paying]:
-        """Return those that pay, what gains most first; the others are left out."""
+        """Return the picks that pay, largest gain first; skip the others in the book."""
         known = [one for pick in picks if (one := self._still_paying(pick)) is not None]
         paying = known + self._judge([one for one in picks if one.pair not in self._known], rung)
         self._known.update((one.pick.pair, one) for one in paying)
         return sorted(paying, key=lambda one: (one.exact, one.pick.pair))
 
     def _still_paying(self, pick: _Pick) -> _Paying | None:
-        """Return what was known of a candidate if it still holds."""
+        """Return the earlier result for a candidate if it is still valid."""
         known = self._known.get(pick.pair)
         if known is None:
             return None
@@ -216,7 +216,7 @@ class Rounds:
         return None
 
     def _judge(self, picks: Sequence[_Pick], rung: Rung) -> list[_Paying]:
-        """Judge candidates in one pass; return those that pay, the others are left out."""
+        """Judge candidates in one pass; return those that pay, and skip the others in the book."""
         paying: list[_Paying] = []
         if not picks:
             return paying
@@ -243,9 +243,9 @@ class Rounds:
     def _made(
         self, paying: Sequence[_Paying], after: Key | None, wave: Wave, together: int
     ) -> list[Chosen]:
-        """Make the moves that gain no less than what comes ``after`` them promises, and that do not touch each other.
+        """Make the moves that gain at least what ``after`` promises and that do not affect each other.
 
-        They are at most ``together``; the others come later, by what is known of them now.
+        At most ``together`` moves; the others keep their result for a later round.
         """
         chosen: list[Chosen] = []
         touched: set[int] = set()
@@ -282,14 +282,14 @@ class Rounds:
         return chosen
 
     def _forget(self, classes: Collection[int]) -> None:
-        """Judge candidates of ``classes`` again: moves have touched their rules."""
+        """Drop the results for candidates of ``classes``, because moves have affected their rules."""
         gone = set(classes)
         self._known = {pair: one for pair, one in self._known.items() if pair[0] not in gone}
 
     def _lands(self, one: _Paying) -> int | None:
-        """Return the place of the landing on which the state goes on; None if landings must be predicted again.
+        """Return the index of the landing on which the state continues; None to predict again.
 
-        Others may have taken the most probable node since.
+        Other replacements may have taken the most probable node since.
         """
         prediction = one.verdict.prediction
         changed = self._state.changed_since(prediction.nodes, one.since)
@@ -305,8 +305,8 @@ class Rounds:
 def _is_behind(key: Key, other: Key) -> bool:
     """Return whether ``other`` promises more than ``key``.
 
-    Imbalance is compared only where nothing else is at stake: its promises are optimistic by nature, and
-    judging every candidate again for a thousandth of a squared share would cost most of a plan's time.
+    Imbalance is compared only if nothing else is at stake: its promises are optimistic, and judging every candidate
+    again for a thousandth of a squared share would take most of a plan's time.
     """
     for mine, theirs in zip(key[:2], other[:2], strict=True):
         if abs(mine - theirs) > TOLERANCE:

@@ -1,4 +1,4 @@
-"""When the picture is wrong: the conditions under which a run stands still, or can judge nothing."""
+"""Safety holds: the conditions under which a run stands still, or can judge nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rebalancer.snapshot.model import PodFlag, Snapshot
 
 
 def not_judged(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return why no rule can be judged on this snapshot, whichever strategy looks at it; empty if some can."""
+    """Return why no strategy can judge any rule on this snapshot; empty if some can."""
     if not len(snapshot.nodes):
         return ("there is no node",)
     if not len(snapshot.pods):
@@ -22,7 +22,7 @@ def not_judged(snapshot: Snapshot) -> tuple[str, ...]:
 
 
 def lost_pods(snapshot: Snapshot) -> str:
-    """Say how many pods name nodes that the snapshot does not have; empty if none does."""
+    """Return a sentence on pods whose nodes are not in the snapshot; empty if there are none."""
     lost = _lost(snapshot)
     if not lost:
         return ""
@@ -39,8 +39,8 @@ def standstill(
 ) -> list[str]:
     """Return why no plan may be executed on this snapshot; empty if one may.
 
-    ``clock_skew`` is the difference in seconds between our clock and the API server's. ``moves``: pods are moved, so that nodes
-    that are not Ready, and many pods that wait, are reasons, too; where machines are added they are what that is for.
+    ``clock_skew``: the difference in seconds between our clock and the API server's. ``moves``: pods will be moved,
+    so NotReady nodes and many pending pods are reasons, too. They are no reasons against adding machines.
     """
     reasons = [*_not_ready(snapshot, safety), *_waiting(snapshot, safety)] if moves else []
     most_skew = safety.max_clock_skew.total_seconds()

@@ -1,10 +1,10 @@
 """The search: lazy greedy over (class, node) pairs, wave by wave, in rounds.
 
-Candidates stand in a book by what they could gain at most per eviction cost. A round takes the best that do not touch
-each other, one where the cluster is small. They are examined with their predicted landings in the state as planned so
-far; of those that still beat the next, the moves are made, the others stay with their exact gain. What a budget holds
-back waits for the next wave; what the scheduler or the cost refuses is tried again once something that the refusal
-rests on has changed. A wave that brings little is the last.
+The book sorts candidates by an upper bound of their gain per eviction cost. A round takes the best ones that do not
+affect each other, one in a small cluster. They are examined with their predicted landings in the current state.
+Those that still beat the next candidate are moved, the others stay with their exact gain. Candidates deferred by a
+budget wait for the next wave; those that the scheduler or the cost refuses are tried again once something that the
+refusal depends on has changed. A wave with little gain is the last.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _ONCE_MORE = (Rung(again=True, joins=True), Rung(again=True, only_certain=False,
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Why pods stay, and what waits for further runs."""
+    """Why pods stay, and which pairs wait for later runs."""
 
     refusals: Mapping[Pair, Refusal]
     pairs: frozenset[Pair]
@@ -62,7 +62,7 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """What a search has come to; the state holds the moves."""
+    """The result of a search; the state contains the moves."""
 
     chosen: tuple[Chosen, ...]
     removals: Removals
@@ -74,9 +74,9 @@ class SearchResult:
 
 
 def search(draft: Draft, effort: Effort, stop: WhyStop, most_landings: int | None) -> SearchResult:
-    """Plan with the enforced strategies first, then what the observing ones would add.
+    """Plan with the enforced strategies first, then add what the observing ones would move.
 
-    ``stop`` returns why planning must end now, or None. Of each move ``most_landings`` are kept; None: all.
+    ``stop`` returns why planning must end now, or None. ``most_landings``: landings kept per move; None: all.
     """
     guard = guard_term(draft.view)
     one = _Pass(draft, draft.enforced, guard, effort, stop, most_landings, observed=False)
@@ -133,7 +133,7 @@ class _Pass:
         self._chains = ChainWaves(draft, chains, book, self.examination, commit, looks)
 
     def run(self, first_wave: int) -> list[Chosen]:
-        """Return the moves of all waves, in order; the state holds them all placed."""
+        """Return the moves of all waves, in order; the state contains all of them."""
         chosen: list[Chosen] = []
         for number in count(first_wave):
             if not self._may_go_on():
@@ -146,12 +146,12 @@ class _Pass:
         return chosen
 
     def _is_little(self, gained: Floats) -> bool:
-        """Return whether a wave that ``gained`` so much per entry is not worth another one."""
+        """Return whether the gain of a wave per entry is too small for another wave."""
         little = gained < self._draft.settings.threshold.rest * self._gained
         return bool(gained[0] <= 0 and (little | (gained <= 0)).all())
 
     def left(self) -> Left:
-        """Return what stays and waits after the last wave: all, if a limit of the run has ended it."""
+        """Return what stays and waits after the last wave: everything, if a limit of the run has ended it."""
         examination = self.examination
         if (limit := self._allowance.exhausted()) is not None:
             examination.end(limit)
@@ -167,7 +167,7 @@ class _Pass:
         return self._allowance.exhausted() is None
 
     def _moves_of(self, wave: Wave) -> list[Chosen]:
-        """Return the moves of a wave: of the first rungs of the ladder that lead to more than a few."""
+        """Return the moves of a wave, from the first rungs of the ladder that find more than a few."""
         before = self._gained.copy()
         # After a wave that brought little only chains are left to try: they may fix what no single move does.
         of_wave = [] if self._little else self._climb(wave, before)
@@ -183,7 +183,7 @@ class _Pass:
         return of_wave
 
     def _climb(self, wave: Wave, before: Floats) -> list[Chosen]:
-        """Return the moves of a wave; ``before``: what the waves before it have gained."""
+        """Return the moves of a wave; ``before``: the gain of earlier waves per entry."""
         of_wave: list[Chosen] = []
         ladder = _LADDER_WITH_MARKS if self._draft.settings.steer else _LADDER
         for rung in ladder + _ONCE_MORE:
@@ -199,7 +199,7 @@ class _Pass:
         return of_wave
 
     def _goes_on(self) -> bool:
-        """Return whether another move may be made in this wave; note what waits for moves of earlier runs."""
+        """Return whether another move may be made in this wave; record what waits for earlier runs' moves."""
         if not self._may_go_on():
             return False
         if (limit := self._allowance.filled_before()) is not None:

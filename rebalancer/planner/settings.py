@@ -1,4 +1,4 @@
-"""What the policy asks of a plan: thresholds, budgets, and what earlier runs have used of them."""
+"""The policy's settings for a plan: thresholds, budgets, and their use by earlier runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rebalancer.policy.model import Budgets, Eagerness
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """What a move must bring to be made."""
+    """The minimum gain of a move."""
 
     pods: float
     """Least expected gain in pods that still have to move, per unit of eviction cost."""
@@ -44,7 +44,7 @@ THRESHOLDS: Mapping[Eagerness, Threshold] = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that shapes a plan besides the snapshot and the terms."""
+    """All inputs of a plan except the snapshot and the terms."""
 
     eagerness: Eagerness = Eagerness.CAREFUL
     budgets: Budgets = field(default_factory=Budgets)
@@ -72,5 +72,5 @@ class Settings:
 
     @property
     def threshold(self) -> Threshold:
-        """Return what the eagerness asks of a move."""
+        """The threshold for the policy's eagerness."""
         return THRESHOLDS[self.eagerness]

@@ -1,8 +1,8 @@
-"""Landings that are chosen: where the scheduler's own choice fixes nothing, marks on other nodes make a better one.
+"""Enforce landings: if the scheduler's own choice fixes nothing, marks on other nodes make it choose a better node.
 
-Only rules are worth marks, not balance: of all feasible nodes the one that fixes most is taken, and of those alike the
-one that needs the fewest marks. What counts is the scheduler model's prediction while the marks stand, pending pods
-that the move feeds included; it is judged as any other landing is.
+Marks are used for rules only, not for balance: of all feasible nodes the one that fixes most is chosen, and among
+equal ones the one that needs the fewest marks. Decisive is the scheduler model's prediction with the marks,
+including pending pods that take freed room; it is judged like any other landing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rebalancer.snapshot.columns import Int32s
 
 
 class LandingSteer:
-    """Looks for landings to choose; leaves the state as it was."""
+    """Finds landings to enforce; leaves the state unchanged."""
 
     def __init__(self, draft: Draft, judge: Judge, effort: Effort) -> None:
         self._view, self._judge, self._effort = draft.view, judge, effort
@@ -31,9 +31,9 @@ class LandingSteer:
         """The marks of the move before, which stand anyway: they are taken again where they do as well."""
 
     def landing(self, pod: int, cls: int, node: int, cost: float) -> Verdict | None:
-        """Return the verdict on moving ``pod``, of class ``cls``, off ``node`` to the best node that marks can give it.
+        """Return the verdict on moving ``pod``, of class ``cls``, off ``node`` to the best node that marks can enforce.
 
-        None if it fixes no rule anywhere, if marks cannot do it, or if it would take too many of them.
+        None if no node fixes a rule, if marks cannot enforce it, or if too many marks are needed.
         """
         if self._left <= 0:
             return None
@@ -54,7 +54,7 @@ class LandingSteer:
         return None
 
     def _best(self, steering: Steering, pod: int, node: int) -> list[int]:
-        """Return the places in ``steering.nodes`` that fix most, then need the fewest marks, then even out most."""
+        """Return positions in ``steering.nodes``: those that fix most, then need fewest marks, then balance most."""
         nodes, marks = steering.nodes, steering.marks
         all_nodes = self._view.snapshot.nodes
         open_ = (marks <= self._most) & (nodes != node) & ~all_nodes.leaving[nodes]
@@ -69,7 +69,7 @@ class LandingSteer:
         return [int(place) for place in places[order[fixes]][: self._effort.landings]]
 
     def _sets(self, steering: Steering, place: int) -> list[Int32s]:
-        """Return the sets of marks to try: those that stand, if they hold all that are needed; then the fewest."""
+        """Return the sets of marks to try: the existing marks, if they include all needed; then the smallest set."""
         fewest = steering.to_mark(place)
         standing = np.array(self.standing, np.int32)
         shared = np.isin(fewest, standing).all() and steering.nodes[place] not in standing

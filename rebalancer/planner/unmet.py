@@ -1,4 +1,4 @@
-"""The rules that stay unmet, by name, each with the reasons why its pods stay."""
+"""The rules that stay unmet, by name, with the reasons why their pods stay."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REVIEWED = "only the moves of the reviewed plan are made"
 
 
 def unmet_of(draft: Draft) -> tuple[UnmetRule, ...]:
-    """Return the rules with something left to fix in the draft's state, without reasons."""
+    """Return the violated rules in the draft's state, without reasons."""
     return (
         *(
             UnmetRule(weighted.strategy, unmet.rule, _workload(draft, unmet), rules=rules)
@@ -40,9 +40,9 @@ def unmet_of(draft: Draft) -> tuple[UnmetRule, ...]:
 
 
 def explained(draft: Draft, skips: Sequence[Skip], otherwise: str = CUT) -> tuple[UnmetRule, ...]:
-    """Return the rules with something left to fix in the draft's state, with the reasons that ``skips`` give.
+    """Return the violated rules in the draft's state, with the reasons in ``skips``.
 
-    ``otherwise``: why a rule that moves could fix has no such reason.
+    ``otherwise``: the reason for a fixable rule that no skip explains.
     """
     reasons = _by_pair(draft, skips)
     return (
@@ -56,7 +56,7 @@ def explained(draft: Draft, skips: Sequence[Skip], otherwise: str = CUT) -> tupl
 
 
 def _rules_of(draft: Draft, weighted: WeightedTerm) -> Iterator[tuple[Unmet, int]]:
-    """Yield the unmet rules of a term, and how many each stands for."""
+    """Yield (unmet rule, number of rules it stands for) for a term."""
     term = weighted.term
     if not term.violated():
         return
@@ -69,7 +69,7 @@ def _rules_of(draft: Draft, weighted: WeightedTerm) -> Iterator[tuple[Unmet, int
 
 
 def _judged(draft: Draft, term: Term) -> Iterator[tuple[Unmet, int]]:
-    """Yield the pods that are judged by themselves, those of an owner together."""
+    """Yield the pods that a term judges one by one, grouped by owner."""
     judged, pods = term.judged(), draft.snapshot.pods
     left = judged[draft.state.at_home(judged)]
     by_owner: dict[str, list[int]] = {}
@@ -82,7 +82,7 @@ def _judged(draft: Draft, term: Term) -> Iterator[tuple[Unmet, int]]:
 
 
 def _nodes(draft: Draft, weighted: WeightedTerm) -> Iterator[tuple[Unmet, int]]:
-    """Yield the nodes that a term of balance would have pods leave."""
+    """Yield the nodes that a balance term wants pods to leave."""
     parts = weighted.term.candidates(), weighted.term.waiting()
     cls = np.concatenate([part.cls for part in parts])
     node = np.concatenate([part.node for part in parts])
@@ -94,7 +94,7 @@ def _nodes(draft: Draft, weighted: WeightedTerm) -> Iterator[tuple[Unmet, int]]:
 
 
 def _ended(draft: Draft, skips: Sequence[Skip]) -> Iterator[UnmetRule]:
-    """Yield what is left of the pods that have ended, and that a strategy removes."""
+    """Yield the finished pods that a strategy wants to delete and that remain, as rules."""
     for of in draft.problem.contributions:
         if left := draft.ended.left(of.strategy):
             mine = [(one.code, one.message) for one in skips if one.strategy == of.strategy]
@@ -139,7 +139,7 @@ def _explained(
 
 
 def _without_pods(draft: Draft, unmet: Unmet, otherwise: str) -> tuple[Code, str]:
-    """Return why a rule stays unmet of which no pod that stays has a reason of its own."""
+    """Return (code, sentence) for an unmet rule of which no staying pod has a reason."""
     living = unite(draft.state.living_of(cls) for cls in unmet.classes.tolist())
     if not draft.state.at_home(living).all():
         return Code.MOVED_NOW, _MOVED
@@ -147,7 +147,7 @@ def _without_pods(draft: Draft, unmet: Unmet, otherwise: str) -> tuple[Code, str
 
 
 def _workload(draft: Draft, unmet: Unmet) -> str:
-    """Return the workload of a rule; empty for one of a node, or of several workloads."""
+    """Return the workload of a rule; empty for a rule of a node or of several workloads."""
     if not unmet.of_workload:
         return ""
     owners = {_owner(draft, cls) for cls in unmet.classes.tolist()}

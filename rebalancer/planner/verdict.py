@@ -1,4 +1,4 @@
-"""What a judgement of one possible move says, and how far its landings lie apart."""
+"""The verdict on one possible move, and whether its landing is uncertain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GAMBLE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is expected of moving one pod of a class off a node."""
+    """The expected result of moving one pod of a class off a node."""
 
     prediction: Prediction
     gain: tuple[float, float, float]
@@ -33,7 +33,7 @@ class Verdict:
 
 
 def is_gamble(verdict: Verdict) -> bool:
-    """Return whether some of the landings are clearly worse than the best in a hard or soft rule."""
+    """Return whether some of the landings are clearly worse than the best one in a hard or soft rule."""
     best, expected = verdict.best[:2], verdict.gain[:2]
     return min(expected) < -GAMBLE or any(
         most - mean > GAMBLE for most, mean in zip(best, expected, strict=True)

@@ -1,4 +1,4 @@
-"""Plans in which nodes are emptied: the planner chooses them, marks them in the snapshot, and plans as ever."""
+"""Plans that empty nodes: choose the nodes, mark them in the snapshot, then plan as usual."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ Phase = Callable[[str], AbstractContextManager[None]]
 def with_empty_nodes(
     strategy: str, make: MakeProblem, decide: Decide, settings: Settings, phase: Phase
 ) -> Made:
-    """Return the decision of a policy in which ``strategy`` empties nodes.
+    """Return the decision for a policy in which ``strategy`` empties nodes.
 
-    Nodes that earlier runs have begun to empty are finished first, if that can still be done. More are begun only by
-    a run that has nothing else to do: they are chosen for the state in which rules leave the cluster.
+    Nodes that earlier runs began to empty are finished first, if that is still possible. New nodes are begun only by
+    a run that has nothing else to do; they are chosen for the state after all moves for rules.
     """
     return _Planned(strategy, make, decide, settings, phase).result()
 
@@ -50,9 +50,9 @@ def with_reviewed_nodes(
     reviewed: Sequence[Move],
     empty: Collection[str],
 ) -> Made:
-    """Return what is left of a reviewed plan: no pod leaves a node that cannot be emptied any more.
+    """Return the valid part of a reviewed plan: pods leave only nodes that can still be emptied.
 
-    ``empty`` are the names of the nodes that were without pods.
+    ``empty``: the names of the nodes that had no pods.
     """
     return _Planned(strategy, make, decide, settings, phase).left_of(reviewed, empty)
 
@@ -146,9 +146,9 @@ def _emptiable(draft: Draft, of: Contribution) -> Emptiable:
 
 
 def _is_quiet(plan: Plan) -> bool:
-    """Return whether no pod is to be moved now, and nothing waits for a further run.
+    """Return whether no pod is to be moved now, and none waits for a later run.
 
-    Pods that have ended hold nothing: where some are removed again and again, nodes are emptied anyway.
+    Deletions of finished pods do not count: otherwise a cluster with constant deletions would never empty nodes.
     """
     moved = [move for move in plan.moves if move.has_replacement and not move.observed]
     return not moved and not plan.backlog.moves

@@ -1,4 +1,4 @@
-"""Pods that stay, grouped by reason, and the funnel from all pods to the moves."""
+"""Pods that stay, grouped by reason; the funnel from all pods to the moves; and what the reader can do next."""
 
 from __future__ import annotations
 

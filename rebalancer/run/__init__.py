@@ -1,1 +1,1 @@
-"""One run, from reading to report: what every command that plans or acts calls."""
+"""One run, from reading to report. Every command that plans or acts calls it."""

@@ -1,4 +1,4 @@
-"""What all parts of one run share: its flags and policy, when it must end, its times and its notes."""
+"""Data shared by all parts of one run: flags, policy, stop, timings and notes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RunContext:
 
     @property
     def loaded(self) -> LoadedPolicy:
-        """The policy, with what it names in the cluster once that is read."""
+        """The policy, including configuration from the cluster once that is read."""
         return self.planning.loaded
 
     @property
@@ -71,7 +71,7 @@ class RunContext:
 
     @property
     def closes(self) -> bool:
-        """Whether the run may cordon nodes whose machines are to be removed."""
+        """Whether the run may cordon nodes whose machines will be removed."""
         policy = self.loaded.policy
         return any(
             of.params.scales == "in" and policy.mode_of(name) is Mode.ENFORCE
@@ -93,10 +93,10 @@ def run_context(
 ) -> RunContext:
     """Load the policy, and the reviewed plan if there is one.
 
-    ``registry`` and ``loaded``: what a process that lives long has loaded before.
+    ``registry`` and ``loaded``: loaded before by a long-lived process.
 
     Raises:
-        PolicyError: a flag, the policy or the plan is wrong.
+        PolicyError: a flag, the policy or the plan is invalid.
     """
     state, publishing = options.state, options.publishing
     if options.whole and not options.dry_run and options.cluster.snapshot_path is None:
@@ -147,7 +147,7 @@ def run_context(
 
 
 def _scope(flags: ScopeFlags, environment: Environment) -> Scope:
-    """Return which pods the run may move; its own is never one of them."""
+    """Return which pods the run may move; never its own pod."""
     select = Select() if flags.select is None else flags.select
     return Scope(flags.namespace, flags.selector, select, own_pod=own_pod(environment))
 
@@ -159,7 +159,7 @@ _UNASKED = (
 
 
 def _require_status(loaded: LoadedPolicy) -> None:
-    """Raise PolicyError for a policy by which groups grow: their back-offs would be forgotten after each run."""
+    """Raise PolicyError if the policy scales groups up without a stored status: back-offs would be lost."""
     policy = loaded.policy
     for name, strategy in policy.strategies.items():
         if strategy.params.scales == "out" and policy.mode_of(name) is Mode.ENFORCE:
@@ -189,7 +189,7 @@ def _reviewed_plan(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | 
 
 
 def _refuse_cluster_flags(cluster: ClusterFlags, state: StateFlags) -> None:
-    """Raise PolicyError for flags that ask something of a cluster where a snapshot file is read instead."""
+    """Raise PolicyError for flags that need a cluster although a snapshot file is read."""
     if cluster.snapshot_path is None:
         return
     of_cluster = {

@@ -1,4 +1,4 @@
-"""What a run says at its end: the report, and the exit code."""
+"""The end of a run: the report and the exit code."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def report(
     *,
     partial: bool = False,
 ) -> tuple[ExitCode, RunReport]:
-    """Write what was planned and the outcome of it; return the exit code, and what was written.
+    """Write the report of the plan and its outcome; return the exit code and the report.
 
-    ``partial``: something beside the moves of the plan has failed.
+    ``partial``: something other than the moves of the plan has failed.
     """
     try:
         if run.environment.stop.is_set() and planned.plan.explanation.shorten():
@@ -62,7 +62,7 @@ def report(
 
 
 def print_report(environment: Environment, ending: Ending, written: RunReport) -> ExitCode:
-    """Print the report of a run in the form of its flags; return the exit code."""
+    """Print the report in the form that the flags ask for; return the exit code."""
     look = terminal_look(environment, ending.color)
     pieces = render(written, ending.output, color=look.color, width=look.width)
     return _write(environment, pieces, ExitCode(written.exit_code), written.outcomes)
@@ -100,7 +100,7 @@ def run_report(
     execution: Execution | None = None,
     exit_code: int = 0,
 ) -> RunReport:
-    """Return the report of a run, or of a dry run if there is no ``execution``."""
+    """Return the report of a run; of a dry run if ``execution`` is None."""
     return RunReport(
         dry_run=not run.acts,
         source=source.name,
@@ -123,7 +123,7 @@ def run_report(
 def _read_again(
     run: RunContext, planned: Planned, execution: Execution | None
 ) -> ClusterNow | None:
-    """Return the cluster as a run has left it; where one stands still, that is as it was read, and nothing is planned."""
+    """Return the scored cluster after a run. If the run stands still, that is the cluster as read."""
     if planned.standstill:
         return run.planning.scored(planned.snapshot)
     return None if execution is None else execution.now
@@ -132,7 +132,7 @@ def _read_again(
 def report_lease_taken(
     run: RunContext, ending: Ending, source: Source, taken: LeaseTaken
 ) -> ExitCode:
-    """Say which run holds the Lease, and until when; that is no failure."""
+    """Print which run holds the Lease, and until when; return a successful exit code."""
     from rebalancer.report.render import LeaseTakenReport, render_lease_taken  # noqa: PLC0415
 
     code = ExitCode.ASKED_RED if "held" in ending.fail_on else ExitCode.DONE
@@ -150,10 +150,10 @@ def report_lease_taken(
 def _write(
     environment: Environment, pieces: Iterable[str], code: ExitCode, outcomes: Sequence[Outcome]
 ) -> ExitCode:
-    """Write the report; return the exit code ``code``, or another if it could not be written.
+    """Write the report; return ``code``, or another exit code if it could not be written.
 
-    What was evicted is said on standard error then. A reader that has left (``head``) misses nothing that
-    it wanted, unless something was evicted.
+    In that case the evicted pods are printed to standard error. A reader that closed the pipe early (``head``) is no
+    error, unless something was evicted.
     """
     try:
         write(environment.out, pieces)
@@ -170,7 +170,7 @@ def _write(
 
 
 def _say_evicted(environment: Environment, outcomes: Sequence[Outcome]) -> None:
-    """Say which pods were evicted, in the place of a report; nothing if none was."""
+    """Print the evicted pods to standard error, in place of the report; nothing if there are none."""
     evicted = [one.move.ref for one in outcomes if one.status.may_have_evicted]
     if evicted:
         say(environment.err, f"evicted or lost: {len(evicted)}: {', '.join(evicted)}")
@@ -194,7 +194,7 @@ def _exit_code(
 
 
 def _did_nothing(planned: Planned, execution: Execution) -> bool:
-    """Return whether the cluster is for certain as it was."""
+    """Return whether the cluster certainly has not been changed."""
     statuses = [one.status for one in execution.outcomes]
     evicted = any(status.may_have_evicted or status.is_failure for status in statuses)
     return not (evicted or execution.marks_left or planned.plan.emptied)
@@ -217,7 +217,7 @@ def _asked_red(fail_on: Sequence[str], planned: Planned, execution: Execution | 
 
 
 def _last(plan: Plan, execution: Execution | None) -> Mapping[str, Score]:
-    """Return the scores of the cluster that is there after a run, else those that are planned."""
+    """Return the scores of the cluster after a run, else the planned scores."""
     return plan.after if execution is None or execution.now is None else execution.now.scores
 
 

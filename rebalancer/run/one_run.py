@@ -1,4 +1,7 @@
-"""One run: read the cluster, plan, act, report. A reviewed plan and a dry run differ in where the plan comes from and ends."""
+"""One run: read the cluster, plan, act, report.
+
+Dry runs and reviewed plans differ only in where a plan comes from and ends.
+"""
 
 from __future__ import annotations
 
@@ -44,27 +47,27 @@ if TYPE_CHECKING:
 
 
 class Scaling(Protocol):
-    """What a run does to machines, of a policy whose strategies add or remove some."""
+    """What a run does to machines, if strategies of the policy add or remove some."""
 
     acts: list[MachineAct]
     """What was done so far."""
 
     @property
     def awaits_end(self) -> bool:
-        """Whether something is to be done once pods were moved."""
+        """Whether something remains to be done after the moves."""
 
     @property
     def failed(self) -> bool:
-        """Whether something could not be done."""
+        """Whether an act on a machine failed."""
 
     def before(self) -> None:
         """Act before the plan."""
 
     def seen(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot as it is after what was done before the plan."""
+        """Return the snapshot changed by the acts before the plan."""
 
     def after(self) -> None:
-        """Act once pods were moved, and keep what came of it all."""
+        """Act after the moves, and store all results."""
 
 
 Scale = Callable[[RunContext, Source, Reading], Scaling | None]
@@ -82,9 +85,9 @@ def run_once(
     *,
     scale: Scale | None = None,
 ) -> ExitCode:
-    """Read, plan, carry the plan out unless this is a dry run, report; return the exit code.
+    """Read, plan, execute the plan unless this is a dry run, and report; return the exit code.
 
-    ``loaded``: the policy, if it was read before. ``scale``: acts on machines, of a policy that asks for it.
+    ``loaded``: the policy, if it was read before. ``scale``: acts on machines, if the policy asks for it.
 
     Raises:
         RebalancerError: nothing was evicted; the exit code is the error's.
@@ -100,10 +103,10 @@ def run_once(
 def published(
     flags: Publishing, deadline: float, environment: Environment, run: Callable[[], EndedRun]
 ) -> EndedRun:
-    """Run, and send its metrics and notice where ``flags`` say. ``deadline``: seconds that it has, sending included.
+    """Run, then send metrics and a notice as ``flags`` say. ``deadline``: seconds for all of it.
 
     Raises:
-        RebalancerError: the run's, or a flag is wrong.
+        RebalancerError: raised by the run, or a flag is invalid.
     """
     publish = publisher(flags, deadline, environment)
     if publish is None:
@@ -125,7 +128,7 @@ def published(
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """A run that came to its end."""
+    """A run that has ended."""
 
     code: ExitCode
     report: RunReport | None = None
@@ -155,7 +158,7 @@ def run_unpublished(
 
 
 def run_on(run: RunContext, ending: Ending, source: Source, scale: Scale | None = None) -> EndedRun:
-    """Read, plan, carry the plan out if the run acts, report.
+    """Read, plan, execute the plan if the run acts, and report.
 
     Raises:
         RebalancerError: nothing was evicted.
@@ -195,7 +198,7 @@ def run_on(run: RunContext, ending: Ending, source: Source, scale: Scale | None 
 def _count(
     run: RunContext, memory: MemoryStore, written: RunReport, code: ExitCode
 ) -> Totals | None:
-    """Return what runs have done, after counting this one where its metrics are sent: an idle run writes nothing else."""
+    """Count this run in the memory if its metrics are sent; return the counters over all runs, or None."""
     if run.acts and run.measured:
         environment = run.environment
         why = memory.count_run(written.tried, int(code), environment.clock.unix())
@@ -205,9 +208,9 @@ def _count(
 
 
 def _stop_of_moves(run: RunContext, scaling: Scaling | None) -> Stop:
-    """Return when no more pods are moved: some time before the run's end where nodes wait for that of their machines.
+    """Return when moves must end: some time before the run's end if machines are to be terminated afterwards.
 
-    Else a drift that takes the time of every run, or evictions that are refused again and again, would keep them for ever.
+    Otherwise long or repeatedly refused evictions would postpone the terminations for ever.
     """
     if scaling is None or not scaling.awaits_end:
         return run.stop
@@ -218,7 +221,7 @@ def _stop_of_moves(run: RunContext, scaling: Scaling | None) -> Stop:
 def _scaling(
     run: RunContext, source: Source, reading: Reading, scale: Scale | None
 ) -> tuple[Scaling | None, bool]:
-    """Return what the run does to machines, None if nothing; and whether that could not be judged: pods are moved anyway."""
+    """Return what the run does to machines (None: nothing), and whether it failed to judge that; pods are moved anyway."""
     strategies = run.loaded.policy.strategies.values()
     if scale is None or (
         run.state.capacity_status is None and not any(of.params.scales for of in strategies)
@@ -244,13 +247,14 @@ def act(
     grace: Callable[[str], int | None] | None = None,
     stop: Stop | None = None,
 ) -> Execution | None:
-    """Carry the plan out, the only thing that a dry run does not do; None where nothing may be moved.
+    """Execute the plan, which a dry run does not do; return None if nothing may be moved.
 
-    ``stop``: when that ends; None: with the run. ``ordered`` and ``grace``: see ``rebalancer.run.execution.act.Acting``; without the latter pods have the policy's grace periods.
+    ``stop``: when moves end; None: with the run. ``ordered`` and ``grace``: see
+    ``rebalancer.run.execution.act.Acting``; without ``grace`` pods have the policy's grace periods.
 
     Raises:
         MarksError: marks on nodes could not be removed or set; nothing was moved.
-        ClusterReadError: what perHour allows could not be reserved; nothing was moved.
+        ClusterReadError: the evictions could not be reserved in the budget per hour; nothing was moved.
     """
     from rebalancer.run.execution.act import Acting, of_next_wave  # noqa: PLC0415
 
@@ -311,10 +315,10 @@ def act(
 def _marker(
     run: RunContext, client: Client, reading: Reading, *, stands_still: bool
 ) -> Marker | None:
-    """Return what marks nodes, after removing what earlier runs have left; None where the policy does not steer.
+    """Remove left-over marks; return a Marker, or None if the policy does not steer.
 
     Raises:
-        MarksError: stale marks could not be removed, and pods would move by predictions without them.
+        MarksError: stale marks could not be removed, and the predictions assume their absence.
     """
     from rebalancer.run.execution.marks import Marker  # noqa: PLC0415
 
@@ -338,10 +342,10 @@ _PLANNING_SHARE = 0.5
 
 
 def recall(run: RunContext, source: Source, reading: Reading) -> MemoryStore | None:
-    """Return the memory of earlier runs, with what it knows given to the planning; None without one.
+    """Read the memory of earlier runs and pass it to the planning; return it, or None without a memory.
 
     Raises:
-        ClusterReadError: there is no such memory.
+        ClusterReadError: the memory does not exist.
     """
     if source.client is None or run.state.memory is None:
         return None
@@ -382,7 +386,7 @@ def make_plan(
     memory: MemoryStore | None,
     observe: Callable[[], PlanObserver] | None = None,
 ) -> Planned:
-    """Return the plan; ``observe`` returns what is called before and after its moves, and changes nothing."""
+    """Return the plan. ``observe`` returns an observer of the draft before and after the moves."""
     planned = run.planning.plan(
         reading.snapshot, reading.clock_skew, run.timings, observe, _planning_ends(run)
     )
@@ -399,7 +403,7 @@ def make_plan(
 
 
 def _planning_ends(run: RunContext) -> Callable[[], str | None]:
-    """Return what ends planning early: a part of the run's time is kept for acting."""
+    """Return a function that says why planning must end early: a part of the run's time is for acting."""
     clock, until = run.environment.clock, math.inf
     if run.planning.seconds < math.inf:
         until = clock.now() + _PLANNING_SHARE * run.stop.left()

@@ -1,6 +1,6 @@
-"""The flags of what plans and acts, in groups: each part of a run is given its group, and no more.
+"""The flags of commands that plan and act, in groups: each part of a run receives only its group.
 
-The node agent, a process on each node, reads this too: what a policy or a cluster needs is imported when it is read.
+The node agent, a process on each node, imports this too; so modules for policies or clusters are imported on use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FAIL_ON = ("standstill", "unmet", "held")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyFlags:
-    """Which policy is in force."""
+    """The flags that choose the policy."""
 
     policy_path: str | None = None
     settings: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class PolicyFlags:
         """Return the policy.
 
         Raises:
-            PolicyError: it is wrong, or a flag is.
+            PolicyError: the policy or a flag is invalid.
         """
         from rebalancer.planner.planning import reads_usage  # noqa: PLC0415
         from rebalancer.policy.load import load_policy  # noqa: PLC0415
@@ -63,7 +63,7 @@ class PolicyFlags:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFlags:
-    """What is read: a snapshot file, or else a cluster, and how the API server is asked."""
+    """The flags that choose the input, a snapshot file or a cluster, and the access to the API server."""
 
     snapshot_path: str | None = None
     kubeconfig: str | None = None
@@ -74,10 +74,10 @@ class ClusterFlags:
     """Seconds for each request; None: the client's own limits."""
 
     def client(self, environment: Environment, stop: Stop) -> Client:
-        """Return a client of the cluster, until ``stop``.
+        """Return a client of the cluster, valid until ``stop``.
 
         Raises:
-            ClusterReadError: there is no cluster to talk to.
+            ClusterReadError: no cluster is configured.
         """
         from rebalancer.kube.client import connect  # noqa: PLC0415
         from rebalancer.kube.transport import Limits  # noqa: PLC0415
@@ -94,7 +94,7 @@ class ClusterFlags:
 
 @dataclass(frozen=True, slots=True)
 class ScopeFlags:
-    """Which pods may move."""
+    """The flags that limit which pods may move."""
 
     namespace: str | None = None
     selector: LabelSelector | None = None
@@ -103,7 +103,7 @@ class ScopeFlags:
 
 @dataclass(frozen=True, slots=True)
 class StateFlags:
-    """What runs share with each other: objects by (namespace, name)."""
+    """The objects that runs share, as (namespace, name)."""
 
     lease: tuple[str, str] | None = None
     """The Lease that keeps two runs apart."""
@@ -117,7 +117,7 @@ class StateFlags:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What a run prints at its end, and when that makes the exit code another one."""
+    """The flags for the output at the end of a run, and for its exit code."""
 
     output: str = "table"
     color: str = "auto"
@@ -132,7 +132,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """Where metrics and a notice of a run are sent."""
+    """The flags for metrics and notices of a run."""
 
     metrics_push: str | None = None
     """URL of a Pushgateway."""
@@ -145,20 +145,20 @@ class Publishing:
 
 @dataclass(frozen=True, slots=True)
 class ProgressFlags:
-    """What is said on standard error meanwhile."""
+    """The flags for progress messages on standard error."""
 
     quiet: bool = False
     log_format: str = "text"
 
 
 class Grouped:
-    """Options some of whose fields are groups of flags, each with its class as the default."""
+    """Options of which some fields are groups of flags; the default of such a field is the group's class."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, **flags: Any) -> Self:
-        """Return the options of these flags: each fills the group that has a field of its name.
+        """Return the options with these flags; each flag is set in the group that has a field of its name.
 
         Raises:
             TypeError: there is no such flag.
@@ -173,7 +173,7 @@ class Grouped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions(Grouped):
-    """The flags of ``run`` and ``apply``, and of what makes a dry run to look at it."""
+    """The flags of ``run`` and ``apply``, and of commands that show a dry run."""
 
     policy: PolicyFlags = field(default_factory=PolicyFlags)
     cluster: ClusterFlags = field(default_factory=ClusterFlags)

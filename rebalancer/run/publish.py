@@ -1,4 +1,4 @@
-"""What a run says to other systems at its end: metrics and a notice. Neither changes the exit code."""
+"""Publish a run to other systems at its end: metrics and a notice. Neither changes the exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Sends what the flags ask for."""
+    """Sends the metrics and notices that the flags ask for."""
 
     environment: Environment
     stop: Stop
@@ -40,7 +40,7 @@ class Publisher:
     def report(
         self, report: RunReport, memory: Document | None, totals: Totals | None = None
     ) -> None:
-        """Publish a finished run. ``memory``: what was remembered before it; ``totals``: what runs have done, it included."""
+        """Publish a finished run. ``memory``: the document before it; ``totals``: counters including this run."""
         if self._measures:
             from rebalancer.metrics.collect import of_report, of_totals, registry  # noqa: PLC0415
             from rebalancer.run.memory.cooling import remembered  # noqa: PLC0415
@@ -55,7 +55,7 @@ class Publisher:
                 self._notify(notice)
 
     def failure(self, message: str, exit_code: int) -> None:
-        """Publish a run that has no report."""
+        """Publish a run that failed without a report."""
         if self._measures:
             from rebalancer.metrics.collect import of_end, registry  # noqa: PLC0415
 
@@ -98,10 +98,10 @@ class Publisher:
 
 
 def publisher(flags: Publishing, deadline: float, environment: Environment) -> Publisher | None:
-    """Return what publishes a run that begins now and has ``deadline`` seconds, None if no flag asks for it.
+    """Return a publisher for a run that starts now and has ``deadline`` seconds; None if no flag asks for one.
 
     Raises:
-        PolicyError: an address or the template is wrong.
+        PolicyError: an address or the template is invalid.
     """
     urls = {"--metrics-push": flags.metrics_push, "--notify": flags.notify}
     if flags.metrics_file is None and not any(urls.values()):

@@ -1,6 +1,6 @@
-"""Where a run reads the state of a cluster: the API server, or a snapshot file.
+"""The source of the cluster state for a run: the API server, or a snapshot file.
 
-Modules that only a cluster needs, the API client above all, are imported where they are used.
+Modules that only a cluster needs, such as the API client, are imported on use.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The state of a cluster as a run has read it."""
+    """The state of a cluster as read by a run."""
 
     snapshot: Snapshot
     clock_skew: float = 0.0
@@ -47,7 +47,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """A cluster that is followed for longer than one run."""
+    """A cluster that is followed over several runs."""
 
     cache: ClusterCache
     evicted: Collection[str]
@@ -56,7 +56,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What a run reads from, and acts on."""
+    """The source from which a run reads, and on which it acts."""
 
     run: RunContext
     name: str
@@ -75,7 +75,7 @@ class Source:
 
         Raises:
             ClusterReadError: the cluster could not be read.
-            PolicyError: the file is none, or the reviewed plan is too old, or of another policy.
+            PolicyError: the file is invalid, or the reviewed plan is too old, or belongs to another policy.
         """
         with self.run.timings.phase("read"):
             if self.client is None:
@@ -150,10 +150,10 @@ class Source:
 
 @contextmanager
 def open_source(run: RunContext, flags: ClusterFlags) -> Iterator[Source]:
-    """Yield the snapshot file, or the cluster; with its Lease taken, if the run acts and has one.
+    """Yield the snapshot file or the cluster. If the run acts and has a Lease, acquire it first.
 
     Raises:
-        ClusterReadError: unreachable, or a right is missing.
+        ClusterReadError: the cluster is unreachable, or a right is missing.
         StoppedError: a signal came before anything was evicted.
     """
     if (path := flags.snapshot_path) is not None:
@@ -173,14 +173,14 @@ def open_source(run: RunContext, flags: ClusterFlags) -> Iterator[Source]:
 
 
 def usage_of(run: RunContext, client: Client) -> UsageSource | None:
-    """Return what measures the use of nodes and pods; None where no strategy of the run's policy asks for it."""
+    """Return the source of measured usage; None if no strategy of the run's policy needs it."""
     if not run.planning.needs_usage:
         return None
     return usage_source(run.loaded.policy.usage, client, run.stop)
 
 
 def usage_source(settings: UsageSettings, client: Client, stop: Stop) -> UsageSource:
-    """Return what measures the use of nodes and pods."""
+    """Return the source of measured usage."""
     if settings.prometheus is None:
         from rebalancer.kube.metrics import MetricsApi  # noqa: PLC0415
 
@@ -193,7 +193,7 @@ def usage_source(settings: UsageSettings, client: Client, stop: Stop) -> UsageSo
 def _prepare_to_act(
     run: RunContext, client: Client, usage: UsageSource | None, at_end: ExitStack
 ) -> LeaseTaken | None:
-    """Ask for the rights, then take the Lease; return its holder if that is another run."""
+    """Check the rights, then acquire the Lease; return its holder if another run has it, else None."""
     require_rights(run, client, usage)
     return _take_lease(run, client, at_end)
 
@@ -201,10 +201,10 @@ def _prepare_to_act(
 def require_rights(
     run: RunContext, client: Client, usage: UsageSource | None, also: Iterable[AccessRule] = ()
 ) -> None:
-    """Ask for all that a run that acts must be allowed to do, and for what is needed ``also``.
+    """Check all rights of a run that acts, and those in ``also``.
 
     Raises:
-        ForbiddenError: something is missing; all of it is named.
+        ForbiddenError: rights are missing; the message names all of them.
         ClusterReadError: no answer at all.
     """
     from rebalancer.kube.access import (  # noqa: PLC0415
@@ -255,6 +255,6 @@ def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTake
 
 
 def release(environment: Environment, lease: AcquiredLease) -> None:
-    """Give the Lease back; say so if that failed."""
+    """Release the Lease; print a warning if that failed."""
     if (warning := lease.release()) is not None:
         say(environment.err, f"rebalancer: {warning}")

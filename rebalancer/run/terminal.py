@@ -1,4 +1,4 @@
-"""How large standard output is, and whether it shows colours."""
+"""The size of the terminal, and whether to use colours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NARROWEST, _HEIGHT = 40, 24
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a table is laid out for."""
+    """The size and colours for which a table is laid out."""
 
     width: int
     height: int
@@ -27,10 +27,10 @@ class Look:
 
 
 def terminal_look(environment: Environment, color: str) -> Look:
-    """Return the size of a terminal, or 80 columns elsewhere; and whether to use colours.
+    """Return the size of the terminal (80 columns without one), and whether to use colours.
 
-    ``color`` is ``always``, ``never`` or ``auto``: on a terminal, unless the environment says no
-    (``NO_COLOR``, see no-color.org, or ``TERM=dumb``).
+    ``color`` is ``always``, ``never`` or ``auto``: on a terminal, unless the environment forbids it (``NO_COLOR``,
+    see no-color.org, or ``TERM=dumb``).
     """
     terminal = environment.out.isatty()
     columns, height = _size(environment.out) if terminal else (WIDTH, _HEIGHT)
@@ -40,7 +40,7 @@ def terminal_look(environment: Environment, color: str) -> Look:
 
 
 def _size(terminal: TextIO) -> tuple[int, int]:
-    """Return columns and lines: as the environment says, or else of standard output, or else of this terminal."""
+    """Return (columns, lines) from the environment, else of standard output, else of ``terminal``."""
     try:
         own = tuple(os.get_terminal_size(terminal.fileno()))
     except (OSError, ValueError):
@@ -49,7 +49,7 @@ def _size(terminal: TextIO) -> tuple[int, int]:
 
 
 def bars_on(environment: Environment, flags: ProgressFlags, color: str) -> Bars | None:
-    """Return what draws progress on standard error: on a terminal that can, unless the flags ask for lines or nothing."""
+    """Return progress bars on standard error; None without a suitable terminal, or if flags forbid them."""
     environ = environment.environ
     drawn = environment.err.isatty() and environ.get("TERM") != "dumb"
     if flags.quiet or flags.log_format != "text" or not drawn:

@@ -74,7 +74,7 @@ def _table(shape: Sequence[tuple[int, int]]) -> Ints:
 
 
 class Resources:
-    """The filter and the scores of requests."""
+    """The filter NodeResourcesFit, and the scores of requested resources."""
 
     def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
         self._scoring = profile.scoring

@@ -67,7 +67,7 @@ class Constraint:
         return np.asarray(counts <= limit + least)
 
     def leave(self, counts: Ints, leaving: Sequence[Pair], *, per_node: bool = False) -> None:
-        """Subtract from row k of ``counts`` the pod ``leaving[k]``, if the constraint counts it.
+        """Subtract the pod ``leaving[k]`` from row k of ``counts``, if the constraint counts this pod.
 
         ``counts`` is (K, D + 1), or (K, N) with ``per_node``. ``leaving`` (K,): class and node of each pod.
         """

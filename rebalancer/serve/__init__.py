@@ -1,1 +1,1 @@
-"""``serve``: a process that follows the cluster and makes run after run of what it knows."""
+"""``serve``: a process that follows the cluster and performs run after run on its current state."""

@@ -1,4 +1,4 @@
-"""The nodes that a process follows, for each source of signals and for the pipeline."""
+"""The nodes that a serving process follows, for each signal source and for the pipeline."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from rebalancer.wire.objects import Node
 
 
 class ClusterNodes:
-    """Gives each listener nodes of its own; passes the changes of all on."""
+    """Gives each listener its own view of the nodes, and forwards changes to all of them."""
 
     def __init__(self) -> None:
         self._nodes: Callable[[], Sequence[Node]] = tuple
         self._followed: list[FollowedNodes] = []
 
     def __call__(self) -> Sequence[Node]:
-        """Return all nodes as they are known now."""
+        """Return all nodes as currently known."""
         return self._nodes()
 
     def read_from(self, nodes: Callable[[], Sequence[Node]]) -> None:
-        """Take the nodes from ``nodes`` from now on."""
+        """Read the nodes with the function ``nodes`` from now on."""
         self._nodes = nodes
 
     def followed(self) -> FollowedNodes:
@@ -30,14 +30,14 @@ class ClusterNodes:
         return self._followed[-1]
 
     def end_following(self) -> None:
-        """Pass no more changes on."""
+        """Stop forwarding changes."""
         self._followed = []
 
     def named(self, name: str) -> Node | None:
-        """Return the node of this name, None if there is none."""
+        """Return the node of this name; None if there is none."""
         return next((node for node in self() if node.metadata.name == name), None)
 
     def changed(self, before: Any | None, after: Any | None) -> None:
-        """See ``FollowedNodes.changed``."""
+        """Forward a change of a node, see ``FollowedNodes.changed``."""
         for followed in self._followed:
             followed.changed(before, after)

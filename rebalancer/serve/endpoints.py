@@ -1,4 +1,4 @@
-"""What ``serve`` answers over HTTP: whether it is well, its metrics and, if that is switched on, its last report."""
+"""The HTTP endpoints of ``serve``: health, metrics and, if enabled, the last report."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MOST_AT_ONCE = 16
 
 
 class Answer(NamedTuple):
-    """What a path answers."""
+    """The response for a path."""
 
     status: int
     body: bytes
@@ -33,10 +33,10 @@ Paths = Mapping[str, Callable[[], Answer]]
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """Return ``HOST:PORT`` as a pair; without a host, all addresses.
+    """Parse ``HOST:PORT``; without a host, all addresses.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the text has another form.
     """
     try:
         parts = urlsplit(f"//{text}")
@@ -51,7 +51,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 @contextmanager
 def answering(address: tuple[str, int], paths: Paths) -> Iterator[int]:
-    """Answer GET and HEAD for these paths and 404 for all others; yield the port. Without a host, on all addresses.
+    """Serve GET and HEAD for these paths, 404 for others; yield the port. Without a host, on all addresses.
 
     Raises:
         PolicyError: the address cannot be used.
@@ -84,7 +84,7 @@ class _Server(ThreadingTCPServer):
         super().__init__(*arguments)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own."""
+        """Handle each request in its own thread."""
         oldest = None
         with self._lock:
             self._open[request] = None
@@ -104,7 +104,7 @@ class _Server(ThreadingTCPServer):
                 self._open.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing of clients that leave early: a probe's time-out is no event to report."""
+        """Ignore clients that disconnect early, such as a probe with a time-out."""
 
 
 def _server_of(host: str) -> type[_Server]:

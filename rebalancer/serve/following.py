@@ -1,4 +1,4 @@
-"""The cluster of a process that serves: what it may read, and what follows it."""
+"""The cluster of a serving process: its rights, and the cache that follows it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COMPACT = 60.0
 
 
 class Rights:
-    """The rights of this process: asked for once for each policy."""
+    """The rights of this process, checked once per policy."""
 
     def __init__(self, interruptions: Interruptions) -> None:
         self._interruptions = interruptions
@@ -33,10 +33,10 @@ class Rights:
         """Hash of the policy for whose runs all rights are there."""
 
     def require(self, run: RunContext, client: Client) -> None:
-        """Ask for all that runs under the policy of ``run`` must be allowed to do.
+        """Check all rights that runs under the policy of ``run`` need.
 
         Raises:
-            ForbiddenError: something is missing; all of it is named.
+            ForbiddenError: rights are missing; the message names all of them.
             ClusterReadError: no answer at all.
         """
         loaded = run.loaded
@@ -54,7 +54,7 @@ class Rights:
 
 
 class Following:
-    """Reads the cluster once and follows it; reads it again where the policy asks for more than is followed."""
+    """Reads the cluster once and follows it; reads it again if the policy needs more lists than are followed."""
 
     def __init__(self, clock: Clock, health: Health, rights: Rights, observer: Observer) -> None:
         self._clock = clock
@@ -68,10 +68,10 @@ class Following:
         self._compacted = -math.inf
 
     def open_cache(self, run: RunContext, client: Client) -> ClusterCache:
-        """Return what follows all that the policy of ``run`` asks for.
+        """Return a cache of all lists that the policy of ``run`` needs.
 
         Raises:
-            ClusterReadError: the cluster could not be read, or may not be; or there is no memory.
+            ClusterReadError: the cluster could not be read, or must not be; or the memory does not exist.
         """
         planning = run.planning
         follows = planning.finished <= self._finished and planning.autoscalers <= self._autoscalers
@@ -84,7 +84,7 @@ class Following:
         return self._cache
 
     def has_begun(self) -> bool:
-        """Return whether a cluster is followed."""
+        """Return whether a cluster is being followed."""
         return self._cache is not None
 
     def _read(self, run: RunContext, client: Client) -> ClusterCache:
@@ -103,19 +103,19 @@ class Following:
         return ClusterCache(client, kept, seconds=math.inf, observer=self._observer)
 
     def compact(self, evicted: set[str]) -> None:
-        """Compact what is kept, once a minute; ``evicted``: uids of the pods that the last run has evicted."""
+        """Compact the stored data once a minute; ``evicted``: uids of the pods that the last run evicted."""
         now = self._clock.now()
         if self._cache is not None and now - self._compacted >= _COMPACT:
             self._compacted = now
             self._cache.compact(evicted)
 
     def close(self) -> None:
-        """Follow no more."""
+        """Stop following."""
         self._at_end.close()
 
 
 def _require_memory(run: RunContext, client: Client) -> None:
-    """Raise ClusterReadError if there is no such ConfigMap; of one that cannot be read now the runs say so, and evict nothing."""
+    """Raise ClusterReadError if the memory's ConfigMap does not exist. If it is unreadable now, runs evict nothing."""
     if run.state.memory is None:
         return
     try:

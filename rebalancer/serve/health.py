@@ -1,4 +1,4 @@
-"""What a serving process reports of itself: whether it is well, what it last did."""
+"""The health of a serving process, and the result of its last run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SPARE = 120.0
 
 @dataclass(slots=True)
 class Health:
-    """Written by the main thread, which never asks it; read by those that answer requests."""
+    """The main thread writes it and never reads it; threads that answer requests read it."""
 
     clock: Clock
     deadline: float
@@ -54,13 +54,13 @@ class Health:
         self.beat()
 
     def beat(self) -> None:
-        """Note that the main thread is at work."""
+        """Record that the main thread is alive."""
         self.seen = self.clock.now()
 
     # -- what happens ------------------------------------------------------------------------------
 
     def reported(self, report: RunReport, memory: Document | None, now: float) -> None:
-        """A run has ended with a report, at ``now`` in Unix seconds. ``memory``: what was remembered before it."""
+        """Record a run that ended with a report at ``now`` (Unix seconds). ``memory``: the document before it."""
         from rebalancer.metrics.collect import of_report  # noqa: PLC0415
         from rebalancer.run.memory.cooling import remembered  # noqa: PLC0415
 
@@ -76,7 +76,7 @@ class Health:
             self._report = "".join(as_json(report)).encode()
 
     def failed_run(self, code: ExitCode, now: float) -> None:
-        """A run has ended without a report."""
+        """Record a run that ended without a report at ``now`` (Unix seconds)."""
         from rebalancer.metrics.collect import of_end  # noqa: PLC0415
 
         self._values, self.failed = of_end(int(code), now), code
@@ -92,12 +92,12 @@ class Health:
     # -- what is answered --------------------------------------------------------------------------
 
     def paths(self) -> Paths:
-        """Return what is answered under which path."""
+        """Return path -> function that answers it."""
         paths = {"/healthz": self._health, "/readyz": self._readiness, "/metrics": self._metrics}
         return {**paths, "/report": self._last_report} if self.keeps_report else paths
 
     def problem(self) -> str | None:
-        """Return why the process should be restarted, None if it is well."""
+        """Return why the process should be restarted; None if it is healthy."""
         still = self.clock.now() - self.seen
         if still > self.deadline + _SPARE:
             return f"nothing was done for {still:.0f} s"

@@ -1,4 +1,4 @@
-"""What ``serve`` does about machines that will go, while it leads: sources and pipeline runs."""
+"""Interruptions in ``serve``: signal sources and pipeline runs, while this process leads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class Interruptions:
-    """Listens while this process leads, as the policy in force says; an observer of ``rebalancer.kube.cache.ClusterCache``."""
+    """Listens to signals while this process leads, as the policy says.
+
+    An observer of ``rebalancer.kube.cache.ClusterCache``.
+    """
 
     def __init__(
         self, environment: Environment, registry: Registry, call_planner: Callable[[], None]
@@ -40,10 +43,10 @@ class Interruptions:
     def listen_as(
         self, run: RunContext, client: Client, cache: ClusterCache, lost: Callable[[], str | None]
     ) -> None:
-        """Listen as the policy of ``run`` says: begin, go on, or end.
+        """Start, continue or end listening, as the policy of ``run`` says.
 
         Raises:
-            PolicyError: a source cannot be opened; nothing is listened to then.
+            PolicyError: a source cannot be opened; then no source is listened to.
         """
         policy = run.loaded.policy
         asked = (policy.signals, policy.interruption, run.acts)
@@ -73,7 +76,7 @@ class Interruptions:
         )
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         pipeline, self._pipeline = self._pipeline, None
         if pipeline is not None:
             pipeline.close()
@@ -98,29 +101,29 @@ class Interruptions:
 
     @property
     def pods_must_leave(self) -> bool:
-        """Whether pods have to leave a machine that goes, which is the planner's work."""
+        """Whether pods have to leave an interrupted machine, which a plan must achieve."""
         return self._pipeline is not None and self._pipeline.runs.needs_planner
 
     # -- what changes ------------------------------------------------------------------------------
 
     def pod_changed(self, pod: PodRecord) -> None:
-        """See Observer."""
+        """Forward a change of a pod."""
 
     def object_changed(self, kind: str, before: Any | None, after: Any | None) -> None:
-        """See Observer."""
+        """Forward a change of a node."""
         if kind == "Node":
             self._nodes.changed(before, after)
 
     # -- what is shown of it -----------------------------------------------------------------------
 
     def report(self) -> tuple[InterruptedMachine, ...]:
-        """Return the machines whose pipeline runs have not ended, or ended since the last call."""
+        """Return the machines whose pipeline runs are in progress, or have ended since the last call."""
         return () if self._pipeline is None else tuple(self._pipeline.runs.report())
 
     def problem(self) -> str | None:
-        """Return which source hangs, None if none does."""
+        """Return which source hangs; None if none does."""
         return None if self._pipeline is None else self._pipeline.problem()
 
     def counts(self) -> SignalCounts | None:
-        """Return what the metrics show, None if nothing is listened to."""
+        """Return the counts for metrics; None if no source is listened to."""
         return None if self._pipeline is None else self._pipeline.counts()

@@ -1,4 +1,4 @@
-"""The Lease of a process that serves: which of several replicas leads."""
+"""The Lease of a serving process: which of several replicas leads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Lost = Callable[[], str | None]
 
 
 class Leading:
-    """Waits for the Lease, and gives it back."""
+    """Waits for the Lease, and releases it."""
 
     def __init__(
         self,
@@ -36,19 +36,22 @@ class Leading:
         health: Health,
         follows: Callable[[], bool],
     ) -> None:
-        """``lease``: (namespace, name); None: this process leads alone. ``follows``: whether it has read the cluster before."""
+        """``lease``: (namespace, name); None: this process leads alone.
+
+        ``follows`` returns whether the process has read the cluster before.
+        """
         self._lease, self._environment, self._stop = lease, environment, stop
         self._health, self._follows = health, follows
         self._identity = identity(environment)
 
     @contextmanager
     def term(self, client: Client, waiting: Callable[[], None]) -> Iterator[Lost | None]:
-        """Yield what says that the term is over; None if the Lease is to be tried again, or a signal came.
+        """Yield a function that says why the term is over; None to try the Lease again, or after a signal.
 
         ``waiting`` is called while another replica leads.
 
         Raises:
-            ClusterReadError: the Lease is refused, or not there, and nothing was led yet.
+            ClusterReadError: the Lease is refused or does not exist, and this process has not led yet.
         """
         if self._lease is None:
             yield _never
@@ -101,4 +104,4 @@ class Leading:
 
 
 def _never() -> None:
-    """No Lease is lost where there is none."""
+    """Return None: without a Lease none can be lost."""

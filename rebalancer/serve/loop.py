@@ -1,6 +1,6 @@
-"""The process of ``serve``: it reads the cluster once, follows it, and makes run after run of what it knows.
+"""The loop of ``serve``: read the cluster once, follow it, and perform run after run on its current state.
 
-Each run is what ``rebalancer run`` does after its lists: the same plan, evictions, report and memory.
+Each run does what ``rebalancer run`` does after reading: the same plan, evictions, report and memory.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _THOROUGH = 20
 
 
 class PolicyInForce:
-    """The policy, read again before each run; one that became wrong leaves the last right one in force."""
+    """The policy, read again before each run; if it became invalid, the last valid one stays in force."""
 
     def __init__(self, flags: PolicyFlags, registry: Registry) -> None:
-        """Read it.
+        """Read the policy.
 
         Raises:
-            RebalancerError: it is wrong.
+            RebalancerError: it is invalid.
         """
         if flags.policy_path == "-":
             raise PolicyError(["--policy -: standard input cannot be read again; name a file"])
@@ -57,7 +57,7 @@ class PolicyInForce:
         self.loaded = flags.load(registry)
 
     def refresh(self) -> str | None:
-        """Read it again; return why the policy that was read before stays in force, None if it does not."""
+        """Read the policy again; return why the previous one stays in force, or None."""
         try:
             self.loaded = self._flags.load(self.registry)
         except RebalancerError as error:
@@ -66,7 +66,7 @@ class PolicyInForce:
 
 
 class ServeLoop:
-    """Leads, follows and runs, until a signal comes."""
+    """Leads, follows and runs until a signal comes."""
 
     def __init__(
         self, options: RunOptions, environment: Environment, schedule: Schedule, health: Health
@@ -74,7 +74,7 @@ class ServeLoop:
         """Read the policy.
 
         Raises:
-            RebalancerError: the policy or a flag is wrong.
+            RebalancerError: the policy or a flag is invalid.
         """
         self._health = health
         self._runs = 0
@@ -98,10 +98,10 @@ class ServeLoop:
         """What was said of the last run."""
 
     def run(self) -> ExitCode:
-        """Run again and again until a signal comes.
+        """Perform runs until a signal comes.
 
         Raises:
-            ClusterReadError: the cluster could not be read at first, or refuses us; later it is tried again.
+            ClusterReadError: the cluster could not be read at first, or refuses access; later errors are retried.
         """
         try:
             client = self._options.cluster.client(self._environment, self._stop)
@@ -116,7 +116,7 @@ class ServeLoop:
         return ExitCode.DONE
 
     def _lead(self, client: Client) -> None:
-        """Wait for the Lease, then run again and again while it is ours."""
+        """Wait for the Lease, then perform runs while it is held."""
         with self._leading.term(client, self._compact) as lost, ExitStack() as at_end:
             if lost is None:
                 return
@@ -130,7 +130,10 @@ class ServeLoop:
                 self._run(client, lost)
 
     def _due(self, lost: Lost) -> Iterator[str]:
-        """Yield why a run is due, empty for the schedule, until the term is over; at once where the last run took longer."""
+        """Yield why each run is due (empty: the schedule), until the term is over.
+
+        If the last run took longer than the interval, the next one is due at once.
+        """
         while self._stop.reason() is None and lost() is None:
             self._health.beat()
             must_leave = self._interruptions.pods_must_leave
@@ -141,11 +144,11 @@ class ServeLoop:
                 yield why
 
     def _follow(self, run: RunContext, client: Client, lost: Lost) -> ClusterCache:
-        """Follow and listen as the policy of ``run`` says; return what follows the cluster.
+        """Follow and listen as the policy of ``run`` says; return the followed cluster.
 
         Raises:
             ClusterReadError: the cluster could not be read, or a right is missing.
-            PolicyError: a source of signals cannot be opened.
+            PolicyError: a signal source cannot be opened.
         """
         cache = self._following.open_cache(run, client)
         self._interruptions.listen_as(run, client, cache, lost)
@@ -162,7 +165,7 @@ class ServeLoop:
     # -- one run -----------------------------------------------------------------------------------
 
     def _run(self, client: Client, lost: Lost) -> None:
-        """Make one run, and keep the outcome of it; what goes wrong is said, and the next run tries again."""
+        """Perform one run and record its outcome. Errors are printed, and the next run tries again."""
         self._health.beat()
         called = self._triggers.begin_run()
         # Until it evicts or reports, a run that is stopped may be cut off.
@@ -225,16 +228,16 @@ class ServeLoop:
         self._say_new(report.warnings)
 
     def _say_new(self, notes: tuple[str, ...]) -> None:
-        """Say what was not said of the run before: an idle run prints no report."""
+        """Print the notes that the previous run did not have: an idle run prints no report."""
         for note in notes:
             if note not in self._notes:
                 say(self._environment.err, f"rebalancer: {note}")
         self._notes = notes
 
     def _collect_garbage(self) -> None:
-        """Free what a run leaves: few objects with large arrays, in circles, for which the collector would wait long.
+        """Free the memory of a run: few objects with large arrays in reference cycles.
 
-        What outlasts a run is looked at once in so many runs: it is much, and nearly all of it stays.
+        The collector itself would wait long for these. Long-lived objects are examined only once in many runs.
         """
         if self._runs % _THOROUGH == 0:
             gc.unfreeze()
@@ -252,11 +255,11 @@ class _All:
         self._observers = observers
 
     def pod_changed(self, pod: PodRecord) -> None:
-        """See Observer."""
+        """Forward a change of a pod to all observers."""
         for one in self._observers:
             one.pod_changed(pod)
 
     def object_changed(self, kind: str, before: Any | None, after: Any | None) -> None:
-        """See Observer."""
+        """Forward a change of another object to all observers."""
         for one in self._observers:
             one.object_changed(kind, before, after)

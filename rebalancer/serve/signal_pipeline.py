@@ -1,4 +1,4 @@
-"""What runs while a policy with ``signals`` is in force: a thread for each source, and the pipeline of steps."""
+"""The threads of a policy with ``signals``: one per source, and the pipeline of steps."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class SignalPipeline:
         lost: Callable[[], str | None],
         call_planner: Callable[[], None],
     ) -> SignalPipeline:
-        """Open the sources of ``policy``, go on with what a process before this one has begun, and listen.
+        """Open the sources of ``policy``, continue interruptions of an earlier process, and listen.
 
-        It ends when it is closed, at a signal, or once ``lost`` says why. ``kept_in``: (namespace, name) of the ConfigMap in
-        which steps keep what they have to give back.
+        It ends when it is closed, at a signal, or once ``lost`` returns a reason. ``kept_in``: (namespace, name) of
+        the ConfigMap in which steps store what they must restore later.
 
         Raises:
-            PolicyError: a source cannot be opened, or a step has nowhere to keep what it takes; nothing was begun.
+            PolicyError: a source cannot be opened, or a step has no ConfigMap to store its data; nothing was started.
         """
         _require_place(policy, kept_in)
         closing = threading.Event()
@@ -117,7 +117,7 @@ class SignalPipeline:
         return Listening(name, receiver, self.runs, context.clock, context.stop, context.say)
 
     def close(self) -> None:
-        """End the threads; how far each interruption came stands on its node, for the process that leads next."""
+        """End the threads; the progress of each interruption is recorded on its node for the next leader."""
         self.closing.set()
         clock = self.context.clock
         until = clock.now() + _GOODBYE
@@ -129,14 +129,14 @@ class SignalPipeline:
         self.nodes.end_following()
 
     def problem(self) -> str | None:
-        """Return which source hangs, None if none does."""
+        """Return which source hangs; None if none does."""
         for one in self.listening:
             if (silent := one.hangs()) is not None:
                 return f"signal source {one.name} has not answered for {silent:.0f} s"
         return None
 
     def counts(self) -> SignalCounts:
-        """Return what the metrics show."""
+        """Return the counts for metrics."""
         return SignalCounts(
             under_way={(state,): count for state, count in self.runs.counts().items()},
             ended={**self.runs.results},

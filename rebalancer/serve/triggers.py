@@ -1,4 +1,4 @@
-"""When a process that serves runs next, and why: the schedule, changes of the cluster, pods that have to leave a machine."""
+"""When a serving process runs next, and why: the schedule, changes of the cluster, interrupted machines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Schedule = Callable[[float], float]
 
 @dataclass(frozen=True, slots=True)
 class _Changes:
-    """Changes that no run has seen yet, as one trigger."""
+    """Changes that no run has seen yet, combined into one trigger."""
 
     why: str
     """The first of them, in words."""
@@ -49,13 +49,13 @@ class _Changes:
     """Seconds without another one."""
 
     def due(self, ended: float) -> float:
-        """Return when to run for them. ``ended``: when the run before had."""
+        """Return when a run for these changes is due. ``ended``: when the previous run ended."""
         quiet = min(self.last + self.quiet, self.first + _MAX_BURST)
         return max(quiet, ended + self.gap)
 
 
 class Triggers:
-    """All that triggers a run, in one place. At first a run is due. Thread-safe."""
+    """All triggers of runs. Initially a run is due. Thread-safe."""
 
     def __init__(self, clock: SystemClock, schedule: Schedule) -> None:
         self._clock, self._schedule = clock, schedule
@@ -68,7 +68,7 @@ class Triggers:
     # -- what triggers -----------------------------------------------------------------------------
 
     def add(self, why: str, gap: float, quiet: float) -> None:
-        """Trigger a run, ``gap`` seconds after the one before, once nothing was added for ``quiet`` seconds."""
+        """Trigger a run ``gap`` seconds after the previous one, once no call came for ``quiet`` seconds."""
         now = self._clock.now()
         with self._lock:
             known = self._changes or _Changes(why, now, now, gap, quiet)
@@ -78,7 +78,7 @@ class Triggers:
             self._changed.set()
 
     def end_run_early(self) -> None:
-        """End the run under way early: pods have to leave a machine of which it knows nothing."""
+        """End the current run early: pods must leave a machine that it does not know of."""
         self._calls += 1
 
     # -- runs --------------------------------------------------------------------------------------
@@ -88,7 +88,10 @@ class Triggers:
         self._scheduled = -math.inf
 
     def begin_run(self) -> Callable[[], str | None]:
-        """Count from now on: as a CronJob's, the next run is due by the beginning of this one. Return what ends it early."""
+        """Start a run; return a function that says why it must end early.
+
+        As with a CronJob, the next scheduled run is counted from the start of this one.
+        """
         self._scheduled = self._clock.now() + self._schedule(self._clock.unix())
         calls = self._calls
 
@@ -98,22 +101,22 @@ class Triggers:
         return called
 
     def take(self) -> str:
-        """Forget the changes so far: a run sees them now. Return the first one, in words; empty if there was none."""
+        """Clear the changes, which the current run sees; return the first one as text, empty if there were none."""
         with self._lock:
             changes, self._changes = self._changes, None
             self._changed.clear()
         return "" if changes is None else changes.why
 
     def end_run(self) -> None:
-        """Note that the run has ended."""
+        """Record that the run has ended."""
         self._ended_at = self._clock.now()
 
     # -- the next one ------------------------------------------------------------------------------
 
     def await_next(self, stop: Stop, *, pods_must_leave: bool = False) -> str | None:
-        """Wait a moment; return why a run is due, empty for the schedule, None if none is.
+        """Wait briefly; return why a run is due (empty: the schedule), or None if none is.
 
-        ``pods_must_leave``: pods have to leave a machine now; while they do, run follows run.
+        ``pods_must_leave``: pods must leave a machine now; while they must, runs follow each other without a pause.
         """
         now = self._clock.now()
         if pods_must_leave:
@@ -133,7 +136,7 @@ class Triggers:
 
 
 class ClusterTriggers:
-    """Triggers runs for changes of the cluster: nodes that come, go or change, pods that wait; an Observer."""
+    """Triggers runs for changes of the cluster: nodes added, removed or changed, pending pods; an Observer."""
 
     def __init__(self, triggers: Triggers) -> None:
         self._triggers = triggers
@@ -143,7 +146,7 @@ class ClusterTriggers:
         """uids of the pods that wait since then."""
 
     def pod_changed(self, pod: PodRecord) -> None:
-        """See Observer. A pod counts once, when the scheduler has given it up for now."""
+        """Trigger a run for a pod that the scheduler could not place; each pod counts once."""
         if pod.node or pod.deleting:
             return
         for condition in pod.state.conditions:
@@ -158,7 +161,7 @@ class ClusterTriggers:
                 self._triggers.add("pods wait that no node takes", GAP, QUIET)
 
     def object_changed(self, kind: str, before: Any | None, after: Any | None) -> None:
-        """See Observer."""
+        """Trigger a run for a relevant change of a node."""
         if kind != "Node":
             return
         if after is None:
@@ -177,10 +180,10 @@ class ClusterTriggers:
 
 
 def notices(node: Node) -> tuple[object, ...]:
-    """Return what a node says of itself, and others say of it: by these it is announced that it will go.
+    """Return the fields of a node that can announce that it goes away, for comparison.
 
-    What runs set themselves, and what changes with each heartbeat, is left out; so are annotations that say nothing of
-    that, which some controllers rewrite every few seconds, and what signals say: their steps call for a plan in their turn.
+    Excluded are fields that runs set themselves, fields that change with each heartbeat, annotations without such a
+    meaning, which some controllers rewrite every few seconds, and signals: their steps ask for a plan themselves.
     """
     taints = sorted(
         (taint.key, taint.value or "", taint.effect)
@@ -202,7 +205,7 @@ def _leave(node: Node) -> str | None:
 
 
 def _offers(node: Node) -> object:
-    """Return what pods may be placed by."""
+    """Return the fields of a node that affect which pods may be placed on it, for comparison."""
     return node.status.allocatable, node.metadata.labels or {}
 
 
@@ -210,12 +213,12 @@ def _offers(node: Node) -> object:
 
 
 def parse_schedule(text: str, time_zone: str = "UTC") -> Schedule:
-    """Return the schedule that is written as a duration (``2m``, ``90``), or in the five fields of cron.
+    """Parse a schedule: a duration (``2m``, ``90``), or a cron expression of five fields.
 
-    ``time_zone`` (IANA) is that of the cron expression; when clocks change, it means what it does in a policy's windows.
+    ``time_zone`` (IANA) is that of the cron expression; changes of the clock are treated as in a policy's windows.
 
     Raises:
-        ValueError: it is neither, or the time zone is none.
+        ValueError: it is neither, or the time zone does not exist.
     """
     if len(text.split()) == 5:
         return _parse_cron(text, time_zone)

@@ -26,7 +26,10 @@ class Runs:
     """The values of all classes (or owners) in one array, the values of each class contiguous."""
 
     def __init__(self, values: Int32s, of: Int32s, number: int) -> None:
-        """``values`` (K,), sorted by ``of`` (K,): the class or owner of each value, below ``number``."""
+        """``values`` (K,) are grouped by class or owner; ``of`` (K,), ascending, is the one of each value.
+
+        ``number``: the number of classes or owners.
+        """
         self.values = values
         self.starts = np.searchsorted(of, np.arange(number + 1))
         self._starts: list[int] = self.starts.tolist()

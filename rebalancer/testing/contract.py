@@ -48,7 +48,7 @@ def view_of(snapshot: Snapshot) -> View:
 
 
 def sample_snapshots() -> list[Snapshot]:
-    """Return the snapshots that the contract is checked on by default."""
+    """Return the snapshots on which the contract is checked by default."""
     nodes = [node(f"n{i}", f"zone-{'abc'[i % 3]}") for i in range(6)]
     drifted = [
         *nodes,
@@ -68,7 +68,7 @@ def check_strategy(
     """Check ``strategy`` on ``snapshots`` (by default samples), in a first run and after many runs.
 
     Raises:
-        ContractError: it violates the contract.
+        ContractError: the strategy violates the contract.
     """
     _require(bool((type(strategy).__doc__ or "").strip()), "its class has no docstring")
     chosen = strategy.Params() if params is None else params
@@ -93,7 +93,7 @@ def _complete(plug_in: _PlugIn, base: type[Any]) -> _PlugIn:
 
 
 def _views(snapshot: Snapshot) -> Iterator[View]:
-    """Yield the view without memory, in a first run, and after a thousand runs with streaks of all nodes."""
+    """Yield two views: without memory, as in a first run; and with streaks of a thousand runs on all nodes."""
     runs = dict.fromkeys(snapshot.nodes.names, 1000)
     for streaks in (None, Streaks(), Streaks(1.0, runs)):
         yield replace(view_of(snapshot), streaks=streaks)
@@ -125,7 +125,7 @@ def _check_rows(rows: Candidates, same: Candidates, where: str) -> None:
 
 
 def _check_extras(view: View, term: Term, twin: Term, where: str) -> None:
-    """Check the methods of a term that have a neutral answer."""
+    """Check the optional methods of a term."""
     _check_concerns(view, term, where)
     _check_streaks(view, term, twin, where)
     lines = all(note.strip() and "\n" not in note for note in term.notes())

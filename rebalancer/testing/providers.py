@@ -1,4 +1,4 @@
-"""The contract of providers of machines, as a test that any of them must pass."""
+"""The contract of machine providers, as a test that every provider must pass."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
 
 
 def check_provider(machines: Machines, nodes: Sequence[KnownNode]) -> list[NodeGroup]:
-    """Raise AssertionError where an open provider breaks the contract; return its groups.
+    """Raise AssertionError if an open provider violates the contract; return its groups.
 
-    ``nodes`` are those of a cluster whose machines it knows. What it is asked is only read.
+    ``nodes`` belong to a cluster whose machines it knows. All requests only read.
     """
     groups = list(machines.groups(nodes))
     _hold(groups == list(machines.groups(nodes)), "groups are others when they are asked for again")
@@ -41,9 +41,10 @@ def check_provider(machines: Machines, nodes: Sequence[KnownNode]) -> list[NodeG
 
 
 def check_scaling(machines: Machines, nodes: Sequence[KnownNode], name: str) -> None:
-    """Raise AssertionError where an open provider that acts does not; the group ``name`` gets one machine, and loses one.
+    """Raise AssertionError if an open provider that acts violates the contract.
 
-    The group has a machine, and its sizes leave room for one more and for one less. Others must stay as they are.
+    The group ``name`` gets one machine, and loses one. It needs a machine, and sizes that allow one more and one
+    less. Other groups must not change.
     """
 
     def read() -> tuple[NodeGroup, list[NodeGroup]]:

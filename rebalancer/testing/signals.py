@@ -29,7 +29,7 @@ _ROUNDS = 10
 
 
 def surroundings(name: str = "source", **changes: Any) -> SourceContext:
-    """Return what a source is given in tests: no nodes, an empty environment, the real time."""
+    """Return a source's context for tests: no nodes, an empty environment, the real time."""
     given = {"environ": {}, "unix": time.time, "nodes": FollowedNodes(list), **changes}
     return SourceContext(name=name, **given)
 
@@ -41,17 +41,17 @@ def check_source(
     machines: Collection[str],
     given: SourceContext | None = None,
 ) -> Sequence[Interruption]:
-    """Check ``source``; return what it says of the machines.
+    """Check ``source``; return its interruptions of the machines.
 
     Parameters
     ----------
     announce
-        Lets the outside say that ``machines`` (names of nodes or instances, or providerIDs) will go; called once.
+        Makes the outside world announce that ``machines`` (names of nodes or instances, or providerIDs) will go; called once.
     given
-        What the process offers to the source; by default :func:`surroundings`.
+        The context for the source; by default :func:`surroundings`.
 
     Raises:
-        ContractError: it violates the contract.
+        ContractError: the source violates the contract.
     """
     _require(isinstance(source, SignalSource), "lacks Params or open(params, surroundings)")
     _require(bool((type(source).__doc__ or "").strip()), "its class has no docstring")
@@ -74,10 +74,10 @@ def check_source(
 
 
 def check_step(step: Step, params: Any, context: StepContext) -> StepOutcome:
-    """Check that ``step`` may be run twice on ``context``; return the outcome of it the second time.
+    """Check that ``step`` may run twice on ``context``; return its second outcome.
 
     Raises:
-        ContractError: it violates the contract.
+        ContractError: the step violates the contract.
     """
     _require(isinstance(step, Step), "lacks Params or act(context, params)")
     _require(bool((type(step).__doc__ or "").strip()), "its class has no docstring")
@@ -94,7 +94,7 @@ def check_step(step: Step, params: Any, context: StepContext) -> StepOutcome:
 
 
 def _collect(receiver: Receiver, machines: Collection[str]) -> dict[str, Interruption]:
-    """Return id -> interruption, once there is one for each machine."""
+    """Return id -> interruption, once every machine has one."""
     said: dict[str, Interruption] = {}
     missing = set(machines)
     for _ in range(_ROUNDS):
@@ -122,7 +122,7 @@ def _check_id(said: dict[str, Interruption], one: Interruption) -> None:
 
 
 def _come() -> Stop:
-    """Return a stop that has come."""
+    """Return a stop that is already set."""
     signalled = threading.Event()
     signalled.set()
     return Stop(SystemClock(), signalled=signalled)
@@ -149,14 +149,14 @@ def _check_each(said: Collection[Interruption], name: str) -> None:
 
 
 def _check_stopped(receiver: Receiver) -> None:
-    """Check that receive does not wait once its stop has come."""
+    """Check that ``receive`` does not wait once its stop is set."""
     began = time.monotonic()
     receiver.receive(_come())
     _require(time.monotonic() - began < _SPARE, "receive goes on after its stop")
 
 
 def _check_done(receiver: Receiver, said: Sequence[Interruption]) -> None:
-    """Check that what is done may be done again, and is not said again."""
+    """Check that ``done`` may be called again, and that finished interruptions are not received again."""
     outcome = PipelineOutcome(Result.DONE, {"cordon": StepOutcome(StepStatus.DONE)})
     for one in (*said, *said):
         receiver.done(one, outcome)

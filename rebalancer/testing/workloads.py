@@ -112,7 +112,7 @@ def workload(
 
 
 def number_pods(objects: Sequence[Object]) -> list[Object]:
-    """Return a StatefulSet whose pods carry the labels that its controller gives to each of them alone."""
+    """Return a StatefulSet's objects with the labels that its controller sets on each pod."""
     return [_number_pod(item) if item["kind"] == "Pod" else item for item in objects]
 
 

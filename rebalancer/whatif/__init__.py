@@ -1,1 +1,1 @@
-"""Plays run after run offline: plan on a snapshot, let the scheduler model land the pods, plan again."""
+"""Simulate run after run offline: plan on a snapshot, place the pods by the scheduler model, plan again."""

@@ -1,4 +1,4 @@
-"""A plan carried out in a simulated world by the executor of real runs: its actor, its feed and its clock."""
+"""Execute a plan in a simulated cluster with the executor of real runs, with its own actor, feed and clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def carry_out(
     pace: WavePace = WavePace(),  # noqa: B008  # it cannot be changed
     ready_after: Span = READY_AFTER,
 ) -> tuple[Execution, int]:
-    """Carry ``moves`` out wave by wave; return what came of them, and the number of waves.
+    """Execute ``moves`` wave by wave; return the execution, and the number of waves.
 
     ``ready_after``: seconds from an eviction until the replacement is Ready.
     """
@@ -45,7 +45,7 @@ def carry_out(
 
 
 class _Simulated:
-    """The API server and the pods that it shows, of one world."""
+    """The API server and the pods of a simulated cluster."""
 
     def __init__(self, world: SimulatedCluster, moves: Sequence[Move], ready_after: Span) -> None:
         self._world, self._ready_after = world, ready_after
@@ -134,7 +134,7 @@ class _Simulated:
 
 
 class _Clock:
-    """The time of a world."""
+    """The clock of a simulated cluster."""
 
     def __init__(self, world: SimulatedCluster) -> None:
         self._world = world
@@ -144,7 +144,7 @@ class _Clock:
 
 
 class _NoSignal(threading.Event):
-    """Never comes; waiting for it lets time pass in the world."""
+    """An event that is never set; waiting for it advances the simulated clock."""
 
     def __init__(self, world: SimulatedCluster) -> None:
         super().__init__()

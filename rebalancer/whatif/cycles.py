@@ -1,4 +1,4 @@
-"""The closed loop: plan, act, remember, let time pass, again, until nothing more will ever be done."""
+"""The simulation loop: plan, act, remember, advance the time, until no later run would act."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MakePlanning = Callable[[], Planning]
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
-    """One run, as the report of a simulation shows it."""
+    """One run in the report of a simulation."""
 
     number: int
     at: float
@@ -55,18 +55,18 @@ class Cycle:
 
     @property
     def evictions(self) -> int:
-        """Pods evicted."""
+        """The number of evicted pods."""
         return sum(outcome.status.is_carried_out for outcome in self.outcomes)
 
     @property
     def as_predicted(self) -> int:
-        """Replacements that landed where their move expected them."""
+        """The number of replacements that landed where their move expected them."""
         return sum(outcome.predicted is True for outcome in self.outcomes)
 
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """A whole simulation."""
+    """The result of a whole simulation."""
 
     cycles: tuple[Cycle, ...]
     silent: str | None
@@ -83,7 +83,7 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopPace:
-    """How far and how fast."""
+    """Limits and time steps of a simulation."""
 
     cycles: int
     interval: float = 120.0
@@ -97,7 +97,7 @@ class LoopPace:
 
 
 def total(scores: Mapping[str, Score]) -> Cost:
-    """Return the cost over all strategies."""
+    """Return the cost summed over all strategies."""
     return Cost(
         sum(score.cost.hard for score in scores.values()),
         sum(score.cost.soft for score in scores.values()),
@@ -106,7 +106,7 @@ def total(scores: Mapping[str, Score]) -> Cost:
 
 
 class Loop:
-    """One simulation over a world that it changes."""
+    """One simulation of a cluster, which it changes."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class Loop:
         *,
         windows: bool,
     ) -> None:
-        """``windows`` says whether the policy has any: what only observes now may act later."""
+        """``windows``: whether the policy has windows; a strategy may then observe now and act later."""
         self._world, self._make_planning, self._pace = world, make_planning, pace
         self._planning = make_planning()
         self._timings, self._windows = timings, windows
@@ -127,7 +127,7 @@ class Loop:
         self._warnings: dict[str, None] = {}
 
     def run(self) -> Simulation:
-        """Play the cycles."""
+        """Simulate the cycles."""
         self._world.schedule()
         planned = self._plan()
         cycles: list[Cycle] = []
@@ -177,7 +177,7 @@ class Loop:
         )
 
     def _remember(self, planned: Planned, outcomes: Sequence[Outcome]) -> bool:
-        """Remember what a run has seen and done; return whether it waits to see something once more."""
+        """Store what a run has measured and done; return whether it waits for a second measurement."""
         if not self._pace.memory:
             return False
         before, now = self._document, self._world.now
@@ -198,7 +198,7 @@ class Loop:
         return planned
 
     def _make_plan(self, snapshot: Snapshot) -> Planned:
-        """Return the plan on a snapshot, with what is remembered at its time."""
+        """Return the plan for a snapshot, with the memory at its time."""
         if self._pace.memory:
             now = snapshot.captured_at
             self._planning.remember(
@@ -209,10 +209,10 @@ class Loop:
         return self._planning.plan(snapshot, 0.0, self._timings)
 
     def _idle(self) -> float | None:
-        """Return the seconds until a run would act again, None if none would within a day.
+        """Return the seconds until a run would act again; None if none would within a day.
 
-        What is waited for (ages, the hour's budget, cool-downs) only ever opens while nothing moves, so the
-        first of the runs to come is searched by doubling the time and then halving the gap.
+        Conditions that time alone changes (ages, the hour's budget, cool-downs) never become stricter while nothing
+        moves, so the first run that acts is searched by doubling the time and then bisecting.
         """
         interval = self._pace.interval
         last, early, late = int(_LATER // interval), -1, 0
@@ -229,13 +229,13 @@ class Loop:
         return late * interval
 
     def _acts_in(self, seconds: float) -> bool:
-        """Return whether a run after that many seconds would evict a pod."""
+        """Return whether a run after ``seconds`` would evict a pod."""
         now = self._world.snapshot
         planned = self._make_plan(_later(now, seconds))
         return not planned.standstill and any(not move.observed for move in planned.plan.moves)
 
     def _act(self, planned: Planned) -> tuple[Sequence[Outcome], int, str | None]:
-        """Carry a plan out as a run does; return outcomes, waves and what cut it short."""
+        """Execute a plan as a run does; return outcomes, waves and why it ended early."""
         moves = [move for move in planned.plan.moves if not move.observed]
         if why := "; ".join(planned.standstill):
             return [Outcome(move, Status.NOT_ATTEMPTED, why) for move in moves], 0, why
@@ -251,7 +251,7 @@ class Loop:
         return execution.outcomes, waves, execution.stopped
 
     def _later(self) -> int:
-        """Return the moves of a run without memory when all patience is over; kept while nothing changes."""
+        """Return the number of moves of a run without memory after all waiting times; cached while nothing changes."""
         if self._known_later is None or self._known_later[0] != self._changes:
             later = _later(self._world.snapshot, _LATER)
             planning = self._make_planning()
@@ -266,13 +266,13 @@ class Loop:
 
 
 def _later(snapshot: Snapshot, seconds: float) -> Snapshot:
-    """Return a snapshot of the same so much later."""
+    """Return the snapshot advanced by ``seconds``."""
     at = snapshot.captured_at + seconds
     return set_measured_at(replace(snapshot, captured_at=at), at)
 
 
 def _lasting(streaks: Mapping[str, Streaks]) -> dict[str, Streaks]:
-    """Return the same streaks, seen for long enough for every rule."""
+    """Return the streaks extended to be long enough for every rule."""
     return {
         name: Streaks(0.0, dict.fromkeys(of.runs, _LONG)) for name, of in streaks.items() if of.runs
     }

@@ -1,4 +1,4 @@
-"""What-if: a node joins, a node is gone."""
+"""What-if edits of nodes: add, cordon or remove nodes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _KEYS = ("zone", "like", *_AMOUNTS)
 
 @dataclass(frozen=True, slots=True)
 class NodeToAdd:
-    """A node to add: its name, and in what it differs from another."""
+    """A node to add: its name, and how it differs from another node."""
 
     name: str
     like: str | None = None
@@ -40,10 +40,10 @@ class NodeToAdd:
 
     @staticmethod
     def parse(text: str) -> NodeToAdd:
-        """Return the node of ``NAME[:key=value,...]``; keys are zone, like, cpu, memory, pods, or labels.
+        """Parse ``NAME[:key=value,...]``; keys are zone, like, cpu, memory, pods, or labels.
 
         Raises:
-            PolicyError: it is something else.
+            PolicyError: the text has another form.
         """
         name, _, settings = text.partition(":")
         given: dict[str, str] = {}
@@ -65,7 +65,7 @@ class NodeToAdd:
 
 
 def _check_labels(text: str, given: Mapping[str, str]) -> None:
-    """Refuse what is neither a key of ours nor a label; a label that looks like a key of ours needs a prefix."""
+    """Reject what is neither one of our keys nor a label; a label similar to one of our keys needs a prefix."""
     for key, value in given.items():
         if key in _KEYS:
             continue
@@ -78,7 +78,7 @@ def _check_labels(text: str, given: Mapping[str, str]) -> None:
 
 
 def add_node(objects: Objects, new: NodeToAdd) -> None:
-    """Add a Ready, empty node with the DaemonSet pods that its model carries.
+    """Add a Ready, empty node with the DaemonSet pods of the node it is modelled on.
 
     Raises:
         PolicyError: the name is taken, or there is no node to copy.
@@ -142,7 +142,7 @@ def _copy_daemons(objects: Objects, source: str, target: str) -> None:
 
 
 def cordon_node(objects: Objects, name: str) -> None:
-    """Cordon a node, with the taint that the node lifecycle controller then sets.
+    """Cordon a node, with the taint that the node lifecycle controller adds.
 
     Source: ``pkg/controller/nodelifecycle/node_lifecycle_controller.go``.
 
@@ -159,7 +159,7 @@ def cordon_node(objects: Objects, name: str) -> None:
 
 
 def lose_zone(objects: Objects, zone: str) -> None:
-    """Take all nodes of a zone away, each as :func:`remove_node`.
+    """Remove all nodes of a zone, each as :func:`remove_node` does.
 
     Raises:
         PolicyError: no node is in this zone.
@@ -178,7 +178,7 @@ def lose_zone(objects: Objects, zone: str) -> None:
 
 
 def remove_node(objects: Objects, name: str) -> None:
-    """Take a node away; what has a controller elsewhere waits for another node, every other pod is gone.
+    """Remove a node. Pods whose controller recreates them become pending, others are deleted.
 
     Raises:
         PolicyError: there is no such node.

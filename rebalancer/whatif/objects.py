@@ -1,4 +1,4 @@
-"""A snapshot file as plain objects, for edits that go beyond arrays: nodes, replicas.
+"""A snapshot file as plain objects, for edits that arrays do not support: nodes, replicas.
 
 Source: ``pkg/controller/disruption/disruption.go``.
 """
@@ -29,7 +29,7 @@ _DAMAGED = (ValueError, msgspec.DecodeError, RecursionError)
 
 @dataclass(slots=True)
 class Objects:
-    """The objects of a file, changeable; ``snapshot`` folds them."""
+    """The objects of a file, mutable; ``snapshot`` folds them."""
 
     metadata: Mapping[str, Any]
     items: list[Json]
@@ -39,7 +39,7 @@ class Objects:
         return [item for item in self.items if item["kind"] in kinds]
 
     def find(self, kind: str, name: str, namespace: str = "") -> Json | None:
-        """Return one object, None if there is none. The kind may be in any case."""
+        """Return one object; None if there is none. The case of the kind is ignored."""
         for item in self.items:
             metadata = item["metadata"]
             named = (metadata.get("name"), metadata.get("namespace", "")) == (name, namespace)
@@ -48,7 +48,7 @@ class Objects:
         return None
 
     def pods_of(self, controllers: set[str]) -> list[Json]:
-        """Return the pods, not terminating or finished, of controllers given by uid."""
+        """Return the active pods of the controllers with these uids."""
         return [
             pod
             for pod in self.of_kind("Pod")
@@ -56,7 +56,7 @@ class Objects:
         ]
 
     def snapshot(self, finished: frozenset[str] = frozenset()) -> Snapshot:
-        """Return the snapshot of the objects as they are now; ``finished``: see ``load_snapshot``."""
+        """Return the snapshot of the current objects; ``finished``: see ``load_snapshot``."""
         text = msgspec.json.encode(
             {"kind": "List", "apiVersion": "v1", "metadata": self.metadata, "items": self.items}
         )
@@ -64,7 +64,7 @@ class Objects:
 
 
 def controller(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the reference to the object's controller, empty if it has none."""
+    """Return the reference to the object's controller; empty if it has none."""
     for reference in item["metadata"].get("ownerReferences") or ():
         if reference.get("controller"):
             return dict(reference)
@@ -72,7 +72,7 @@ def controller(item: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def is_active(pod: Mapping[str, Any]) -> bool:
-    """Return whether a pod runs or waits: not finished, not terminating."""
+    """Return whether a pod is running or pending: not finished, not terminating."""
     finished = (pod.get("status") or {}).get("phase") in FINISHED
     return not finished and not pod["metadata"].get("deletionTimestamp")
 
@@ -84,7 +84,7 @@ def is_ready(item: Mapping[str, Any]) -> bool:
 
 
 def unschedule(pod: Json) -> Json:
-    """Return the pod as its controller recreates it: without node, status and times of its own."""
+    """Return the pod as its controller would recreate it: without node, status and times."""
     spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
     return {**pod, "spec": spec, "status": {"phase": "Pending"}}
 
@@ -92,7 +92,7 @@ def unschedule(pod: Json) -> Json:
 def read_objects(data: bytes) -> Objects:
     """Return the objects of a snapshot file that ``load_snapshot`` could read.
 
-    A run decodes some parts of an object only where it needs them; here all are.
+    A run decodes some parts of an object only if it needs them; here all parts are decoded.
 
     Raises:
         PolicyError: a part is damaged.
@@ -162,7 +162,7 @@ def read_data(path: str, stdin: BinaryIO) -> bytes:
     """Return the bytes of a file; ``-`` is ``stdin``.
 
     Raises:
-        PolicyError: it cannot be read.
+        PolicyError: the file cannot be read.
     """
     if path == "-":
         return stdin.read()
@@ -173,7 +173,7 @@ def read_data(path: str, stdin: BinaryIO) -> bytes:
 
 
 def renew_budgets(objects: Objects) -> None:
-    """Write the status of every PodDisruptionBudget whose controllers are all known; leave the others."""
+    """Update the status of every PodDisruptionBudget whose controllers are all known; leave the others."""
     replicas = _replicas(objects)
     for budget in objects.of_kind("PodDisruptionBudget"):
         spec, namespace = budget.get("spec") or {}, budget["metadata"].get("namespace")
@@ -200,7 +200,7 @@ def renew_budgets(objects: Objects) -> None:
 
 
 def _replicas(objects: Objects) -> dict[str, int]:
-    """Return uid -> replicas wanted of everything that creates pods; a ReplicaSet's are its Deployment's."""
+    """Return uid -> desired replicas, for all pod controllers; a ReplicaSet has its Deployment's."""
     wanted: dict[str, int] = {}
     makers = objects.of_kind("Deployment", "StatefulSet", "ReplicationController", "ReplicaSet")
     for maker in makers:
@@ -213,7 +213,7 @@ def _replicas(objects: Objects) -> dict[str, int]:
 def _count_expected(
     spec: Json, pods: list[Json], replicas: dict[str, int]
 ) -> tuple[int, int] | None:
-    """Return how many pods there should be and how many of them healthy, None if that is unknown."""
+    """Return (expected pods, desired healthy pods); None if unknown."""
     least, most = spec.get("minAvailable"), spec.get("maxUnavailable")
     if most is None and not isinstance(least, str):
         return len(pods), least or 0

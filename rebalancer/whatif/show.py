@@ -1,4 +1,4 @@
-"""A simulation as a table or as data."""
+"""Render a simulation as a table or as data."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def _sum_line(simulation: Simulation) -> str:
 
 
 def _pauses(cycles: Sequence[Cycle]) -> list[str]:
-    """Say how long nothing could be done, and why, where a later run went on."""
+    """Return sentences on the times without moves, and their reasons, where a later run continued."""
     return [
         f"Silent from {rfc3339(cycle.at)} to {rfc3339(following.at)}: {cycle.stopped}"
         for cycle, following in pairwise(cycles)

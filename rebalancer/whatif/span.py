@@ -1,4 +1,4 @@
-"""A time that is not the same for all: from the least to the most."""
+"""A duration that varies between a minimum and a maximum."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _MAX_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Seconds from ``least`` to ``most``."""
+    """A duration from ``least`` to ``most`` seconds."""
 
     least: float
     most: float
 
     @staticmethod
     def parse(text: str, flag: str) -> Span:
-        """Return the span of ``10s``, ``5s-1m`` or plain seconds; ``flag`` names it in errors.
+        """Parse ``10s``, ``5s-1m`` or plain seconds; ``flag`` is the name in error messages.
 
         Raises:
-            PolicyError: it is something else, or beyond an hour.
+            PolicyError: the text has another form, or exceeds an hour.
         """
         first, dash, second = text.partition("-")
         try:
@@ -40,7 +40,7 @@ class Span:
         return Span(least, most)
 
     def draw(self, random: np.random.Generator | None) -> float:
-        """Return a time of the span, all equally likely; the middle without ``random``."""
+        """Draw a duration from the uniform distribution; without ``random`` return the middle."""
         if random is None or self.least == self.most:
             return (self.least + self.most) / 2
         return float(random.uniform(self.least, self.most))

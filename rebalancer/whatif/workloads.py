@@ -1,4 +1,4 @@
-"""What-if: a workload gets another number of replicas."""
+"""What-if edits of workloads: change the number of replicas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """So many replicas for one workload."""
+    """A new number of replicas for one workload."""
 
     kind: str
     namespace: str
@@ -33,10 +33,10 @@ class Scale:
 
     @staticmethod
     def parse(text: str) -> Scale:
-        """Return the scale of ``KIND/NAMESPACE/NAME=N``.
+        """Parse ``KIND/NAMESPACE/NAME=N``.
 
         Raises:
-            PolicyError: it is something else.
+            PolicyError: the text has another form.
         """
         ref, _, number = text.partition("=")
         parts = ref.split("/")
@@ -54,10 +54,10 @@ class Scale:
 
 
 def scale(objects: Objects, wanted: Scale) -> None:
-    """Add waiting pods, or take pods away as the controller would, until the number is right.
+    """Add pending pods, or delete pods as the controller would, until the number is right.
 
     Raises:
-        PolicyError: there is no such workload, it is in the middle of a rollout, or there is nothing to copy a pod from.
+        PolicyError: there is no such workload, it is in the middle of a rollout, or there is no pod or template to copy.
     """
     workload = objects.find(wanted.kind, wanted.name, wanted.namespace)
     if workload is None:
@@ -80,7 +80,7 @@ def scale(objects: Objects, wanted: Scale) -> None:
 
 
 def _maker(objects: Objects, wanted: Scale, workload: Json) -> Json:
-    """Return what creates the pods: the workload itself, or a Deployment's one ReplicaSet in use."""
+    """Return the controller that creates the pods: the workload itself, or a Deployment's single ReplicaSet in use."""
     if wanted.kind != "Deployment":
         return workload
     uid = workload["metadata"]["uid"]
@@ -95,11 +95,11 @@ def _maker(objects: Objects, wanted: Scale, workload: Json) -> Json:
 
 
 def _order_of_deletion(kind: str, pods: list[Json]) -> list[Json]:
-    """Return the pods, first to go first.
+    """Return the pods in the order in which they would be deleted.
 
-    StatefulSets take the highest ordinal. ReplicaSets (``pkg/controller/controller_utils.go:
-    ActivePodsWithRanks``): unscheduled, then not ready, then the lowest deletion cost, then those with most
-    siblings on their node, then the youngest.
+    StatefulSets delete the highest ordinal first. ReplicaSets (``pkg/controller/controller_utils.go:
+    ActivePodsWithRanks``): unscheduled, then not ready, then the lowest deletion cost, then those with most siblings
+    on their node, then the youngest.
     """
     if kind == "StatefulSet":
         return sorted(pods, key=lambda pod: -_ordinal(pod["metadata"]["name"]))
@@ -140,7 +140,7 @@ def _pod_name(wanted: Scale, maker: Json, number: int) -> str:
 
 
 def _new_pod(wanted: Scale, maker: Json, number: int, like: Json | None) -> Json:
-    """Return a pod that waits for a node: a copy of the pod ``like``, or of the template if there is none."""
+    """Return a pending pod: a copy of the pod ``like``, or of the template if there is none."""
     prefix, name = maker["metadata"]["name"], _pod_name(wanted, maker, number)
     if like is not None:
         pod = copy.deepcopy(unschedule(like))

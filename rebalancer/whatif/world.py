@@ -1,6 +1,7 @@
-"""The cluster of a simulation: one snapshot after another, changed by what the scheduler model says.
+"""The simulated cluster: a snapshot that evictions change, with landings by the scheduler model.
 
-A replacement is there at once, a victim holds its place for a while longer or less. Controllers are taken to replace every pod; rollouts that were under way stay so.
+A replacement exists at once; a victim uses its resources for some time longer. Controllers are assumed to replace
+every pod; rollouts in progress stay as they are.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ GONE_AFTER = Span(0.0, 20.0)
 
 @dataclass(frozen=True, slots=True)
 class Replaced:
-    """The pod that came for an evicted one."""
+    """The replacement of an evicted pod."""
 
     name: str
     uid: str
@@ -50,7 +51,7 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True)
 class _Wave:
-    """What the evictions of a wave share: the scheduler's view of the cluster, and where each pod stands in the arrays."""
+    """Data shared by the evictions of a wave: the scheduler's view of the cluster, and the position of each pod."""
 
     state: ClusterState
     model: SchedulerModel
@@ -60,7 +61,7 @@ class _Wave:
 
 @dataclass(frozen=True, slots=True)
 class _Victim:
-    """A pod on its way out, as it was."""
+    """A terminating pod, with its original data."""
 
     name: str
     uid: str
@@ -73,7 +74,7 @@ class _Victim:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Pods of one owner that no node takes."""
+    """Pods of one owner that fit on no node."""
 
     owner: str
     pods: int
@@ -81,7 +82,7 @@ class Waiting:
 
 
 class SimulatedCluster:
-    """A snapshot that goes on living."""
+    """A cluster that starts as a snapshot and changes."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class SimulatedCluster:
         """``random`` draws each landing from its distribution; None takes the most probable node.
 
         ``gone_after``: seconds until a victim has left its node; ``apart``: seconds between two evictions of one
-        wave. Both are drawn where landings are drawn, else the middle.
+        wave. Both are drawn if landings are drawn, else their middle is used.
         """
         self._make_profile, self._random = make_profile, random
         self._gone_after, self._apart = gone_after, apart
@@ -122,11 +123,11 @@ class SimulatedCluster:
 
     @property
     def pending(self) -> int:
-        """Pods that want a node and have none."""
+        """The number of pods that wait for a node."""
         return int(self._waits().sum())
 
     def waiting(self) -> list[Waiting]:
-        """Return the pods that want a node and have none, by owner, with the scheduler's reason."""
+        """Return the pods that wait for a node, by owner, with the scheduler's reason."""
         self._come_to_now()
         model = SchedulerModel(self._living, self._make_profile(self._living))
         state, pods = self._state(), np.flatnonzero(self._waits())
@@ -140,30 +141,30 @@ class SimulatedCluster:
 
     @property
     def nodes(self) -> Nodes:
-        """The nodes, which stay as they are."""
+        """The nodes, which do not change."""
         return self._first.nodes
 
     @property
     def snapshot(self) -> Snapshot:
-        """The cluster as it is now."""
+        """The current cluster."""
         self._come_to_now()
         return self._snapshot
 
     def wait(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock by ``seconds``."""
         self.now += seconds
         self._stale = True
 
     def draw(self, span: Span) -> float:
-        """Return a time of the span, drawn where landings are drawn."""
+        """Return a duration from the span, random if landings are drawn."""
         return span.draw(self._random)
 
     def terminating(self) -> Collection[str]:
-        """Return the uids of the victims that still hold their places."""
+        """Return the uids of the victims that still use their resources."""
         return {victim.uid for victim in self._victims if victim.gone > self.now}
 
     def schedule(self) -> int:
-        """Place the pods that wait; return how many got a node."""
+        """Place the pending pods; return how many got a node."""
         self._come_to_now()
         self._wave = None
         if not self.pending:
@@ -174,7 +175,7 @@ class SimulatedCluster:
         return placed
 
     def _place_waiting(self, state: ClusterState, model: SchedulerModel) -> int:
-        """Place the pods that wait, highest priority first, then the oldest; return how many got a node."""
+        """Place the pending pods, highest priority first, then oldest; return how many got a node."""
         waiting = np.flatnonzero(self._waits())
         classes = self._living.classes
         priority = np.array([classes[cls].priority for cls in self._cls[waiting].tolist()], int)
@@ -192,7 +193,7 @@ class SimulatedCluster:
         return placed
 
     def begin_wave(self) -> None:
-        """Let the evictions that follow be judged by the cluster as it is now."""
+        """Fix the cluster state by which the following evictions are judged."""
         self._wave = None
 
     def pod(self, uid: str) -> PodView | None:
@@ -209,7 +210,7 @@ class SimulatedCluster:
         )
 
     def find_ended(self, uid: str) -> PodView | None:
-        """Return the pod of this uid that has ended, if there is one."""
+        """Return the finished pod with this uid; None if there is none."""
         finished = self._first.finished
         if finished is None or uid in self._removed:
             return None
@@ -221,30 +222,30 @@ class SimulatedCluster:
         return None
 
     def remove(self, uid: str) -> None:
-        """Remove a pod that has ended: nothing replaces it."""
+        """Delete a finished pod, which is not replaced."""
         self._removed.add(uid)
         self.wait(self._apart.draw(self._random))
 
     def mark(self, nodes: Collection[str]) -> None:
-        """Have exactly these nodes carry a mark of the run."""
+        """Set steering marks on exactly these nodes."""
         self._marked = np.array([self.nodes.index[node] for node in nodes], np.int32)
 
     def keep_empty(self, nodes: Collection[str]) -> None:
-        """Have exactly these nodes carry marks that keep them empty, from now on."""
+        """Set marks that keep nodes empty on exactly these nodes."""
         marked = np.array([name in nodes for name in self.nodes.names], bool)
         self._first = with_empty_marks(replace(self._first, captured_at=self.now), marked)
         self._wave = None
         self._renew()
 
     def evict(self, uid: str) -> Replaced:
-        """Evict a pod and land its replacement; the next eviction is a while later."""
+        """Evict a pod and place its replacement; advance the clock to the next eviction."""
         with self._of_wave().model.marking(self._marked):
             return self._replace_pod(uid)
 
     def restart(self, uid: str, starts: float) -> Replaced:
-        """Restart the rollout of a pod: its replacement lands beside it, and is Ready after so many seconds.
+        """Restart the rollout of a pod: its replacement lands beside it, and is Ready after ``starts`` seconds.
 
-        Where no node takes the replacement, the pod stays.
+        If no node takes the replacement, the pod stays.
         """
         with self._of_wave().model.marking(self._marked):
             return self._replace_pod(uid, starts)
@@ -285,14 +286,14 @@ class SimulatedCluster:
         return self._wave
 
     def _state(self) -> ClusterState:
-        """Return the cluster as the scheduler sees it, victims that still hold their places included."""
+        """Return the scheduler's view of the cluster, including terminating victims."""
         state = ClusterState(self._living)
         for victim in self._victims:
             state.linger(victim.cls, victim.node)
         return state
 
     def _evict(self, state: ClusterState, pod: int, later: float = 0.0) -> None:
-        """Let a pod terminate, after so many seconds in which it runs on."""
+        """Let a pod terminate; with ``later``, only after so many seconds."""
         state.evict(pod)
         self._victims.append(
             _Victim(
@@ -306,7 +307,7 @@ class SimulatedCluster:
         )
 
     def _let_go(self, state: ClusterState | None = None) -> None:
-        """Let the victims be gone whose time has come, in ``state`` too."""
+        """Remove the victims whose time has come, also in ``state``."""
         gone = [victim for victim in self._victims if victim.gone <= self.now]
         self._victims = [victim for victim in self._victims if victim.gone > self.now]
         if state is not None:
@@ -321,7 +322,7 @@ class SimulatedCluster:
         return int(self._random.choice(prediction.nodes, p=prediction.probability))
 
     def _settle(self, pod: int, cls: int, node: int) -> None:
-        """Let the replacement of ``pod`` stand on ``node``, Ready; -1 leaves it waiting."""
+        """Place the replacement of ``pod`` on ``node``, Ready; -1 leaves it pending."""
         self._cls[pod], self.node[pod] = cls, node
         self._created[pod] = self.now
         self._ready[pod] = self.now if node >= 0 else 0.0
@@ -346,7 +347,7 @@ class SimulatedCluster:
         return np.bincount(self._cls[without & self._lives()], minlength=len(self._first.classes))
 
     def _drop_terminating(self) -> None:
-        """Let what terminates be gone: replaced already, or waiting to be if the owner waits for it."""
+        """Remove terminating pods of the first snapshot: replaced, or pending if the owner waits for them."""
         going = np.flatnonzero((self._flags & PodFlag.TERMINATING) != 0)
         for pod in going.tolist():
             cls = int(self._cls[pod])
@@ -385,7 +386,7 @@ class SimulatedCluster:
             self._snapshot = set_measured_at(with_usage_of(first, both), self.now)
 
     def _list_finished(self) -> Snapshot | None:
-        """Return the pods that have ended and are left."""
+        """Return the finished pods that have not been deleted."""
         finished = self._first.finished
         if finished is None:
             return None
@@ -394,7 +395,7 @@ class SimulatedCluster:
         return replace(finished, captured_at=self.now, pods=finished.pods.without(gone))
 
     def _pods(self, victims: Sequence[_Victim]) -> Pods:
-        """Return the pods, in the rows that they always have, and after them the terminating victims."""
+        """Return the pods in their constant rows, followed by the terminating victims."""
         more = len(victims)
         going = np.full(more, PodFlag.OWNED | PodFlag.READY | PodFlag.TERMINATING)
         return Pods(
@@ -419,7 +420,7 @@ class SimulatedCluster:
 
 
 def set_measured_at(snapshot: Snapshot, now: float) -> Snapshot:
-    """Return ``snapshot`` as if what is used had just been measured, if it was at all."""
+    """Return ``snapshot`` with its usage, if any, dated ``now``."""
     usage = snapshot.usage
     return snapshot if usage is None else replace(snapshot, usage=replace(usage, at=now))
 
@@ -429,7 +430,7 @@ def _with(column: np.ndarray, more: Sequence[float]) -> np.ndarray:
 
 
 def _owner(owner: Owner, more_ready: int) -> Owner:
-    """Return the owner with so many more Ready pods than at first, below 0 with fewer."""
+    """Return the owner with ``more_ready`` (may be negative) more Ready pods than at first."""
     waited = owner.unsettled in (None, too_few_ready(owner.ready, owner.replicas))
     if not more_ready or not waited:
         return owner
@@ -438,7 +439,7 @@ def _owner(owner: Owner, more_ready: int) -> Owner:
 
 
 def _budget(budget: DisruptionBudget, more_ready: int) -> DisruptionBudget:
-    """Return the budget with so many more healthy pods than at first, below 0 with fewer."""
+    """Return the budget with ``more_ready`` (may be negative) more healthy pods than at first."""
     if budget.allowed != max(0, budget.healthy - budget.desired):
         return budget  # Its status was not up to date: what it will be is not known.
     healthy = budget.healthy + more_ready

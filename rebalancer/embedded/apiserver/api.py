@@ -126,7 +126,7 @@ class Api:
         return _json(200, listed)
 
     def _shape(self, request: Request, target: Target) -> Callable[[Json], Json]:
-        """Return what makes of a stored object the one that the request wants: with its type, or a table."""
+        """Return a function that converts a stored object to the requested form: with its type, or as a table row."""
         if tables.wants_table(request.accept, target.kind):
             return lambda obj: self._table(request, target, [obj], {})
         return lambda obj: add_type(target, obj)
@@ -193,7 +193,7 @@ class Api:
 
 
 def add_type(target: Target, obj: Mapping[str, Any]) -> Json:
-    """Return an object with its kind and apiVersion, which items of lists do not have."""
+    """Return an object with kind and apiVersion, which items of lists lack."""
     return {"kind": target.kind.kind, "apiVersion": target.kind.api_version, **obj}
 
 

@@ -143,9 +143,9 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _handle  # noqa: N815 - the base class's names
 
     def _is_from_a_page(self) -> bool:
-        """Whether a browser sends this for a page of another site, also where that site's name leads to us.
+        """Return whether a browser sends this request for a page of another site, even if that name resolves to us.
 
-        A kept cluster lets in what has no token.
+        A kept cluster accepts requests without a token.
         """
         try:
             host = urlsplit(f"//{self.headers.get('Host', _LOOPBACK)}").hostname

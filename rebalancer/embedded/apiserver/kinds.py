@@ -110,7 +110,7 @@ BY_NAME: Mapping[tuple[str, str], Kind] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a path names: a collection, an object, or a subresource of an object."""
+    """The parts of a path: a collection, an object, or a subresource of an object."""
 
     kind: Kind
     namespace: str = ""
@@ -120,7 +120,7 @@ class Target:
 
 
 def parse_path(path: str) -> Target | None:
-    """Return what a path below ``/api`` or ``/apis`` names, None if there is no such resource."""
+    """Parse a path below ``/api`` or ``/apis``; None if there is no such resource."""
     parts = path.strip("/").split("/")
     size = {"api": 2, "apis": 3}.get(parts[0], 0)
     root, names = "/" + "/".join(parts[:size]), parts[size:]

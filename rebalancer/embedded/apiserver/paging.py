@@ -224,7 +224,7 @@ def _number(query: Mapping[str, str], name: str) -> int:
 
 
 class Watch:
-    """One watch, from the moment of its construction, which needs the store's lock."""
+    """One watch. It starts when it is created, which must happen under the store's lock."""
 
     def __init__(
         self,
@@ -233,7 +233,7 @@ class Watch:
         query: Mapping[str, str],
         shape: Callable[[Json], Json],
     ) -> None:
-        """``shape`` makes of a stored object what an event carries."""
+        """``shape`` converts a stored object to the form in an event."""
         self._store, self._target, self._shape = store, target, shape
         self._selection = Selection.of(target.kind, query)
         self._bookmarks = query.get("allowWatchBookmarks", "") in ("1", "true", "True")

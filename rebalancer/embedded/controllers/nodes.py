@@ -63,10 +63,10 @@ class NodeLifecycle(Controller):
             self._mark_pods(key[1])
 
     def _may_evict(self, node: Json, taints: Sequence[Json]) -> bool:
-        """Whether the pods of a failed node are to be evicted: not where the network may be the cause.
+        """Return whether the pods of a failed node are to be evicted.
 
-        If no node is Ready, none are. In a small zone with most of its nodes failed, no further node's pods
-        are (``node_lifecycle_controller.go: handleDisruption``).
+        False if no node is Ready, because the network may be the cause. In a small zone with most of its nodes
+        failed, no further node's pods are evicted (``node_lifecycle_controller.go: handleDisruption``).
         """
         nodes = self.store.items(NODE)
         if not any(is_ready(other) for other in nodes):

@@ -1,4 +1,4 @@
-"""What the controllers of workloads share: their loop, and pods made from templates, counted and ordered."""
+"""Shared code of the workload controllers: their loop, and pods created from templates, counted and ordered."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""StatefulSets: a replacement has the name of the pod it replaces, so it is created after that is deleted.
+"""StatefulSets: a replacement has its predecessor's name, so it is created after that pod is deleted.
 
-Source: ``k8s.io/kubernetes/pkg/controller/statefulset/stateful_set_control.go``. Claims of
-volumeClaimTemplates are named in the pods but not created: no volumes are provisioned here.
+Source: ``k8s.io/kubernetes/pkg/controller/statefulset/stateful_set_control.go``. Claims of volumeClaimTemplates are
+named in the pods but not created: no volumes are provisioned here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What only machines of AWS have: the metadata of an instance, and calls of its services.
+"""AWS only: the metadata of an instance, and calls of AWS services.
 
-Nothing here is imported unless it is asked for by a command or a policy; what calls AWS needs the extra ``aws`` (boto3).
+A module is imported only if a command or a policy asks for it; calls of AWS services need the extra ``aws`` (boto3).
 """

@@ -1,6 +1,6 @@
-"""The agent of a node: looks at the instance's metadata again and again, and says on the node what stands there.
+"""The node agent: polls the instance's metadata and writes interruption notices on its Node.
 
-It writes one annotation of its own node and nothing else. What follows from it is decided elsewhere.
+It writes one annotation of its own Node and nothing else. Other components decide what follows from it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOOK_AGAIN = 60.0
 
 
 class Agent:
-    """Keeps the annotation of one node as the metadata says, until ``stop``."""
+    """Keeps the annotation of one Node equal to the metadata, until ``stop``."""
 
     def __init__(
         self, node: str, imds: Imds, client: Client, stop: Stop, say: Callable[[str], None]
@@ -38,7 +38,7 @@ class Agent:
         self._trouble = ""
 
     def live(self, every: float) -> None:
-        """Look every so many seconds; after a failure later and later."""
+        """Poll every ``every`` seconds; after failures with growing pauses."""
         longest = max(_LONGEST_WAIT, every)
         backoff = Backoff(min(2 * every, longest), longest)
         while self._stop.reason() is None:
@@ -54,11 +54,11 @@ class Agent:
                 self._stop.wait(every)
 
     def look(self) -> None:
-        """Look once, and write what has changed.
+        """Read the metadata once, and write the annotation if it has changed.
 
         Raises:
-            ImdsError: not all metadata could be read; a notice of what could not stays as it is.
-            ClusterReadError: the node could not be read or written.
+            ImdsError: not all metadata could be read; a notice from an unreadable path stays.
+            ClusterReadError: the Node could not be read or written.
         """
         unread = self._notices.read()
         wanted = self._notices.first
@@ -96,10 +96,10 @@ NOTICES = Form(NOTICE, read, written, _entry, lambda notice, _: notice)
 
 
 def write_notice(client: Client, name: str, notice: NodeNotice | None) -> None:
-    """Have ``notice`` stand on the node of this name; None: what stands there is taken away, if an agent wrote it.
+    """Write ``notice`` on the Node ``name``; None removes a notice that an agent has written.
 
     Raises:
-        ClusterReadError: it could not be read or written, or there is none of this name.
+        ClusterReadError: the Node could not be read or written, or does not exist.
     """
 
     def decide(_: NodeView, standing: NodeNotice | None) -> Write[NodeNotice] | None:

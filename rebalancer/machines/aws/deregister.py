@@ -1,4 +1,4 @@
-"""The step ``deregister``: an instance leaves all target groups, on all its ports, and its connections end."""
+"""The step ``deregister``: remove an instance from all target groups, on all ports, and wait until it is drained."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class DeregisterParams(AwsParams):
     )
 
     def part(self) -> timedelta | float | None:
-        """See StepParams."""
+        """Return the step's default part of the available time."""
         return 0.4
 
 
 class Deregister:
-    """Takes the instance out of all target groups of load balancers, on all ports, and waits until it is drained."""
+    """Removes the instance from all target groups of load balancers, on all ports, and waits until it is drained."""
 
     Params: ClassVar[type[StepParams]] = DeregisterParams
 
@@ -51,7 +51,7 @@ class Deregister:
         """ARN of a target group -> the instances that were in it when it was looked at last, for any machine."""
 
     def act(self, context: StepContext, params: DeregisterParams) -> StepOutcome:
-        """See Step: group by group, so that a time that is too short for all of them is of use for some."""
+        """Deregister from one group after the other, so that even a short time helps for some groups."""
         if not context.instance:
             return skipped("the machine has no name at AWS")
         balancers = params.service("elbv2", context)
@@ -67,7 +67,7 @@ class Deregister:
     def _left(
         self, context: StepContext, leaving: _Leaving, groups: Mapping[str, str]
     ) -> StepOutcome | None:
-        """Leave all target groups; return why not, None if all were left. What AWS answers too late is asked for again."""
+        """Deregister from all target groups; return None, or the outcome if some remain. Late answers are retried."""
         left = sorted(groups, key=lambda end: context.instance not in self._seen_in(groups[end]))
         refusals: list[str] = []
         while left:
@@ -106,7 +106,7 @@ class Deregister:
                 return timed_out(f"{count(left, 'target')} still draining")
 
     def undo(self, context: StepContext, params: DeregisterParams) -> None:
-        """See Undoing: what was taken out is registered again."""
+        """Register the instance again where this step deregistered it."""
         kept = _kept(context.left)
         if not kept:
             return
@@ -128,7 +128,7 @@ class Deregister:
 
 
 class _Leaving:
-    """One instance on its way out of its target groups, and what the step keeps of it."""
+    """One instance being removed from its target groups, and the data that the step stores about it."""
 
     def __init__(self, context: StepContext, balancers: Any) -> None:
         self._context, self._balancers = context, balancers
@@ -139,10 +139,10 @@ class _Leaving:
         """ARNs of the target groups that the instance is in."""
 
     def leave(self, end: str, arn: str) -> frozenset[str]:
-        """Take the instance out of a target group; return the instances that were in it.
+        """Deregister the instance from a target group; return the instances that were in it.
 
         Raises:
-            SignalError: that could not be done.
+            SignalError: the request failed.
         """
         instance = self._context.instance
         targets = _targets(self._balancers, arn)
@@ -160,12 +160,12 @@ class _Leaving:
         return frozenset(each["Target"]["Id"] for each in targets)
 
     def number(self) -> int:
-        """Return how many targets there were, with those that an earlier attempt or others took out."""
+        """Return the number of targets, including those that an earlier attempt or others deregistered."""
         ends = {*self._kept, *self._registered}
         return sum(len({*self._kept.get(end, ()), *self._registered.get(end, ())}) for end in ends)
 
     def _keep(self, end: str, ports: Sequence[int]) -> None:
-        """Remember what is to be registered again, before it is taken out."""
+        """Store the ports to register again, before they are deregistered."""
         every = {**self._kept, end: sorted({*self._kept.get(end, ()), *ports})}
         if every != self._kept:
             self._context.keep(msgspec.json.encode(every).decode())
@@ -173,7 +173,7 @@ class _Leaving:
 
 
 def _groups(balancers: Any) -> Iterator[tuple[str, str]]:
-    """Yield the end of the ARN and the ARN of each target group of instances."""
+    """Yield (end of the ARN, ARN) of each target group of instances."""
     for page in balancers.get_paginator("describe_target_groups").paginate():
         for group in page["TargetGroups"]:
             if group.get("TargetType", "instance") == "instance":
@@ -182,7 +182,7 @@ def _groups(balancers: Any) -> Iterator[tuple[str, str]]:
 
 
 def _targets(balancers: Any, arn: str) -> Sequence[Mapping[str, Any]]:
-    """Return the targets of a group that are registered or draining, one for each port."""
+    """Return the registered or draining targets of a group, one per port."""
     try:
         with asking(f"target group {arn.partition(':targetgroup/')[2]}: read its targets"):
             # Asked for an instance without a port, the service answers for the group's own port alone.

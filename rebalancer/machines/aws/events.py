@@ -1,8 +1,9 @@
-"""What messages of a queue say of instances: events of EventBridge, and Auto Scaling's own notifications.
+"""Parse messages of a queue about instances: events of EventBridge, and Auto Scaling's own notifications.
 
-The forms are those of the user guides: "EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance Recommendation",
-"EC2 Instance State-change Notification", "EC2 Instance-terminate Lifecycle Action" (by EventBridge, or straight from the
-hook to the queue), and "AWS Health Event" of the category scheduledChange. SNS may have wrapped any of them.
+The formats are those of the user guides: "EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance
+Recommendation", "EC2 Instance State-change Notification", "EC2 Instance-terminate Lifecycle Action" (by EventBridge,
+or directly from the hook to the queue), and "AWS Health Event" of the category scheduledChange. Any of them may be
+wrapped by SNS.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ _OVER = ("[canceled]", "[cancelled]", "[completed]")
 
 
 class UndecodableError(Exception):
-    """The message has no form that is known; says why."""
+    """The message has no known format; says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """A lifecycle action that waits for an answer."""
+    """A lifecycle action that waits to be completed."""
 
     group: str
     name: str
@@ -51,7 +52,7 @@ class Hook:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What is said of one instance."""
+    """What a message says about one instance."""
 
     id: str
     """Of the event and the instance: the same however often it is delivered."""
@@ -74,7 +75,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a message says."""
+    """The content of a message."""
 
     events: tuple[Event, ...] = ()
     """Of each instance that it names; none: it calls for nothing here."""
@@ -83,10 +84,10 @@ class Said:
 
 
 def parse(body: str) -> Said:
-    """Return what a message says.
+    """Parse a message.
 
     Raises:
-        UndecodableError: it cannot be understood.
+        UndecodableError: the message has no known format.
     """
     try:
         return _said(_object(body))
@@ -152,7 +153,7 @@ def _of(message: dict[str, Any], kind: str, reason: str) -> Event:
 def _placed(event: Event, message: dict[str, Any]) -> Event:
     """Return the event with the account and the region of its instance.
 
-    An event of Health is also sent from another region than that of the instance, and from another account.
+    Health events may also be sent from another region than that of the instance, and from another account.
     """
     detail = message["detail"]
     account = detail.get("affectedAccount") or message.get("account")

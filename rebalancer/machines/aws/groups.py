@@ -1,8 +1,8 @@
-"""The provider ``aws``: Auto Scaling groups, selected by their tags or by name.
+"""The machine provider ``aws``: Auto Scaling groups, selected by tags or by name.
 
-Calls: DescribeAutoScalingGroups; of groups without a live node DescribeLaunchTemplateVersions and DescribeInstanceTypes; while
-machines are missing DescribeScalingActivities; and to act SetDesiredCapacity and TerminateInstanceInAutoScalingGroup. Of a
-group only its desired capacity is ever written.
+Calls: DescribeAutoScalingGroups; for groups without a live node DescribeLaunchTemplateVersions and
+DescribeInstanceTypes; while machines are missing DescribeScalingActivities; and to act SetDesiredCapacity and
+TerminateInstanceInAutoScalingGroup. Of a group only its desired capacity is ever written.
 """
 
 from __future__ import annotations
@@ -83,20 +83,20 @@ class AutoScaling:
     Params = AutoScalingParams
 
     def open(self, params: Any, environ: Mapping[str, str]) -> Machines:
-        """See Provider."""
+        """Return the Auto Scaling groups for these options; no request is sent."""
         region = params.region or region_of_environment(environ)
         return AutoScalingGroups(params, region)
 
 
 class AutoScalingGroups:
-    """The groups of one account and region. What was read of them is kept until they are asked for again."""
+    """The groups of one account and region. Results are cached until :meth:`groups` is called again."""
 
     def __init__(self, params: AutoScalingParams, region: str) -> None:
         self._params, self._region = params, region
         self._known: dict[str, Mapping[str, Any]] = {}
 
     def groups(self, nodes: Sequence[KnownNode]) -> Sequence[NodeGroup]:  # noqa: ARG002
-        """See Machines."""
+        """Return the selected groups by name."""
         self._known = {
             group["AutoScalingGroupName"]: group
             for query in self._queries()
@@ -108,7 +108,7 @@ class AutoScalingGroups:
         return [as_group(self._known[name]) for name in sorted(self._known)]
 
     def group_named(self, name: str, nodes: Sequence[KnownNode]) -> NodeGroup | None:  # noqa: ARG002
-        """See Machines: by its name, and only while it carries the tags."""
+        """Return the group of this name if it has the selected tags; else None."""
         if self._params.names and name not in self._params.names:
             return None
         # To make a client may take seconds, and before the request that comes next nothing is waited for.
@@ -120,7 +120,7 @@ class AutoScalingGroups:
         return None
 
     def template(self, group: NodeGroup) -> NodeTemplate | None:
-        """See Machines: from the tags of Cluster Autoscaler, and from the launch template's instance type."""
+        """Return a template from the tags of Cluster Autoscaler and the launch template's instance type."""
         known = self._known.get(group.name)
         if known is None or (kind := self._instance_type(known)) is None:
             return None
@@ -138,7 +138,7 @@ class AutoScalingGroups:
         )
 
     def launch_failure(self, group: NodeGroup, since: float) -> str | None:
-        """See Machines: the newest launch that failed."""
+        """Return why the latest failed launch since ``since`` has failed; None if none has."""
         for one in self._launches(group):
             if one["StartTime"].timestamp() < since:
                 break
@@ -147,7 +147,7 @@ class AutoScalingGroups:
         return None
 
     def is_launching(self, group: NodeGroup) -> bool:
-        """See Machines: whether a launch has not ended whose instance, if it is named yet, is not in the group."""
+        """Return whether a launch is in progress whose instance is not in the group yet."""
         known = {one.rpartition("/")[2] for one in group.instances}
         return any(
             one["StatusCode"] not in _ENDED
@@ -156,7 +156,7 @@ class AutoScalingGroups:
         )
 
     def set_size(self, group: NodeGroup, desired: int) -> None:
-        """See Machines. The group's own cool-down is not waited for."""
+        """Set the desired capacity; the group's own cool-down is ignored."""
         client = self._client("autoscaling")
         with _asking(f"{group.name}: {ACTS[0]}"):
             client.set_desired_capacity(
@@ -164,9 +164,9 @@ class AutoScalingGroups:
             )
 
     def terminate(self, group: NodeGroup, instance: str) -> None:
-        """See Machines. Lifecycle hooks of the group are run as at any other end.
+        """Terminate an instance and decrease the desired capacity. Lifecycle hooks run as usual.
 
-        Where a reply is lost it is not sent again: a second request could lower the desired capacity a second time.
+        The request is not repeated after a lost response: a second one could decrease the desired capacity again.
         """
         client = self._client("autoscaling", attempts=1)
         with _asking(f"{group.name}: {ACTS[1]} {instance}"):
@@ -175,7 +175,7 @@ class AutoScalingGroups:
             )
 
     def _launches(self, group: NodeGroup) -> list[Mapping[str, Any]]:
-        """Return the launches among a group's last activities, newest first as AWS lists them; one page, of 100, is read."""
+        """Return the launches among a group's last 100 activities, newest first as AWS lists them."""
         with _asking(f"{group.name}: {ACTIVITIES}"):
             described = self._client("autoscaling").describe_scaling_activities(
                 AutoScalingGroupName=group.name
@@ -201,7 +201,10 @@ class AutoScalingGroups:
             yield {"AutoScalingGroupNames": names[first : first + _NAMES]}
 
     def _instance_type(self, group: Mapping[str, Any]) -> str | None:
-        """Return the type of a group's instances: of several the first, as Cluster Autoscaler takes it; None if unknown."""
+        """Return the instance type of a group, the first if there are several; None if unknown.
+
+        Cluster Autoscaler also takes the first.
+        """
         mixed = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
         for override in mixed.get("Overrides", ()):
             if kind := override.get("InstanceType"):
@@ -235,9 +238,9 @@ def _carries(tags: Mapping[str, str], tag: str) -> bool:
 
 
 def as_group(group: Mapping[str, Any]) -> NodeGroup:
-    """Return a group as DescribeAutoScalingGroups has it, without the instances that are about to end.
+    """Convert a group of DescribeAutoScalingGroups, without terminating instances.
 
-    Where its capacity is no number of machines, its sizes are not known.
+    If its capacity does not count machines, its sizes are unknown.
     """
     sized = not _is_weighted(group)
     return NodeGroup(
@@ -258,7 +261,7 @@ def as_group(group: Mapping[str, Any]) -> NodeGroup:
 
 
 def _suspended(group: Mapping[str, Any]) -> str:
-    """Return why a group launches no instances: its process Launch is suspended."""
+    """Return why a group launches no instances (its process Launch is suspended); empty if it does."""
     for one in group.get("SuspendedProcesses", ()):
         if one["ProcessName"] == "Launch":
             reason = " ".join(one.get("SuspensionReason", "").split())

@@ -1,7 +1,7 @@
-"""The instance metadata service (IMDS) of EC2, version 2 only: what an instance can learn of itself.
+"""The instance metadata service (IMDS) of EC2, version 2 only, by which an instance reads its own metadata.
 
-A token is asked for by PUT, and stands in a header of every GET; see "Use the Instance Metadata Service" in the user
-guide of EC2. There is no way back to version 1, which has no token: an instance that has only that is refused.
+A token is requested by PUT, and sent in a header of every GET; see "Use the Instance Metadata Service" in the user
+guide of EC2. There is no fallback to version 1, which has no token: an instance with version 1 only is refused.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _MOST = 1 << 18
 
 
 class ImdsError(Exception):
-    """The metadata could not be read; the message says why, and holds no token."""
+    """The metadata could not be read; the message says why, and contains no token."""
 
 
 class Imds:
-    """Reads metadata of the instance that this process runs on."""
+    """Reads the metadata of the instance on which this process runs."""
 
     def __init__(self, address: str, stop: Stop) -> None:
         self._address = address.rstrip("/")
@@ -36,10 +36,10 @@ class Imds:
         """Time of the stop's clock until which the token is used."""
 
     def read(self, path: str) -> str | None:
-        """Return what stands under ``/latest/`` and ``path``, None if there is nothing (404).
+        """Return the metadata under ``/latest/`` and ``path``; None if there is none (404).
 
         Raises:
-            ImdsError: no answer, or one that is neither.
+            ImdsError: no response, or another status.
         """
         answer = self._get(path)
         if answer.status == 401:

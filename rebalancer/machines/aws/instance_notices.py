@@ -1,6 +1,6 @@
-"""What the metadata of an instance says of its end: four paths, each with a form of its own.
+"""Interruption notices in the metadata of an instance: four paths, each with its own format.
 
-The forms are those of the user guides of EC2 ("Spot Instance interruption notices", "EC2 instance rebalance
+The formats are those of the user guides of EC2 ("Spot Instance interruption notices", "EC2 instance rebalance
 recommendations", "View scheduled events for your instances") and of EC2 Auto Scaling ("Retrieve the target lifecycle
 state through instance metadata").
 """
@@ -52,14 +52,14 @@ class _Scheduled(msgspec.Struct, rename="pascal"):
 
 
 class Metadata(Protocol):
-    """Reads the metadata of an instance, as Imds does."""
+    """Reads the metadata of an instance, see :class:`Imds`."""
 
     def read(self, path: str) -> str | None:
-        """See Imds."""
+        """Return the metadata under ``path``; None if there is none."""
 
 
 class InstanceNotices:
-    """The notices of one instance, each path as it could be read last: what is not known is not withdrawn."""
+    """The notices of one instance, as last read from each path; an unreadable path keeps its notice."""
 
     def __init__(self, imds: Metadata) -> None:
         self._imds = imds
@@ -68,16 +68,16 @@ class InstanceNotices:
 
     @property
     def first(self) -> NodeNotice | None:
-        """The most urgent notice, None where none is known."""
+        """The most urgent notice; None if there is none."""
         return next((notice for path in _PATHS for notice in self._known.get(path, ())), None)
 
     @property
     def complete(self) -> bool:
-        """Whether each path was read once: there is nothing that is not known."""
+        """Whether each path was read at least once."""
         return len(self._known) == len(_PATHS)
 
     def read(self) -> str:
-        """Read all paths; return what could not be read, or nothing.
+        """Read all paths; return a message on those that could not be read, empty if all could.
 
         Raises:
             ImdsError: not even the instance's id can be read.
@@ -151,7 +151,7 @@ def _lifecycle(text: str, instance: str) -> tuple[NodeNotice, ...]:
 
 
 def _seconds(text: str) -> float:
-    """Return ``21 Jan 2019 09:00:43 GMT`` as Unix seconds, whatever the locale."""
+    """Parse ``21 Jan 2019 09:00:43 GMT`` as Unix seconds, in any locale."""
     day, month, year, clock, zone = text.split()
     if zone != "GMT" or month not in _MONTHS:
         raise ValueError(f"{text!r} is no time such as 21 Jan 2019 09:00:43 GMT")

@@ -1,8 +1,8 @@
-"""What a node of an instance type offers, from what EC2 says of the type (DescribeInstanceTypes).
+"""The allocatable resources and labels of a node, derived from its instance type (DescribeInstanceTypes).
 
-What the system keeps for itself is as EKS's AMIs set it (amazon-eks-ami, ``nodeadm``: kubeReserved): 11 MiB for each pod and 255 MiB,
-6, 1, 0.5 and 0.25 % of the processors; 100 MiB stay free (evictionHard). An instance sees less memory than its type is
-sold with: 7.5 % is Karpenter's default (VM_MEMORY_OVERHEAD_PERCENT).
+The system reserves what EKS's AMIs configure (amazon-eks-ami, ``nodeadm``: kubeReserved): 11 MiB for each pod and
+255 MiB, 6, 1, 0.5 and 0.25 % of the processors; 100 MiB stay free (evictionHard). An instance has less memory than
+its type states: 7.5 % less is Karpenter's default (VM_MEMORY_OVERHEAD_PERCENT).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _GPUS = {"NVIDIA": "nvidia.com/gpu", "AMD": "amd.com/gpu"}
 
 
 def allocatable(described: Mapping[str, Any]) -> dict[str, str]:
-    """Return resource -> quantity of a node of the type."""
+    """Return resource -> quantity, for a node of the type."""
     cpus = int(described["VCpuInfo"]["DefaultVCpus"])
     pods = _pods(described, cpus)
     memory = int(described["MemoryInfo"]["SizeInMiB"] * (1 - _OVERHEAD))
@@ -37,7 +37,7 @@ def allocatable(described: Mapping[str, Any]) -> dict[str, str]:
 
 
 def labels_of(described: Mapping[str, Any], region: str) -> dict[str, str]:
-    """Return the labels that every node of the type carries."""
+    """Return the labels that every node of the type has."""
     kind = str(described["InstanceType"])
     labels = {"kubernetes.io/os": "linux", "node.kubernetes.io/instance-type": kind}
     for one in described.get("ProcessorInfo", {}).get("SupportedArchitectures", ()):
@@ -49,7 +49,7 @@ def labels_of(described: Mapping[str, Any], region: str) -> dict[str, str]:
 
 
 def _pods(described: Mapping[str, Any], cpus: int) -> int:
-    """Return the addresses for pods: all but the first of each interface, and the two that need none."""
+    """Return the maximum number of pods: all addresses except the first of each interface, plus two host-network pods."""
     network = described.get("NetworkInfo", {})
     interfaces = int(network.get("MaximumNetworkInterfaces", 0))
     addresses = int(network.get("Ipv4AddressesPerInterface", 0))
@@ -58,6 +58,6 @@ def _pods(described: Mapping[str, Any], cpus: int) -> int:
 
 
 def _reserved(cpus: int) -> int:
-    """Return the millicores that the system keeps: 6 % of the first, 1 % of the second, 0.5 % of two more, then 0.25 %."""
+    """Return the reserved millicores: 6 % of the first core, 1 % of the second, 0.5 % of two more, then 0.25 %."""
     shares = [60, 10, 5, 5][:cpus]
     return int(sum(shares) + 2.5 * max(0, cpus - 4))

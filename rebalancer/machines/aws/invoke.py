@@ -1,4 +1,4 @@
-"""The step ``lambda``: a function is invoked, without waiting for its result."""
+"""The step ``lambda``: invoke a function without waiting for its result."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class LambdaParams(AwsParams):
 
 
 class Lambda:
-    """Invokes a function of Lambda asynchronously, with the instance, the node and what is known of its end."""
+    """Invokes a Lambda function asynchronously, with the instance, the node and the interruption."""
 
     Params: ClassVar[type[StepParams]] = LambdaParams
 
     def act(self, context: StepContext, params: LambdaParams) -> StepOutcome:
-        """See Step.
+        """Invoke the function.
 
-        The key by which a second invocation is known is in the payload: a client context does not reach functions
-        that are invoked asynchronously (API reference of Lambda, Invoke).
+        The idempotency key is in the payload, because a client context does not reach functions that are invoked
+        asynchronously (API reference of Lambda, Invoke).
         """
         one = context.interruption
         payload = {

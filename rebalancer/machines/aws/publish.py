@@ -1,4 +1,4 @@
-"""The step ``sns``: a message to a topic, that a machine will go, or what came of each step before this one."""
+"""The step ``sns``: publish to a topic that a machine will be interrupted, or the outcomes of earlier steps."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class SnsParams(AwsParams):
 
 
 class Sns:
-    """Publishes to a topic of SNS: put first, that a machine will go; put last, what came of each step."""
+    """Publishes to an SNS topic: as the first step the interruption, as the last step the outcome of each step."""
 
     Params: ClassVar[type[StepParams]] = SnsParams
 
     def act(self, context: StepContext, params: SnsParams) -> StepOutcome:
-        """See Step."""
+        """Publish the message."""
         topics = params.service("sns", context)
         return sent_once(
             context,
@@ -47,9 +47,9 @@ class Sns:
 
 
 def _deduplicated(context: StepContext, topic: str) -> dict[str, str]:
-    """Return what a FIFO topic needs, which delivers one message of each step; nothing for other topics.
+    """Return the group and deduplication ids for a FIFO topic; empty for other topics.
 
-    Group and id may have 128 letters, digits and punctuation marks (API reference of SNS, Publish).
+    They may have 128 letters, digits and punctuation marks (API reference of SNS, Publish).
     """
     if not topic.endswith(_FIFO):
         return {}
@@ -58,13 +58,13 @@ def _deduplicated(context: StepContext, topic: str) -> dict[str, str]:
 
 
 def subject(context: StepContext) -> str:
-    """Return the line above the message."""
+    """Return the subject line of the message."""
     text = f"{context.node or context.instance}: {context.interruption.kind}"
     return printable(text).encode("ascii", "replace").decode()[:_LONGEST_SUBJECT]
 
 
 def message(context: StepContext) -> str:
-    """Return the message: what is known of the machine, then a line for each step that has come to an end."""
+    """Return the message: the interruption, then a line for each finished step."""
     one = context.interruption
     until = "not known" if context.deadline is None else rfc3339(context.deadline)
     facts = {

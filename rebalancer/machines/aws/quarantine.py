@@ -1,4 +1,4 @@
-"""The step ``quarantine``: security groups that let nothing in take the place of an instance's own."""
+"""The step ``quarantine``: replace an instance's security groups by groups without inbound rules."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _ENDS = frozenset({"shutting-down", "terminated"})
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """What is kept of an instance: its interfaces as they were, and what they were given instead."""
+    """The stored data of an instance: its interfaces' original groups and the replacements."""
 
     before: Groups = {}
     given: list[str] = []
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """An instance as AWS says that it is now."""
+    """An instance as currently described by AWS."""
 
     interfaces: Groups
     state: str
@@ -48,12 +48,12 @@ class QuarantineParams(AwsParams):
 
 
 class Quarantine:
-    """Swaps the security groups of all network interfaces of the instance; undone, they are as they were."""
+    """Replaces the security groups of all network interfaces of the instance; undo restores the original ones."""
 
     Params: ClassVar[type[StepParams]] = QuarantineParams
 
     def act(self, context: StepContext, params: QuarantineParams) -> StepOutcome:
-        """See Step."""
+        """Replace the security groups."""
         if not context.instance:
             return skipped("the machine has no name at AWS")
         compute = params.service("ec2", context)
@@ -72,7 +72,7 @@ class Quarantine:
         return StepOutcome(DONE.status, f"{count(len(now), 'network interface')} in quarantine")
 
     def undo(self, context: StepContext, params: QuarantineParams) -> None:
-        """See Undoing: what people have set meanwhile stays."""
+        """Restore the original groups; changes that people made since are kept."""
         kept = _kept(context.left)
         if not kept.before:
             return

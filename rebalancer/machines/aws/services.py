@@ -1,6 +1,7 @@
-"""Clients of AWS's services: made when they are first needed, with bounded waits and attempts.
+"""Clients of AWS services, created on first use, with limited waits and attempts.
 
-Credentials are those of boto3's own chain: the environment, a web identity (IRSA, EKS Pod Identity), the instance's role.
+Credentials come from boto3's own chain: the environment, a web identity (IRSA, EKS Pod Identity), the instance's
+role.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ _making = threading.Lock()
 def service(
     name: str, region: str, endpoint: str = "", *, waits: float = 0.0, attempts: int = ATTEMPTS
 ) -> Any:
-    """Return the client of a service; the same one each time, for all threads.
+    """Return the client of a service; all threads share one.
 
-    ``endpoint``: an address in the place of AWS's; ``waits``: seconds for which the service may hold an answer back.
-    ``attempts``: how often a request is sent at most; 1 where a second one would do more than the first.
+    ``endpoint``: a URL instead of AWS's; ``waits``: seconds for which the service may delay a response.
+    ``attempts``: maximum number of attempts; 1 if a second request would have a further effect.
 
     Raises:
-        SignalError: boto3 is not installed, or the region or endpoint cannot be.
+        SignalError: boto3 is not installed, or the region or endpoint is invalid.
     """
     # A session must not be used by two threads at once; its clients may be.
     with _making:
@@ -43,7 +44,7 @@ def service(
 
 @lru_cache(maxsize=1)
 def _session() -> Any:
-    """Return the one session: each reads hundreds of files, in time that a Spot notice does not leave."""
+    """Return the shared session. Creating one reads hundreds of files, too slow for a Spot notice."""
     try:
         import boto3  # noqa: PLC0415  # not installed where nothing of AWS is configured
     except ImportError:
@@ -75,10 +76,10 @@ def _made(name: str, region: str, endpoint: str, waits: float, attempts: int) ->
 
 @contextmanager
 def asking(what: str) -> Iterator[None]:
-    """Turn what boto3 raises inside into a SignalError; ``what`` was asked for, in words.
+    """Convert boto3's exceptions in the ``with`` block into a SignalError; ``what``: the request, for the message.
 
     Raises:
-        SignalError: see there.
+        SignalError: the request failed.
     """
     from botocore.exceptions import BotoCoreError, ClientError, NoRegionError  # noqa: PLC0415
     from botocore.parsers import ResponseParserError  # noqa: PLC0415
@@ -104,9 +105,9 @@ def asking(what: str) -> Iterator[None]:
 
 
 def did_nothing(error: SignalError) -> bool:
-    """Return whether the service has refused the request for good: it was not carried out, nor would it be a moment later.
+    """Return whether the service has rejected the request permanently, without executing it.
 
-    See "Error retries" in AWS's SDK guide: other answers (5xx, throttling) and lost ones are transient.
+    See "Error retries" in AWS's SDK guide: other errors (5xx, throttling) and lost responses are temporary.
     """
     response = getattr(error.__cause__, "response", None) or {}
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -116,30 +117,30 @@ def did_nothing(error: SignalError) -> bool:
 
 
 def refused(error: SignalError, *codes: str) -> bool:
-    """Return whether the service's answer was an error of one of these codes."""
+    """Return whether the service's response was an error with one of these codes."""
     response = getattr(error.__cause__, "response", None) or {}
     return response.get("Error", {}).get("Code") in codes
 
 
 def region_of_queue(url: str) -> str:
-    """Return the region in the address of a queue, or nothing."""
+    """Return the region in the URL of a queue; empty if there is none."""
     match = _IN_QUEUE.match(url)
     return (match[1] or match[2]) if match else ""
 
 
 def account_of_queue(url: str) -> tuple[str, ...]:
-    """Return the account in the address of a queue, or nothing."""
+    """Return the account in the URL of a queue; empty if there is none."""
     match = _ACCOUNT.search(url)
     return (match[1],) if match else ()
 
 
 def region_of_node(provider_id: str) -> str:
-    """Return the region in ``aws:///eu-west-1a/i-...``, whose first part is the zone; or nothing."""
+    """Return the region in ``aws:///eu-west-1a/i-...``, whose first part is the zone; empty if there is none."""
     parts = provider_id.removeprefix("aws:///").split("/")
     match = _REGION.match(parts[0]) if provider_id.startswith("aws://") else None
     return match[0] if match else ""
 
 
 def region_of_environment(environ: Mapping[str, str]) -> str:
-    """Return the region that the environment names, or nothing."""
+    """Return the region that the environment names; empty if it names none."""
     return environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or ""

@@ -85,7 +85,7 @@ class SqsSource:
     Params: ClassVar[type[Params]] = SqsParams
 
     def open(self, params: SqsParams, surroundings: SourceContext) -> SqsReceiver:
-        """See SignalSource."""
+        """Return a receiver of the queue's messages."""
         region = (
             params.region
             or region_of_queue(params.queue)
@@ -98,7 +98,7 @@ class SqsSource:
 
 @dataclass(slots=True)
 class _Held:
-    """A message that was received and is not deleted yet."""
+    """A received message that is not deleted yet."""
 
     name: str
     """The message's id, the same at each delivery."""
@@ -117,12 +117,12 @@ class _Held:
 
     @property
     def hooks(self) -> list[Hook]:
-        """The lifecycle actions that wait for it."""
+        """The lifecycle actions in the message that wait to be completed."""
         return [hook for hook in self.ids.values() if hook is not None]
 
 
 class SqsReceiver:
-    """Receives messages, and deletes those whose interruptions are all done. Thread-safe but for ``receive``."""
+    """Receives messages, and deletes them when all of their interruptions are done. Thread-safe except ``receive``."""
 
     def __init__(
         self, params: SqsParams, surroundings: SourceContext, queue: Any, groups: Any
@@ -145,7 +145,7 @@ class SqsReceiver:
     # -- receiving ---------------------------------------------------------------------------------
 
     def receive(self, stop: Stop) -> Sequence[Interruption]:
-        """See Receiver."""
+        """Wait for messages and return their interruptions, see :meth:`Receiver.receive`."""
         if self._complaints:
             complaints, self._complaints = self._complaints, []
             raise SignalError("; ".join(complaints))
@@ -178,7 +178,7 @@ class SqsReceiver:
                 self._hide(message["ReceiptHandle"], 0)
 
     def _taken(self, message: Mapping[str, Any]) -> list[Interruption]:
-        """Return what is to be done for a message; one that calls for nothing is deleted or left."""
+        """Return the interruptions in a message; without any, the message is deleted or left in the queue."""
         name, receipt = message["MessageId"], message["ReceiptHandle"]
         try:
             said = parse(message.get("Body", ""))
@@ -217,7 +217,7 @@ class SqsReceiver:
         return undone
 
     def _of_node(self, event: Event) -> Interruption | None:
-        """Return what the event means for a node of the cluster, None if the machine is none."""
+        """Return the interruption that an event means for a node of the cluster; None without such a node."""
         node = self._around.nodes.node_of("", "", event.instance)
         if node is None or not self._is_of_its_place(event, node.spec.provider_id):
             return None
@@ -237,7 +237,7 @@ class SqsReceiver:
         )
 
     def _is_of_its_place(self, event: Event, provider_id: str) -> bool:
-        """Return whether the event's account and region, where it names them, are those of the node's machine."""
+        """Return whether the event's account and region, if given, match the node's machine."""
         regions = (region_of_node(provider_id) or event.region, "")
         accounts = (*(self._accounts or (event.account,)), "")
         return event.region in regions and event.account in accounts
@@ -246,7 +246,7 @@ class SqsReceiver:
         return event.kind not in self._params.ignore_kinds and self._around.unix() < event.over
 
     def _complain(self, name: str, why: str) -> None:
-        """Name a message that cannot be understood, once; it is left in the queue."""
+        """Report a message that cannot be parsed, once; it stays in the queue."""
         if name in self._named:
             return
         self._named[name] = None
@@ -256,7 +256,7 @@ class SqsReceiver:
         )
 
     def _attempt(self, act: Callable[[], None]) -> None:
-        """Do what is only to tidy up; what fails is said with the next call, and done at the next delivery."""
+        """Run a cleanup; a failure is reported with the next call, and retried at the next delivery."""
         try:
             act()
         except SignalError as error:
@@ -265,7 +265,7 @@ class SqsReceiver:
     # -- while it is in work, and at the end -------------------------------------------------------
 
     def heartbeat(self, interruption: Interruption) -> None:
-        """See Receiver."""
+        """Extend the visibility of the message and the time-out of its hooks."""
         now = self._around.unix()
         with self._lock:
             of_it = [held for held in self._held.values() if interruption.id in held.waits_for]
@@ -315,7 +315,7 @@ class SqsReceiver:
                 self._let_loose.append(replace(interruption, held=False))
 
     def done(self, interruption: Interruption, outcome: PipelineOutcome) -> None:  # noqa: ARG002
-        """See Receiver."""
+        """Delete the message and complete its hooks once all of its interruptions are done."""
         with self._lock:
             self._done[interruption.id, interruption.cancelled] = None
             _shorten(self._done)
@@ -335,7 +335,7 @@ class SqsReceiver:
             self._held.pop(held.name, None)
 
     def _finish(self, receipt: str, hooks: Iterable[Hook]) -> None:
-        """Continue what waits, and delete the message: in this order, since a deleted message cannot be tried again."""
+        """Complete the hooks, then delete the message: a deleted message could not be retried."""
         self._continue(hooks)
         try:
             with asking(f"queue {self._params.queue}: delete a message"):
@@ -359,7 +359,7 @@ class SqsReceiver:
                     raise
 
     def close(self) -> None:
-        """See Receiver."""
+        """Do nothing: there is no open connection."""
         # The clients' connections are shared, and end with the process.
 
 

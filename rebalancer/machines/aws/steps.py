@@ -1,4 +1,4 @@
-"""What the steps of the pipeline on AWS have in common: their region, and the machine they are about."""
+"""Shared code of the pipeline steps on AWS: their region, and the machine of the interruption."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rebalancer.policy.interruption import StepParams
 
 
 class AwsParams(StepParams):
-    """Options that all steps on AWS have."""
+    """Options of all steps on AWS."""
 
     region: str = Field(
         default="", description="Absent: that of the node's machine, or else of AWS_REGION."
@@ -25,7 +25,7 @@ class AwsParams(StepParams):
         """Return the client of a service.
 
         Raises:
-            SignalError: there can be none.
+            SignalError: no client can be created.
         """
         region = (
             self.region
@@ -36,12 +36,12 @@ class AwsParams(StepParams):
 
 
 def sent_once(context: StepContext, what: str, send: Callable[[], object]) -> StepOutcome:
-    """Send it, unless that was done in this pipeline run; a process that is killed right after the call sends it again.
+    """Run ``send`` unless this pipeline run has done so; a process killed right after the call sends again.
 
-    ``what``: what is done, for the error's text.
+    ``what``: the act, for the error message.
 
     Raises:
-        SignalError: AWS refused it, or could not be reached.
+        SignalError: AWS refused the request, or could not be reached.
     """
     if context.left != context.idempotency_key:
         with asking(what):

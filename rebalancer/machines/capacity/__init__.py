@@ -1,4 +1,4 @@
-"""Machines: which nodes can be removed, and which groups have to be increased for the pending pods."""
+"""Capacity: which nodes can be removed, and which groups must be scaled up for pending pods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | None:
-    """See :func:`rebalancer.machines.capacity.of_run.scaling_of`, which is loaded when a policy asks for it."""
+    """Return what a run does to machines; see :func:`rebalancer.machines.capacity.of_run.scaling_of`."""
     from rebalancer.machines.capacity import of_run  # noqa: PLC0415
 
     return of_run.scaling_of(run, source, reading)

@@ -1,7 +1,8 @@
-"""What is announced of machines in Events, with the reasons of Cluster Autoscaler: once for each change, not in each run.
+"""Kubernetes Events about machines, with the reasons of Cluster Autoscaler; one per change, not per run.
 
-What is new is what differs from the state that an earlier run has left. A node of which something else is said than before has
-an Event of its own, so that ``kubectl describe node`` says why it stays: an Event needs no right to write nodes.
+An Event is new if it differs from the state that an earlier run has stored. If the reason for a node changes, the
+node gets an Event, so that ``kubectl describe node`` shows why it stays: writing Events needs no right to write
+nodes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _STAYS, _CANDIDATE = "NoScaleDown", "ScaleDownCandidate"
 
 @dataclass(frozen=True, slots=True)
 class MachineEvent:
-    """One Event."""
+    """One Event about a machine."""
 
     about: Subject
     reason: str
@@ -45,9 +46,10 @@ def announcements(
     acts: Sequence[MachineAct],
     status: Subject,
 ) -> list[MachineEvent]:
-    """Return what is new since ``earlier``; ``state``: after this run. ``status``: the ConfigMap, for what is of a group.
+    """Return the new Events since ``earlier``; ``state``: after this run.
 
-    Beside another autoscaler only what was done here is.
+    ``status``: the ConfigMap, the subject of Events about groups. If another autoscaler is present, only acts of
+    this run get Events.
     """
     announced = [*_of_groups(acts, status), *_of_removals(report, acts)]
     if not report.autoscalers:
@@ -58,7 +60,7 @@ def announcements(
 
 
 def scaled_out_groups(acts: Iterable[MachineAct]) -> dict[str, str]:
-    """Return the groups that were increased, each with how much."""
+    """Return group -> amount, for the groups that were scaled up."""
     return {
         act.group: act.message
         for act in acts
@@ -77,7 +79,7 @@ def _of_groups(acts: Iterable[MachineAct], status: Subject) -> Iterator[MachineE
 
 
 def _of_removals(report: CapacityReport, acts: Iterable[MachineAct]) -> Iterator[MachineEvent]:
-    """Yield the nodes that scale-in has begun to remove, has removed, or could not."""
+    """Yield Events for the nodes that scale-in has started to remove, has removed, or could not remove."""
     nodes = report.snapshot.nodes.index
     empty = {one.node for one in report.nodes if one.code is RemovalCode.EMPTY}
     for act in acts:
@@ -102,14 +104,14 @@ def _of_removals(report: CapacityReport, acts: Iterable[MachineAct]) -> Iterator
 
 
 def _node(name: str) -> Subject:
-    """Return a node. As in the kubelet's own Events the name stands for the uid: kubectl finds both."""
+    """Return a node as subject. Its name is used as uid, as in the kubelet's Events, so kubectl finds both."""
     return Subject("Node", "", name, name)
 
 
 def _failures(
     before: Mapping[str, GroupState], after: Mapping[str, GroupState], status: Subject
 ) -> Iterator[MachineEvent]:
-    """Yield the groups whose machines did not become ready, could not be launched, or are not to be."""
+    """Yield Events for the groups whose machines did not become ready or could not be launched."""
     for name, state in sorted(after.items()):
         known = before.get(name, GroupState())
         reason = _FAILURES.get(state.code)
@@ -124,7 +126,7 @@ def _failures(
 def _of_pods(
     earlier: State, state: State, report: CapacityReport, acts: Iterable[MachineAct]
 ) -> Iterator[MachineEvent]:
-    """Yield the pods that triggered a scale-out, and those that no group helps and that were not such before."""
+    """Yield Events for the pods that triggered a scale-out, and for pods that newly no group helps."""
     increased = scaled_out_groups(acts)
     for one in report.scale_out.pods:
         if one.code is PodCode.TRIGGERED and one.group in increased:
@@ -147,7 +149,7 @@ def _pod(report: CapacityReport, one: PodVerdict) -> Subject:
 def _of_nodes(
     earlier: State, state: State, report: CapacityReport, acts: Iterable[MachineAct]
 ) -> Iterator[MachineEvent]:
-    """Yield the nodes of which something else is said now; not those that were acted on."""
+    """Yield Events for the nodes whose reason has changed, except nodes that were acted on."""
     acted = {act.node for act in acts if act.status in (ActStatus.DONE, ActStatus.FAILED)}
     for one in report.nodes:
         name = report.snapshot.nodes.names[one.node]

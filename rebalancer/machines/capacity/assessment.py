@@ -1,4 +1,4 @@
-"""Assesses the machines of a cluster once: its groups, which nodes can be removed, which groups have to be increased."""
+"""Assess the machines of a cluster: its groups, removable nodes, and groups to scale up."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def assess(
     machines: Machines,
     inputs: Callable[[Snapshot, Groups, Machines], ScaleOutInputs],
 ) -> CapacityReport:
-    """Return what is to be said of the machines; ``provider`` is the name of ``machines`` in the policy.
+    """Return the report on the machines; ``provider`` is the name of ``machines`` in the policy.
 
-    A node that scale-in drains is judged as if it were schedulable: whether it still can be removed. Where it cannot, it is
-    room for the pending pods.
+    A node that scale-in drains is judged as if it were schedulable. If it can no longer be removed, it is room for
+    the pending pods.
 
     Raises:
-        ProviderError: it cannot be asked.
+        ProviderError: the provider cannot be asked.
     """
     read = machines.groups(known_nodes(snapshot))
     groups = Groups(snapshot, read, settings.startup_taints)
@@ -82,7 +82,7 @@ def assess(
 
 
 def _selected(policy: Policy, snapshot: Snapshot) -> Bools | None:
-    """Return the nodes (N,) that the policy's strategy which removes machines selects, None for all."""
+    """Return the nodes (N,) that the policy's scale-in strategy selects; None for all."""
     for name, scales in scaling_strategies(policy):
         nodes = policy.strategies[name].select.nodes
         if scales == "in" and nodes is not None:
@@ -91,7 +91,7 @@ def _selected(policy: Policy, snapshot: Snapshot) -> Bools | None:
 
 
 def _at(snapshot: Snapshot, phase: Phase) -> Bools:
-    """Return the nodes (N,) that scale-in has brought to a phase."""
+    """Return the nodes (N,) whose scale-in is in this phase."""
     at = np.zeros(len(snapshot.nodes), bool)
     at[[node for node, state in scale_ins(snapshot.nodes).items() if state.phase is phase]] = True
     return at
@@ -100,9 +100,9 @@ def _at(snapshot: Snapshot, phase: Phase) -> Bools:
 def _needed_again(
     snapshot: Snapshot, profile: SchedulerProfile, plan: ScaleOutPlan, draining: Bools
 ) -> dict[str, int]:
-    """Return name of a node that scale-in drains -> a pending pod that no other node takes.
+    """Return name of a draining node -> a pending pod that fits on no other node.
 
-    ``snapshot`` has them as if they were schedulable.
+    In ``snapshot`` these nodes are schedulable.
     """
     stuck = {one.pod for one in plan.pods if one.node is None or one.group is not None}
     if not stuck or not draining.any():

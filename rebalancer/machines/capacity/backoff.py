@@ -1,4 +1,4 @@
-"""How long a group is left out of scale-out after it has failed: the back-off of node groups.
+"""The back-off of node groups: for how long a failed group is excluded from scale-out.
 
 The times are those of Cluster Autoscaler (``--max-node-provision-time``, ``--initial-node-group-backoff-duration``,
 ``--max-node-group-backoff-duration``, ``--node-group-backoff-reset-timeout``).
@@ -26,7 +26,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What later runs have to know of a group. Times are Unix seconds, 0 for never."""
+    """The state of a group that later runs need. Times are Unix seconds, 0 for never."""
 
     scaled_out_at: _Moment = 0
     """When its size was last increased."""
@@ -47,26 +47,29 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """Since when it has machines of which none is a node of this cluster."""
 
     def is_foreign(self, now: float) -> bool:
-        """Return whether its machines are of another cluster, as far as can be seen: they had the time to become nodes."""
+        """Return whether the machines probably belong to another cluster.
+
+        None of them has become a node here, although they had enough time.
+        """
         return 0 < self.unknown_since <= now - STARTUP
 
     def in_backoff(self, now: float) -> bool:
-        """Return whether it may not be scaled out yet. An end beyond any back-off was written by a wrong clock."""
+        """Return whether the group must not be scaled up yet. A back-off that is too long (wrong clock) is ignored."""
         return now < self.backoff_until <= now + MAXIMUM
 
     def is_paused(self, now: float) -> bool:
-        """Return whether nothing can be expected of it now: it is in a back-off, or launches no machines on purpose."""
+        """Return whether no machines can be expected now: the group is in a back-off, or its launches are suspended."""
         return bool(self.suspended) or self.in_backoff(now)
 
 
 def observed(
     state: GroupState, sizes: Sizes, now: float, provision_time: float, suspended: str = ""
 ) -> GroupState:
-    """Return the state of a group after a look at its machines; ``suspended``: why it launches none on purpose.
+    """Return the state of a group given the sizes now; ``suspended``: why its launches are suspended.
 
-    It has failed when some have been upcoming for more than ``provision_time`` seconds. In a back-off, and while
-    launches are suspended, that time stands still. Once there are none and all nodes are ready, no failure counts any more;
-    but in the back-off in which others were given up, machines that come are no success.
+    The group has failed if machines have been upcoming for more than ``provision_time`` seconds. This time does not
+    advance in a back-off, or while launches are suspended. Once no machine is upcoming and all nodes are ready,
+    failures are cleared, except in a back-off in which upcoming machines were given up.
     """
     upcoming, state = sizes.upcoming, msgspec.structs.replace(state, suspended=suspended)
     if not upcoming:
@@ -102,7 +105,7 @@ def failed(state: GroupState, code: str, why: str, now: float) -> GroupState:
 
 
 def decreased(state: GroupState) -> GroupState:
-    """Return the state of a group that was decreased to the machines that it has: nothing is upcoming, which is no success."""
+    """Return the state of a group decreased to its existing machines: none is upcoming, but that is no success."""
     return msgspec.structs.replace(state, upcoming_since=0)
 
 

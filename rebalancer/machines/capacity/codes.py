@@ -1,4 +1,4 @@
-"""The codes of nodes, of pending pods and of groups: stable, named as Cluster Autoscaler's where they mean the same."""
+"""The codes for nodes, pending pods and groups: stable, and equal to Cluster Autoscaler's where the meaning is equal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 
 
 class RemovalCode(enum.StrEnum):
-    """Whether a node can be removed. Stable: users alert on them."""
+    """Whether a node can be removed. Stable: users alert on the values."""
 
     EMPTY = "Empty"
     """It can be removed: only pods that belong to it are on it."""
@@ -43,7 +43,7 @@ REMOVABLE_CODES = frozenset({RemovalCode.EMPTY, RemovalCode.REMOVABLE})
 
 
 class ScaleInCode(enum.StrEnum):
-    """What scale-in does with a node, or waits for. Stable: users alert on them."""
+    """What scale-in does with a node, or waits for. Stable: users alert on the values."""
 
     UNNEEDED = "Unneeded"
     """It can be removed; once it could for long enough, it is drained."""
@@ -68,7 +68,7 @@ class ScaleInCode(enum.StrEnum):
 
 
 class PodCode(enum.StrEnum):
-    """What helps a pending pod. Stable: users alert on them."""
+    """What helps a pending pod. Stable: users alert on the values."""
 
     FITS = "Fits"
     """An existing node has room for it: the scheduler has not placed it yet."""
@@ -95,7 +95,7 @@ class PodCode(enum.StrEnum):
 
 
 class GroupCode(enum.StrEnum):
-    """Why a group does not help a pod. Stable: users alert on them."""
+    """Why a group does not help a pod. Stable: users alert on the values."""
 
     MAX_SIZE = "MaxSizeReached"
     """A new node would take it, but the group is as large as it may be."""

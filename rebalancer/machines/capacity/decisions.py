@@ -1,4 +1,4 @@
-"""What the rounds of a scale-out have decided so far: upcoming and new nodes, and the pending pods on them."""
+"""The decisions of a scale-out so far: upcoming and new nodes, and the pending pods placed on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rebalancer.snapshot.model import Snapshot
 
 @dataclass(slots=True)
 class Decisions:
-    """Nodes that are not there yet, and which pending pods they take."""
+    """Nodes that do not exist yet, and the pending pods placed on them."""
 
     nodes: list[NewNode] = field(default_factory=list)
     """The upcoming ones, then the new ones."""
@@ -31,13 +31,13 @@ class Decisions:
     """The new nodes of one group each, in the order in which they were chosen; some may have been dropped since."""
 
     def add_upcoming(self, nodes: Sequence[NewNode]) -> None:
-        """Take upcoming machines into account; before anything is decided."""
+        """Add upcoming machines, before any decision."""
         self.nodes += nodes
         self._name(nodes)
         self.upcoming = frozenset(self.group_of)
 
     def add(self, packed: Packed) -> None:
-        """Decide on what was packed."""
+        """Add the new nodes and placements in ``packed``."""
         self.nodes += packed.nodes
         self.pods |= packed.pods
         self._name(packed.nodes)
@@ -51,7 +51,7 @@ class Decisions:
         self.numbers.update(one.template.group for one in nodes)
 
     def drop(self, names: Collection[str]) -> None:
-        """Do without some of the new nodes."""
+        """Remove some of the new nodes."""
         self.nodes = [one for one in self.nodes if one.node.name not in names]
 
     @property
@@ -64,7 +64,7 @@ class Decisions:
         return [one for one in self.nodes if one.template.group == group]
 
     def increases(self, snapshot: Snapshot) -> Iterator[GroupIncrease]:
-        """Yield by how much each group is to be increased."""
+        """Yield the increase of each group."""
         kept = {one.node.name for one in self.nodes}
         rows = weighed_rows(snapshot)
         for step in self._steps:

@@ -1,4 +1,4 @@
-"""Which nodes are not eligible for scale-in whatever pods are on them, each with the first reason.
+"""The nodes that are not eligible for scale-in whatever pods they have, each with the first reason.
 
 The rules and their order follow Cluster Autoscaler's (``core/scaledown/eligibility``).
 """
@@ -35,7 +35,7 @@ def ineligible(
     needed: Mapping[str, int],
     candidates: Bools | None = None,
 ) -> dict[int, tuple[RemovalCode, str]]:
-    """Return the nodes that cannot be removed, each with the first reason; see :func:`rebalancer.machines.capacity.removal.removals`."""
+    """Return node -> (code, reason), for nodes that cannot be removed; see :func:`removals`."""
     snapshot = draft.snapshot
     kept: dict[int, tuple[RemovalCode, str]] = {}
     known = np.zeros(len(snapshot.nodes), bool)
@@ -55,13 +55,13 @@ def ineligible(
 
 
 def at_minimum(group: NodeGroup) -> str:
-    """Return in words that a group has no node to spare."""
+    """Return a phrase saying that a group is at its minimum."""
     have = group.desired if group.desired is None else min(group.desired, len(group.instances))
     return f"{group.name} has {have} nodes and needs {group.minimum}"
 
 
 def to_spare(group: NodeGroup) -> float:
-    """Return how many machines a group has beyond its minimum: of those that exist, and of those that are asked for."""
+    """Return how many machines a group has above its minimum, counted by existing and by desired machines."""
     if group.desired is None or group.minimum is None:
         return math.inf
     return min(group.desired, len(group.instances)) - group.minimum
@@ -126,7 +126,7 @@ def _needed(snapshot: Snapshot, needed: Mapping[str, int]) -> _Rule:
 
 
 def _movable(draft: Draft) -> Int32s:
-    """Return the living pods that do not belong to their node."""
+    """Return the living pods that are not bound to their node."""
     per_node = np.array([cls.per_node for cls in draft.snapshot.classes] or [False], bool)
     here = draft.state.unmoved()
     movable: Int32s = here[~per_node[draft.snapshot.pods.cls[here]]]

@@ -1,4 +1,4 @@
-"""Which of several groups is scaled out: the expander of Cluster Autoscaler ("What are Expanders?" in its FAQ)."""
+"""Choose the group to scale up among several: the expander of Cluster Autoscaler ("What are Expanders?" in its FAQ)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Option = tuple[str, Packed]
 
 
 def choose(options: Sequence[Option], settings: CapacitySettings) -> Option | None:
-    """Return the option that the expander prefers; of equal ones the first by name. None without any."""
+    """Return the option that the expander prefers, the first by name among equals; None if there is no option."""
 
     def waste(option: Option) -> tuple[float, int, str]:
         name, packed = option
@@ -31,6 +31,6 @@ def choose(options: Sequence[Option], settings: CapacitySettings) -> Option | No
 
 
 def priority(group: str, settings: CapacitySettings) -> int:
-    """Return the place of the first pattern that a group's name matches, -1 if none does."""
+    """Return the index of the first pattern that matches a group's name; -1 if none does."""
     matching = (i for i, pattern in enumerate(settings.priorities) if re.search(pattern, group))
     return next(matching, -1)

@@ -1,4 +1,4 @@
-"""What earlier runs have left about groups, and what it means for scale-out now: upcoming machines, back-offs, cool-downs."""
+"""The stored states of groups and their effect on scale-out: upcoming machines, back-offs, cool-downs."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class ScaleOutTimes:
 
     @classmethod
     def of(cls, params: Any) -> ScaleOutTimes:
-        """Return those of a strategy's options: ``newPodDelay``, ``provisionTime``, ``coolDown``."""
+        """Return the times in a strategy's options: ``newPodDelay``, ``provisionTime``, ``coolDown``."""
         spans = (params.new_pod_delay, params.provision_time, params.cool_down)
         return cls(*(span.total_seconds() for span in spans))
 
 
 @dataclass(slots=True)
 class GroupStates:
-    """The state of each group, in this run."""
+    """The state of each group in this run."""
 
     earlier: State = field(default_factory=State)
     times: ScaleOutTimes | None = None
@@ -60,7 +60,7 @@ class GroupStates:
     """Is given what could not be asked."""
 
     def inputs(self, snapshot: Snapshot, groups: Groups, machines: Machines) -> ScaleOutInputs:
-        """Return what scale-out has to take into account, after a look at the groups' machines."""
+        """Return the inputs of scale-out, after updating the states from the groups' machines."""
         now, sizes = snapshot.captured_at, sizes_of(snapshot, groups)
         times = self.times or ScaleOutTimes()
         self.groups = {
@@ -96,7 +96,7 @@ class GroupStates:
         )
 
     def _note_unknown(self, group: NodeGroup, *, has_nodes: bool, now: float) -> None:
-        """Note since when a group has machines of which none is a node: two clusters may share the tags by which groups are selected."""
+        """Record since when a group has machines but no node; its tags may be shared with another cluster."""
         since = self.earlier.of(group.name).unknown_since
         unknown = bool(group.instances) and not has_nodes
         self.groups[group.name] = msgspec.structs.replace(
@@ -107,9 +107,9 @@ class GroupStates:
     def _launched(
         self, group: NodeGroup, state: GroupState, now: float, machines: Machines
     ) -> GroupState:
-        """Return the state of a group after a look at launches that failed; the provider is asked where machines are missing.
+        """Return the state of a group with failed launches; the provider is asked if machines are missing.
 
-        As Cluster Autoscaler's AWS provider asks it: where that fails, nothing is known to have failed.
+        As in Cluster Autoscaler's AWS provider: if the request fails, no failed launch is known.
         """
         missing = group.desired is not None and len(group.instances) < group.desired
         if self.times is None or not missing or state.is_paused(now):
@@ -142,7 +142,7 @@ class GroupStates:
                 yield name, GroupRefusal(name, GroupCode.COOLDOWN, text)
 
     def unprovisioned(self, now: float) -> set[str]:
-        """Return the groups in a back-off because requested machines were not provisioned; not those that launch none on purpose."""
+        """Return the groups in a back-off because machines were not provisioned, unless launches are suspended."""
         return {
             name
             for name, state in self.groups.items()
@@ -154,13 +154,13 @@ class GroupStates:
         }
 
     def note_decreased(self, group: str) -> None:
-        """Note that a group was decreased to the machines that it has."""
+        """Record that a group was decreased to its existing machines."""
         self.groups[group] = decreased(self.groups[group])
 
     def note_scaled_out(self, group: str, now: float) -> None:
-        """Note that the size of a group was increased."""
+        """Record that the size of a group was increased."""
         self.groups[group] = scaled_out(self.groups[group], now)
 
     def note_failed(self, group: str, code: str, why: str, now: float) -> None:
-        """Note that it could not be."""
+        """Record that the size of a group could not be increased."""
         self.groups[group] = failed(self.groups[group], code, why, now)

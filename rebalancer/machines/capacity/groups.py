@@ -1,4 +1,4 @@
-"""The groups of machines of a snapshot, and what a new node of each would be."""
+"""The machine groups of a snapshot, and a template of a new node for each."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ ProviderTemplate = Callable[[NodeGroup], NodeTemplate | None]
 
 @dataclass(frozen=True, slots=True)
 class GroupTemplate:
-    """A new node of a group."""
+    """The template of a new node of a group."""
 
     group: str
     source: str
@@ -56,7 +56,7 @@ class GroupTemplate:
     """The classes of the pods that each such node gets: of DaemonSets, and static ones."""
 
     def node(self, number: int, zone: str | None) -> AddedNode:
-        """Return the new node of this number, in a zone of the group (None: in that of the template)."""
+        """Return the new node with this number, in ``zone`` (None: the template's zone)."""
         name, zone = f"{self.group}/new-{number}", zone or self.zone
         labels = dict(self.labels)
         if zone is not None:
@@ -69,12 +69,12 @@ class GroupTemplate:
 
 
 class Groups:
-    """The provider's groups, bound to the nodes of a snapshot."""
+    """The provider's groups with the nodes of a snapshot assigned to them."""
 
     def __init__(
         self, snapshot: Snapshot, groups: Sequence[NodeGroup], startup_taints: Collection[str] = ()
     ) -> None:
-        """``groups`` have names of their own. ``startup_taints``: see ``CapacitySettings``.
+        """``startup_taints``: see ``CapacitySettings``.
 
         Raises:
             ProviderError: two groups have the same name, or the same machine.
@@ -101,7 +101,7 @@ class Groups:
                     raise ProviderError(f"{instance} is in the groups {other!r} and {group.name!r}")
 
     def group_of(self, node: int) -> NodeGroup | None:
-        """Return the group of a node, None if it is in none."""
+        """Return the group of a node; None if it is in none."""
         index = self.of_node.get(node)
         return None if index is None else self.groups[index]
 
@@ -110,7 +110,7 @@ class Groups:
         return sorted(node for node, index in self.of_node.items() if self.groups[index] is group)
 
     def zones(self, group: NodeGroup) -> dict[str, int]:
-        """Return zone -> nodes of the group that are there, also of zones without one."""
+        """Return zone -> number of the group's nodes, including zones without nodes."""
         counts = dict.fromkeys(group.zones, 0)
         for node in self.nodes_of(group):
             zone = zone_of(self._snapshot.nodes.labels.of(node))
@@ -121,10 +121,10 @@ class Groups:
     def template_of(
         self, group: NodeGroup, provider_template: ProviderTemplate
     ) -> GroupTemplate | None:
-        """Return what a new node of a group would be: as a live one, else as ``provider_template`` says; None if nothing does.
+        """Return the template of a group: from a live node, else from ``provider_template``; None if unknown.
 
         Raises:
-            ProviderError: the provider cannot be asked, or its answer has quantities that are none.
+            ProviderError: the provider cannot be asked, or returns invalid quantities.
         """
         live = self._live(group)
         if live is not None:
@@ -133,7 +133,7 @@ class Groups:
         return None if given is None else self._of_template(group, given)
 
     def _live(self, group: NodeGroup) -> int | None:
-        """Return the node that stands for its group: Ready, open, first by name."""
+        """Return the node that represents its group: Ready, schedulable, first by name; None if there is none."""
         nodes = self._snapshot.nodes
         usable = [n for n in self.nodes_of(group) if nodes.ready[n] and n not in nodes.unreadable]
         closed = nodes.leaving | nodes.unschedulable
@@ -191,7 +191,7 @@ class Groups:
         )
 
     def _daemons(self, labels: Mapping[str, str], taints: Sequence[o.Taint]) -> Int32s:
-        """Return one class of each DaemonSet that puts a pod on a node with these labels and taints."""
+        """Return one class of each DaemonSet that runs a pod on a node with these labels and taints."""
         one_node = NodeLabels(("",), [labels])
         classes: dict[int, int] = {}
         for index, cls in enumerate(self._snapshot.classes):
@@ -206,10 +206,10 @@ class Groups:
 
 
 def _rows(snapshot: Snapshot) -> dict[str, int]:
-    """Return machine -> its node.
+    """Return machine -> its node row.
 
-    A machine that two nodes name is no node's: a kubelet chooses the ``providerID`` of its own node, and an empty node could
-    end the machine of another one.
+    A machine that two nodes claim is assigned to neither: a kubelet chooses the ``providerID`` of its own node, so
+    an empty node could cause the termination of another node's machine.
     """
     known = known_nodes(snapshot)
     claims = Counter(one.instance for one in known)
@@ -217,7 +217,7 @@ def _rows(snapshot: Snapshot) -> dict[str, int]:
 
 
 def known_nodes(snapshot: Snapshot) -> list[KnownNode]:
-    """Return the nodes as a provider is given them."""
+    """Return the nodes in the form that providers receive."""
     nodes = snapshot.nodes
     return [
         KnownNode(name, nodes.provider_id[row], nodes.labels.of(row))
@@ -226,12 +226,12 @@ def known_nodes(snapshot: Snapshot) -> list[KnownNode]:
 
 
 def zone_of(labels: Mapping[str, str]) -> str | None:
-    """Return the zone that the labels of a node name, None if they name none."""
+    """Return the zone in the labels of a node; None if there is none."""
     return next((labels[key] for key in ZONE_KEYS if key in labels), None)
 
 
 def _selects(spec: o.SchedulingSpec, one_node: NodeLabels) -> bool:
-    """Return whether a DaemonSet's pod may be on a node, but for the one whose name its pods' affinity is given."""
+    """Return whether a DaemonSet's pod may run on a node; the affinity that names the pod's node is ignored."""
     if not one_node.equal(spec.node_selector or {})[0]:
         return False
     affinity = spec.affinity.node_affinity if spec.affinity else None
@@ -243,5 +243,5 @@ def _selects(spec: o.SchedulingSpec, one_node: NodeLabels) -> bool:
 
 
 def _without_name(term: o.NodeSelectorTerm) -> o.NodeSelectorTerm:
-    """Return a term without what it says of the node's name."""
+    """Return a term without its condition on the node's name."""
     return msgspec.structs.replace(term, match_fields=None)

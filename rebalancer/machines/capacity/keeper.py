@@ -1,4 +1,4 @@
-"""Reads what earlier runs have left of machines, and writes their status after a run."""
+"""Read and write the stored state of machines, with their status."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class StatusKeeper:
         self._earlier = State()
 
     def load(self) -> State:
-        """Return what earlier runs have left.
+        """Return the state that earlier runs stored.
 
         Raises:
-            ClusterReadError: there is no such ConfigMap, or it could not be read.
+            ClusterReadError: the ConfigMap does not exist, or could not be read.
         """
         self._earlier, flaw = decode(self._store.require().data)
         if flaw is not None:
@@ -46,7 +46,7 @@ class StatusKeeper:
         return self._earlier
 
     def keep_groups(self, groups: Mapping[str, GroupState]) -> None:
-        """Keep the state of each group before it is acted on; the rest stays as earlier runs have left it.
+        """Store the state of each group before acting on it; other parts do not change.
 
         Raises:
             ClusterReadError: it could not be written.
@@ -61,10 +61,10 @@ class StatusKeeper:
         acts: Sequence[MachineAct],
         now: float,
     ) -> list[MachineEvent]:
-        """Write the status after a run; return what is to be announced. ``groups``: the state of each.
+        """Store the status after a run; return the Events to write. ``groups``: name -> state.
 
         Raises:
-            ClusterReadError: it could not be written, or is another's.
+            ClusterReadError: it could not be written, or belongs to another release.
         """
         for one in report.autoscalers:
             if one.name == "Cluster Autoscaler" and self._where == THEIRS:

@@ -1,4 +1,4 @@
-"""The new nodes that groups may still get: how many, in which zones, and by which names they go."""
+"""The nodes that groups may still add: their number, zones and names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rebalancer.snapshot.model import Snapshot
 
 
 class NewNodes:
-    """What each group may still get, after what was decided."""
+    """The nodes that each group may still add, given the decisions so far."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class NewNodes:
         decisions: Decisions,
         max_nodes: int | None = None,
     ) -> None:
-        """``max_nodes``: of the cluster."""
+        """``max_nodes``: the limit for the cluster."""
         self._pods = len(snapshot.pods)
         self._groups, self._templates = groups, templates
         self._upcoming, self._decisions = inputs.upcoming, decisions
@@ -36,27 +36,27 @@ class NewNodes:
 
     @property
     def room(self) -> int | None:
-        """How many nodes the cluster may still get, None: any number."""
+        """The number of nodes that the cluster may still add; None: no limit."""
         return None if self._room is None else max(0, self._room - len(self._decisions.new))
 
     def headroom(self, group: NodeGroup) -> int:
-        """Return how many nodes a group may still get; where its sizes are not known, as many as are asked for."""
+        """Return how many nodes a group may still add; without a limit if its sizes are unknown."""
         own = self._pods * self.tries(group)
         if group.maximum is not None and group.desired is not None:
             own = group.maximum - self.size(group)
         return own if self.room is None else min(own, self.room)
 
     def size(self, group: NodeGroup) -> int:
-        """Return the size of a group with what was decided; upcoming machines stand in its desired size."""
+        """Return the size of a group including the decisions; upcoming machines are part of its desired size."""
         new = len(self._decisions.nodes_of(group.name)) - self._upcoming.get(group.name, 0)
         return (group.desired or 0) + new
 
     def tries(self, group: NodeGroup) -> int:
-        """Return how many nodes one pod may take to get one that it fits on: see Packing."""
+        """Return how many nodes to try for one pod until one fits, see :class:`Packing`."""
         return 1 + 2 * max(0, len(self._groups.zones(group)) - 1)
 
     def candidates(self, group: NodeGroup, most: int) -> list[NewNode]:
-        """Return the next nodes of a group: each in the zone that has the fewest of its nodes by then."""
+        """Return the next nodes of a group, each in the zone with the fewest nodes of the group."""
         template = self._templates[group.name]
         if template is None:
             return []

@@ -1,4 +1,4 @@
-"""What a run does to machines, of a policy whose strategies add or remove some."""
+"""What a run does to machines, if strategies of its policy add or remove some."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ _SCALERS: Mapping[str, MakeScaler] = {"in": NodeScaleIn, "out": ScaleOut}
 
 
 def opened(run: RunContext, providers: PlugIns[Provider]) -> tuple[str, Machines]:
-    """Return the provider that the policy names, opened, by its name.
+    """Return (name, open provider) for the provider that the policy names.
 
     Raises:
-        ProviderError: something is missing that it needs.
+        ProviderError: a prerequisite is missing.
     """
     for name, options in run.loaded.policy.provider.items():
         provider = providers.named(name)
@@ -60,13 +60,13 @@ def opened(run: RunContext, providers: PlugIns[Provider]) -> tuple[str, Machines
 def judged(
     run: RunContext, source: Source, snapshot: Snapshot, *, asks: bool = True
 ) -> CapacityReport:
-    """Return what is to be said of the machines, without acting: with the back-offs of groups where the run has their ConfigMap.
+    """Return the report on machines without acting, including the back-offs of groups if they are stored.
 
-    ``asks``: whether the provider is asked; else groups are what labels show.
+    ``asks``: whether to ask the provider; else groups come from labels.
 
     Raises:
-        ProviderError: it cannot be asked.
-        ClusterReadError: what earlier runs have left could not be read.
+        ProviderError: the provider cannot be asked.
+        ClusterReadError: the stored state could not be read.
     """
     policy, group_states = run.loaded.policy, GroupStates(warn=run.notes.append)
     if (keeper := _keeper(run, source.client)) is not None:
@@ -77,7 +77,7 @@ def judged(
 def _assessed(
     run: RunContext, snapshot: Snapshot, group_states: GroupStates, *, asks: bool = True
 ) -> tuple[CapacityReport, Machines]:
-    """Return what is to be said of the machines, and the provider that was asked."""
+    """Return the report on machines, and the provider."""
     providers = Registry.installed().providers
     name, machines = opened(run, providers) if asks else (NONE, LabelledGroups())
     capacity = run.loaded.policy.capacity
@@ -88,11 +88,11 @@ def _assessed(
 
 
 def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | None:
-    """Return what the run does to machines; None if its policy has no such strategy, and no status is kept.
+    """Return what the run does to machines; None without such a strategy and without a stored status.
 
     Raises:
-        ProviderError: the machines could not be looked at; nothing was done to any.
-        ClusterReadError: what earlier runs have left could not be read.
+        ProviderError: the machines could not be read; none was changed.
+        ClusterReadError: the stored state could not be read.
     """
     policy = run.loaded.policy
     if run.state.capacity_status is None and not any(scaling_strategies(policy)):
@@ -168,7 +168,7 @@ def _scalers(
 
 
 def _server_time(run: RunContext, source: Source, reading: Reading) -> Callable[[], float]:
-    """Return what returns the API server's time; of a snapshot file that of the file."""
+    """Return a function for the API server's time; for a snapshot file, the time of the file."""
     if source.client is None:
         return lambda: reading.snapshot.captured_at
     return lambda: run.environment.clock.unix() + reading.clock_skew

@@ -1,6 +1,6 @@
-"""Whether pods fit on nodes that are not there yet: first fit decreasing, by every filter of the scheduler.
+"""Pack pods on nodes that do not exist yet: first fit decreasing, with all filters of the scheduler.
 
-Nodes are opened one after the other, as a group makes them. One that is not open yet is no domain of a spread.
+Nodes are opened one after the other, as a group adds them. A closed node is not a domain of a spread constraint.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class NewNode:
 
     @property
     def zone(self) -> str | None:
-        """The zone that it is in."""
+        """The zone of the node; None if it has none."""
         return zone_of(self.node.labels)
 
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What a group would have to add for some of the pods."""
+    """The nodes that a group would add for some of the pods, and the placements."""
 
     nodes: tuple[NewNode, ...]
     pods: Mapping[int, str]
@@ -47,7 +47,7 @@ class Packed:
 
 
 class Packing:
-    """A snapshot with nodes that were decided on before, and with candidates of one group, which are still closed."""
+    """A snapshot with the nodes decided on before, and with closed candidates of one group."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Packing:
         placed: Mapping[int, str],
         candidates: Sequence[NewNode] = (),
     ) -> None:
-        """``placed``: pending pod -> name of the node on which it stands by now."""
+        """``placed``: pending pod -> name of the node on which it was placed before."""
         added = [*before, *candidates]
         self.snapshot = with_nodes(snapshot, [one.node for one in added])
         self.model = SchedulerModel(self.snapshot, profile)
@@ -79,14 +79,14 @@ class Packing:
 
     @property
     def present(self) -> Bools:
-        """The nodes (N,) that are there, or open."""
+        """The nodes (N,) that exist or are open."""
         present: Bools = np.arange(len(self.snapshot.nodes)) < self._first + self._open
         return present & ~self._dropped
 
     def pack(self, pods: Iterable[int], among: Collection[str] | None = None) -> Packed:
-        """Place as many of ``pods`` as can be, the largest first, on as few candidates as that takes.
+        """Place as many of ``pods`` as possible, largest first, on as few candidates as necessary.
 
-        ``among``: the names of the nodes that may take them, if not all.
+        ``among``: the names of the nodes that may take them; None for all.
         """
         allowed = np.ones(len(self.snapshot.nodes), bool)
         if among is not None:
@@ -102,9 +102,9 @@ class Packing:
         return Packed(tuple(new), placed, self._waste(placed))
 
     def drop(self, row: int) -> dict[int, str] | None:
-        """Drop a new node whose pods all fit on others; return pod -> its node then, None where one does not fit.
+        """Remove a new node if its pods all fit on other nodes; return pod -> its new node, or None.
 
-        ``row`` is of a node that was decided on before; nothing has changed where None is returned.
+        ``row`` is a node decided on before; if None is returned, nothing has changed.
         """
         pods = np.flatnonzero(self.state.node_of == row)
         # The largest first: what is left of the room is in small pieces.
@@ -148,7 +148,7 @@ class Packing:
         return list(range(self._first, self._first + self._open))
 
     def _decreasing(self, pods: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
-        """Yield each class with its pods, as given; those first that take most of a candidate."""
+        """Yield (class, pods): classes with the largest share of a candidate first, pods in the given order."""
         by_class: dict[int, list[int]] = {}
         for pod in pods:
             by_class.setdefault(int(self.state.cls_of[pod]), []).append(pod)
@@ -156,9 +156,9 @@ class Packing:
         yield from sorted(by_class.items(), key=lambda item: (-size[item[0]], item[0]))
 
     def _sizes(self) -> Floats:
-        """Return the sum of the shares of a candidate's cpu and memory (C,) that a pod of each class requests.
+        """Return per class (C,) the sum of the shares of a candidate's cpu and memory that its pod requests.
 
-        Without candidates: of the last node's.
+        Without candidates, the last node is used instead.
         """
         rows = weighed_rows(self.snapshot)
         size = len(self.snapshot.nodes)
@@ -167,7 +167,7 @@ class Packing:
         return sizes
 
     def _fit(self, cls: int, allowed: Bools) -> int | None:
-        """Return the first node that takes a pod of a class, one that is opened for it if need be; None if none does."""
+        """Return the first node that fits a pod of a class, opening one if necessary; None if there is none."""
         feasible = self.model.feasible(self.state, cls) & allowed
         if (fits := np.flatnonzero(feasible & self.present)).size:
             return int(fits[0])
@@ -196,7 +196,7 @@ class Packing:
         self.model.without(~self.present)
 
     def _start_daemons(self, one: NewNode, row: int) -> None:
-        """Let the DaemonSets' pods hold what they request on a new node."""
+        """Add the requests of DaemonSets' pods to a new node."""
         daemons = one.template.daemons.tolist()
         self._daemons.append([self.state.linger(cls, row) for cls in daemons])
 
@@ -213,6 +213,6 @@ class Packing:
 
 
 def weighed_rows(snapshot: Snapshot) -> Int32s:
-    """Return the rows of the resources by which waste is measured."""
+    """Return the rows of the resources that count for waste."""
     rows = [snapshot.resources.index(name) for name in WEIGHED if name in snapshot.resources]
     return np.array(rows, np.int32)

@@ -1,4 +1,4 @@
-"""The pending pods, and why they are: those that may trigger a scale-out, and those that do not."""
+"""The pending pods and their reasons: which of them may trigger a scale-out."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class PendingPod:
 def pending_pods(
     snapshot: Snapshot, profile: SchedulerProfile, triggering: Bools | None = None
 ) -> list[PendingPod]:
-    """Return the pending pods, in the scheduler's order; those that fit take their room first, one after the other.
+    """Return the pending pods in the scheduler's order; pods that fit take their room first, one after the other.
 
-    A class that fits nowhere is asked about once: what the pods before it take leaves no more room. ``triggering`` (P,):
-    those that may trigger a scale-out; None: all.
+    A class that fits nowhere is tried once, since later pods only find less room. ``triggering`` (P,): pods that may
+    trigger a scale-out; None: all.
     """
     packing = Packing(snapshot, profile, (), {})
     model, state = packing.model, packing.state
@@ -72,15 +72,15 @@ def pending_pods(
 
 
 def _unschedulable(refused: PendingPod, pod: int, triggering: Bools | None) -> PendingPod:
-    """Return what is said of a pod of a class that fits nowhere."""
+    """Return the result for a pod of a class that fits nowhere."""
     young = refused.code is None and triggering is not None and not triggering[pod]
     return PendingPod(pod, PodCode.TOO_YOUNG if young else refused.code, refused.message)
 
 
 def unschedulable_for(snapshot: Snapshot, seconds: float) -> Bools:
-    """Return the pods (P,) that are Unschedulable, and at least so old.
+    """Return the pods (P,) that are Unschedulable and at least ``seconds`` old.
 
-    Their age counts, as with Cluster Autoscaler's ``--new-pod-scale-up-delay``.
+    The age of the pod counts, as for Cluster Autoscaler's ``--new-pod-scale-up-delay``.
     """
     pods = snapshot.pods
     old: Bools = pods.created <= snapshot.captured_at - seconds
@@ -94,7 +94,7 @@ def _is_unschedulable(state: PodState) -> bool:
 
 
 def _queue(snapshot: Snapshot) -> Iterator[int]:
-    """Yield the pending pods, by ``queuesort.PrioritySort``: highest priority first, then the oldest."""
+    """Yield the pending pods in the order of ``queuesort.PrioritySort``: highest priority first, then oldest."""
     pods = snapshot.pods
     lost = (pods.flags & (PodFlag.TERMINATING | PodFlag.LOST_NODE)) != 0
     rows = np.flatnonzero((pods.node < 0) & ~lost)

@@ -1,4 +1,4 @@
-"""Why a group does not help a pending pod: asked of one more node in each of its zones."""
+"""Why a group does not help a pending pod, judged by one more node in each of its zones."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ def refusals_of(
     inputs: ScaleOutInputs,
     full: str | None = None,
 ) -> dict[int, GroupRefusal]:
-    """Return why a group helps no pod of each class.
+    """Return class -> why the group helps none of its pods.
 
-    ``full``: why the cluster gets no more nodes, in words. ``packing``: with candidates of the group, one in each of its zones at least; None if its new nodes are not known.
+    ``full``: why the cluster may not add nodes. ``packing``: has candidates of the group, at least one per zone;
+    None if the group's template is unknown.
     """
     if packing is None:
         text = "it has no live node, and the provider does not say what a new one would be"

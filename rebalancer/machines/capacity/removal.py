@@ -1,7 +1,8 @@
-"""Which nodes can be removed: the eligible ones, all of whose pods have landings elsewhere, together.
+"""Decide which nodes can be removed: eligible nodes whose pods all have landings elsewhere, together.
 
-Whether the pods can leave is what consolidation asks, with the same code: the policy's protections, PodDisruptionBudgets, and
-the prediction. It is asked twice, with the rules of the policy and without: Cluster Autoscaler knows the scheduler's only.
+Consolidation's code decides whether the pods can leave: by the policy's protections, PodDisruptionBudgets, and the
+prediction. It runs twice, with the rules of the policy and without: Cluster Autoscaler knows only the scheduler's
+rules.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from rebalancer.snapshot.marks import find_marked_by_others
 
 @dataclass(frozen=True, slots=True)
 class StayingPod:
-    """A pod that keeps its node."""
+    """A pod that cannot leave its node."""
 
     pod: int
     message: str
@@ -38,7 +39,7 @@ class StayingPod:
 
 @dataclass(frozen=True, slots=True)
 class NodeRemoval:
-    """Whether a node can be removed."""
+    """Whether a node can be removed, and why not."""
 
     node: int
     code: RemovalCode
@@ -51,7 +52,7 @@ class NodeRemoval:
 
     @property
     def removable(self) -> bool:
-        """Whether it can be removed."""
+        """Whether the node can be removed."""
         return self.code in REMOVABLE_CODES
 
 
@@ -67,13 +68,13 @@ def removals(
     unneeded: Bools | None = None,
     candidates: Bools | None = None,
 ) -> list[NodeRemoval]:
-    """Return whether each node can be removed, in the snapshot's order.
+    """Return for each node whether it can be removed, in the snapshot's order.
 
-    ``threshold``: largest utilisation. ``has_provider``: whether a provider was asked, so that nodes in no group stay.
-    ``needed``: see ScaleOutPlan. ``draining`` (N,): nodes that are being drained; the snapshot has them as if they were not.
-    They come before others, and a pod that may not leave for the moment is waited for. ``unneeded`` (N,): nodes that could be
-    removed when they were looked at before; where not all can, they come before others, so that the choice stays the same.
-    ``candidates`` (N,): nodes that the strategy selects, None: all.
+    ``threshold``: maximum utilisation. ``has_provider``: whether a provider was asked; then nodes in no group stay.
+    ``needed``: see :class:`ScaleOutPlan`. ``draining`` (N,): nodes being drained, which are schedulable in the
+    snapshot. They come first, and temporary obstacles of their pods are awaited. ``unneeded`` (N,): nodes that could
+    be removed at the previous look; they come next, so that the choice stays stable. ``candidates`` (N,): nodes that
+    the strategy selects; None: all.
     """
     none = np.zeros(len(problem.snapshot.nodes), bool)
     draft = Draft(problem, replace(settings, eagerness=Eagerness.RELENTLESS))
@@ -113,13 +114,13 @@ class _Removal:
         kept: dict[int, tuple[RemovalCode, str]],
         unneeded: Bools,
     ) -> None:
-        """``draft``: with the rules of the policy. ``kept``: nodes that are not eligible."""
+        """``draft``: with the rules of the policy. ``kept``: node -> reason, for nodes that are not eligible."""
         self._draft, self._snapshot, self._groups = draft, draft.snapshot, groups
         self._kept, self._unneeded = kept, unneeded
         self._of = Contribution("capacity", 1.0, observed=True, terms=lambda _: ())
 
     def verdicts(self, draining: Bools) -> list[_Verdict]:
-        """Return what is to be said of each node."""
+        """Return a verdict for each node."""
         # Without the rules of the policy: what is left are the scheduler's, and what its hard rules ask for.
         of_scheduler = Draft(replace(self._draft.problem, contributions=()), self._draft.settings)
         emptier, choice = self._chosen(self._draft, draining)
@@ -140,7 +141,7 @@ class _Removal:
             self._kept |= surplus
 
     def _dead(self) -> Bools:
-        """Return the nodes (N,) that are not Ready, hold no pods, and that nothing keeps: no pod needs a place for these."""
+        """Return the nodes (N,) that are not Ready, have no pods and no reason to stay; no pod needs a place for these."""
         dead: Bools = ~self._snapshot.nodes.ready
         dead[list(self._kept)] = False
         return dead
@@ -168,7 +169,7 @@ class _Removal:
     def _surplus(
         self, choice: EmptyingChoice, draining: Bools
     ) -> dict[int, tuple[RemovalCode, str]]:
-        """Return the nodes that were chosen although their group would fall below its minimum."""
+        """Return node -> reason, for chosen nodes whose group would fall below its minimum."""
         left: Counter[str] = Counter()
         surplus: dict[int, tuple[RemovalCode, str]] = {}
         for node in self._in_order(choice, draining):
@@ -181,9 +182,9 @@ class _Removal:
         return surplus
 
     def _in_order(self, choice: EmptyingChoice, draining: Bools) -> list[int]:
-        """Return the chosen nodes as they go: those that are drained, then the unneeded ones, then those with the fewest pods.
+        """Return the chosen nodes in order of removal: draining, then unneeded, then those with fewest pods.
 
-        Of equal ones, first of the zone in which their group has the most nodes: no zone is to lose all of them.
+        Among equal nodes, the zone where their group has most nodes comes first, so that no zone loses all of them.
         """
         pods, chosen = self._draft.state.lasting_count, np.flatnonzero(choice.nodes)
         keys = (pods[chosen], ~self._unneeded[chosen], ~draining[chosen])
@@ -205,7 +206,7 @@ class _Removal:
     def _verdict(
         self, node: int, emptier: Emptier, choice: EmptyingChoice, also: EmptyingChoice
     ) -> _Verdict:
-        """``also``: what could be removed if only the scheduler's rules were kept."""
+        """Return the verdict on a node. ``also``: the choice by the scheduler's rules only."""
         if (kept := self._kept.get(node)) is not None:
             return *kept, ()
         verdict = choice.verdicts[node]

@@ -1,4 +1,4 @@
-"""What is said of the machines of a cluster, as plain data and as a table."""
+"""The report on the machines of a cluster, as plain data and as a table."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _LEFT = range(5)
 
 @dataclass(frozen=True, slots=True)
 class CapacityReport:
-    """Everything that ``rebalancer capacity`` says."""
+    """The output of ``rebalancer capacity``."""
 
     snapshot: Snapshot
     provider: str
@@ -103,7 +103,7 @@ def _pod_data(snapshot: Snapshot, pod: int) -> dict[str, Any]:
 
 
 def pending_data(snapshot: Snapshot, one: PodVerdict) -> dict[str, Any]:
-    """Return what is said of a pending pod, as plain data."""
+    """Return the verdict on a pending pod as plain data."""
     return {
         **_pod_data(snapshot, one.pod),
         "code": one.code.value,
@@ -200,10 +200,10 @@ def _pending(report: CapacityReport) -> Iterator[str]:
 
 
 def helper_of(one: PodVerdict) -> str | None:
-    """Return which node would take a pending pod, in words; None if none would."""
+    """Return a phrase on the node that would take a pending pod; None if none would."""
     return f"a new node of {one.group}" if one.group is not None else one.node
 
 
 def pending_words(one: PodVerdict) -> list[str]:
-    """Return why no node takes a pending pod, and why no group is increased for it where none is."""
+    """Return why no node takes a pending pod, and why no group is scaled up for it."""
     return [one.message, *(f"{of.group}: {of.message}" for of in one.refusals)]

@@ -1,14 +1,14 @@
-"""Scale-in: from the first time a node is unneeded to the termination of its machine, one step after the other.
+"""Scale-in: the steps from noticing that a node is unneeded to terminating its machine.
 
-All that is known from run to run stands on the node (``rebalancer.wire.scale_in``). Each step is one write, after which the
-process may be killed: the next run reads what stands there, and goes on.
+All data that later runs need are on the node (``rebalancer.wire.scale_in``). Each step is one write, after which the
+process may be killed: the next run reads the record and continues.
 
     can be removed -> unneeded: since when is noted, until it is needed again
     long enough    -> leaving: cordoned, tainted; the planner moves its pods, by the strategy's term
     empty          -> ending: its machine is terminated, its group smaller by one; the cloud controller removes the Node
     needed again, or not empty in time -> cancelled: untainted, and uncordoned if it was us who cordoned it
 
-The order, the times and what keeps a node are those of Cluster Autoscaler (``core/scaledown``).
+The order, the times and the obstacles are those of Cluster Autoscaler (``core/scaledown``).
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class NodeScaleIn:
 
     @property
     def awaits_end(self) -> bool:
-        """See Reshaping."""
+        """Whether some node may become empty after the plan."""
         return any(state.phase in GOING for state in self._nodes.states.values())
 
     def seen(self, snapshot: Snapshot) -> Snapshot:
-        """See Reshaping: cordoned nodes are cordoned for the plan, also in a dry run."""
+        """Return the snapshot with the nodes to be drained cordoned, also in a dry run."""
         return with_scale_ins(snapshot, self._nodes.changed)
 
     def before(self) -> Iterator[MachineAct]:
-        """Look at each node again, note which are unneeded, and start to drain those that are for long enough."""
+        """Check each node again, note which are unneeded, and start draining those unneeded for long enough."""
         for node, state in list(self._nodes.states.items()):
             yield from self._look_again(node, state)
         yield from unneeded.note_new(self._nodes)
@@ -75,7 +75,7 @@ class NodeScaleIn:
                 pass
 
     def after(self) -> Iterator[MachineAct]:
-        """Terminate the machines of the nodes that are empty."""
+        """Terminate the machines of empty nodes."""
         nodes = self._nodes
         for node, state in list(nodes.states.items()):
             if state.phase in GOING and self._context.stop.reason() is None:

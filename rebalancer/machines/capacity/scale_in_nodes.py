@@ -1,4 +1,4 @@
-"""The nodes as one run of scale-in sees and writes them: which can be removed, and how far each is."""
+"""The nodes in one run of scale-in: which can be removed, and the phase of each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AHEAD = 60.0
 
 
 class ScaleInOptions(Protocol):
-    """The options that a strategy of ``scales: in`` has."""
+    """The options of a strategy with ``scales: in``."""
 
     unneeded_for: timedelta
     unready_for: timedelta
@@ -35,7 +35,7 @@ class ScaleInOptions(Protocol):
 
 
 class ScaleInNodes:
-    """What stands on each node, and is written on it."""
+    """The scale-in record of each node, read and written."""
 
     def __init__(self, context: ScalerContext) -> None:
         self.context = context
@@ -60,38 +60,38 @@ class ScaleInNodes:
         return self.snapshot.nodes.names[node]
 
     def _is_anothers(self, state: ScaleIn) -> bool:
-        """Return whether another release goes on with a node; one that would long have written again is gone, and leaves it to us."""
+        """Return whether another release is removing a node; a release that stopped writing no longer counts."""
         options, ours = self.options, self.context.release
         longest = max(options.unneeded_for, options.unready_for, options.give_up_after)
         live = not self.is_past(state.at, 2 * max(longest, options.cool_down_after_failure))
         return live and "" not in (ours, state.release) and state.release != ours
 
     def group(self, node: int) -> NodeGroup | None:
-        """Return its group, None if it is in none."""
+        """Return the group of a node; None if it is in none."""
         return self.context.report.groups.group_of(node)
 
     def is_empty(self, node: int) -> bool:
-        """Return whether only pods that belong to it are on it."""
+        """Return whether all pods on a node are bound to it."""
         return self.removal[node].code is RemovalCode.EMPTY
 
     def may_go_on(self, node: int) -> bool:
-        """Return whether the scale-in of a node may go on; in no group it may: the provider may lag behind."""
+        """Return whether the scale-in of a node may continue; True without a group: the provider may lag behind."""
         removal = self.removal[node]
         return removal.removable or removal.code is RemovalCode.NO_GROUP
 
     def needed_for(self, node: int) -> timedelta:
-        """Return for how long it has to be unneeded."""
+        """Return for how long a node must be unneeded before it is removed."""
         ready = self.snapshot.nodes.ready[node]
         return self.options.unneeded_for if ready else self.options.unready_for
 
     def is_past(self, since: str, time: timedelta) -> bool:
-        """Return whether so much time has passed."""
+        """Return whether ``time`` has passed since ``since``."""
         return age(since, self.now) >= time.total_seconds()
 
     # -- what is done with it ----------------------------------------------------------------------
 
     def cancel(self, node: int, why: str, *, failed: bool = False) -> MachineAct:
-        """Cancel the scale-in of a node: untaint it, and uncordon it if we cordoned it; a failure begins a cool-down."""
+        """Cancel the scale-in of a node: remove the taint, and our cordon; a failure starts a cool-down."""
         at = rfc3339(self.context.now())
         by, release = self.context.by, self.context.release
         left = ScaleIn(Phase.FAILED, at, at, by, release=release, why=why) if failed else None
@@ -110,9 +110,9 @@ class ScaleInNodes:
         *,
         gives_back: bool = False,
     ) -> MachineAct:
-        """Have this stand on a node, with the cordon and the taint that go with it, where the scaler acts.
+        """Write a record on a node, with the cordon and taint that go with it, if the scaler acts.
 
-        ``gives_back``: it takes no capacity away, see ScalerContext.
+        ``gives_back``: the change restores capacity, see ScalerContext.
         """
         context = self.context
         client, before = context.client, self.states.get(node)
@@ -139,7 +139,7 @@ class ScaleInNodes:
         return self.act(node, code, status, text)
 
     def act(self, node: int, code: ScaleInCode, status: ActStatus, text: str) -> MachineAct:
-        """Return what is done with a node as data."""
+        """Return an act on a node as data."""
         group = self.group(node)
         return MachineAct(
             strategy=self.context.strategy,
@@ -152,6 +152,6 @@ class ScaleInNodes:
 
 
 def age(at: str, now: float) -> float:
-    """Return the seconds since a time; one that is yet to come is none of ours, and would hold its node for ever."""
+    """Return the seconds since a time. A time in the future is not ours and is treated as very old."""
     seconds = now - unix_seconds(at)
     return seconds if seconds >= -_AHEAD else math.inf

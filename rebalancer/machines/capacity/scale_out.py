@@ -1,4 +1,4 @@
-"""The strategy scale-out: groups are increased for pending pods, before the plan is made."""
+"""The strategy scale-out: scale up groups for pending pods, before the plan is made."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rebalancer.providers.contract import NodeGroup
 
 
 class ScaleOutCode(enum.StrEnum):
-    """What scale-out does to groups; the names of Cluster Autoscaler's events. Stable: users alert on them."""
+    """Acts of scale-out on groups; the names of Cluster Autoscaler's events. Stable: users alert on them."""
 
     SCALED_OUT = "ScaledUpGroup"
     """The size of the group is increased for pending pods."""
@@ -39,7 +39,7 @@ class GroupResize:
 
 
 def group_resizes(plan: ScaleOutPlan, groups: tuple[NodeGroup, ...]) -> list[GroupResize]:
-    """Return the groups to increase, by name; each stands there once. Those whose sizes are not known are left out."""
+    """Return the groups to scale up, by name, once each; groups with unknown sizes are omitted."""
     resizes: list[GroupResize] = []
     for group in groups:
         more = plan.increase_of(group.name)
@@ -51,13 +51,13 @@ def group_resizes(plan: ScaleOutPlan, groups: tuple[NodeGroup, ...]) -> list[Gro
 
 
 class ScaleOut:
-    """See Scaler."""
+    """Scales up groups; see :class:`rebalancer.machines.capacity.scaling.Scaler`."""
 
     def __init__(self, context: ScalerContext) -> None:
         self._context = context
 
     def before(self) -> Iterator[MachineAct]:
-        """See Scaler: machines take minutes to start, so that groups are increased first."""
+        """Scale up groups first, because machines take minutes to start."""
         report = self._context.report
         unprovisioned = self._context.group_states.unprovisioned(report.snapshot.captured_at)
         for group in report.groups.groups:
@@ -75,7 +75,7 @@ class ScaleOut:
             yield self._act(ScaleOutCode.BLOCKED, ActStatus.WAITS, name, why)
 
     def after(self) -> Iterator[MachineAct]:
-        """See Scaler."""
+        """Do nothing."""
         return iter(())
 
     def _increase(self, one: GroupResize) -> MachineAct:
@@ -96,7 +96,7 @@ class ScaleOut:
         return self._act(ScaleOutCode.SCALED_OUT, ActStatus.DONE, name, text)
 
     def _decrease(self, group: NodeGroup) -> MachineAct:
-        """Give up machines that were not provisioned, so that they do not come once others have taken their pods."""
+        """Give up machines that were not provisioned, so that they do not start after others took their pods."""
         context, name, existing = self._context, group.name, len(group.instances)
         states = context.group_states
         state, size = states.groups[name], None
@@ -121,12 +121,12 @@ class ScaleOut:
         return self._act(ScaleOutCode.DECREASED, ActStatus.DONE, name, text)
 
     def _keep_groups(self) -> None:
-        """Keep the state of groups before a request.
+        """Store the state of groups before a request.
 
-        If it could not be kept, back-offs would be lost: a group would be increased and decreased in turns.
+        Otherwise back-offs could be lost, and a group would be scaled up and down in turns.
 
         Raises:
-            ClusterReadError: it could not be.
+            ClusterReadError: it could not be stored.
         """
         try:
             self._context.keep_groups()

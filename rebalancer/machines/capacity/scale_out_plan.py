@@ -1,4 +1,4 @@
-"""A scale-out as data: by how many nodes each group is to be increased, and what that does for each pending pod."""
+"""A scale-out as data: the increase of each group, and the result for each pending pod."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rebalancer.snapshot.columns import Bools
 
 @dataclass(frozen=True, slots=True)
 class GroupIncrease:
-    """One group that is to be increased."""
+    """The increase of one group."""
 
     group: str
     nodes: tuple[str, ...]
@@ -34,7 +34,7 @@ class GroupRefusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleOutInputs:
-    """What is known of the groups besides their sizes, and of the pending pods besides their objects."""
+    """Inputs about groups other than their sizes, and about pending pods other than their objects."""
 
     upcoming: Mapping[str, int] = field(default_factory=dict)
     """Group -> machines that were requested, and that are no ready nodes yet."""
@@ -51,7 +51,7 @@ NO_INPUTS = ScaleOutInputs()
 
 @dataclass(frozen=True, slots=True)
 class PodVerdict:
-    """What scale-out does for a pending pod."""
+    """The result of a scale-out for a pending pod."""
 
     pod: int
     code: PodCode
@@ -66,7 +66,7 @@ class PodVerdict:
 
 @dataclass(frozen=True, slots=True)
 class ScaleOutPlan:
-    """What the pending pods need."""
+    """The increases of groups for the pending pods."""
 
     increases: tuple[GroupIncrease, ...]
     """In the order in which they were chosen; a group may stand in several."""
@@ -75,9 +75,9 @@ class ScaleOutPlan:
 
     @property
     def needed(self) -> dict[str, int]:
-        """Name of each existing node that has room for a pending pod -> such a pod."""
+        """Name of each existing node that has room for a pending pod -> one such pod."""
         return {one.node: one.pod for one in self.pods if one.node and one.group is None}
 
     def increase_of(self, group: str) -> int:
-        """Return by how many nodes a group is to be increased."""
+        """Return the number of nodes to add to a group."""
         return sum(len(one.nodes) for one in self.increases if one.group == group)

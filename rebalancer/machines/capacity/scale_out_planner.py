@@ -1,9 +1,9 @@
-"""Plans a scale-out: which groups have to be increased, and by how much, for the pending pods.
+"""Plan a scale-out: which groups to scale up for the pending pods, and by how much.
 
-Upcoming machines are filled first. Then, round after round, each group is packed by itself, an expander chooses one, and the
-pods that it takes are done with, as Cluster Autoscaler does over several of its loops ("What are Expanders?" in its FAQ).
-Similar groups share what one of them would get. At the end new nodes are dropped whose pods fit on the others: a group that
-had to be increased for some pods may have room for those of another.
+Upcoming machines are filled first. Then, round after round, pods are packed on each group separately, an expander
+chooses one group, and the pods placed on it are done. Cluster Autoscaler does the same in several of its loops
+("What are Expanders?" in its FAQ). Similar groups share the new nodes of one. At the end, new nodes whose pods fit
+on other nodes are dropped: a group scaled up for some pods may have room for others.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def plan_scale_out(
     settings: CapacitySettings,
     inputs: ScaleOutInputs = NO_INPUTS,
 ) -> ScaleOutPlan:
-    """Return which groups have to be increased; ``provider_template`` as for :meth:`Groups.template_of`.
+    """Return the groups to scale up; ``provider_template`` as for :meth:`Groups.template_of`.
 
     Raises:
         ProviderError: the provider cannot be asked.
@@ -87,7 +87,7 @@ def _settled(one: PendingPod) -> PodVerdict:
 def _verdict(
     one: PendingPod, decisions: Decisions, refusals: tuple[GroupRefusal, ...]
 ) -> PodVerdict:
-    """Return what helps a pod that no existing node takes; ``refusals``: of its class, where no group does."""
+    """Return the verdict on a pod that fits on no existing node; ``refusals``: those of its class."""
     node = decisions.pods.get(one.pod)
     if node is not None:
         code = PodCode.UPCOMING if node in decisions.upcoming else PodCode.TRIGGERED
@@ -123,7 +123,7 @@ class _Planner:
         return Packing(self._snapshot, self._profile, decisions.nodes, decisions.pods, candidates)
 
     def fill_upcoming(self, pods: Sequence[int]) -> list[int]:
-        """Place pods on the upcoming machines; return those that are left."""
+        """Place pods on the upcoming machines; return the remaining pods."""
         upcoming = self._inputs.upcoming
         decisions = self.decisions
         decisions.add_upcoming(
@@ -147,7 +147,7 @@ class _Planner:
         return [pod for pod in pods if pod not in decisions.pods]
 
     def _triggered(self, pods: Sequence[int]) -> dict[str, list[int]]:
-        """Return each group with upcoming machines -> the pods that triggered its scale-out."""
+        """Return group with upcoming machines -> the pods that triggered its scale-out."""
         uids, upcoming = self._snapshot.pods.uid, {*self.decisions.group_of.values()}
         triggered: dict[str, list[int]] = {}
         for pod in pods:
@@ -157,7 +157,7 @@ class _Planner:
         return triggered
 
     def expand(self, pods: Sequence[int]) -> list[int]:
-        """Decide until no group helps any more; return the pods that are left."""
+        """Scale up groups until none helps any more; return the remaining pods."""
         left = list(pods)
         while left:
             options = [
@@ -183,7 +183,7 @@ class _Planner:
         return (group.name, packed) if packed.nodes and packed.pods else None
 
     def _balanced(self, group: str, packed: Packed, pods: Sequence[int]) -> Packed:
-        """Return what was chosen, shared by the similar groups; as it was where that takes fewer pods, or more nodes."""
+        """Return the chosen nodes, shared among similar groups if that places as many pods on as few nodes."""
         sharing = [one for one in self._groups.groups if self._shares(group, one)]
         if len(sharing) < 2 or len(packed.nodes) < 2:
             return packed
@@ -197,7 +197,7 @@ class _Planner:
         return shared if len(shared.pods) >= len(packed.pods) else packed
 
     def _shares(self, chosen: str, other: NodeGroup) -> bool:
-        """Return whether what ``chosen`` would get may go to another group, too: the expander sees no difference."""
+        """Return whether nodes for ``chosen`` may also be added to ``other``: the expander rates both equal."""
         ours, theirs = self._templates[chosen], self._templates[other.name]
         if ours is None or theirs is None or other.name in self._inputs.blocked:
             return False
@@ -205,10 +205,10 @@ class _Planner:
         return len(ranks) == 1 and similar(ours, theirs)
 
     def drop_redundant(self) -> bool:
-        """Drop new nodes whose pods fit on the others; return whether there were any.
+        """Drop new nodes whose pods fit on other nodes; return whether any was dropped.
 
-        Those of the groups go first that ``priorities`` name last, and of them the emptiest. Of a group in several zones
-        only the last node may be dropped: the provider chooses the zones in its order.
+        Nodes of the groups last in ``priorities`` go first, the emptiest of them first. Of a group with several
+        zones only its last node may be dropped, because the provider chooses the zones in its own order.
         """
         decisions, dropped, stays = self.decisions, set[str](), set[str]()
         new = decisions.new
@@ -237,7 +237,7 @@ class _Planner:
         return bool(dropped)
 
     def refusals(self, pods: Sequence[int]) -> Mapping[int, tuple[GroupRefusal, ...]]:
-        """Return class of ``pods`` -> why each group does not help it, after all that was decided."""
+        """Return class of ``pods`` -> why each group does not help it, given all decisions."""
         classes = sorted({int(self._snapshot.pods.cls[pod]) for pod in pods})
         most = self._settings.max_nodes
         full = f"the cluster may have {most} nodes" if self._new.room == 0 else None
@@ -248,6 +248,6 @@ class _Planner:
         return {cls: tuple(of_group[cls] for of_group in of_groups) for cls in classes}
 
     def _open(self, group: NodeGroup) -> Packing | None:
-        """Return one more node in each zone of a group; None if its new nodes are not known."""
+        """Return a packing with one more node in each zone of a group; None if its template is unknown."""
         candidates = self._new.candidates(group, self._new.tries(group))
         return self._packing(candidates) if candidates else None

@@ -1,9 +1,9 @@
-"""The one place at which a run acts on machines: before it plans, and after it has moved pods.
+"""The only place where a run acts on machines: before it plans, and after it has moved pods.
 
-Each strategy of the policy that ``scales`` (``rebalancer.policy.values.Params``) is a :class:`Scaler` here. All of them go by
-the same assessment of the machines, made before the plan. A scaler keeps nothing in the process: what the next run has to know
-stands on nodes, at the provider and in the ConfigMap of the status, so that a CronJob, ``serve`` and a run after a kill
-go on alike.
+Each strategy of the policy that ``scales`` (``rebalancer.policy.values.Params``) is a :class:`Scaler` here. All
+scalers use one assessment of the machines, made before the plan. A scaler keeps no data in the process: the next
+run's inputs are on nodes, at the provider and in the ConfigMap of the status, so that a CronJob, ``serve`` and a run
+after a kill continue in the same way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalerContext:
-    """What a scaler is given."""
+    """The input of a scaler."""
 
     strategy: str
     """As it stands in the policy."""
@@ -58,28 +58,29 @@ class ScalerContext:
 
 
 class Scaler(Protocol):
-    """Acts on machines for one strategy. Each act may be the last before the process is killed.
+    """Acts on machines for one strategy. The process may be killed after each act.
 
-    Where ``ScalerContext.suspended`` says why, nothing is changed but what gives capacity back, and acts are ``planned``.
+    If ``ScalerContext.suspended`` gives a reason, only changes that restore capacity are made, and other acts are
+    ``planned``.
     """
 
     def before(self) -> Iterable[MachineAct]:
-        """Yield what is done before the plan, each once it is done; raises ClusterReadError, ProviderError."""
+        """Yield each act before the plan once it is done; raises ClusterReadError, ProviderError."""
 
     def after(self) -> Iterable[MachineAct]:
-        """Yield what is done once pods were moved; raises ClusterReadError, ProviderError."""
+        """Yield each act after the moves once it is done; raises ClusterReadError, ProviderError."""
 
 
 @runtime_checkable
 class Reshaping(Protocol):
-    """A scaler that cordons and uncordons nodes before the plan, and ends the machines of empty ones after it."""
+    """A scaler that cordons and uncordons nodes before the plan, and terminates empty ones after it."""
 
     @property
     def awaits_end(self) -> bool:
-        """Whether there is one to look at after the plan."""
+        """Whether some node may become empty after the plan."""
 
     def seen(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot as it is after what was done before the plan."""
+        """Return the snapshot changed by the acts before the plan."""
 
 
 MakeScaler = Callable[[ScalerContext], Scaler]
@@ -87,7 +88,7 @@ MakeScaler = Callable[[ScalerContext], Scaler]
 
 @dataclass(slots=True)
 class Scaling:
-    """All that one run does to machines."""
+    """All acts of one run on machines."""
 
     scalers: Sequence[tuple[str, Scaler]]
     """Each with the strategy's name in the policy, in the order in which they act."""
@@ -101,12 +102,12 @@ class Scaling:
 
     @property
     def awaits_end(self) -> bool:
-        """Whether something is to be done once pods were moved."""
+        """Whether something remains to be done after the moves."""
         return any(isinstance(one, Reshaping) and one.awaits_end for _, one in self.scalers)
 
     @property
     def failed(self) -> bool:
-        """Whether something could not be done."""
+        """Whether an act failed."""
         return not self.kept or any(act.status is ActStatus.FAILED for act in self.acts)
 
     def before(self) -> None:
@@ -115,14 +116,14 @@ class Scaling:
             self._each(name, scaler.before())
 
     def seen(self, snapshot: Snapshot) -> Snapshot:
-        """Return the snapshot as it is after what was done before the plan, or would be by a run in the place of a dry run."""
+        """Return the snapshot changed by the acts before the plan; in a dry run, by those of a real run."""
         for _, scaler in self.scalers:
             if isinstance(scaler, Reshaping):
                 snapshot = scaler.seen(snapshot)
         return snapshot
 
     def after(self) -> None:
-        """Act once pods were moved, and keep what came of it all."""
+        """Act after the moves, and store all results."""
         for name, scaler in self.scalers:
             self._each(name, scaler.after())
         self.kept = self.keep(self.acts)
@@ -135,7 +136,7 @@ class Scaling:
             yield act
 
     def _each(self, name: str, acts: Iterable[MachineAct]) -> None:
-        """Note what one scaler does; where it cannot go on, pods are moved and the others act all the same."""
+        """Record the acts of one scaler. If it fails, pods are still moved and other scalers still act."""
         try:
             self.acts.extend(self._until_stop(acts))
         except (ClusterReadError, ProviderError) as error:
@@ -151,7 +152,7 @@ class Scaling:
 
 
 def scaling_strategies(policy: Policy) -> Iterator[tuple[str, str]]:
-    """Yield the strategies of a policy that act on machines, and whether they scale ``in`` or ``out``; those first that add."""
+    """Yield (strategy, ``in`` or ``out``) for strategies that act on machines, ``out`` first."""
     named = [
         (name, scales)
         for name, strategy in sorted(policy.strategies.items())
@@ -163,7 +164,7 @@ def scaling_strategies(policy: Policy) -> Iterator[tuple[str, str]]:
 def suspension(
     policy: Policy, strategy: str, report: CapacityReport, standstill: Sequence[str]
 ) -> str | None:
-    """Return why a strategy of the policy only advises now, None if it may act; ``standstill``: why no pod may be moved."""
+    """Return why a strategy only advises now; None if it may act. ``standstill``: why no pod may be moved."""
     if policy.mode_of(strategy) is Mode.OBSERVE:
         return "it only observes"
     if policy.capacity.beside_autoscaler is Beside.ADVISE and report.autoscalers:

@@ -1,4 +1,4 @@
-"""Groups whose new nodes are as good as each other, and how they share new nodes.
+"""Similar groups: groups whose new nodes are interchangeable, and how new nodes are shared among them.
 
 As Cluster Autoscaler's ``--balance-similar-node-groups`` (``processors/nodegroupset``: basic and AWS's comparator).
 """
@@ -31,10 +31,10 @@ _IGNORED_LABELS = frozenset(
 
 
 def similar(one: GroupTemplate, other: GroupTemplate) -> bool:
-    """Return whether new nodes of two groups are as good as each other wherever they are.
+    """Return whether new nodes of two groups are interchangeable, except for their place.
 
-    Allocatable within 5 %, the same labels except those of the place, of the group and of its launch template; and the
-    same taints.
+    Their allocatable differs by 5 % at most; labels are equal except those of the place, of the group and of its
+    launch template; taints are equal.
     """
     if one.max_pods != other.max_pods or set(one.taints) != set(other.taints):
         return False
@@ -49,9 +49,9 @@ def similar(one: GroupTemplate, other: GroupTemplate) -> bool:
 def balanced(
     sizes: Mapping[str, int], open_to: Mapping[str, Iterator[NewNode]], count: int
 ) -> list[NewNode]:
-    """Return ``count`` new nodes, one after the other of the smallest group; fewer where ``open_to`` has no more.
+    """Return ``count`` new nodes, each added to the smallest group; fewer if ``open_to`` has no more.
 
-    ``sizes``: group -> nodes that it has. ``open_to``: group -> its next nodes.
+    ``sizes``: group -> number of nodes. ``open_to``: group -> its next nodes.
     """
     sizes, open_to = dict(sizes), dict(open_to)
     nodes: list[NewNode] = []

@@ -1,4 +1,4 @@
-"""How many machines a group has, in which state, and how many are upcoming.
+"""The machines of a group by state, and the number of upcoming ones.
 
 The counts are those of Cluster Autoscaler (``clusterstate.Readiness``).
 """
@@ -21,7 +21,7 @@ STARTUP = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """The nodes of a group, or of the cluster; ``unregistered`` machines have no node."""
+    """Counts of a group's nodes, or of the cluster's; ``unregistered``: machines without a node."""
 
     ready: int = 0
     not_started: int = 0
@@ -32,33 +32,33 @@ class Sizes:
 
     @property
     def registered(self) -> int:
-        """The nodes."""
+        """The number of nodes."""
         return self.ready + self.not_started + self.unready + self.being_deleted
 
     @property
     def upcoming(self) -> int:
-        """Machines that were requested, and that are no ready nodes yet."""
+        """The number of requested machines that are not ready nodes yet."""
         return self.unregistered + self.not_started
 
     @property
     def are_healthy(self) -> bool:
-        """Whether not too many nodes are unready for groups to be increased (Cluster Autoscaler: ``IsClusterHealthy``)."""
+        """Whether few enough nodes are unready for scaling up (Cluster Autoscaler: ``IsClusterHealthy``)."""
         return self.unready <= max(_OK_UNREADY, _SHARE_UNREADY * self.registered)
 
     @property
     def are_lost(self) -> bool:
-        """Whether several nodes of a group are unready and none is ready, as in a zone that is lost: others come first."""
+        """Whether several nodes of a group are unready and none is ready, as after the loss of a zone."""
         return self.unready > 1 and not self.ready and not self.not_started
 
     def unhealthy(self) -> str:
-        """Say how many nodes are unready, and how many may be."""
+        """Return a phrase on how many nodes are unready, and how many may be."""
         few = f"{self.unready} of {self.registered} nodes are not Ready"
         most = max(_OK_UNREADY, int(_SHARE_UNREADY * self.registered))
         return few if self.are_healthy else f"{few}, and {most} may be"
 
 
 def sizes_of(snapshot: Snapshot, groups: Groups) -> dict[str, Sizes]:
-    """Return group -> its machines; of groups whose size is not known none are unregistered."""
+    """Return group -> counts of its machines; if a group's size is unknown, no machine counts as unregistered."""
     sizes: dict[str, Sizes] = {}
     for group in groups.groups:
         nodes = groups.nodes_of(group)
@@ -69,7 +69,7 @@ def sizes_of(snapshot: Snapshot, groups: Groups) -> dict[str, Sizes]:
 
 
 def size_of_cluster(snapshot: Snapshot, groups: Groups) -> Sizes:
-    """Return the nodes of the cluster, those in no group included, and the machines of its groups that are no nodes."""
+    """Return the counts of all nodes, including those without a group, and of machines without a node."""
     unregistered = sum(one.unregistered for one in sizes_of(snapshot, groups).values())
     return _counted(snapshot, range(len(snapshot.nodes)), unregistered, groups.starting)
 

@@ -1,7 +1,7 @@
-"""What one run leaves to the next about machines: back-offs, times of transitions, and the codes of nodes and pods.
+"""The stored state of machines between runs: back-offs, times of transitions, and codes of nodes and pods.
 
-It stands beside the status in one ConfigMap, so that it outlives the run of a CronJob. Losing it costs a back-off and the
-times of transitions, nothing else.
+It is in the same ConfigMap as the status, so that it outlives the run of a CronJob. If it is lost, only back-offs
+and the times of transitions are lost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSION = 1
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel"):
-    """A condition of the status."""
+    """A condition in the status."""
 
     status: str
     since: Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
@@ -28,7 +28,7 @@ class Condition(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class State(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """All that later runs have to know of machines."""
+    """The state of machines for later runs."""
 
     version: int = VERSION
     groups: dict[str, GroupState] = {}
@@ -47,12 +47,12 @@ class State(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 def changed_states(groups: Mapping[str, GroupState]) -> dict[str, GroupState]:
-    """Return the states of which there is something to keep, by name."""
+    """Return name -> state, for groups whose state differs from the default."""
     return {name: of for name, of in sorted(groups.items()) if of != GroupState()}
 
 
 def decode(data: Mapping[str, str]) -> tuple[State, str | None]:
-    """Return the state in a ConfigMap's data, an empty one if there is none; and why it was not understood, if so.
+    """Return the state in a ConfigMap's data (empty if there is none), and an error message if it is malformed.
 
     Never raises: people edit it, and newer programs write it.
     """
@@ -69,5 +69,5 @@ def decode(data: Mapping[str, str]) -> tuple[State, str | None]:
 
 
 def encode(state: State) -> dict[str, str]:
-    """Return the data of the ConfigMap. The same state gives the same bytes."""
+    """Return the data of the ConfigMap. Equal states give equal bytes."""
     return {KEY: msgspec.json.encode(state, order="sorted").decode()}

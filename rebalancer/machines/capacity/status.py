@@ -1,6 +1,6 @@
-"""The status of the machines as Cluster Autoscaler writes it, with a reason for each node and each pending pod.
+"""The status of the machines in Cluster Autoscaler's format, with a reason for each node and each pending pod.
 
-A pure function: what an earlier run has left, the time and what was seen in, the data of the ConfigMap out. The fields are
+A pure function of the stored state, the time and the report; it returns the data of the ConfigMap. The fields are
 those of ``clusterstate/api.ClusterAutoscalerStatus``; ``reasons`` is ours.
 """
 
@@ -37,7 +37,7 @@ _LONGEST = 300
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a run writes."""
+    """The output of a run."""
 
     data: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -46,14 +46,14 @@ class Written:
 
 @dataclass(slots=True)
 class _Conditions:
-    """Conditions with the times at which they last changed."""
+    """Conditions with the times of their last changes."""
 
     earlier: Mapping[str, Condition]
     now: float
     kept: dict[str, Condition] = field(default_factory=dict)
 
     def times(self, name: str, status: str) -> dict[str, str]:
-        """Return when a condition was looked at, and since when it is as it is."""
+        """Return the times of the last check and of the last change of a condition."""
         known = self.earlier.get(name)
         if known is None or known.status != status or known.since > self.now:
             known = Condition(status, self.now)
@@ -68,9 +68,9 @@ def status_of(
     groups: Mapping[str, GroupState],
     scaled_out: Collection[str] = (),
 ) -> Written:
-    """Return what to write at ``now`` (Unix seconds).
+    """Return the status and state to write at ``now`` (Unix seconds).
 
-    ``groups``: the state of each group after this run. ``scaled_out``: the groups that it increased.
+    ``groups``: name -> state after this run. ``scaled_out``: the groups that this run scaled up.
     """
     sizes = sizes_of(report.snapshot, report.groups)
     conditions = _Conditions(earlier.conditions, now)
@@ -108,7 +108,7 @@ def status_of(
 
 
 def _triggered(report: CapacityReport, scaled_out: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield the pods that a requested machine will take, each with its group."""
+    """Yield (pod, group) for the pods that a requested machine will take."""
     for one in report.scale_out.pods:
         requested = one.code is PodCode.TRIGGERED and one.group in scaled_out
         if one.group is not None and (requested or one.code is PodCode.UPCOMING):
@@ -216,7 +216,7 @@ _Reason = tuple[str, str, dict[str, str]]
 
 
 def _node_reasons(report: CapacityReport) -> Iterator[_Reason]:
-    """Yield the nodes by name; those last of which there is least to say."""
+    """Yield the reasons for nodes by name; nodes with the least information come last."""
     names = report.snapshot.nodes.names
     for one in sorted(
         report.nodes, key=lambda one: (one.code is RemovalCode.TOO_FULL, names[one.node])
@@ -227,7 +227,7 @@ def _node_reasons(report: CapacityReport) -> Iterator[_Reason]:
 
 
 def _pod_reasons(report: CapacityReport) -> Iterator[_Reason]:
-    """Yield the pending pods, in the scheduler's order."""
+    """Yield the reasons for pending pods, in the scheduler's order."""
     snapshot = report.snapshot
     for one in report.scale_out.pods:
         group = {} if one.group is None else {"group": one.group}
@@ -243,7 +243,7 @@ def _pod_reasons(report: CapacityReport) -> Iterator[_Reason]:
 
 
 def _cut(reasons: Iterable[_Reason], room: int) -> tuple[str, dict[str, str], int]:
-    """Return as many lines as there is room for, the codes in them, and how many are left out."""
+    """Return (lines that fit into ``room``, the codes in them, number of omitted lines)."""
     lines: list[str] = []
     codes: dict[str, str] = {}
     left_out = 0
@@ -260,5 +260,5 @@ def _cut(reasons: Iterable[_Reason], room: int) -> tuple[str, dict[str, str], in
 
 
 def _go_time(seconds: float) -> str:
-    """Return a time as Go's ``Time.String`` writes it in UTC."""
+    """Format a time as Go's ``Time.String`` does in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S.%f +0000 UTC")

@@ -1,4 +1,4 @@
-"""Terminates the machines of drained nodes (Cluster Autoscaler: ``core/scaledown/actuation``)."""
+"""Terminate the machines of drained nodes (Cluster Autoscaler: ``core/scaledown/actuation``)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SETTLED = timedelta(minutes=1)
 
 
 def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
-    """Terminate the machine of a node that is being drained, once only pods that belong to the node are on it."""
+    """Terminate the machine of a draining node if all pods on it are bound to the node."""
     context, client = nodes.context, nodes.context.client
     if context.suspended is not None or client is None:
         after = nodes.options.give_up_after
@@ -66,7 +66,7 @@ def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleIn) -> Machin
 
 
 def _delayed(client: Client, nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct | None:
-    """Return what is waited for before the machine of an empty node is ended, None if nothing is, or for too long."""
+    """Return an act if the termination of an empty node's machine is delayed; None to go on, also after a long delay."""
     if (why := delay_of(client, nodes.name(node))) is None:
         return None
     if not state.empty:
@@ -78,7 +78,7 @@ def _delayed(client: Client, nodes: ScaleInNodes, node: int, state: ScaleIn) -> 
 
 
 def terminating(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
-    """Return how far a node is whose machine is being terminated."""
+    """Return the progress of a node whose machine is being terminated."""
     text = f"the termination of its machine was requested at {state.at}: a later run looks again"
     if nodes.group(node) is None:
         text = f"its machine was terminated at {state.at}: the cloud controller removes the node"
@@ -86,12 +86,12 @@ def terminating(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
 
 
 def is_overdue(nodes: ScaleInNodes, node: int, state: ScaleIn) -> bool:
-    """Return whether a machine is still in its group although its termination was requested."""
+    """Return whether a machine is still in its group long after its termination was requested."""
     return nodes.is_past(state.at, _SETTLED) and nodes.group(node) is not None
 
 
 def try_again(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
-    """Have the next run judge a node again whose machine should be gone; the second time its scale-in has failed."""
+    """Let the next run judge a node again whose machine should be gone; at the second time its scale-in has failed."""
     text = f"the termination of its machine was requested at {state.at}, and it is still there"
     if state.why:
         return nodes.cancel(node, text, failed=True)
@@ -113,8 +113,8 @@ def _terminate(
 ) -> MachineAct:
     """Terminate the machine of an empty node.
 
-    The group is read first; then that its machine is being ended is noted on the node, as it is then, so that a kill in between
-    cancels nothing; then nothing stands between that and the request.
+    First the group is read. Then the phase "ending" is written on the current version of the node, so that a killed
+    process cancels nothing. Then the request is sent, with nothing in between.
     """
     refused: MachineAct | None = None
 
@@ -141,10 +141,10 @@ def _terminate(
 
 
 def _last_look(client: Client, nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct | None:
-    """Note on a node that its machine is being ended; return what is done instead, None if the request may be sent now.
+    """Write the phase "ending" on a node; return another act if the request must not be sent, else None.
 
-    Whoever protects the node, or wants it for something else, may have come since the run has read it. After
-    ``_SETTLED`` another process takes the request for one that was lost: later than ``_LATEST`` it must not be sent.
+    Since the run has read the node, someone may have protected it or may want it for something else. After
+    ``_SETTLED`` another process treats the request as lost, so it must not be sent later than ``_LATEST``.
     """
     context, stop = nodes.context, nodes.context.stop
     if (stopped := stop.reason()) is not None:

@@ -1,4 +1,4 @@
-"""Since when nodes are unneeded, and which of them are drained now (Cluster Autoscaler: ``core/scaledown/unneeded``)."""
+"""Since when nodes are unneeded, and which of them to drain now (Cluster Autoscaler: ``core/scaledown/unneeded``)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_NEW = 50
 
 
 def note_new(nodes: ScaleInNodes) -> Iterator[MachineAct]:
-    """Note the nodes that can be removed, and could not before; the empty ones first."""
+    """Record the nodes that newly can be removed, empty ones first."""
     known = nodes.states.keys() | nodes.others
     new = [node for node, of in nodes.removal.items() if of.removable and node not in known]
     for node in sorted(new, key=lambda node: not nodes.is_empty(node))[:_MOST_NEW]:
@@ -26,7 +26,7 @@ def note_new(nodes: ScaleInNodes) -> Iterator[MachineAct]:
 
 
 def note(nodes: ScaleInNodes, node: int, state: ScaleIn | None = None) -> Iterator[MachineAct]:
-    """Note since when a node is unneeded. The last look must not be longer ago than that takes: runs may have paused."""
+    """Record since when a node is unneeded. The time starts again after a long pause between runs."""
     at, needed = rfc3339(nodes.now), nodes.needed_for(node)
     if state is None or nodes.is_past(state.at, needed):
         fresh = ScaleIn(Phase.UNNEEDED, at, at, nodes.context.by, release=nodes.context.release)
@@ -48,7 +48,7 @@ def note(nodes: ScaleInNodes, node: int, state: ScaleIn | None = None) -> Iterat
 
 
 def start_draining(nodes: ScaleInNodes) -> Iterator[MachineAct]:
-    """Cordon and taint as many of the nodes that are due as may be removed at once, the empty ones first."""
+    """Cordon and taint as many of the due nodes as may be removed at once, empty ones first."""
     due = sorted(
         (node for node in nodes.states if _is_due(nodes, node)),
         key=lambda node: (not nodes.is_empty(node), nodes.states[node].since, node),
@@ -86,7 +86,7 @@ def _is_due(nodes: ScaleInNodes, node: int) -> bool:
 
 
 def _at_limit(nodes: ScaleInNodes, node: int) -> str | None:
-    """Return which limit of nodes that are removed at once is reached for one more, None if none is."""
+    """Return which limit on concurrent removals forbids one more; None if none does."""
     options = nodes.options
     going = [one for one, state in nodes.states.items() if state.phase in GOING]
     if len(going) >= options.at_once:
@@ -99,9 +99,9 @@ def _at_limit(nodes: ScaleInNodes, node: int) -> str | None:
 
 
 def _cool_down(nodes: ScaleInNodes, node: int) -> str | None:
-    """Return why a node is not drained for now, None if it may be.
+    """Return why a node must not be drained for now; None if it may be.
 
-    By what stands in the cluster and at the provider: the youngest node, upcoming machines, and failures on nodes.
+    Judged by the cluster and the provider: the youngest node, upcoming machines, and failures on nodes.
     """
     groups, after = nodes.context.report.groups, nodes.options.cool_down_after_growth
     group = groups.group_of(node)

@@ -1,4 +1,4 @@
-"""The utilisation of nodes: the share of their resources that pods request (Cluster Autoscaler: ``simulator/utilization``)."""
+"""The utilisation of nodes: the requested share of their resources (Cluster Autoscaler: ``simulator/utilization``)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WEIGHED = ("cpu", "memory")
 
 
 def utilisation_of(draft: Draft) -> dict[str, Floats]:
-    """Return resource -> share of it (N,) that living pods request, -1 where a node has none of it.
+    """Return resource -> share (N,) that living pods request; -1 if a node has none of the resource.
 
     Pods of DaemonSets and static pods count; terminating ones do not.
     """
@@ -32,7 +32,7 @@ def utilisation_of(draft: Draft) -> dict[str, Floats]:
 
 
 def counted(utilisation: Mapping[str, Floats], node: int) -> dict[str, float]:
-    """Return resource -> share of a node's, of those that count: cpu and memory; of a node with GPUs, these."""
+    """Return resource -> share, for the resources that count: cpu and memory; with GPUs, only these."""
     shares = {name: float(share[node]) for name, share in utilisation.items()}
     gpus = {name: share for name, share in shares.items() if name in GPUS and share >= 0}
     return gpus or {name: shares[name] for name in _WEIGHED if shares.get(name, -1) >= 0}

@@ -1,4 +1,4 @@
-"""The nodes of the cluster as scale-in reads and writes them: one at a time, on the version that was read."""
+"""Read and write the nodes of scale-in one at a time, guarded by the version that was read."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ _TAINT = {"key": TAINT.key, "effect": TAINT.effect}
 def write_state(
     client: Client, name: str, state: ScaleIn | None, after: Phase | None
 ) -> ScaleIn | None:
-    """Have ``state`` stand on a node, None: nothing; and close or open the node with the same write.
+    """Write ``state`` on a node (None: remove it), and cordon or uncordon the node in the same request.
 
-    Return what was written, for None what stood there; None if the node is gone, not at the phase ``after`` any more (None:
-    at none), or to be closed while something says that it stays. Who cordoned the node, and which Node it was, is noted in ``leaving``.
+    Return the state that was written (for None the removed one). None is returned if the node is gone, is no longer
+    in the phase ``after`` (None: in none), or must not be cordoned. ``leaving`` records who cordoned the node, and
+    its uid.
 
     Raises:
-        ClusterReadError: it could not be read or written, or what stands there is of another version.
+        ClusterReadError: the node could not be read or written, or its record has another format version.
     """
     before: ScaleIn | None = None
     written = False
@@ -71,12 +72,12 @@ def write_state(
 
 
 def enter_ending(client: Client, name: str, state: ScaleIn) -> str | None:
-    """Note that the machine of a node is about to be ended; return why it must not be, None once it is noted.
+    """Record that the machine of a node is about to be terminated; return why it must not be, or None.
 
-    Of two processes one alone gets None: a second request could make the group smaller a second time.
+    Only one of two concurrent processes gets None: a second request could decrease the group again.
 
     Raises:
-        ClusterReadError: it could not be read or written.
+        ClusterReadError: the node could not be read or written.
     """
     why: str | None = None
 
@@ -97,13 +98,13 @@ def enter_ending(client: Client, name: str, state: ScaleIn) -> str | None:
 
 
 def clear_state(client: Client, name: str) -> str | None:
-    """Remove what scale-in has written on a node, with the cordon if it was ours; return what stays and why, None if nothing does.
+    """Remove the scale-in record of a node, and our cordon; return what stays and why, or None.
 
-    A node whose machine is being terminated stays cordoned: pods that come to it would be lost. So does one of which it cannot be
-    read who cordoned it.
+    A node whose machine is being terminated stays cordoned, because new pods on it would be lost. So does a node of
+    which it is unknown who cordoned it.
 
     Raises:
-        ClusterReadError: it could not be read or written.
+        ClusterReadError: the node could not be read or written.
     """
     why: str | None = None
 
@@ -133,12 +134,13 @@ def left_on(
     version: tuple[int, int],
     ready: bool,
 ) -> str:
-    """Return which pods are still on a node, in words; empty if none is but those that belong to it.
+    """Describe the pods that still block the termination; empty if all pods are bound to the node.
 
-    On a node that is not ``ready`` no pod ever comes to its end. That no pod is left is confirmed by a second read.
+    On a node that is not ``ready`` no pod ever finishes terminating. That no pod is left is confirmed by a second
+    read.
 
     Raises:
-        ClusterReadError: they could not be read.
+        ClusterReadError: the pods could not be read.
     """
     for _ in range(2):
         left = left_of(read_node_pods(client, [name], clock=clock, version=version), _ALL)
@@ -150,10 +152,10 @@ def left_on(
 
 
 def delay_of(client: Client, name: str) -> str | None:
-    """Return why the machine of an empty node is not ended yet, in words; None if nothing delays it.
+    """Return why the termination of an empty node's machine is delayed; None if it is not.
 
-    A client may ask for a delay by an annotation, as of Cluster Autoscaler; and a volume that is still attached could not be
-    attached elsewhere for minutes.
+    A client may ask for a delay by an annotation, such as Cluster Autoscaler's; and a volume that is still attached
+    could not be attached elsewhere for minutes.
 
     Raises:
         ClusterReadError: the node could not be read.
@@ -180,9 +182,9 @@ def _not_ours(node: NodeView, state: ScaleIn | None) -> str | None:
 
 
 def _veto(node: NodeView) -> str | None:
-    """Return why the machine of a node must stay, or is another one's matter, in words; None if nothing says so.
+    """Return why the machine of a node must stay, or is another process's responsibility; None if nothing forbids it.
 
-    Asked again right before each step that takes away: the run has read the nodes up to minutes before.
+    Checked directly before each step that removes something: the run may have read the nodes minutes ago.
     """
     for key, value in KEEPS.items():
         if node.annotations.get(key) == value:
@@ -203,10 +205,10 @@ def _veto(node: NodeView) -> str | None:
 
 
 def _standing(node: NodeView) -> ScaleIn | None:
-    """Return what stands on a node.
+    """Return the scale-in record of a node; None if there is none.
 
     Raises:
-        ClusterReadError: it cannot be read.
+        ClusterReadError: the record is malformed.
     """
     state = SCALE_INS.standing(node)
     if state is None and KEY in node.annotations:
@@ -218,7 +220,7 @@ def _standing(node: NodeView) -> ScaleIn | None:
 
 
 def _is_refused(node: NodeView, before: ScaleIn | None, state: ScaleIn | None) -> bool:
-    """Return whether a node stays as it is: it must not be closed, or its cordon would have no owner."""
+    """Return whether a node must not be changed: it must stay open, or its cordon would have no owner."""
     was_going = before is not None and before.phase in GOING
     if state is not None and state.phase in GOING:
         # One that was uncordoned meanwhile is not closed again.
@@ -237,7 +239,7 @@ def _close(node: NodeView, before: ScaleIn | None, state: ScaleIn) -> Write[Scal
 
 
 def _opened(node: NodeView, state: ScaleIn | None) -> NodeChange:
-    """Return what ends the scale-in of a node at ``state``: no taint, and no cordon if it was ours and no other one wants it."""
+    """Return the change that ends the scale-in of a node: no taint, and no cordon if it is ours alone."""
     if state is not None and state.phase not in GOING:
         return NodeChange()
     owns = Claims() if state is None else SCALE_INS.entry(state).owns

@@ -1,1 +1,1 @@
-"""Empties nodes that people order to be empty: what goes, what is waited for, what forbids it."""
+"""Drain: empty the nodes that a user names. Decide which pods leave, what to wait for, and what forbids it."""

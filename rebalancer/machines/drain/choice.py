@@ -1,4 +1,4 @@
-"""Which nodes an order is about: by name, by labels, by the version of the kubelet, by age."""
+"""Choose the nodes to drain: by name, by labels, by kubelet version, by age."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 @dataclass(frozen=True, slots=True)
 class NodeChoice:
-    """What all chosen nodes have in common; what is empty or None is not asked."""
+    """The conditions that all chosen nodes meet; empty or None conditions are ignored."""
 
     names: Sequence[str] = ()
     selector: str | None = None
@@ -30,11 +30,11 @@ class NodeChoice:
     """Seconds since the Node was created."""
 
     def of(self, snapshot: Snapshot) -> list[str]:
-        """Return the names of the chosen nodes, in the snapshot's order; none where no node is old.
+        """Return the names of the chosen nodes in the snapshot's order; may be empty with a condition on age.
 
         Raises:
-            PolicyError: a named node is not there, the version is none, or no node has the labels.
-            ClusterReadError: the kubelet of a node says a version that is none.
+            PolicyError: a named node does not exist, the version is invalid, or no node has the labels.
+            ClusterReadError: the kubelet of a node reports an invalid version.
         """
         missing = [name for name in self.names if name not in snapshot.nodes.index]
         if missing:
@@ -49,10 +49,10 @@ class NodeChoice:
         ]
 
     def still_has(self, node: NodeView) -> bool:
-        """Return whether a node that was chosen would be chosen again; its age only grows.
+        """Return whether a chosen node still meets the conditions; its age only grows.
 
         Raises:
-            ClusterReadError: its kubelet says a version that is none.
+            ClusterReadError: its kubelet reports an invalid version.
         """
         if self.selector is not None and not matches(
             parse_selector(self.selector).wire(), node.labels
@@ -65,7 +65,7 @@ class NodeChoice:
         return not self.names or name in self.names
 
     def _labelled(self, snapshot: Snapshot) -> Bools:
-        """Return which nodes (N,) have the labels."""
+        """Return which nodes (N,) match the label selector."""
         if self.selector is None:
             return np.ones(len(snapshot.nodes), bool)
         return snapshot.nodes_matching(parse_selector(self.selector))
@@ -96,10 +96,10 @@ def _kubelet_version(node: str, text: str) -> tuple[int, int, int]:
 
 
 def version_of(text: str) -> tuple[int, int, int]:
-    """Return ``v1.36.3`` as numbers; what follows them (``-eks-1234``) is not compared.
+    """Parse ``v1.36.3`` as numbers; a suffix (``-eks-1234``) is ignored.
 
     Raises:
-        PolicyError: it is no version.
+        PolicyError: the text is not a version.
     """
     match = _VERSION.match(text)
     if match is None:

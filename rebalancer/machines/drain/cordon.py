@@ -1,4 +1,4 @@
-"""Cordons with their author, reason and deadline on the node; and nodes as if they were cordoned."""
+"""Cordon nodes, with author, reason and deadline recorded on the node; and cordon nodes in a snapshot."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from rebalancer.wire import objects as o
 
 
 def order_of(node: NodeView) -> Order | None:
-    """Return what a drain has left on the node; None if nothing that can be read, or it is about another Node of its name."""
+    """Return the drain record on the node; None if there is none, it is malformed, or it belongs to another Node."""
     return DRAINS.read(node)
 
 
 def cordon(client: Client, name: str, order: Order) -> NodeView | None:
-    """Cordon the Node with the uid of ``order``, and say by whom; return it as it is then, None if it is gone.
+    """Cordon the Node with the uid of ``order``, and record the drain; return its new version, or None if it is gone.
 
-    What an earlier drain has left is taken over, as long as the node is cordoned: whether a drain did that stays known. Of a
-    node that people have uncordoned since, neither that nor how far a replacement came counts any more.
+    The record of an earlier drain is taken over while the node is cordoned, including whether that drain cordoned
+    it. If people have uncordoned the node since, the record and the stage of a replacement are dropped.
 
     Raises:
-        ClusterReadError: it could not be read or written.
+        ClusterReadError: the node could not be read or written.
     """
 
     def decide(node: NodeView, standing: Order | None) -> Write[Order]:
@@ -48,14 +48,15 @@ def cordon(client: Client, name: str, order: Order) -> NodeView | None:
 
 
 def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> bool:
-    """Take our annotation away; with ``uncordon`` also our cordon. Return whether the node was ours.
+    """Remove our record; with ``uncordon`` also our cordon. Return whether the node was ours.
 
-    Of a node that another drain has taken over nothing is changed, nor of a cordon that was there before us. A node that
-    another one of ours wants closed stays so (``rebalancer.node_record.cordons``). Where only people or an announcement want
-    that, our annotation stays, too, and says that the drain has ended: so it is known who closed it.
+    If another drain has taken over the node, nothing changes; nor does a cordon that existed before ours. If another
+    component of ours wants the node cordoned, it stays cordoned (``rebalancer.node_record.cordons``). If only people
+    or an announcement want that, our record stays, too, marked as ended, so that the author of the cordon remains
+    known.
 
     Raises:
-        ClusterReadError: it could not be read or written.
+        ClusterReadError: the node could not be read or written.
     """
     ours = False
 
@@ -77,15 +78,15 @@ def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> boo
 
 
 def _without_stage(node: NodeView) -> NodeChange:
-    """Return what takes away how far a replacement came: that does not count on a node that is given back."""
+    """Return the change that removes the stage of a replacement from a node that is given back."""
     return NodeChange(annotations={STAGE: None} if STAGE in node.annotations else {})
 
 
 def give_up(client: Client, name: str, by: str) -> None:
-    """Leave the cordon and our annotation, and say in it that the drain has ended; without a cordon take it away.
+    """Keep the cordon and our record, marked as ended; without a cordon remove the record.
 
     Raises:
-        ClusterReadError: it could not be read or written.
+        ClusterReadError: the node could not be read or written.
     """
 
     def decide(node: NodeView, order: Order | None) -> Write[Order] | None:
@@ -97,7 +98,7 @@ def give_up(client: Client, name: str, by: str) -> None:
 
 
 def as_cordoned(snapshot: Snapshot, nodes: Bools) -> Snapshot:
-    """Return ``snapshot`` as it is once ``nodes`` (N,) are cordoned: unschedulable, and tainted so."""
+    """Return ``snapshot`` with the nodes ``nodes`` (N,) cordoned: unschedulable, with the taint."""
     of = snapshot.nodes
     sets: list[tuple[o.Taint, ...]] = list(of.taint_sets)
     taint_set = of.taint_set.copy()

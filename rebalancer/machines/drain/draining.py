@@ -1,4 +1,4 @@
-"""The course of a drain: look, evict, wait, until the nodes are empty or there is no point in going on."""
+"""The loop of a drain: read, evict, wait, until the nodes are empty or no progress is possible."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FAILURES = 10
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Pods that are still in the way of empty nodes, as ``node: namespace/name``."""
+    """Pods that are still on the nodes, as ``node: namespace/name``."""
 
     to_evict: tuple[str, ...] = ()
     batch: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Left:
 
     @property
     def pods(self) -> int:
-        """How many pods."""
+        """The number of pods."""
         every = (self.to_evict, self.batch, self.terminating, self.unread, self.refused)
         return sum(map(len, every))
 
@@ -48,7 +48,7 @@ class Left:
         return self.pods > 0
 
     def text(self) -> str:
-        """Return what is left, in words."""
+        """Return the remaining pods as text."""
         parts = [
             ("to evict", self.to_evict),
             ("batch", self.batch),
@@ -64,10 +64,10 @@ def _few(pods: Sequence[str]) -> str:
 
 
 def left_of(pods: NodePods, orders: Orders) -> Left:
-    """Return what is left on nodes.
+    """Return the pods that are still on nodes.
 
-    A pod that is deleted is left until its object is gone, also where its containers have ended already: kubectl
-    waits for that, but for those whose end is overdue for longer than ordered.
+    A deleted pod counts until its object is gone, even if its containers have ended. kubectl waits for that, too,
+    except for pods whose end is overdue for longer than the order allows.
     """
     longest = orders.skip_wait_for_delete or math.inf
     given_up = {ref for ref, seconds in pods.overdue.items() if seconds > longest}
@@ -97,7 +97,7 @@ def left_of(pods: NodePods, orders: Orders) -> Left:
 def _named(
     snapshot: Snapshot, orders: Orders, given_up: Collection[str]
 ) -> Iterator[tuple[Triaged, str]]:
-    """Yield what happens to each pod, with ``node: namespace/name``; not those that are not waited for any more."""
+    """Yield (pod and its fate, ``node: namespace/name``), without pods that are no longer awaited."""
     for one in triaged(snapshot, np.ones(len(snapshot.nodes), bool), orders):
         node = snapshot.nodes.names[int(snapshot.pods.node[one.pod])]
         if one.why is not FateReason.TERMINATING or snapshot.pod_ref(one.pod) not in given_up:
@@ -105,28 +105,28 @@ def _named(
 
 
 class Steps(Protocol):
-    """What a drain does; every step may be the last before the process is killed."""
+    """The operations of a drain; the process may be killed after each."""
 
     def look(self) -> Left:
-        """Return what is left on the nodes; raises ClusterReadError."""
+        """Return the pods still on the nodes; raises ClusterReadError."""
 
     def evict(self) -> str | None:
-        """Plan and evict once; return what keeps it from going on, None if nothing does; raises ClusterReadError."""
+        """Plan and evict once; return what prevents progress, or None; raises ClusterReadError."""
 
     def end_of_batch(self) -> bool:
-        """The wait for batch work is over; return whether it is evicted from now on."""
+        """End the wait for batch work; return whether it is evicted from now on."""
 
     def left(self, left: Left, why: str | None) -> None:
-        """See what is left, and what kept the last round from going on."""
+        """Receive the remaining pods, and what prevented progress in the last round."""
 
 
 def empty(steps: Steps, stop: Stop, batch_until: float) -> str | None:
-    """Empty the nodes; return None once they are, else why they are not.
+    """Empty the nodes; return None once they are empty, else why they are not.
 
-    Batch work is waited for until ``batch_until``, a time of the stop's clock.
+    Batch work is awaited until ``batch_until``, a time of the stop's clock.
 
     Raises:
-        ClusterReadError: the cluster could not be read, again and again, or refuses us.
+        ClusterReadError: the cluster could not be read, repeatedly, or refuses access.
     """
     failures = idle = 0
     why: str | None = None
@@ -161,7 +161,7 @@ def _refused(left: Left) -> str | None:
 
 
 def _pause(idle: int, left: Left, why: str | None) -> float:
-    """Return the seconds until the next look; a round that could not go on is waited for longer and longer."""
+    """Return the seconds until the next look; longer after rounds without progress."""
     if idle == 0:
         return 1.0
     if left.to_evict or why is not None:

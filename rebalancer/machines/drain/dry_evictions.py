@@ -1,4 +1,4 @@
-"""``--dry-run=server``: the API server's own word on every eviction, without one."""
+"""``--dry-run=server``: ask the API server about every eviction without evicting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FINE = (AnswerKind.EVICTED, AnswerKind.GONE)
 
 
 def asked(client: Client, snapshot: Snapshot, checks: Sequence[NodeCheck]) -> list[NodeCheck]:
-    """Return the checks with what the server says of each pod that would be evicted."""
+    """Return the checks with the API server's answer for each pod that would be evicted."""
     return [
         replace(check, pods=pods, verdict=NodeCheck.worst_of(pods))
         for check in checks

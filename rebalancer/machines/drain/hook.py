@@ -1,4 +1,4 @@
-"""What removes the machine of an empty node: a command, or an HTTP endpoint. No shell is involved."""
+"""Remove the machine of an empty node by a user-defined command or HTTP request. No shell is used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class ReplaceHook:
-    """Called once for each empty node; may be called again for one whose caller was killed."""
+    """A command or URL, called once per empty node; called again if the caller was killed."""
 
     command: tuple[str, ...] = ()
     """The node's name is added as the last argument."""
@@ -28,10 +28,10 @@ class ReplaceHook:
 
     @classmethod
     def parse(cls, text: str) -> ReplaceHook:
-        """Return the hook that ``--then`` means.
+        """Parse the value of ``--then``.
 
         Raises:
-            PolicyError: it is neither a command nor an address.
+            PolicyError: it is neither a command nor a URL.
         """
         if text.startswith(("http://", "https://")):
             try:
@@ -47,7 +47,7 @@ class ReplaceHook:
         return cls(command=command)
 
     def call(self, node: str, provider_id: str, environ: Mapping[str, str]) -> str | None:
-        """Have the machine of a node removed; return why that failed, None if it did not."""
+        """Remove the machine of a node; return why that failed, or None."""
         return self._post(node, provider_id) if self.url else self._run(node, provider_id, environ)
 
     def _run(self, node: str, provider_id: str, environ: Mapping[str, str]) -> str | None:

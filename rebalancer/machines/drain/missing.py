@@ -1,4 +1,4 @@
-"""How many nodes are missing for pods that no node has room for."""
+"""The number of nodes that are missing for pods without room."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rebalancer.snapshot.model import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What it takes to hold the pods that have no room."""
+    """The nodes that would be needed for pods without room."""
 
     pods: int
     nodes: int
@@ -28,10 +28,10 @@ class Missing:
 def missing_nodes(
     snapshot: Snapshot, checks: Sequence[NodeCheck], old: Collection[str]
 ) -> Missing | None:
-    """Return how many nodes are missing; None if every pod has room, or more nodes would not help.
+    """Return the number of missing nodes; None if every pod has room, or more nodes would not help.
 
-    More nodes would be like one that stays and that only room keeps from taking the pods: of those that would help most
-    pods, like the newest. Pods that the scheduler refuses for another reason there are not counted.
+    New nodes are modelled on a node that stays and lacks only room for the pods: the one that would help most pods,
+    the newest among equals. Pods that the scheduler refuses there for another reason are not counted.
     """
     lacking = [
         one
@@ -59,7 +59,7 @@ def missing_nodes(
 
 
 def _own(snapshot: Snapshot, node: int) -> Ints:
-    """Return what pods that belong to the node take of it (R + 1,), the last entry being their number."""
+    """Return the requests (R + 1,) of pods bound to the node; the last entry is their number."""
     here = np.flatnonzero(snapshot.pods.node == node)
     classes = [cls for cls in snapshot.pods.cls[here].tolist() if snapshot.classes[cls].per_node]
     taken = snapshot.requests[:, classes].sum(axis=1) if classes else 0 * snapshot.requests[:, 0]
@@ -67,7 +67,7 @@ def _own(snapshot: Snapshot, node: int) -> Ints:
 
 
 def _first_fit(asked: Ints, room: Ints) -> int:
-    """Return the bins of size ``room`` (K,) that first fit takes for the rows of ``asked`` (P, K); 0 if one is too large."""
+    """Return how many bins of size ``room`` (K,) first fit needs for ``asked`` (P, K); 0 if a row is too large."""
     if (asked > room).any():
         return 0
     share = (asked / np.maximum(1, room)).max(axis=1)

@@ -1,4 +1,4 @@
-"""What a drain plans with: the policy of a run, with what people have ordered in place of what it protects."""
+"""The policy of a drain: the policy of a run, with the user's order in place of some protections."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _ALL = Limit.parse("100%")
 def ordered_policy(
     loaded: LoadedPolicy, known: Mapping[str, type[Params]], nodes: Sequence[str]
 ) -> LoadedPolicy:
-    """Return the policy under which ``nodes`` are emptied: of the given one its budgets, scheduler and safety.
+    """Return the policy for emptying ``nodes``: budgets, scheduler and safety of ``loaded``.
 
-    What may be in flight, of an owner and in all, holds; how much leaves one node, a run or an hour is what
-    was ordered. Windows are not asked. Pods elsewhere, which may have to make room, are protected and selected
-    as in any run: nothing was ordered of them.
+    Limits in flight, per owner and in total, hold. Limits per node, run and hour do not, because the user ordered
+    the evictions. Windows are ignored. Pods on other nodes, which may have to make room, are protected and selected
+    as in any run.
     """
     given = loaded.policy
     everything = {"per_node": _ALL, "per_run": _ALL, "per_hour": _ALL, "per_namespace": None}
@@ -55,13 +55,13 @@ def ordered_policy(
 
 
 class OrderedProtections:
-    """Says which pods a drain does not evict: all but those that its orders let go, now or ever."""
+    """The protections of a drain: all pods except those that the order allows to evict, now or ever."""
 
     def __init__(self, nodes: Sequence[str], orders: Orders) -> None:
         self._nodes, self._orders = nodes, orders
 
     def __call__(self, snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
-        """See ``rebalancer.planner.planning.Protections``; pods elsewhere are protected as in any run."""
+        """Return the protections (P,) as bits; pods on other nodes are protected as in any run."""
         bits = protect(snapshot, rules, scope).copy()
         for one in self.triaged(snapshot):
             goes = (
@@ -72,15 +72,15 @@ class OrderedProtections:
         return freeze(bits)
 
     def triaged(self, snapshot: Snapshot) -> list[Triaged]:
-        """Return what happens to each pod on the nodes."""
+        """Return the fate of each pod on the nodes."""
         return triaged(snapshot, mask_of(snapshot, self._nodes), self._orders)
 
 
 def unforeseen(snapshot: Snapshot, checks: Iterable[NodeCheck]) -> list[Move]:
-    """Return moves without a landing: of the pods that may go although the plan cannot move them.
+    """Return moves without a landing, for pods that may leave although the plan cannot move them.
 
-    They have no replacement, none that any node is foreseen for, or are not Ready, so that the API lets them go
-    although their PodDisruptionBudget allows nothing.
+    They have no replacement, or one that fits on no node; or they are not Ready, so that the API evicts them
+    although their PodDisruptionBudget allows no disruption.
     """
     disruptions = DisruptionBudgets(snapshot)
     return [

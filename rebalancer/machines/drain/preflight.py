@@ -1,4 +1,4 @@
-"""Looks at nodes before anything is changed: what would go where, what is waited for, what is in the way."""
+"""Check nodes before anything is changed: where pods would land, what to wait for, and obstacles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LIMITS = frozenset({Code.BUDGET, Code.PDB})
 
 
 class DrainVerdict(enum.StrEnum):
-    """What is to be expected of a node; the worst of its pods decides."""
+    """The expected result for a node; the worst of its pods decides."""
 
     DRAINABLE = "drainable"
     """Its pods can go now, as far as is known."""
@@ -43,7 +43,7 @@ _ORDER = list(DrainVerdict)
 
 @dataclass(frozen=True, slots=True)
 class PodCheck:
-    """One pod on a node that is to be empty."""
+    """The check of one pod on a node to be emptied."""
 
     pod: int
     fate: Fate
@@ -59,7 +59,7 @@ class PodCheck:
 
 @dataclass(frozen=True, slots=True)
 class NodeCheck:
-    """One node that is to be empty."""
+    """The check of one node to be emptied."""
 
     name: str
     verdict: DrainVerdict
@@ -72,17 +72,17 @@ class NodeCheck:
 
     @property
     def worst(self) -> tuple[PodCheck, ...]:
-        """The pods that decide its verdict."""
+        """The pods that decide the verdict."""
         return tuple(pod for pod in self.pods if pod.verdict is self.verdict)
 
 
 def refuses(checks: Sequence[NodeCheck]) -> bool:
-    """Return whether the order may not be begun."""
+    """Return whether the drain must not start."""
     return any(check.verdict in REFUSING for check in checks)
 
 
 def without_budgets(snapshot: Snapshot) -> Snapshot:
-    """Return ``snapshot`` without PodDisruptionBudgets: what there is room for does not depend on them."""
+    """Return ``snapshot`` without PodDisruptionBudgets, which do not affect room."""
     return replace(snapshot, budgets=())
 
 
@@ -94,10 +94,10 @@ def check(
     *,
     without_landing: bool,
 ) -> list[NodeCheck]:
-    """Return one check per node of ``names``, given what happens to the ``pods`` on them.
+    """Return one check per node of ``names``, given the fates of the ``pods`` on them.
 
-    ``room`` is the plan on :func:`without_budgets`: it places all pods together, each in the state that those
-    before it leave. ``without_landing``: pods for which it has no landing may go anyway.
+    ``room`` is the plan on :func:`without_budgets`: it places all pods together, each in the state after the earlier
+    ones. ``without_landing``: pods without a landing in that plan may leave anyway.
     """
     look = _Check(snapshot, room, without_landing=without_landing)
     by_node: dict[str, list[PodCheck]] = {name: [] for name in names}
@@ -111,7 +111,7 @@ def check(
 
 
 class _Check:
-    """Judges single pods."""
+    """Checks single pods."""
 
     def __init__(self, snapshot: Snapshot, room: Plan, *, without_landing: bool) -> None:
         self._snapshot, self._without_landing = snapshot, without_landing
@@ -135,7 +135,7 @@ class _Check:
         return PodCheck(one.pod, one.fate, DrainVerdict.DRAINABLE, one.why.value, one.message, move)
 
     def _obstacles(self, pod: int, move: Move | None) -> Iterator[tuple[DrainVerdict, str, str]]:
-        """Yield what is in the way of an eviction, the worst first."""
+        """Yield the obstacles to an eviction, the worst first."""
         cls = int(self._snapshot.pods.cls[pod])
         budgets = [self._snapshot.budgets[index] for index in self._disruptions.of(cls)]
         if len(budgets) > 1:
@@ -160,7 +160,7 @@ class _Check:
         return self._skips.get((namespace, pods.name[pod]))
 
     def no_landing(self, pod: int) -> tuple[str, str] | None:
-        """Return why no landing is foreseen for the replacement of a pod; None if there will be no replacement."""
+        """Return why the replacement of a pod has no predicted landing; None if there will be no replacement."""
         snapshot = self._snapshot
         cls = snapshot.classes[int(snapshot.pods.cls[pod])]
         if cls.owner < 0 or cls.per_node:
@@ -176,7 +176,7 @@ def _needs(budget: DisruptionBudget) -> str:
 
 
 def may_go_unready(snapshot: Snapshot, pod: int, budget: DisruptionBudget) -> bool:
-    """Return whether the API lets a pod go that is not Ready, although the budget allows no disruption."""
+    """Return whether the API evicts a pod that is not Ready although the budget allows no disruption."""
     return budget.spares_unready and not snapshot.pods.is_ready(pod)
 
 

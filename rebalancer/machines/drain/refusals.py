@@ -1,4 +1,4 @@
-"""Why no node that stays takes the replacement of a pod, in the scheduler's words; and of which nodes another one would."""
+"""Why no remaining node takes the replacement of a pod, in the scheduler's words."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rebalancer.snapshot.state import ClusterState
 def with_refusals(
     checks: Sequence[NodeCheck], problem: Problem, moves: Sequence[Move], stays: Bools
 ) -> list[NodeCheck]:
-    """Return ``checks`` with the scheduler's reason for each pod that no node takes once ``moves`` are made.
+    """Return ``checks`` with the scheduler's reason for each pod that no node takes after ``moves``.
 
     ``stays`` (N,): the nodes that are not emptied.
     """
@@ -39,7 +39,7 @@ def _lacks(check: PodCheck) -> bool:
 
 
 def _after(problem: Problem, moves: Sequence[Move]) -> ClusterState:
-    """Return the state with each pod of ``moves`` where it most likely lands."""
+    """Return the state with the pods of ``moves`` on their most probable nodes."""
     snapshot, state = problem.snapshot, ClusterState(problem.snapshot)
     rows = {
         snapshot.pods.uid[row]: row for row in snapshot.pods.uid.rows_of({m.uid for m in moves})
@@ -55,13 +55,13 @@ def _after(problem: Problem, moves: Sequence[Move]) -> ClusterState:
 
 
 class _Refusals:
-    """Asks the scheduler's filters about single pods."""
+    """Runs the scheduler's filters for single pods."""
 
     def __init__(self, problem: Problem, state: ClusterState, stays: Bools) -> None:
         self._problem, self._state, self._stays = problem, state, stays
 
     def named(self, check: PodCheck) -> PodCheck:
-        """Return the check with the scheduler's reason, and with the nodes that only their pods keep from taking it."""
+        """Return the check with the scheduler's reason, and with the nodes where only other pods prevent it."""
         names = self._problem.snapshot.nodes.names
         model = self._problem.scheduler
         with self._landing(check.pod) as cls:

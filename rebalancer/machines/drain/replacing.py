@@ -1,4 +1,4 @@
-"""The course of a replacement: node by node, never more at once than allowed, from wherever an earlier one was killed."""
+"""The loop of a replacement: node by node, with a limit at once, continuing where a killed process stopped."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ _ORDER = list(ReplacePhase)
 
 
 class Replacing(Protocol):
-    """The nodes, and what can be done with them; any call may be the last before the process is killed."""
+    """The nodes and the operations on them; the process may be killed after any call."""
 
     def stages(self) -> Mapping[str, Stage | None]:
-        """Return how far each old node is that still exists; raises ClusterReadError."""
+        """Return name -> stage, for each old node that still exists; raises ClusterReadError."""
 
     def stage(self, name: str) -> Stage | None:
-        """Return how far one node is, None also if it is gone; raises ClusterReadError."""
+        """Return the stage of one node; None if it has none or is gone; raises ClusterReadError."""
 
     def enter(self, name: str, phase: ReplacePhase, after: Sequence[Stage | None]) -> bool:
-        """Write a phase on a node if it is still at one of the given stages; return whether it is; raises ClusterReadError."""
+        """Write a phase if the node is still at one of the stages ``after``; return whether it is in the phase now."""
 
     def works(self, name: str) -> str | None:
-        """Return what batch work is on a node, None if there is none; raises ClusterReadError."""
+        """Return the batch work on a node; None if there is none; raises ClusterReadError."""
 
     def empty(self, names: Sequence[str]) -> str | None:
-        """Empty these nodes; return None once they are, else why they are not."""
+        """Empty these nodes; return None once they are empty, else why they are not."""
 
     def remove(self, name: str) -> str | None:
-        """Have the machine of a node removed; return why that failed, if it did."""
+        """Remove the machine of a node; return why that failed, or None."""
 
     def closed(self) -> str | None:
-        """Return why no further node may be begun now (a window that is closed), or None."""
+        """Return why no further node may be started now (a closed window), or None."""
 
     def waits(self, why: str) -> None:
-        """Say what is waited for."""
+        """Report what is awaited."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplacementPace:
-    """How fast nodes are replaced."""
+    """Limits on the pace of a replacement."""
 
     most: int
     """Nodes at once that are being emptied, or are empty and not removed yet."""
@@ -58,9 +58,9 @@ class ReplacementPace:
 def replace(
     nodes: Replacing, pace: ReplacementPace, stop: Stop, by: str, unix: Callable[[], float]
 ) -> str | None:
-    """Bring all nodes to their end; return None once they are there, else why they are not.
+    """Replace all nodes; return None when done, else why not.
 
-    ``by`` is this process, as it is written on nodes; ``unix`` returns the time of day in Unix seconds.
+    ``by``: this process, as recorded on nodes; ``unix`` returns the time of day in Unix seconds.
 
     Raises:
         ClusterReadError: a node could not be read or written.
@@ -91,7 +91,7 @@ def replace(
 
 
 def _group(stages: Mapping[str, Stage | None], most: int) -> list[str]:
-    """Return the nodes that were begun, by this process or another that may be dead; the furthest first."""
+    """Return the nodes that some process has started, most advanced first."""
     busy = [(name, stage) for name, stage in stages.items() if stage and stage.phase in BUSY]
     busy.sort(key=lambda pair: (-_ORDER.index(pair[1].phase), pair[0]))
     return [name for name, _ in busy[:most]]
@@ -100,7 +100,7 @@ def _group(stages: Mapping[str, Stage | None], most: int) -> list[str]:
 def _next_group(
     nodes: Replacing, stages: Mapping[str, Stage | None], pace: ReplacementPace
 ) -> tuple[list[str], str | None]:
-    """Begin with nodes that have no batch work; return them, or what is waited for."""
+    """Start on nodes without batch work; return them, and what is awaited if there are none."""
     if (why := nodes.closed()) is not None:
         return [], why
     begun: list[str] = []
@@ -127,7 +127,7 @@ def _next_group(
 def _carry_on(
     nodes: Replacing, group: Sequence[str], by: str, unix: Callable[[], float]
 ) -> str | None:
-    """Empty a group and have its machines removed; return why that failed, if it did."""
+    """Empty a group of nodes and remove its machines; return why that failed, or None."""
     if (why := nodes.empty(group)) is not None:
         return why
     for name in group:

@@ -1,4 +1,4 @@
-"""What a drain says at its end, or before it begins: as a table, or as data."""
+"""The report of a drain at its end, or of its pre-flight check, as a table or as data."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LANDINGS = 3
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
-    """A drain, or its pre-flight."""
+    """The report of a drain, or of its pre-flight check."""
 
     source: str
     """URL of the API server, or path of the file."""
@@ -43,7 +43,7 @@ class DrainReport:
 
     @property
     def refused(self) -> bool:
-        """Whether the pre-flight forbids to begin."""
+        """Whether the pre-flight check forbids the drain."""
         return refuses(self.checks)
 
     def render(self, form: str) -> str:
@@ -117,7 +117,7 @@ class DrainReport:
             yield f"        {and_more(pods, _SHOWN)}"
 
     def _landings(self, check: NodeCheck) -> Iterator[str]:
-        """Yield where each replacement would land."""
+        """Yield the landing of each replacement."""
         for one in check.pods:
             if one.move is None or not one.move.landings:
                 continue

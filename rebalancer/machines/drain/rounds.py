@@ -1,4 +1,4 @@
-"""What ``drain`` and ``replace`` share: rounds that empty nodes, by the planner and the executor of every run."""
+"""Shared code of ``drain`` and ``replace``: rounds that empty nodes with the planner and executor of every run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _LONG = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmptyingOptions(Grouped):
-    """The flags that ``drain`` and ``replace`` share."""
+    """The flags of both ``drain`` and ``replace``."""
 
     policy: PolicyFlags = field(default_factory=PolicyFlags)
     cluster: ClusterFlags = field(default_factory=ClusterFlags)
@@ -80,11 +80,11 @@ class EmptyingOptions(Grouped):
 
     @property
     def dry(self) -> bool:
-        """Whether nothing is changed."""
+        """Whether this is a dry run."""
         return self.dry_run != "none" or self.cluster.snapshot_path is not None
 
     def of_run(self) -> RunOptions:
-        """Return the flags as those of the runs in which the nodes are emptied."""
+        """Return the flags for the runs that empty the nodes."""
         return RunOptions(
             policy=self.policy,
             cluster=self.cluster,
@@ -99,7 +99,7 @@ class EmptyingOptions(Grouped):
 
 @dataclass
 class EmptyingRounds:
-    """Rounds that empty nodes, under the orders of one command."""
+    """Rounds that empty nodes under the orders of one command."""
 
     options: EmptyingOptions
     environment: Environment
@@ -119,10 +119,10 @@ class EmptyingRounds:
     def of(
         cls, options: EmptyingOptions, environment: Environment, orders: Orders
     ) -> EmptyingRounds:
-        """Return what empties nodes.
+        """Return the rounds for these flags and orders.
 
         Raises:
-            PolicyError: a flag or the policy is wrong.
+            PolicyError: a flag or the policy is invalid.
         """
         if options.dry_run == "server" and options.cluster.snapshot_path is not None:
             raise PolicyError(
@@ -143,9 +143,9 @@ class EmptyingRounds:
     def run_for(
         self, names: Sequence[str], policy: LoadedPolicy | None = None
     ) -> tuple[RunContext, OrderedProtections]:
-        """Return a run that moves pods off these nodes and no others, and what it takes to be movable.
+        """Return a run that moves only pods off these nodes, and its protections.
 
-        ``policy``: of an earlier run, with what it has read in the cluster; None: the command's.
+        ``policy``: the policy of an earlier run, with configuration read from the cluster; None: the command's.
         """
         registry = Registry.installed()
         loaded = ordered_policy(policy or self.base.loaded, registry, names)
@@ -166,7 +166,7 @@ class EmptyingRounds:
 
     @contextmanager
     def source(self, names: Sequence[str]) -> Iterator[tuple[RunContext, Source]]:
-        """Yield a run with its source; another run that has the Lease is waited for."""
+        """Yield a run with its source; wait if another run holds the Lease."""
         held = ""
         while True:
             run, _ = self.run_for(names)
@@ -191,7 +191,7 @@ class EmptyingRounds:
         return ClusterReadError(f"{why}, while {held}")
 
     def _wait_for(self, taken: LeaseTaken) -> str:
-        """Report who holds the Lease: once for each holder, and again when it has held it for long. Return that in words."""
+        """Report who holds the Lease, once per holder and again after a long time; return that text."""
         lease, until = "/".join(self.options.state.lease or ()), rfc3339(taken.expires_at)
         is_long = 0 < taken.since < self.environment.clock.unix() - _LONG
         held = f"{taken.holder} held the Lease {lease}"
@@ -207,7 +207,7 @@ class EmptyingRounds:
     # -- before anything is changed ----------------------------------------------------------------
 
     def preflight(self, choice: NodeChoice) -> Preflight:
-        """Read the cluster and look at the chosen nodes.
+        """Read the cluster and check the chosen nodes.
 
         Raises:
             RebalancerError: nothing was changed.
@@ -234,7 +234,7 @@ class EmptyingRounds:
             return ()
 
     def _checks(self, run: RunContext, snapshot: Snapshot, names: Sequence[str]) -> list[NodeCheck]:
-        """Return what is to be expected of these nodes, all of them emptied together; ``run`` has read them."""
+        """Return the checks of these nodes, emptied together; ``run`` has read them."""
         of_nodes, protections = self.run_for(names, run.loaded)
         cordoned = as_cordoned(snapshot, mask_of(snapshot, names))
         problem = of_nodes.planning.problem(without_budgets(cordoned))
@@ -258,15 +258,15 @@ class EmptyingRounds:
         self.orders = replace(self.orders, missing=missing)
 
     def evict_batch(self) -> None:
-        """Wait for batch work no longer."""
+        """Stop waiting for batch work."""
         self.orders = replace(self.orders, evict_batch=True)
 
     # -- rounds ------------------------------------------------------------------------------------
 
     def evict(self, uids: Mapping[str, str]) -> str | None:
-        """Plan and evict once; return what keeps it from going on, None if nothing does.
+        """Plan and evict once; return what prevents progress, or None.
 
-        ``uids``: name of each node -> its uid. While another Node has one of the names, none of its pods is touched.
+        ``uids``: name of each node -> its uid. If another Node has one of the names now, its pods are not touched.
         """
         names = list(uids)
         with self.source(names) as (run, source):
@@ -288,7 +288,7 @@ class EmptyingRounds:
     def _without_plan(
         self, run: RunContext, planned: Planned, names: Sequence[str]
     ) -> tuple[Planned, str | None]:
-        """Return a plan of the pods that go without a landing, or why nothing can go now."""
+        """Return a plan for the pods that leave without a landing, or why none can leave now."""
         checks = self._checks(run, planned.snapshot, names)
         moves = tuple(unforeseen(planned.snapshot, checks))
         if moves:
@@ -321,15 +321,15 @@ class EmptyingRounds:
     # -- the nodes themselves ----------------------------------------------------------------------
 
     def client(self) -> Client:
-        """Return a client for what is done outside of rounds.
+        """Return a client for requests outside of rounds.
 
         Raises:
-            ClusterReadError: there is no cluster to talk to.
+            ClusterReadError: no cluster is configured.
         """
         return self.options.cluster.client(self.environment, self.stop)
 
     def order(self) -> Order:
-        """Return what is written on nodes: the process that empties them, why and until when."""
+        """Return the record to write on nodes: the process that empties them, reason and deadline."""
         now, left = self.environment.clock.unix(), self.stop.left()
         return Order(
             by=instance(self.base.environment),
@@ -341,7 +341,7 @@ class EmptyingRounds:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What a look at the nodes shows before anything is changed."""
+    """The result of checking the nodes before anything is changed."""
 
     source: str
     snapshot: Snapshot
@@ -350,6 +350,6 @@ class Preflight:
 
     @property
     def uids(self) -> dict[str, str]:
-        """Name of each node -> its uid: what the order is about from then on."""
+        """Name of each node -> its uid; the order applies to these Nodes only."""
         nodes = self.snapshot.nodes
         return {name: nodes.uid[nodes.index[name]] for name in self.names}

@@ -1,4 +1,4 @@
-"""How far the replacement of a node is, written on the node: what a process that was killed has left is gone on with."""
+"""The stage of a node's replacement, recorded on the node, so that another process can continue."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from rebalancer.node_record.records import STAGES, Stage
 
 
 def stage_of(node: NodeView) -> Stage | None:
-    """Return how far a node is; None where no replacement has begun, or what is written cannot be read, or is about another."""
+    """Return the stage of a node; None if there is none, it is malformed, or it belongs to another Node."""
     return STAGES.read(node)
 
 
 def enter(
     client: Client, name: str, stage: Stage, *, may: Callable[[NodeView, Stage | None], bool]
 ) -> bool:
-    """Write a stage on the Node with its uid, if it ``may`` follow the one that is there; return whether it is there now.
+    """Write a stage on the Node with its uid, if it ``may`` follow the current one; return whether it is there now.
 
-    Of two processes that try at once one succeeds: the node is changed on the version that was read.
+    Of two concurrent processes one succeeds: the write is guarded by the version that was read.
 
     Raises:
-        ClusterReadError: it could not be read or written.
+        ClusterReadError: the node could not be read or written.
     """
     entered = False
 

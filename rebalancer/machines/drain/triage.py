@@ -1,8 +1,8 @@
-"""What a drain does with each pod on the nodes that are to be empty: kubectl's rules, and batch work on top.
+"""The fate of each pod on the nodes to be emptied: kubectl's rules, plus rules for batch work.
 
-The filters are those of kubectl (``k8s.io/kubectl/pkg/drain/filters.go``), in its order; the first that keeps a pod
-decides. What kubectl does not know comes after them: annotations that protect a pod, and batch work, which is
-waited for instead of killed.
+The filters are those of kubectl (``k8s.io/kubectl/pkg/drain/filters.go``), in its order; the first match decides.
+Rules that kubectl does not have come after them: annotations that protect a pod, and batch work, which is awaited
+instead of killed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DAEMON_SET = "DaemonSet"
 
 
 class Fate(enum.StrEnum):
-    """What happens to a pod."""
+    """The fate of a pod in a drain."""
 
     EVICT = "evict"
     """It is to be evicted."""
@@ -39,7 +39,7 @@ class Fate(enum.StrEnum):
 
 
 class FateReason(enum.StrEnum):
-    """Why it becomes of it. Stable: people alert on these."""
+    """The reason for a pod's fate. Stable: users alert on the values."""
 
     ORDERED = "Ordered"
     DAEMON_SET = "DaemonSet"
@@ -57,7 +57,7 @@ class FateReason(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The flags of a drain that decide over single pods; those of kubectl have its names."""
+    """The flags of a drain about single pods; flags that kubectl has keep their names."""
 
     force: bool = False
     delete_emptydir_data: bool = False
@@ -77,7 +77,7 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class Triaged:
-    """One pod on a node that is to be empty."""
+    """One pod on a node to be emptied, with its fate."""
 
     pod: int
     fate: Fate
@@ -93,7 +93,7 @@ def pods_on(snapshot: Snapshot, nodes: Bools) -> Int32s:
 
 
 def triaged(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triaged]:
-    """Return what happens to every pod on ``nodes`` (N,), in the order of the snapshot."""
+    """Return the fate of every pod on ``nodes`` (N,), in the order of the snapshot."""
     of_class: dict[int, tuple[Fate, FateReason, str]] = {}
     triage: list[Triaged] = []
     for pod in pods_on(snapshot, nodes).tolist():
@@ -135,7 +135,7 @@ def _of_pod(flags: int, of_class: tuple[Fate, FateReason, str]) -> tuple[Fate, F
 
 
 def _for_now(snapshot: Snapshot, pod: int) -> str | None:
-    """Return what keeps a pod where it is for a time that is not over yet, in words."""
+    """Return a phrase on what keeps a pod in place for a limited time; None if nothing does."""
     pods = snapshot.pods
     since = float(pods.ready_since[pod]) or float(pods.created[pod])
     for own in snapshot.classes[int(pods.cls[pod])].opt_outs:
@@ -158,7 +158,7 @@ def _of_class(snapshot: Snapshot, cls: PodClass, orders: Orders) -> tuple[Fate, 
 def _of_daemon_set(
     snapshot: Snapshot, cls: PodClass, orders: Orders
 ) -> tuple[Fate, FateReason, str] | None:
-    """Return what happens to a DaemonSet's pod, None if it is evicted like any other."""
+    """Return the fate of a DaemonSet's pod; None if it is evicted like any other."""
     owner = snapshot.owners[cls.owner] if cls.owner >= 0 else None
     if owner is not None and (owner.namespace, owner.name) in orders.missing:
         if orders.force:
@@ -185,7 +185,7 @@ def _refusals(
 
 
 def _opted_out(snapshot: Snapshot, cls: PodClass) -> str | None:
-    """Return what keeps pods of ``cls`` where they are for as long as they live, or until a time, in words."""
+    """Return a phrase on annotations that keep pods of ``cls`` in place, always or until a time; else None."""
     for own in cls.opt_outs:
         if _lasts(snapshot, own) and not _until_done(own):
             return own.text
@@ -219,9 +219,9 @@ def _at_work(snapshot: Snapshot, cls: PodClass, orders: Orders) -> tuple[Fate, F
 
 
 def is_batch(cls: PodClass) -> bool:
-    """Return whether pods of ``cls`` do work that comes to an end, and would be lost.
+    """Return whether pods of ``cls`` do finite work that an eviction would lose.
 
-    Pods of Jobs, and all that do not start again when their containers have ended: a controller of any other kind
-    (an Argo Workflow, a PyTorchJob) may take an evicted one for failed work.
+    These are pods of Jobs, and pods that do not restart when their containers end: any other controller (an Argo
+    Workflow, a PyTorchJob) may count an evicted pod as failed work.
     """
     return cls.controller == JOB or cls.spec.restart_policy != "Always"

@@ -1,4 +1,4 @@
-"""Which machines are attended to now: places, a limit to the nodes that are closed, and one pipeline run a minute for each."""
+"""Which machines are handled now: concurrent places, a limit of cordoned nodes, and one pipeline run a minute each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _REMEMBERED = 10_000
 
 
 class Pool(enum.Enum):
-    """What a machine takes a place of: no kind of machines waits for the places of another."""
+    """The kind of a place: machines of one kind do not wait for places of another kind."""
 
     DEADLINE = "deadline"
     """It goes at a known time."""
@@ -30,35 +30,36 @@ class Pool(enum.Enum):
 
     @classmethod
     def of(cls, run: PipelineRun) -> Pool:
-        """Return that of a pipeline run, as it is now."""
+        """Return the current pool of a pipeline run."""
         if run.urgent is None:
             return cls.STAYS
         return cls.OPEN if math.isinf(run.goes_at) else cls.DEADLINE
 
 
 class Pace:
-    """When the pipeline run of each machine began last. Not thread-safe."""
+    """When the last pipeline run of each machine started. Not thread-safe."""
 
     def __init__(self) -> None:
         self._begun: OrderedDict[tuple[str, Pool], float] = OrderedDict()
 
     def begin(self, machine: str, pool: Pool, now: float) -> None:
-        """Remember that a pipeline run begins; ``now``: seconds of a clock that is never set."""
+        """Record that a pipeline run starts; ``now``: monotonic seconds."""
         self._begun[machine, pool] = now
         self._begun.move_to_end((machine, pool))
         while len(self._begun) > _REMEMBERED:
             self._begun.popitem(last=False)
 
     def allows(self, machine: str, pool: Pool, now: float) -> bool:
-        """Return whether a pipeline run may begin.
+        """Return whether a pipeline run may start.
 
-        A deadline is not kept waiting by a run without one. What was done is undone at once: that ends a run.
+        A machine with a deadline does not wait because of an earlier run without one. An undo starts at once: it
+        ends a run.
         """
         return pool is Pool.STAYS or now - self._begun.get((machine, pool), -math.inf) >= PACE
 
 
 class Places:
-    """What may begin beside the pipeline runs that are under way: so many machines, and so many closed nodes."""
+    """What may start beside the current pipeline runs: a number of machines, and a number of cordoned nodes."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class Places:
         states: Mapping[str, State],
         under_way: Iterable[PipelineRun],
     ) -> None:
-        """``states``: uid -> what was kept of a Node."""
+        """``states``: uid of a Node -> its stored state."""
         every, runs = list(nodes), list(under_way)
         taken = Counter(map(Pool.of, runs))
         self._room = {pool: policy.at_once - taken[pool] for pool in Pool}
@@ -79,7 +80,7 @@ class Places:
         """Nodes that may be closed at once for announcements without a deadline."""
 
     def take(self, run: PipelineRun) -> bool:
-        """Take a place for a pipeline run, if there is one; a node that is closed already needs no room."""
+        """Take a place for a pipeline run if one is free; a node that is cordoned already needs none for nodes."""
         pool = Pool.of(run)
         if self._room[pool] <= 0 or (pool is Pool.OPEN and self.is_limited(run)):
             return False
@@ -89,7 +90,7 @@ class Places:
         return True
 
     def is_limited(self, run: PipelineRun) -> bool:
-        """Return whether one more node would be closed without a deadline than may be."""
+        """Return whether the run would cordon more nodes without a deadline than allowed."""
         if run.is_held or not run.node or run.node in self._closed:
             return False
         return len(self._closed) >= self.most_closed
@@ -103,7 +104,7 @@ def _closed_before(nodes: Iterable[Node], states: Mapping[str, State]) -> Iterat
 
 
 def _is_open_ended(state: State) -> bool:
-    """Return whether the node was closed for announcements of which none has a deadline, nor holds the machine."""
+    """Return whether a node was cordoned for announcements without a deadline that do not hold the machine."""
     return bool(state.steps and state.causes) and all(
         cause.deadline is None and not cause.held for cause in state.causes
     )
@@ -112,9 +113,9 @@ def _is_open_ended(state: State) -> bool:
 def nodes_to_withdraw(
     policy: InterruptionPolicy, nodes: Iterable[Node], states: Mapping[str, State], now: float
 ) -> Iterator[tuple[Node, State]]:
-    """Yield the nodes, and what was kept of them, for whose announcements no machine has gone for as long as the policy waits.
+    """Yield (node, state) for nodes whose announced machines have not gone within the policy's waiting time.
 
-    ``states``: uid -> what was kept of a Node; ``now``: Unix seconds.
+    ``states``: uid of a Node -> its stored state; ``now``: Unix seconds.
     """
     for node in nodes:
         state = states.get(node.metadata.uid)

@@ -1,4 +1,4 @@
-"""One step, in a thread of its own that is left alone once its part of the time is over."""
+"""Run one step in its own thread, which is abandoned once its part of the time is over."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def attempt(
     act: Callable[[Client], StepOutcome],
     seconds: float,
 ) -> StepOutcome:
-    """Return what ``act`` returns, or why it did not until ``stop``; it is left alone then.
+    """Return the outcome of ``act``; if ``stop`` comes first, abandon it and return why.
 
-    ``seconds``: how long it has, for the text.
+    ``seconds``: its part of the time, for the message.
     """
 
     def acting() -> StepOutcome:
@@ -65,7 +65,7 @@ def context_of(
     stop: Stop,
     outcomes: Mapping[str, StepOutcome],
 ) -> StepContext:
-    """Return what a step is given. ``said``: the most urgent interruption of its machine."""
+    """Return the context for a step, which includes the most urgent interruption of its machine."""
 
     def change(wanted: Wanted, left: str) -> NodeView | None:
         _require_short(left)
@@ -104,9 +104,10 @@ def context_of(
 
 
 def _idempotency_key(machine: str, begun: float, step: str) -> str:
-    """Return the key of a step in the pipeline run of ``machine`` that began at ``begun`` (Unix seconds).
+    """Return a key for a step in the pipeline run of ``machine`` that started at ``begun`` (Unix seconds).
 
-    An event's id would not do: a taint that is removed and set again has the same id, and is to be acted on again.
+    An event's id is not sufficient: a taint that is removed and set again has the same id, and must be handled
+    again.
     """
     return str(uuid.uuid5(uuid.NAMESPACE_OID, f"kube-rebalancer/{machine}/{begun!r}/{step}"))
 

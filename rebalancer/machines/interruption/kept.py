@@ -1,8 +1,9 @@
-"""What is kept of a machine where its node has no say: a kubelet may write any annotation of its own node.
+"""Store the state of interruptions where kubelets cannot write: a kubelet may write any annotation of its node.
 
-What announced it and how far its steps have come, under the uid of its Node, for a process that goes on after this one; and what
-decides over a call to a cloud (the security groups and the targets that are given back), under the machine's name at its
-provider. It stands in a ConfigMap that only this process may write; what stands on the node is a copy for people.
+Stored under the uid of a Node: what announced the interruption, and the progress of its steps, for a later process.
+Stored under the machine's name at its provider: data that decide over a call to a cloud (the security groups and
+targets to restore). Both are in a ConfigMap that only this process may write; the record on the node is a copy for
+people.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _KEY = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,250}")
 
 
 class KeptOfMachine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the steps keep of one machine."""
+    """The data that the steps store about one machine."""
 
     machine: str
     at: float
@@ -48,12 +49,12 @@ _decoder = msgspec.json.Decoder(KeptOfMachine)
 
 
 class KeptMissingError(ClusterReadError):
-    """There is no such ConfigMap: it is no use to try again."""
+    """The ConfigMap does not exist; a retry is useless."""
 
 
 @dataclass
 class KeptTexts:
-    """The texts that steps keep, in the ConfigMap ``where`` (namespace, name); without one in this process alone. Thread-safe."""
+    """The texts that steps store in the ConfigMap ``where`` (namespace, name); without one, in memory. Thread-safe."""
 
     where: tuple[str, str] | None
     unix: Callable[[], float]
@@ -64,7 +65,7 @@ class KeptTexts:
     """Spares the runs of this process conflicts; that nothing is lost is the object's version's matter."""
 
     def of(self, client: Client, machine: str, step: str) -> str:
-        """Return what a step has kept of a machine, or nothing.
+        """Return the text that a step has stored about a machine; empty if there is none.
 
         Raises:
             ClusterReadError: it could not be read.
@@ -75,7 +76,7 @@ class KeptTexts:
         return "" if kept is None or kept.machine != machine else kept.steps.get(step, "")
 
     def keep(self, client: Client, machine: str, step: str, text: str) -> None:
-        """Keep a text for a step.
+        """Store a text for a step.
 
         Raises:
             ClusterReadError: it could not be written.
@@ -87,7 +88,7 @@ class KeptTexts:
         self._keep(client, machine, kept, after_stop=True)
 
     def keep_state(self, client: Client, uid: str, state: State) -> None:
-        """Keep what announced the machine of the Node ``uid``, and how far its steps have come.
+        """Store what announced the interruption of the Node ``uid``, and the progress of its steps.
 
         Raises:
             ClusterReadError: it could not be written.
@@ -99,7 +100,7 @@ class KeptTexts:
         self._keep(client, uid, kept, after_stop=False)
 
     def states(self, client: Client) -> Mapping[str, State]:
-        """Return uid -> what was kept of each Node, also by a process before this one.
+        """Return uid -> stored state of each Node, also those of an earlier process.
 
         Raises:
             ClusterReadError: it could not be read.
@@ -108,12 +109,12 @@ class KeptTexts:
         return self.known_states()
 
     def known_states(self) -> Mapping[str, State]:
-        """Return the same as it was read or written last: only the process that leads writes it."""
+        """Return :meth:`states` as last read or written: only the leading process writes it."""
         every = [_decoded(text) for text in self._own.values()]
         return {one.machine: one.state for one in every if one is not None and one.state}
 
     def forget(self, client: Client, *machines: str) -> None:
-        """Forget what was kept of machines, or of Nodes: all of it was given back, or they are gone.
+        """Drop the data of machines or Nodes: everything was restored, or they are gone.
 
         Raises:
             ClusterReadError: it could not be written.
@@ -205,7 +206,7 @@ def _decoded(text: str | None) -> KeptOfMachine | None:
 
 
 def _shortened(data: dict[str, str], now: float) -> dict[str, str]:
-    """Return what is kept without what is too old, or too much; the newest stays in any case."""
+    """Return the data without entries that are too old or too many; the newest entry always stays."""
     kept = {key: one for key, text in data.items() if (one := _decoded(text)) is not None}
     left: dict[str, str] = {}
     size = 0

@@ -1,4 +1,4 @@
-"""One source: a thread that receives, and one that sends heartbeats: these wait for no long poll, and for no pause."""
+"""Listen to one source with two threads: one receives, one sends heartbeats, so that heartbeats are never delayed."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ class Listening:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing is received now, or no heartbeat is sent; None if all is well."""
+        """Why nothing is received, or no heartbeat is sent, at present; None if all is well."""
         with self._lock:
             return next(iter(self._troubles.values()), None)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the threads."""
         self._thread.start()
 
     def join(self, seconds: float) -> None:
-        """Wait until it has ended, after the stop; so many seconds at most."""
+        """Wait until the threads have ended after the stop, ``seconds`` at most."""
         if self._thread.is_alive():
             self._thread.join(seconds)
 
     def hangs(self) -> float | None:
-        """Return for how many seconds the source has not answered, None if that is no longer than it may."""
+        """Return for how many seconds the source has not answered; None within its limit."""
         silent = self.clock.now() - self._seen
         return silent if silent > _HANGS else None
 
@@ -82,7 +82,7 @@ class Listening:
             self.receiver.close()
 
     def _tried(self, what: str, acts: Iterable[Callable[[], None]]) -> bool:
-        """Do each of ``acts``, whatever becomes of the others; return whether all could be done."""
+        """Run each of ``acts``, even after failures; return whether all succeeded."""
         failures = [why for act in acts if (why := _failure(act)) is not None]
         why = "; ".join(dict.fromkeys(failures))
         with self._lock:
@@ -100,7 +100,7 @@ class Listening:
             self.pipeline_runs.take(interruption, self.receiver)
 
     def _send_heartbeats(self) -> None:
-        """Send one for each machine every :data:`HEARTBEAT` seconds; none waits for another's."""
+        """Send a heartbeat for each machine every :data:`HEARTBEAT` seconds, independently."""
         sent = self.clock.now()
         while self.stop.reason() is None and not self._over.is_set():
             left = sent + HEARTBEAT - self.clock.now()
@@ -113,7 +113,7 @@ class Listening:
 
 
 def _failure(act: Callable[[], None]) -> str | None:
-    """Return why ``act`` could not be done, None if it was."""
+    """Run ``act``; return the error message, or None."""
     try:
         act()
     except SignalError as error:

@@ -1,8 +1,8 @@
-"""The contract of a step of the pipeline.
+"""The contract of a pipeline step.
 
 A step is a class with a ``Params`` model, registered under the entry point group ``rebalancer.steps``, and loaded
-only when a policy names it. It runs in a thread of its own, which is left alone once its part of the time is over: no
-step takes another's. What it does, it may be asked to do again, by a process that goes on after this one was killed.
+only when a policy names it. It runs in its own thread, which is abandoned once its part of the time is over: no step
+uses another's time. A step may be called again, by a process that continues after this one was killed.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ DONE = StepOutcome(StepStatus.DONE)
 
 
 def failed(why: str) -> StepOutcome:
-    """Return the outcome of a step that could not do it, and why, in one line without secrets."""
+    """Return the outcome of a failed step; ``why``: one line without secrets."""
     return StepOutcome(StepStatus.FAILED, why)
 
 
 def skipped(why: str) -> StepOutcome:
-    """Return the outcome of a step that had nothing to do, and why."""
+    """Return the outcome of a step that had nothing to do, with the reason."""
     return StepOutcome(StepStatus.SKIPPED, why)
 
 
 def timed_out(why: str) -> StepOutcome:
-    """Return the outcome of a step whose part of the time was over, and what was not done by then."""
+    """Return the outcome of a step whose time was over, and what remained undone."""
     return StepOutcome(StepStatus.TIMED_OUT, why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepContext:
-    """What a step is given."""
+    """The input of a step."""
 
     interruption: Interruption
     """The most urgent one of this machine; its token is of no use here."""
@@ -91,26 +91,27 @@ class StepContext:
 
 @runtime_checkable
 class Step(Protocol):
-    """A plug-in, listed under the entry point group ``rebalancer.steps``; the first line of its docstring says what it does.
+    """A plug-in of the entry point group ``rebalancer.steps``; the first docstring line is its description.
 
-    Called by several threads at once for several machines: what it keeps in itself, it locks.
+    Several threads call it concurrently for several machines: it must lock its own data.
     """
 
     Params: ClassVar[type[StepParams]]
 
     def act(self, context: StepContext, params: Any) -> StepOutcome:
-        """Do it, and return the outcome of it; doing it twice does what doing it once does.
+        """Run the step and return its outcome. Must be idempotent.
 
-        What it raises counts as a failure: ClusterReadError and SignalError with their messages, all else by its name.
+        An exception counts as a failure: of ClusterReadError and SignalError the message is shown, of others the
+        name.
         """
 
 
 @runtime_checkable
 class Undoing(Protocol):
-    """A step that can be undone, for a machine that stays after all."""
+    """A step that can be undone if the machine stays after all."""
 
     def undo(self, context: StepContext, params: Any) -> None:
-        """Undo what this step did, and nothing that others did; it may not have come to its end.
+        """Undo what this step did, but nothing that others did. The step may not have completed.
 
         Raises:
             ClusterReadError or SignalError: it could not be undone now; it is tried again.
@@ -119,7 +120,7 @@ class Undoing(Protocol):
 
 @runtime_checkable
 class Permitted(Protocol):
-    """A step that needs rights in the cluster beside those to read and change nodes."""
+    """A step that needs rights in the cluster other than reading and changing nodes."""
 
     def rules(self, params: Any) -> tuple[AccessRule, ...]:
-        """Return these rights."""
+        """Return the rights that the step needs."""

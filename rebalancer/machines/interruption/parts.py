@@ -1,4 +1,4 @@
-"""How the time until a machine goes is divided among the steps."""
+"""Divide the time until a machine goes among the steps."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ StepPart = timedelta | float | None
 
 
 def seconds_of(parts: Sequence[StepPart], total: float, left: float) -> float:
-    """Return the seconds that the first of the steps that are still to run has, at least ``LEAST``.
+    """Return the seconds for the first of the remaining steps, at least ``LEAST``.
 
     Parameters
     ----------
     parts
-        Of the steps that are still to run, the first of them first.
+        Of the remaining steps, in order.
     total
-        Seconds from the beginning of the first step of all to the end.
+        Seconds from the start of the first step of all to the end.
     left
         Seconds from now to the end.
 
-    Where the parts are more than the time that is left, all are shortened alike. Of what the fixed parts leave, each
-    step without one has the same share.
+    If the parts exceed the remaining time, all are shortened by the same factor. Steps without a part share equally
+    what the fixed parts leave.
     """
     fixed = [_fixed(part, total) for part in parts]
     asked = sum(seconds for seconds in fixed if seconds is not None)

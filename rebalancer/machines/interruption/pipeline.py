@@ -1,4 +1,4 @@
-"""What all pipeline runs share: the cluster, the clock, and where messages go."""
+"""The data shared by all pipeline runs: the cluster, the clock, and the output of messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PlannedStep:
 def planned_steps(
     policy: InterruptionPolicy, step_named: Callable[[str], Any]
 ) -> tuple[PlannedStep, ...]:
-    """Return the steps of the policy; ``step_named`` returns the plug-in of a name."""
+    """Return the steps of the policy; ``step_named`` returns the plug-in for a name."""
     names: dict[str, int] = {}
     steps = []
     for one in policy.steps:
@@ -42,7 +42,7 @@ def planned_steps(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineContext:
-    """What a pipeline run is given."""
+    """The input of a pipeline run."""
 
     client: Client
     clock: SystemClock

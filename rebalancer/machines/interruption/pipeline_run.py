@@ -1,4 +1,4 @@
-"""What is done about one machine that will go: step after step, or back again if it stays."""
+"""Handle one interrupted machine: step after step, or undo the steps if it stays."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _PAUSE, _LONGEST_PAUSE = 5.0, 60.0
 
 @dataclass
 class PipelineRun:
-    """One machine. :meth:`run` is called in a thread of its own, all else by others."""
+    """The pipeline run of one machine. :meth:`run` has its own thread; other threads call the other methods."""
 
     pipeline: PipelineContext
     node: str
@@ -63,7 +63,7 @@ class PipelineRun:
     # -- interruptions -----------------------------------------------------------------------------
 
     def take(self, interruption: Interruption) -> None:
-        """Take an interruption: it is new, has another deadline, or is cancelled."""
+        """Receive an interruption that is new, has another deadline, or is cancelled."""
         with self._lock:
             self.last, self.withdraws = interruption, False
             if interruption.cancelled:
@@ -76,7 +76,7 @@ class PipelineRun:
 
     @property
     def urgent(self) -> Interruption | None:
-        """The interruption that comes first, one that is over last; None once all are cancelled."""
+        """The most urgent interruption, overdue ones last; None once all are cancelled."""
         now = self.pipeline.clock.unix()
         with self._lock:
             every = list(self.causes.values())
@@ -84,20 +84,20 @@ class PipelineRun:
 
     @property
     def goes_at(self) -> float:
-        """Unix seconds at which the machine goes, infinite if that is not known."""
+        """The time at which the machine goes in Unix seconds; infinite if unknown."""
         urgent = self.urgent
         return math.inf if urgent is None else _deadline(urgent)
 
     @property
     def is_held(self) -> bool:
-        """Whether the machine does not go before its source lets go; not by an interruption that no source holds up."""
+        """Whether the machine goes only after its source releases it; False if no source holds it."""
         urgent = self.urgent
         with self._lock:
             held = any(one.held for one in self.causes.values())
         return held and urgent is not None and urgent.deadline is None
 
     def begins(self) -> float:
-        """Return when the steps are to begin, in Unix seconds; -inf: now."""
+        """Return when the steps are to start, in Unix seconds; -inf: now."""
         with self._lock:
             every = list(self.causes.values())
         begins = [
@@ -111,7 +111,7 @@ class PipelineRun:
     # -- steps -------------------------------------------------------------------------------------
 
     def run(self) -> PipelineOutcome | None:
-        """Run the steps, or undo them if the machine stays; None: the process ends, and another one goes on."""
+        """Run the steps, or undo them if the machine stays. None: the process ends, and another one continues."""
         if not self._on_node(self.record.read, "how far the steps have come could not be read"):
             self.record.assume()
         while self.pipeline.stop.reason() is None:
@@ -121,7 +121,7 @@ class PipelineRun:
         return None
 
     def _steps(self) -> PipelineOutcome | None:
-        """Run what is still to be run; None: the process ends, or the machine stays."""
+        """Run the remaining steps. None: the process ends, or the machine stays."""
         record, clock = self.record, self.pipeline.clock
         with self._lock:
             causes = [RecordedInterruption.of(one) for one in self.causes.values()]
@@ -178,7 +178,7 @@ class PipelineRun:
             self.running = None
 
     def _holds(self, planned: PlannedStep, outcome: StepOutcome) -> bool:
-        """Return whether a step goes on that empties the node: the machine is not let go with pods on it."""
+        """Return whether a step still empties the node, so that the machine is not released with pods on it."""
         until = self.record.state.begun + self.pipeline.policy.hold_up_to.total_seconds()
         return (
             planned.params.strategy is not None
@@ -189,7 +189,7 @@ class PipelineRun:
         )
 
     def _end_of_part(self) -> float:
-        """Return when the running step's part of the time is over, in Unix seconds."""
+        """Return when the current step's part of the time is over, in Unix seconds."""
         steps, running, urgent = self.pipeline.steps, self.running, self.urgent
         begun, policy, held = self.record.state.begun, self.pipeline.policy, self.is_held
         deadline = None if urgent is None else urgent.deadline
@@ -206,7 +206,7 @@ class PipelineRun:
         return self._began_at + seconds
 
     def _has_expired(self) -> bool:
-        """Return whether the machine was to have gone, but is here: the process did not run meanwhile."""
+        """Return whether the machine should be gone but exists: the process did not run in the meantime."""
         urgent = self.urgent
         return urgent is not None and urgent.is_over(self.pipeline.clock.unix())
 
@@ -251,7 +251,7 @@ class PipelineRun:
     # -- the machine stays -------------------------------------------------------------------------
 
     def _undo(self) -> PipelineOutcome | None:
-        """Undo the steps, the last one first; None: the process ends, or the machine goes after all."""
+        """Undo the steps, the last one first. None: the process ends, or the machine goes after all."""
         read = partial(self._on_node, self.record.read, "what is to be undone could not be read")
         if not self._again_and_again(read):
             return None
@@ -276,7 +276,7 @@ class PipelineRun:
         return PipelineOutcome(Result.WITHDRAWN if self.withdraws else Result.CANCELLED, outcomes)
 
     def _has_begun(self, planned: PlannedStep) -> bool:
-        """Return whether a step may have to be undone. Of one that keeps elsewhere, the node is not asked: it may say nothing."""
+        """Return whether a step may have to be undone. Data stored off the node decide, where the step has any."""
         return planned.params.keeps or planned.name in self.record.state.steps
 
     def _forget(self, client: Client) -> None:
@@ -300,7 +300,7 @@ class PipelineRun:
         return True
 
     def _again_and_again(self, act: Callable[[], bool]) -> bool:
-        """Return whether it was done before the process ends, or the machine goes after all."""
+        """Repeat ``act``; return whether it succeeded before the process ends or the machine goes after all."""
         pause = _PAUSE
         while not act():
             if self.urgent is not None or self.pipeline.stop.wait(pause) is not None:
@@ -311,7 +311,7 @@ class PipelineRun:
     # -- the record on the node, and messages ------------------------------------------------------
 
     def outcomes(self) -> Mapping[str, StepOutcome]:
-        """Return what came of the steps that have ended."""
+        """Return the outcomes of the finished steps."""
         return {
             planned.name: outcome
             for planned in self.pipeline.steps
@@ -349,7 +349,7 @@ class PipelineRun:
 
     @property
     def machine(self) -> str:
-        """What it is about, in words."""
+        """The machine, as text for messages."""
         return self.node or self.instance
 
     def _say(self, text: str) -> None:

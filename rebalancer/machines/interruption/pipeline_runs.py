@@ -1,4 +1,4 @@
-"""All machines that will go: one pipeline run for each, and what came of it."""
+"""All interrupted machines: one pipeline run for each, and its result."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Entry:
 
 
 class PipelineRuns:
-    """Takes interruptions, and runs the pipeline for each machine, so many at once as the policy allows. Thread-safe."""
+    """Receives interruptions, and runs the pipeline for each machine within the policy's limits. Thread-safe."""
 
     def __init__(self, pipeline: PipelineContext, nodes: NodeNews) -> None:
         self._pipeline, self._nodes = pipeline, nodes
@@ -64,11 +64,11 @@ class PipelineRuns:
         self._thread = threading.Thread(target=self._dispatch, name="interruptions", daemon=True)
 
     def start(self) -> None:
-        """Begin with what is due, and with what comes from now on."""
+        """Start the pipeline runs that are due, now and from now on."""
         self._thread.start()
 
     def join(self, seconds: float) -> None:
-        """Wait until all threads have ended, after the stop of the pipeline's context; so many seconds at most."""
+        """Wait until all threads have ended after the stop, ``seconds`` at most."""
         until = self._pipeline.clock.now() + seconds
         with self._lock:
             threads = [one.thread for one in self._entries.values() if one.thread is not None]
@@ -78,11 +78,11 @@ class PipelineRuns:
     # -- interruptions -----------------------------------------------------------------------------
 
     def resume(self, nodes: Iterable[Node]) -> None:
-        """Go on with the nodes that a process before this one has not brought to an end.
+        """Continue the nodes that an earlier process has not finished.
 
-        What stands on a node says which; what announced its machine, and how far the steps are, is what that process has kept. Of
-        what it has not kept, and of a source that the policy in force does not have, nothing is done: a source announces again
-        what still holds.
+        Annotations on nodes say which nodes; the stored data say what announced their machines, and how far the
+        steps are. Nothing is done for announcements that were not stored, or whose source the policy does not have:
+        a source repeats announcements that are still valid.
         """
         kept = self._kept_states()
         for node in nodes:
@@ -93,7 +93,7 @@ class PipelineRuns:
                 self.take(_recorded(node, cause), None)
 
     def _kept_states(self) -> Mapping[str, State]:
-        """Return uid -> what was kept of each Node, as it was read last where it cannot be read now."""
+        """Return uid of a Node -> stored state; as last read if it cannot be read now."""
         kept, client = self._pipeline.kept, self._pipeline.client
         try:
             return patiently(
@@ -106,7 +106,10 @@ class PipelineRuns:
     def _causes_in_force(
         self, node: Node, shown: State, states: Mapping[str, State]
     ) -> list[RecordedInterruption]:
-        """Return what announced the machine of a node: what was kept, of sources in the policy, and not what is ``shown`` on it."""
+        """Return the stored announcements of a node's machine whose sources the policy has.
+
+        What is ``shown`` on the node does not count.
+        """
         state = states.get(node.metadata.uid)
         kept = () if state is None else state.causes
         known = {(one.source, one.id) for one in kept}
@@ -123,7 +126,7 @@ class PipelineRuns:
         return [one for one in kept if one.source in self._pipeline.sources]
 
     def take(self, interruption: Interruption, receiver: Receiver | None) -> None:
-        """Take an interruption; ``receiver`` waits for its end."""
+        """Receive an interruption; ``receiver`` waits for its end."""
         known = (interruption.source, interruption.id)
         with self._lock:
             outcome = self._ended.get(known)
@@ -156,7 +159,10 @@ class PipelineRuns:
             self._done(cancelled, interruption, PipelineOutcome(Result.CANCELLED, {}))
 
     def _is_late(self, interruption: Interruption, receiver: Receiver | None) -> bool:
-        """Return whether the machine was to have gone before this was received first; what is resumed was received before."""
+        """Return whether the machine should have gone before the interruption was first received.
+
+        Resumed interruptions were received before.
+        """
         if receiver is None or not interruption.is_over(self._pipeline.clock.unix()):
             return False
         with self._lock:
@@ -165,7 +171,7 @@ class PipelineRuns:
             )
 
     def _node_of(self, interruption: Interruption) -> Node | None:
-        """Return the Node that was announced, None if there is none: of its name alone, another one may be there by now."""
+        """Return the announced Node; None if there is none, or another Node has its name."""
         one = interruption
         node = self._nodes.node_of(one.node, one.provider_id, one.instance)
         machine = one.instance or machine_of(one.provider_id)
@@ -176,7 +182,7 @@ class PipelineRuns:
     def _is_over(
         self, interruption: Interruption, receiver: Receiver | None, node: Node | None
     ) -> Result | None:
-        """Return how it ends before anything is begun, None if it does not."""
+        """Return the result if the interruption ends before anything is started, else None."""
         if self._is_late(interruption, receiver):
             return Result.EXPIRED
         return Result.GONE if node is None and interruption.uid else None
@@ -206,7 +212,7 @@ class PipelineRuns:
         )
 
     def _others_of(self, interruption: Interruption, node: Node | None) -> list[Interruption]:
-        """Return what else announced the machine of an interruption that is cancelled: others may still hold."""
+        """Return the other announcements of a machine whose interruption is cancelled; they may still hold."""
         state = None if node is None else state_in(node.metadata.annotations, node.metadata.uid)
         if node is None or state is None or not interruption.cancelled:
             return []
@@ -217,7 +223,7 @@ class PipelineRuns:
         return [_recorded(node, cause) for cause in self._causes_in_force(node, state, kept)]
 
     def open_interruptions(self, receiver: Receiver) -> list[Interruption]:
-        """Return the interruptions of a source that are not at their end: they need heartbeats."""
+        """Return the unfinished interruptions of a source, which need heartbeats."""
         with self._lock:
             return [
                 entry.interruptions[id_]
@@ -228,13 +234,13 @@ class PipelineRuns:
 
     @property
     def needs_planner(self) -> bool:
-        """Whether a step runs whose work is the planner's."""
+        """Whether a step is running whose work the planner does."""
         with self._lock:
             running = [entry.run.running for entry in self._entries.values()]
         return any(step is not None and step.params.strategy is not None for step in running)
 
     def report(self) -> list[InterruptedMachine]:
-        """Return the machines whose runs have not ended, and those that ended since the last call."""
+        """Return the machines with unfinished runs, and those whose runs ended since the last call."""
         with self._lock:
             ended, self._reported = self._reported, []
             entries = list(self._entries.values())
@@ -249,7 +255,7 @@ class PipelineRuns:
         ]
 
     def counts(self) -> Mapping[str, int]:
-        """Return how many machines wait for their time or a place, and for how many the pipeline runs."""
+        """Return how many machines wait, and for how many the pipeline runs."""
         with self._lock:
             under_way = sum(one.thread is not None for one in self._entries.values())
             return {"waiting": len(self._entries) - under_way, "under-way": under_way}
@@ -268,7 +274,7 @@ class PipelineRuns:
             stop.sooner(_LOOK, self._news).wait(_LOOK)
 
     def _end_gone(self) -> None:
-        """End what waits for nodes that are gone, or in whose names others have come."""
+        """End runs that wait for nodes which are gone, or whose names other nodes have now."""
         with self._lock:
             waiting = {key: one for key, one in self._entries.items() if one.thread is None}
         if not waiting:
@@ -285,7 +291,7 @@ class PipelineRuns:
                 self._follow_machine(one, entry.receivers.get(one.id))
 
     def _follow_machine(self, interruption: Interruption, receiver: Receiver | None) -> None:
-        """Go on with an announcement whose Node is gone, if its machine is there: it may have joined again as another Node."""
+        """Continue an announcement whose Node is gone if its machine has joined again as another Node."""
         one = interruption
         node = self._nodes.node_of("", "", one.instance) if one.instance else None
         if node is None:
@@ -295,7 +301,7 @@ class PipelineRuns:
         self.take(replace(one, node=name, uid=node.metadata.uid, provider_id=provider), receiver)
 
     def _withdraw_due(self) -> None:
-        """Give nodes back whose machines have not gone in time."""
+        """Give back nodes whose machines have not gone in time."""
         now = self._pipeline.clock.unix()
         states = self._pipeline.kept.known_states()
         every = list(self._nodes.every())
@@ -312,7 +318,7 @@ class PipelineRuns:
         self._forget_gone({node.metadata.uid for node in every}, states)
 
     def _forget_gone(self, there: Collection[str], states: Mapping[str, State]) -> None:
-        """Forget what was kept of Nodes that are gone; ``there``: uids of those that are not."""
+        """Drop the stored data of Nodes that are gone; ``there``: uids of existing Nodes."""
         with self._lock:
             gone = [uid for uid in states if uid not in there and uid not in self._entries]
         if not (there and gone):
@@ -388,7 +394,7 @@ class PipelineRuns:
             return
 
     def _again(self, before: PipelineRun) -> PipelineRun:
-        """Return a run with the interruptions that hold, for a machine of which all was undone."""
+        """Return a run with the valid interruptions, for a machine whose steps were undone."""
         return PipelineRun(
             self._pipeline,
             before.node,
@@ -424,7 +430,7 @@ class PipelineRuns:
     def _done(
         self, receiver: Receiver | None, interruption: Interruption, outcome: PipelineOutcome
     ) -> None:
-        """Have the source let go; after some attempts it is left: what is not done is received again."""
+        """Let the source release the interruption; give up after some attempts: it will be received again."""
         if receiver is None:
             return
         for attempt in range(1, _ATTEMPTS + 1):

@@ -1,8 +1,8 @@
-"""How far the steps of one machine have come: kept where only this process writes, and shown on the node.
+"""The progress of one machine's steps: stored where only this process writes, and shown on the node.
 
-What is kept decides which steps are run, what announced the machine, and what a step of its own has kept. The annotation on the
-node is a copy for people and for the others who close nodes; of it only that is read which a change of the node has kept there
-in the very same write (whose a cordon is), and may be handed over there. Both are read before the first write.
+The stored data decide which steps run, what announced the machine, and what a step has stored itself. The annotation
+on the node is a copy for people and for other components that cordon nodes. Only one part of it is read: what a
+change of the node has recorded in the same write (who cordoned it). Both are read before the first write.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ T = TypeVar("T")
 
 
 class Record:
-    """The state of one machine, here, where it is kept, and on its node. Thread-safe."""
+    """The state of one machine: in memory, in the store, and on its node. Thread-safe."""
 
     def __init__(self, node: str, uid: str, kept: KeptTexts, changing: Container[str] = ()) -> None:
-        """``node``: the Node's name; empty where the machine is none.
+        """``node``: the Node's name; empty if the machine is not a Node.
 
-        ``changing``: names of the steps that change the node, and keep something there with the change.
+        ``changing``: names of the steps that change the node, and record something there with the change.
         """
         self.node, self.uid, self._kept, self._changing = node, uid, kept, changing
         self.gone = False
@@ -51,7 +51,7 @@ class Record:
     # -- what is known -----------------------------------------------------------------------------
 
     def begin(self, causes: Iterable[RecordedInterruption], now: float) -> None:
-        """Begin with the first step; what the steps have kept for themselves stays."""
+        """Start with the first step; data that steps have stored stay."""
         with self._lock:
             steps = {
                 name: StepState(StepStatus.RUNNING, left=step.left)
@@ -61,32 +61,32 @@ class Record:
             self.state = State(tuple(causes), now, steps)
 
     def causes(self, causes: Iterable[RecordedInterruption]) -> None:
-        """Take the interruptions of the machine that hold now."""
+        """Set the valid interruptions of the machine."""
         with self._lock:
             self.state = msgspec.structs.replace(self.state, causes=tuple(causes))
 
     def step(self, name: str, outcome: StepOutcome, now: float) -> None:
-        """Take what came of a step; it is written with the next change of the node."""
+        """Record the outcome of a step; it is written with the next change of the node."""
         with self._lock:
             self._set(name, StepState.of(outcome, now, self.left(name)))
 
     def end(self, now: float) -> None:
-        """All steps have come to their end."""
+        """Record that all steps have ended."""
         with self._lock:
             self.state = msgspec.structs.replace(self.state, ended=now)
 
     def undone(self, name: str) -> None:
-        """A step was undone: it is run again, should the machine go after all."""
+        """Record that a step was undone; it runs again if the machine goes after all."""
         with self._lock:
             self._set(name, StepState(StepStatus.RUNNING, left=self.left(name)))
 
     def left(self, name: str) -> str:
-        """Return what a step has kept for itself."""
+        """Return the data that a step has stored."""
         step = self.state.steps.get(name)
         return "" if step is None else step.left
 
     def keep(self, name: str, left: str) -> None:
-        """Keep it for a step."""
+        """Store data for a step."""
         with self._lock:
             self.state = self._with((name, left))
 
@@ -95,21 +95,21 @@ class Record:
         self.state = msgspec.structs.replace(self.state, steps=steps)
 
     def assume(self) -> None:
-        """Go by what was kept when it was read last, where it cannot be read now: no step is run again that has ended."""
+        """Use the stored data as last read if they cannot be read now, so that no finished step runs again."""
         there = self._kept.known_states().get(self.uid)
         with self._lock:
             if not self._recalled and there is not None:
                 self.state = self._joined(there)
 
     def outcome(self, name: str) -> StepOutcome | None:
-        """Return what came of a step, None if it has not ended."""
+        """Return the outcome of a step; None if it has not ended."""
         step = self.state.steps.get(name)
         return None if step is None or step.status is StepStatus.RUNNING else step.outcome
 
     # -- the node ----------------------------------------------------------------------------------
 
     def write(self, client: Client) -> None:
-        """Keep the state, and show it on the node; what was kept before is read first, if that was not done yet.
+        """Store the state, and show it on the node; first read what was stored before, if necessary.
 
         Raises:
             ClusterReadError: it could not be written.
@@ -127,12 +127,12 @@ class Record:
     def change(
         self, client: Client, kept: tuple[str, str] | None, wanted: Wanted
     ) -> NodeView | None:
-        """Change the node, and show the state on it; return it as it is then, None if it is gone.
+        """Change the node and show the state on it; return its new version, or None if it is gone.
 
-        ``kept``: a step, and what it keeps with this change; nothing is kept where ``wanted`` returns None.
+        ``kept``: a step, and the data that it stores with this change; nothing is stored if ``wanted`` returns None.
 
         Raises:
-            ClusterReadError: it could not be read or written.
+            ClusterReadError: the node could not be read or written.
         """
         if not self.node:
             return None
@@ -154,7 +154,7 @@ class Record:
         return node
 
     def clear(self, client: Client) -> None:
-        """Take the state from the node, and from what is kept.
+        """Remove the state from the node and from the store.
 
         Raises:
             ClusterReadError: it could not be written.
@@ -170,7 +170,7 @@ class Record:
         self._kept.forget(client, self.uid)
 
     def withdraw(self, client: Client, now: float) -> None:
-        """Leave of the state what announced the machine, so that it is known once it is received again.
+        """Reduce the state to what announced the machine, to recognise it when it is received again.
 
         Raises:
             ClusterReadError: it could not be written.
@@ -185,16 +185,16 @@ class Record:
         self._keep_state(client)
 
     def read(self, client: Client) -> None:
-        """Read what is kept, and what stands on the node.
+        """Read the stored state, and the annotation on the node.
 
         Raises:
-            ClusterReadError: it could not be read.
+            ClusterReadError: one of them could not be read.
         """
         self._recall(client)
         self.change(client, None, lambda _: None)
 
     def _recall(self, client: Client) -> None:
-        """Go on from what is kept: another process has written it, or a reply to us was lost."""
+        """Continue from the stored state: another process has written it, or a response to us was lost."""
         if self._recalled:
             return
         there = self._kept.states(client).get(self.uid)
@@ -206,7 +206,7 @@ class Record:
                 self._take_left(there)
 
     def _with(self, kept: tuple[str, str] | None) -> State:
-        """Return the state as it is once ``kept`` is."""
+        """Return the state with ``kept`` included."""
         if kept is None:
             return msgspec.structs.replace(self.state, uid=self.uid)
         step = self.state.steps.get(kept[0], StepState(StepStatus.RUNNING))
@@ -214,20 +214,20 @@ class Record:
         return msgspec.structs.replace(self.state, steps=steps, uid=self.uid)
 
     def _take_left(self, there: State, names: Container[str] | None = None) -> None:
-        """Take over what steps (``names``; None: all) have kept, where nothing is known of it here."""
+        """Copy the data that steps (``names``; None: all) have stored, where none are known here."""
         with self._lock:
             for name, step in there.steps.items():
                 if step.left and not self.left(name) and (names is None or name in names):
                     self.keep(name, step.left)
 
     def _is_same_run(self, there: State) -> bool:
-        """Return whether what is kept is of the pipeline run that has begun here; before one has, it is."""
+        """Return whether the stored state belongs to the pipeline run that has started here, or none has started."""
         ours = self.state
         new = {cause.id for cause in ours.causes} - {cause.id for cause in there.causes}
         return not (ours.begun and there.ended and new)
 
     def _joined(self, there: State) -> State:
-        """Return what is kept with what was done here without knowing it; a step that has ended stays so."""
+        """Return the stored state merged with what was done here without knowing it; finished steps stay finished."""
         steps = dict(there.steps)
         for name, step in self.state.steps.items():
             if name not in steps or step.status is not StepStatus.RUNNING:
@@ -237,10 +237,10 @@ class Record:
 
 
 def patiently(act: Callable[[], T], stop: Stop) -> T:
-    """Return what ``act`` returns; while the API server does not answer, it is tried again until ``stop``.
+    """Return the result of ``act``; while the API server does not answer, try again until ``stop``.
 
     Raises:
-        ClusterReadError: it could not be done until then, or never can.
+        ClusterReadError: it did not succeed until then, or never can.
     """
     while True:
         try:

@@ -1,4 +1,4 @@
-"""A plan carried out on the cluster: the only thing that a dry run does not do."""
+"""Execute a plan on the cluster: the only part of a run that a dry run omits."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ from rebalancer.snapshot.model import Snapshot
 
 
 class Remember(Protocol):
-    """Keeps the outcome of the moves so far."""
+    """Stores the outcomes of the moves so far."""
 
     def __call__(
         self, outcomes: Iterable[Outcome], *, cut: bool = False, reserved: int = 0
     ) -> str | None:
-        """Return why it could not, or None.
+        """Store the outcomes; return why that failed, or None.
 
-        ``cut``: the last wave was not waited for to its end. ``reserved``: so many evictions follow at once, and count already.
+        ``cut``: the last wave was not awaited completely. ``reserved``: the number of evictions that follow at once;
+        they count already.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acting:
-    """Carries out the plan of one run."""
+    """Executes the plan of one run."""
 
     client: Client
     planning: Planning
@@ -64,9 +65,9 @@ class Acting:
     def execute(
         self, planned: Planned, kept: Kept | RunView, clock_skew: float
     ) -> Execution | None:
-        """Carry the plan out, from what was read on; None if there is nothing to do.
+        """Execute the plan; return None if there is nothing to do.
 
-        A cluster that is followed already is followed on after that.
+        A cluster that is already followed continues to be followed afterwards.
         """
         moves = [move for move in planned.left if not move.observed]
         if not moves:
@@ -109,9 +110,9 @@ class Acting:
                     self.warn(note)
 
     def _now(self, executor: Executor, view: RunView, explanation: Later) -> ClusterNow | None:
-        """Return the cluster as it is now; None after a signal, or where it cannot be read.
+        """Return the scored current cluster; None after a signal, or if it cannot be read.
 
-        At the deadline nothing is asked for any more: it is taken as the watches know it.
+        At the deadline no request is sent: the state known by the watches is used.
         """
         ended = self.stop.reason() is not None
         if not self.scores or (ended and self.stop.since != self.stop.deadline):
@@ -131,7 +132,7 @@ class Acting:
             return self.planning.scored(snapshot)
 
     def _clear_marks(self) -> bool:
-        """Return whether marks are left on nodes; each is warned of."""
+        """Remove the run's marks; return whether some are left, with a warning for each."""
         left = self.marker.clear() if self.marker is not None else []
         for note in left:
             self.warn(note)
@@ -166,7 +167,7 @@ class Acting:
 
 @dataclass(frozen=True, slots=True)
 class WaveCheck:
-    """Judges, before each further wave, what is left of the plan."""
+    """Judges the remaining moves of the plan before each further wave."""
 
     planning: Planning
     remember: Remember
@@ -178,10 +179,10 @@ class WaveCheck:
     def rechecked(
         self, moves: Sequence[Move], clock_skew: float
     ) -> Sequence[tuple[Move, str | None]]:
-        """Remember what was done, then return each move with why it is dropped, None if it stays.
+        """Store the outcomes, then return each move with the reason why it is dropped, or None.
 
         Raises:
-            ClusterReadError: what was done could not be remembered, and the hour's budget needs it.
+            ClusterReadError: the outcomes could not be stored, and the budget per hour needs them.
         """
         # A run that is killed in a later wave has used up its part of the hour anyway.
         why = self.remember(self.executor.outcomes, reserved=of_next_wave(moves))
@@ -195,7 +196,7 @@ class WaveCheck:
 
 
 def of_next_wave(moves: Sequence[Move]) -> int:
-    """Return how many evictions the next wave of ``moves`` may make."""
+    """Return the maximum number of evictions in the next wave of ``moves``."""
     acting = [move.wave for move in moves if not move.observed]
     return acting.count(acting[0]) if acting else 0
 
@@ -207,9 +208,9 @@ def carried_out(
     remember: Remember,
     clear_marks: Callable[[], bool],
 ) -> Execution:
-    """Carry ``moves`` out, clear marks on nodes and remember what was done.
+    """Execute ``moves``, remove marks from nodes and store the outcomes.
 
-    The run has failed if marks are left, or if an eviction could not be remembered.
+    The run has failed if marks are left, or if an eviction could not be stored.
     """
     whole = False
     try:
@@ -224,9 +225,10 @@ def carried_out(
 
 
 def watched(moves: Sequence[Move]) -> tuple[bool, str]:
-    """Return whether all that was read is followed, and the namespace of the pods to follow ("": all).
+    """Return whether all lists must be followed, and the namespace of the pods to follow ("": all).
 
-    Where nothing is scored at the end, a plan of one wave is not judged again: the pods that replace its victims are enough.
+    If no score is needed at the end, a plan of one wave is not judged again: then only the replacements are
+    followed.
     """
     namespaces = {move.namespace for move in moves}
     waves = {move.wave for move in moves}
@@ -252,11 +254,11 @@ _TIMEOUT = 5.0
 
 
 class Recount:
-    """Looks at the cluster between waves, and once more while budgets are about to be counted.
+    """Takes a snapshot between waves, again while budgets are about to be updated.
 
-    The replacements of a wave are ready before the controller has counted them, so a budget may allow
-    nothing for a moment. Judged in that moment, its pods would pass for immovable, and the remaining plan
-    for useless. A budget that stayed at nothing once is not waited for again: others use it up.
+    The replacements of a wave are Ready before the controller has counted them, so a budget may allow no disruption
+    for a moment. If the plan were judged in that moment, the budget's pods would count as immovable. A budget that
+    stayed at 0 once is not awaited again: others use it up.
     """
 
     def __init__(
@@ -265,18 +267,18 @@ class Recount:
         exhausted: Callable[[], Collection[str]],
         stop: Stop,
     ) -> None:
-        """``look`` returns the cluster as it is now, ``exhausted`` the budgets in it that allow nothing.
+        """``look`` returns the current cluster, ``exhausted`` the budgets that allow no disruption.
 
-        The latter is asked many times, and takes no snapshot.
+        ``exhausted`` is called many times, and takes no snapshot.
         """
         self._look, self._exhausted = look, exhausted
         self._stop = stop
         self._given_up: set[str] = set()
 
     def snapshot(self, moves: Sequence[Move]) -> Snapshot:
-        """Return the cluster once the budgets of the next wave of ``moves`` allow something again.
+        """Return the cluster once the budgets of the next wave of ``moves`` allow disruptions again.
 
-        After five seconds, or once the run must end, it is returned as it is.
+        After five seconds, or once the run must end, return it as it is.
         """
         next_wave = {ref for m in moves if m.wave == moves[0].wave for ref in m.budgets}
         until = self._stop.now() + _TIMEOUT

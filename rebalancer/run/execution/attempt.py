@@ -1,4 +1,4 @@
-"""One move, by eviction or restart, from reading the pod again to an answer that is final."""
+"""One move, by eviction or restart: read the pod again, ask, retry, until the outcome is final."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ _FIRST_WAIT, _MAX_WAIT = 0.5, 5.0
 
 
 class Actor(Protocol):
-    """The API server, as far as one move needs it."""
+    """The operations of the API server that one move needs."""
 
     def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
-        """Ask for the eviction, once."""
+        """Send the eviction once."""
 
     def restart(self, move: Move) -> EvictionAnswer:
-        """Ask for the restart of the rollout that replaces the pod of ``move``; once, however often it is called."""
+        """Ask for the restart of the rollout that replaces the pod of ``move``; repeated calls cause one restart."""
 
     def read_pod(
         self, namespace: str, name: str, *, seconds: float, after_stop: bool = False
     ) -> PodView | None:
-        """Return the pod of this name as it is now, within ``seconds``; raises ClusterReadError.
+        """Return the current pod of this name, within ``seconds``; raises ClusterReadError.
 
-        ``after_stop``: also for a moment after the run had to end.
+        ``after_stop``: also works for a moment after the run had to end.
         """
 
     def announce(self, move: Move) -> None:
-        """Write events about an eviction for the people who run the pod."""
+        """Write events about an eviction for the owners of the pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long one eviction is tried."""
+    """Time limits for one eviction, in seconds."""
 
     seconds: float = 20.0
     """While a PodDisruptionBudget allows none, the API server throttles, or replies are lost."""
@@ -63,16 +63,16 @@ class Attempt:
         patience: Patience | None = None,
         ordered: bool = False,
     ) -> None:
-        """``unready_sibling`` returns the name of another pod of the same controller that is not Ready, or None.
+        """``unready_sibling`` returns the name of another unready pod of the same controller, or None.
 
-        ``ordered``: people have ordered that these pods go; what protects pods from a rebalancing run does not hold.
+        ``ordered``: a user ordered these pods to leave; protections against rebalancing do not apply.
         """
         self._actor, self._stop, self._ordered = actor, stop, ordered
         self._unready_sibling = unready_sibling
         self._patience = patience or Patience()
 
     def carry_out(self, move: Move) -> Outcome:
-        """Return the outcome: evicted or restarted, or the final reason why not."""
+        """Execute the move; return the outcome: evicted, restarted, or the final reason why not."""
         final = _final(move.method)
         started = self._stop.now()
         last: EvictionAnswer | None = None
@@ -106,7 +106,7 @@ class Attempt:
         return self._actor.evict(move.namespace, move.pod, move.uid)
 
     def _stopped(self, move: Move, last: EvictionAnswer | None, *, lost: bool) -> Outcome | None:
-        """Return how the move ends if the run must end now."""
+        """Return the outcome if the run must end now, else None."""
         why = self._stop.reason()
         if why is None:
             return None
@@ -115,7 +115,7 @@ class Attempt:
         return self._ended(move, last, lost=lost)
 
     def _ended(self, move: Move, last: EvictionAnswer, *, lost: bool) -> Outcome:
-        """Return how the move ends with its ``last`` answer; an earlier reply may have been lost."""
+        """Return the outcome for the ``last`` answer; ``lost``: an earlier response was lost."""
         status = _final(move.method).get(last.kind) or _GIVEN_UP[last.kind]
         if not lost or status.is_carried_out:
             return Outcome(move, status, last.message)
@@ -133,7 +133,7 @@ class Attempt:
         return Outcome(move, status, last.message)
 
     def _looked(self, move: Move, last: EvictionAnswer | None, *, lost: bool) -> Outcome | None:
-        """Read the pod by name; return how the move ends if it is not as planned any more."""
+        """Read the pod by name; return the outcome if it differs from the plan, else None."""
         try:
             pod = self._actor.read_pod(move.namespace, move.pod, seconds=self._patience.read)
         except ClusterReadError as error:
@@ -156,7 +156,7 @@ class Attempt:
         return None
 
     def _protected(self, move: Move, pod: PodView) -> str | None:
-        """Return why the pod must not be evicted any more, as it and its siblings are now."""
+        """Return why the pod must no longer be evicted, given its current state and siblings; else None."""
         if pod.opted_out is not None:
             return f"protected now: {pod.opted_out}"
         if move.cause is Cause.ENDED:
@@ -190,7 +190,7 @@ _FINAL_OF_RESTART = {**_FINAL, AnswerKind.CHANGED: Status.CHANGED}
 
 
 def _final(method: Method) -> Mapping[AnswerKind, Status]:
-    """Return the answers that are final, each with what happens to the move."""
+    """Return answer kind -> status, for the answers that are final."""
     return _FINAL_OF_RESTART if method is Method.RESTART else _FINAL
 
 

@@ -1,4 +1,4 @@
-"""The executor's actor and feed on a real API server."""
+"""The executor's actor and feed for a real API server."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _FIRST_WAIT, _MAX_WAIT = 0.05, 1.0
 
 
 def no_grace(_uid: str) -> int | None:
-    """Leave each pod its own grace period."""
+    """Return None: each pod keeps its own grace period."""
     return None
 
 
 def _ignored(uid: str, controller: str) -> None:
-    """Take no notice."""
+    """Do nothing."""
 
 
 class ClusterActor:
-    """Moves pods through a client, and writes events about it."""
+    """Evicts and restarts pods through a client, and writes events about it."""
 
     def __init__(
         self,
@@ -47,9 +47,9 @@ class ClusterActor:
         grace: Callable[[str], int | None] = no_grace,
         succeed: Callable[[str, str], None] = _ignored,
     ) -> None:
-        """``grace``: uid of an evicted pod -> the seconds that it has to end; None leaves it its own.
+        """``grace``: uid of a pod -> its grace period in seconds; None keeps its own.
 
-        ``succeed`` is called with the uid of a pod and that of the ReplicaSet that a restart has brought for it.
+        ``succeed`` is called with the uid of a pod and the uid of the ReplicaSet that a restart created for it.
         """
         self._clock, self._succeed = clock, succeed
         self._restarts: dict[str, Restart] = {}
@@ -58,11 +58,11 @@ class ClusterActor:
         self._owners = {owner.ref: owner for owner in snapshot.owners}
 
     def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
-        """See Actor."""
+        """Send the eviction once, with the pod's grace period."""
         return evict(self._client, namespace, name, uid, grace_period_seconds=self._grace(uid))
 
     def restart(self, move: Move) -> EvictionAnswer:
-        """See Actor."""
+        """Ask for the restart of the pod's rollout, and wait for the new ReplicaSet."""
         owner = self._owners.get(move.owner)
         one = self._restarts.setdefault(
             move.uid,
@@ -82,7 +82,7 @@ class ClusterActor:
         return answer
 
     def _await_replica_set(self, move: Move, one: Restart) -> None:
-        """Wait until the Deployment's controller has made the ReplicaSet whose pod replaces that of ``move``."""
+        """Wait until the ReplicaSet exists whose pod replaces that of ``move``."""
         stop, backoff = self._client.stop, Backoff(_FIRST_WAIT, _MAX_WAIT)
         until = stop.now() + _NEW_REPLICA_SET
         try:
@@ -97,12 +97,12 @@ class ClusterActor:
     def read_pod(
         self, namespace: str, name: str, *, seconds: float, after_stop: bool = False
     ) -> PodView | None:
-        """See Actor."""
+        """Return the current pod of this name, see :meth:`Actor.read_pod`."""
         client = self._client.last_words if after_stop else self._client
         return read_pod(client, namespace, name, seconds=seconds)
 
     def announce(self, move: Move) -> None:
-        """See Actor: one event on the pod, one on its owner."""
+        """Write one event for the pod and one for its owner."""
         owner = self._owners.get(move.owner)
         how = " by a restart of its rollout" if move.method is Method.RESTART else ""
         note = f"moved off {move.node} by {move.strategy}{how}: {move.reason}"
@@ -116,13 +116,13 @@ class ClusterActor:
         )
 
     def close(self) -> None:
-        """End what is still being written."""
+        """Finish writing events."""
         if (warning := self._events.close()) is not None:
             self._warn(warning)
 
 
 def open_feed(snapshot: Snapshot, moves: Sequence[Move]) -> PodFeed:
-    """Return a feed of the pods that replace those of ``moves``."""
+    """Return a feed of the pods that will replace those of ``moves``."""
     controllers, known = _controllers(snapshot, moves)
     restarted = {move.namespace for move in moves if move.method is Method.RESTART}
     return PodFeed(
@@ -134,9 +134,9 @@ def open_feed(snapshot: Snapshot, moves: Sequence[Move]) -> PodFeed:
 
 
 def _unready(snapshot: Snapshot, uids: frozenset[str]) -> dict[str, tuple[str, str]]:
-    """Return uid -> (controller uid, name) of the pods that are all that keeps their owners from being settled.
+    """Return uid -> (controller uid, name) of the pods that alone keep their owners unsettled.
 
-    Some of them may go for their own state; once such a one is Ready, the others count.
+    Some of them may be moved for their bad state; once such a pod is Ready, the others count.
     """
     unready: dict[str, tuple[str, str]] = {}
     pods = snapshot.pods

@@ -1,8 +1,7 @@
-"""Runs the waves of a plan: evict, wait for the replacements, note where they landed, check the remaining moves again.
+"""Execute the waves of a plan: evict, wait for replacements, record landings, judge the remaining moves again.
 
-Small waves are evicted in the plan's order. In large ones evictions run in parallel across
-PodDisruptionBudgets and one by one within each, since concurrent evictions under one budget only conflict
-(kubernetes/kubernetes#102361).
+Small waves are evicted in the plan's order. In large ones evictions run in parallel across PodDisruptionBudgets and
+one by one within each, since concurrent evictions under one budget only conflict (kubernetes/kubernetes#102361).
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from rebalancer.run.execution.marks import Marks
 
 
 class WaveProgress(Protocol):
-    """Receives what happens, as it happens."""
+    """Receives the events of a wave as they happen."""
 
     def wave_started(self, wave: int, waves: int, moves: int) -> None:
-        """A wave begins."""
+        """A wave with ``moves`` moves starts."""
 
     def evicted(self, move: Move) -> None:
-        """The server took an eviction."""
+        """The API server accepted an eviction."""
 
     def not_evicted(self, outcome: Outcome) -> None:
         """A move of the wave ended without an eviction."""
 
     def landed(self, move: Move, node: str, *, predicted: bool, seconds: float) -> None:
-        """A replacement has a node."""
+        """A replacement was bound to a node."""
 
     def waiting(self, wave: int, pending: int, unready: int) -> None:
-        """Replacements are still without a node, or not ready."""
+        """Replacements are still pending, or not Ready."""
 
 
 Recheck = Callable[[Sequence[Move]], Sequence[tuple[Move, str | None]]]
@@ -57,7 +56,7 @@ _ROUNDED = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class WavePace:
-    """How long things may take, in seconds."""
+    """Time limits of a wave, in seconds."""
 
     ready: float = 120.0
     """For all replacements of a wave to be ready."""
@@ -74,7 +73,7 @@ class WavePace:
 
     @classmethod
     def of(cls, safety: Safety) -> WavePace:
-        """Return the pace that a policy asks for."""
+        """Return the time limits that a policy sets."""
         return cls(
             pending=safety.max_pending_time.total_seconds(),
             ready=safety.max_ready_time.total_seconds(),
@@ -114,9 +113,9 @@ class Executor:
         ordered: bool = False,
         marks: Marks | None = None,
     ) -> None:
-        """``domains`` returns the labels of a node, for comparing landings by their domains; ``ordered``: see Attempt.
+        """``domains`` returns the labels of a node, to compare landings by domain; ``ordered``: see Attempt.
 
-        ``marks``: None where no move needs any.
+        ``marks``: None if no move needs any.
         """
         self._marks = marks
         self._actor, self._stop, self._pace = actor, stop, pace
@@ -130,7 +129,7 @@ class Executor:
         """What the API server said when it forbade an eviction."""
 
     def run(self, moves: Sequence[Move], recheck: Recheck) -> Execution:
-        """Carry out ``moves``; between waves ``recheck`` drops those that no longer pay."""
+        """Execute ``moves``; between waves ``recheck`` drops those that no longer pay."""
         left = [move for move in moves if not move.observed]
         for move in moves:
             if move.observed:
@@ -161,14 +160,14 @@ class Executor:
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """The outcome of the moves so far, also where :meth:`run` was left by an exception."""
+        """The outcomes of the moves so far, also after :meth:`run` raised an exception."""
         return tuple(self._outcomes.values())
 
     def _until_gone(self, left: Sequence[Move]) -> None:
         """Wait until the pods are gone that were evicted to make room for a move of ``left``.
 
-        The plan counts on their room. As long as they hold it, that move cannot land, and the evictions before
-        it would have been for nothing.
+        The plan counts on their room. While they hold it, that move cannot land as planned, and the evictions before
+        it would be useless.
         """
         before = frees_room(self._outcomes.values(), left)
         until = self._stop.now() + self._pace.gone
@@ -177,9 +176,9 @@ class Executor:
                 return
 
     def _wait(self, until: float) -> bool:
-        """Wait for news of pods, at most until a time of the clock; False if there is no point in going on.
+        """Wait for changes of pods, until the clock time ``until`` at most; return False to give up.
 
-        Pods that cannot be seen any more are an error where the whole wave is awaited, or the cluster is read.
+        A lost view of pods is an error if the whole wave is awaited, or if the cluster is read.
         """
         if self._stop.reason() is not None:
             return False
@@ -221,10 +220,10 @@ class Executor:
             self._judge_landings()
 
     def _in_order(self, moves: Sequence[Move]) -> list[Outcome]:
-        """Evict one after the other, each once the replacement before it has a node.
+        """Evict one by one, each after the previous replacement has a node.
 
-        The plan predicts each landing with those before it in place. Replacements that reach the scheduler
-        in another order take each other's places. Each finds the marks that it was predicted with.
+        The plan predicts each landing with the earlier ones in place. Replacements that reach the scheduler in
+        another order would take each other's places. Each eviction has the marks of its prediction.
         """
         done: list[Outcome] = []
         for move in moves:
@@ -241,7 +240,7 @@ class Executor:
         return done
 
     def _not_marked(self, move: Move) -> Outcome | None:
-        """Have the nodes marked that ``move`` needs, and no others; return how the move ends if that fails."""
+        """Mark exactly the nodes that ``move`` needs; return the outcome if that fails, else None."""
         if self._marks is None or self._stop.reason() is not None:
             return None
         try:
@@ -263,9 +262,9 @@ class Executor:
             self._cut(f"marks could not be removed: {error}")
 
     def _until_placed(self, move: Move) -> None:
-        """Wait a moment for the replacement of ``move`` to have a node; some come only much later.
+        """Wait briefly until the replacement of ``move`` has a node; some come much later.
 
-        A replacement that is steered is waited for, with the marks standing.
+        A replacement that needs marks is awaited while the marks exist.
         """
         until = self._stop.now() + (self._pace.gone if move.marks else self._pace.placed)
         while _unplaced(self._arrivals.replacements([move]).get(move.uid)):
@@ -281,7 +280,7 @@ class Executor:
             return [outcome for lane in pool.map(self._lane, lanes.values()) for outcome in lane]
 
     def _lane(self, moves: Sequence[Move]) -> list[Outcome]:
-        """Evict the moves of one PodDisruptionBudget one after the other; each outcome is kept at once."""
+        """Evict the moves of one PodDisruptionBudget one by one; each outcome is recorded at once."""
         attempt = Attempt(
             self._actor,
             self._stop,
@@ -314,7 +313,7 @@ class Executor:
             self._cut_by_stop()
 
     def _judge_landings(self) -> None:
-        """Stop if replacements landed outside their predictions more often than those may be wrong."""
+        """Stop if replacements landed outside their predictions too often."""
         landed = [o.predicted for o in self._outcomes.values() if o.predicted is not None]
         elsewhere = landed.count(False)
         if contradicts(elsewhere, len(landed)):
@@ -328,7 +327,7 @@ class Executor:
         self._failed = True
 
     def _cut_by_stop(self) -> bool:
-        """Note it if the run must end with moves undone; return whether it must."""
+        """Return whether the run must end with moves undone, and record it."""
         why = self._stop.reason()
         if why is not None:
             self._cut(why)
@@ -337,10 +336,10 @@ class Executor:
     # -- landings ----------------------------------------------------------------------------------
 
     def _await(self, moves: Sequence[Move], wave: int) -> None:
-        """Wait until every replacement of the wave is ready, noting where each landed.
+        """Wait until every replacement of the wave is Ready, and record where each landed.
 
-        A rollout that was restarted is at its end once the old pod is gone, too. One whose new pod is not Ready has failed:
-        it stands still until a person looks at it.
+        A restarted rollout ends when the old pod is gone, too. A rollout whose new pod does not become Ready has
+        failed: it stays so until a person acts.
         """
         started = self._stop.now()
         self._await_until(moves, wave, started)
@@ -391,7 +390,7 @@ class Executor:
         return _is_ready(replacement)
 
     def _stopped_waiting(self, waited: float, unready: int) -> bool:
-        """Return whether the run must end while replacements are awaited, and note why."""
+        """Return whether the run must end while replacements are awaited, and record why."""
         why = self._stop.reason()
         if why is None:
             return False
@@ -408,7 +407,7 @@ class Executor:
             self._leave_in_flight(waited, unready)
 
     def _leave_in_flight(self, waited: float, unready: int) -> None:
-        """Note that the run ends at the budget of what may be in flight; the next run continues."""
+        """Record that the run ends at the in-flight budget; the next run continues."""
         self._why = self._why or (
             f"{unready} replacement(s) not ready yet after {waited:.0f} s; "
             "what is in flight counts in the next run"
@@ -444,7 +443,7 @@ class Executor:
 
 
 def frees_room(outcomes: Iterable[Outcome], left: Sequence[Move]) -> list[Move]:
-    """Return the moves that were carried out to free room for one of ``left``."""
+    """Return the executed moves that make room for one of ``left``."""
     coming = {move.uid for move in left}
     return [
         outcome.move
@@ -454,10 +453,9 @@ def frees_room(outcomes: Iterable[Outcome], left: Sequence[Move]) -> list[Move]:
 
 
 def as_predicted(move: Move, domains: Mapping[str, str], node: str) -> bool:
-    """Return whether a replacement on ``node`` is where the move expected it.
+    """Return whether a replacement on ``node`` landed where the move expected it.
 
-    ``domains`` are the node's topology labels. What counts is the domain that the move's terms look at;
-    where they look at nodes only, the node.
+    ``domains``: the node's topology labels. The topology key of the move's terms decides; without one, the node.
     """
     if any(landing.node == node for landing in move.landings):
         return True
@@ -471,10 +469,10 @@ def as_predicted(move: Move, domains: Mapping[str, str], node: str) -> bool:
 
 
 def contradicts(elsewhere: int, landed: int) -> bool:
-    """Return whether so many landings outside their predictions are more than chance.
+    """Return whether this number of landings outside their predictions is more than chance.
 
-    One landing in twenty may miss: ties, an order of arrival that is not ours. What then happens in less
-    than one run in a hundred, by the tail of the binomial distribution, is taken for a wrong model.
+    One landing in twenty may miss: ties, another order of arrival. A number of misses that has a probability of less
+    than one percent, by the tail of the binomial distribution, indicates a wrong model.
     """
     fewer = sum(
         math.comb(landed, k) * _MISSES**k * (1 - _MISSES) ** (landed - k) for k in range(elsewhere)

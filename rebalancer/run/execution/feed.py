@@ -1,4 +1,4 @@
-"""The pods that replace victims, kept current by what follows the cluster."""
+"""The replacements of victims, kept current by a Follower."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _NONE: Mapping[str, tuple[str, str]] = MappingProxyType({})
 class PodFeed:
     """The pods that appeared since the snapshot; a listener of ``rebalancer.kube.view.RunView``.
 
-    Only pods of ``controllers`` (pod uid -> controller uid of the planned victims) are kept; ``known`` are
-    the uids of those that the snapshot has. Of the namespaces ``restarted_in`` all pods are kept: which controller
-    a restart brings is known only later.
+    Only pods of ``controllers`` (victim uid -> controller uid) are kept; ``known`` are the uids of the snapshot's
+    pods. In the namespaces ``restarted_in`` all pods are kept, because the controller that a restart creates is
+    known only later.
     """
 
     def __init__(
@@ -51,22 +51,22 @@ class PodFeed:
     # -- what the executor asks --------------------------------------------------------------------
 
     def begin_wave(self) -> None:
-        """Take all pods seen so far for old ones: what comes from now on are replacements."""
+        """Treat all pods seen so far as old: only later pods are replacements."""
         with self._news:
             self._known.update(self._pods)
 
     def controller_of(self, uid: str) -> str | None:
-        """Return the controller (uid) of a planned victim."""
+        """Return the controller uid of a planned victim."""
         return self._controllers.get(uid)
 
     def succeed(self, uid: str, controller: str) -> None:
-        """Look for the replacement of a victim among the pods of another controller than its own."""
+        """Expect the replacement of a victim among the pods of another controller than its own."""
         with self._news:
             self._controllers[uid] = controller
             self._wanted.add(controller)
 
     def is_gone(self, uid: str) -> bool:
-        """See Feed."""
+        """Return whether a followed pod no longer exists."""
         with self._news:
             return uid in self._gone
 
@@ -90,12 +90,12 @@ class PodFeed:
             ]
 
     def ending(self) -> frozenset[str]:
-        """Return the uids of the pods that are on their way out, and still hold their places."""
+        """Return the uids of terminating pods, which still use their resources."""
         with self._news:
             return frozenset(pod.uid for pod in self._pods.values() if pod.deleting)
 
     def unready_sibling(self, uid: str) -> str | None:
-        """See Feed. A pod that has not changed since the snapshot is as it was planned on."""
+        """Return another unready pod of the controller of ``uid``; unchanged pods are as in the snapshot."""
         controller = self._controllers.get(uid)
         with self._news:
             seen = (
@@ -114,7 +114,7 @@ class PodFeed:
             return next(seen, None) or next(unseen, None)
 
     def wait(self, seconds: float) -> None:
-        """Return at the next change, or after so many seconds.
+        """Wait for the next change, ``seconds`` at most.
 
         Raises:
             ClusterReadError: the watch has ended and will not start again.
@@ -127,7 +127,7 @@ class PodFeed:
                 raise self._error
 
     def list_again(self) -> None:
-        """See Feed; pods that are not seen meanwhile are gone."""
+        """List all pods again; pods that are missing are gone."""
         with self._news:
             self._seen = set()
         complete = self.read_all()
@@ -140,7 +140,7 @@ class PodFeed:
     # -- what it receives ---------------------------------------------------------------------------
 
     def take(self, event: EventType, pod: PodRecord) -> None:
-        """Something happened to a pod."""
+        """Record a change of a pod."""
         with self._news:
             if pod.controller_uid not in self._wanted and pod.namespace not in self._restarted_in:
                 return
@@ -157,7 +157,7 @@ class PodFeed:
             self._news.notify_all()
 
     def fail(self, error: ClusterReadError) -> None:
-        """Pods are followed no longer."""
+        """Record that pods are no longer followed."""
         with self._news:
             self._error = error
             self._news.notify_all()

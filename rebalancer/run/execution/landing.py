@@ -1,4 +1,4 @@
-"""Finds the replacements of evicted pods, and where they landed."""
+"""Find the replacements of evicted pods, and where they landed."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ class Replacement:
 
 
 class Feed(Protocol):
-    """Knows the pods of some controllers as they are now."""
+    """The current pods of some controllers."""
 
     def begin_wave(self) -> None:
-        """Take the pods that exist now for old ones."""
+        """Treat the existing pods as old."""
 
     def controller_of(self, uid: str) -> str | None:
-        """Return the controller (uid) of a pod that was followed."""
+        """Return the controller uid of a followed pod."""
 
     def newcomers(self) -> Iterable[Replacement]:
         """Return the living pods of the victims' controllers that appeared in this wave."""
 
     def ending(self) -> Collection[str]:
-        """Return the uids of the pods that are on their way out, and still hold their places."""
+        """Return the uids of terminating pods, which still use their resources."""
 
     def is_gone(self, uid: str) -> bool:
-        """Return whether a pod that was followed exists no more."""
+        """Return whether a followed pod no longer exists."""
 
     def unready_sibling(self, uid: str) -> str | None:
-        """Return the name of a pod that has the controller of pod ``uid`` and is not Ready, None if none is known.
+        """Return the name of an unready pod with the controller of pod ``uid``; None if none is known.
 
-        Replacements of this wave do not count: they are about to be Ready.
+        Replacements of this wave do not count: they will become Ready.
         """
 
     def wait(self, seconds: float) -> None:
-        """Return when something may have changed, or after so many seconds; raises ClusterReadError."""
+        """Wait for a possible change, ``seconds`` at most; raises ClusterReadError."""
 
     def list_again(self) -> None:
-        """Read all pods once more, in case a watch has gone silent; raises ClusterReadError."""
+        """List all pods again, in case a watch is silent; raises ClusterReadError."""
 
 
 class Arrivals:
-    """Pairs the victims of a wave with the pods that replaced them."""
+    """Pairs the victims of a wave with their replacements."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
@@ -63,35 +63,35 @@ class Arrivals:
         self._placed: set[str] = set()
 
     def begin_wave(self) -> None:
-        """Begin to look for replacements of pods about to be evicted."""
+        """Start looking for the replacements of pods that will be evicted now."""
         self._feed.begin_wave()
 
     def ending(self, moves: Sequence[Move]) -> int:
-        """Return how many of the victims are not gone yet."""
+        """Return the number of victims that are not gone yet."""
         ending = self._feed.ending()
         return sum(1 for move in moves if move.uid in ending)
 
     def is_gone(self, uid: str) -> bool:
-        """See Feed."""
+        """Return whether a followed pod no longer exists."""
         return self._feed.is_gone(uid)
 
     def unready_sibling(self, uid: str) -> str | None:
-        """See Feed."""
+        """Return the name of another unready pod of the same controller; None if none is known."""
         return self._feed.unready_sibling(uid)
 
     def wait(self, seconds: float) -> None:
-        """Wait for news; raises ClusterReadError."""
+        """Wait for changes; raises ClusterReadError."""
         self._feed.wait(seconds)
 
     def list_again(self) -> None:
-        """See Feed."""
+        """List all pods again, in case a watch is silent."""
         self._feed.list_again()
 
     def replacements(self, moves: Sequence[Move]) -> dict[str, Replacement]:
-        """Return victim uid -> replacement for those seen so far.
+        """Return victim uid -> replacement, for those seen so far.
 
-        Replacements of one controller are alike; they are given to its victims in order of creation, and
-        one once given stays with its victim unless it disappears.
+        Replacements of one controller are interchangeable; they are assigned to its victims in order of creation,
+        and stay assigned unless they disappear.
         """
         fresh = sorted(self._feed.newcomers(), key=lambda r: (r.created, r.uid))
         by_uid = {replacement.uid: replacement for replacement in fresh}
@@ -116,8 +116,8 @@ class Arrivals:
         return result
 
     def withdrawn(self, uid: str, replacements: Mapping[str, Replacement]) -> bool:
-        """Return whether a victim's replacement had a node and is gone, and none came in its place.
+        """Return whether a victim's replacement had a node, is gone, and was not replaced.
 
-        A rollout or a scale-down takes the newest pods first: there is nothing left to wait for.
+        A rollout or a scale-down deletes the newest pods first: there is nothing left to wait for.
         """
         return uid in self._placed and uid not in replacements

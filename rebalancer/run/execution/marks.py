@@ -1,4 +1,4 @@
-"""The marks of one run: those that steer stand while an eviction needs them, and none of these outlasts the run.
+"""The marks of one run: steering marks exist while an eviction needs them, and are removed before the run ends.
 
 Nodes that consolidation empties stay marked from run to run.
 """
@@ -28,10 +28,10 @@ _AT_ONCE = 8
 
 
 class Marks(Protocol):
-    """Has the nodes marked that the next eviction needs."""
+    """Marks the nodes that the next eviction needs."""
 
     def stand_on(self, nodes: Collection[str]) -> str | None:
-        """Have exactly ``nodes`` marked, and the scheduler know it; return why they cannot be, or None.
+        """Mark exactly ``nodes``, and wait until the scheduler knows; return None, or why that failed.
 
         Raises:
             ClusterReadError: a node could not be read or written.
@@ -39,7 +39,7 @@ class Marks(Protocol):
 
 
 class Marker:
-    """Marks on a cluster's nodes. Not thread-safe."""
+    """Sets and removes marks on a cluster's nodes. Not thread-safe."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Marker:
         stop: Stop,
         seen: float = SEEN,
     ) -> None:
-        """``run`` is the name of this run, or of its Lease, in marks; ``clock`` the API server's time in Unix seconds."""
+        """``run``: the name of this run, or of its Lease, in marks; ``clock``: the API server's time, Unix seconds."""
         self._client, self._run, self._clock, self._stop = client, run, clock, stop
         self._seen = seen
         # What was done is remembered, and the Lease given back, after that: the other half is left for it.
@@ -61,7 +61,7 @@ class Marker:
         """The nodes whose mark was set for certain, and not yet removed."""
 
     def stand_on(self, nodes: Collection[str]) -> str | None:
-        """See Marks."""
+        """Mark exactly ``nodes``, see :meth:`Marks.stand_on`."""
         excess = [node for node in self._standing if node not in nodes]
         _each(self._remove, excess)
         until = self._clock() + _RENEWED
@@ -104,9 +104,10 @@ class Marker:
     # -- begin and end of a run ------------------------------------------------------------------------
 
     def is_stale(self, value: str) -> bool:
-        """Return whether a mark that stood before this run is left over.
+        """Return whether a mark from before this run is left over.
 
-        It has expired, or steered for a run that had our Lease. One that names no time would stay for ever.
+        It has expired, or was a steering mark of a run with our Lease. A mark without a time would stay for ever, so
+        it is stale.
         """
         mark = parse_mark(value)
         if mark is None or mark.expires <= self._clock():
@@ -115,7 +116,7 @@ class Marker:
         return mark.run == self._run and mark.reason != EMPTY
 
     def clear_stale(self, marks: Iterable[tuple[str, str]]) -> list[str]:
-        """Remove the stale marks among (node, value), of any run; return a sentence for each node where that failed."""
+        """Remove the stale marks among (node, value), of any run; return a sentence for each failure."""
         left: list[str] = []
         for node in sorted({node for node, value in marks if self.is_stale(value)}):
             try:
@@ -131,10 +132,10 @@ class Marker:
         marks: Iterable[tuple[str, str]],
         name: str,
     ) -> None:
-        """Have ``nodes`` marked as to be empty for ``lasts`` seconds, and no others by us; they outlast this run.
+        """Mark exactly ``nodes`` to be kept empty, for ``lasts`` seconds; these marks outlast the run.
 
-        ``marks`` are the marks that stand, as (node, value); ours say ``name`` in place of the run. Others are left as
-        they are, and so are those of which more than half is left.
+        ``marks``: the existing marks as (node, value); our own contain ``name`` instead of the run. Marks of others
+        are not changed, nor are marks with more than half of their time left.
 
         Raises:
             ClusterReadError: a node could not be read or written.
@@ -165,7 +166,7 @@ class Marker:
             self._stop.wait(self._seen)
 
     def clear(self) -> list[str]:
-        """Remove every mark of this run; return a sentence for each node where that failed."""
+        """Remove every mark of this run; return a sentence for each failure."""
 
         def cleared(node: str) -> str | None:
             try:
@@ -186,7 +187,7 @@ def _empty(value: str) -> Mark | None:
 
 
 def _each(act: Callable[[str], str | None], nodes: Sequence[str]) -> list[str | None]:
-    """Return what ``act`` returns for each node; a few are changed at once."""
+    """Return the results of ``act`` for each node; a few nodes are changed concurrently."""
     if not nodes:
         return []
     with ThreadPoolExecutor(min(_AT_ONCE, len(nodes)), "marks") as pool:

@@ -1,5 +1,5 @@
-"""What earlier runs did and the outcome of it: a small document that the planner is warned by.
+"""The memory of earlier runs: a small document about their moves and outcomes, used by the planner.
 
-Everything but ``store`` is a pure function of documents; losing one costs a little patience, and the counters
-of metrics begin anew.
+Everything but ``store`` is a pure function of documents. If the document is lost, back-offs and the counters of
+metrics start again.
 """

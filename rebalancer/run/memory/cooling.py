@@ -1,4 +1,4 @@
-"""Which owners cool down, until when and why: in words that the report shows, and counted for metrics."""
+"""The owners in a cool-down, until when and why; as text for the report, and counted for metrics."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _LONGEST = FIRST_COOL_DOWN * 2 ** (STRIKES - 2)
 
 
 def resting(term: TermMemory, now: float) -> bool:
-    """Return whether a term's owner is in a cool-down, or given up."""
+    """Return whether an owner is in a cool-down for a term, or given up."""
     if term.given_up:
         return now - term.last <= FORGOTTEN_AFTER
     return now < term.until <= now + _LONGEST
 
 
 def state_words(term: TermMemory, now: float) -> str:
-    """Return what happens next with a term in a few words."""
+    """Return a phrase on what happens next with a term."""
     if not resting(term, now):
         return "tried again when it pays" if term.strikes else "fine"
     if term.given_up:
@@ -31,7 +31,7 @@ def state_words(term: TermMemory, now: float) -> str:
 
 
 def cooling(document: Document, now: float) -> dict[str, str]:
-    """Return owner -> why it is left alone for now, and until when."""
+    """Return owner -> why it is not moved for now, and until when."""
     reasons: dict[str, str] = {}
     for ref, owner in document.owners.items():
         texts = [
@@ -45,7 +45,7 @@ def cooling(document: Document, now: float) -> dict[str, str]:
 
 
 def remembered(document: Document, now: float) -> Remembered:
-    """Return what metrics show of the document."""
+    """Return the parts of the document that metrics show."""
     targets = {
         ref: frozenset(target for term in owner.terms.values() for _, target in term.trail)
         for ref, owner in document.owners.items()

@@ -1,6 +1,6 @@
-"""The document: what is remembered of each owner and term, bounded, versioned, as JSON.
+"""The document of the memory: records per owner and term, limited in size, versioned, as JSON.
 
-Times are Unix seconds. Documents are never changed: every function returns another.
+Times are Unix seconds. Documents are immutable: every function returns a new one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FORGOTTEN_AFTER = 7 * 86_400
 
 
 class TermMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The outcome of the moves of one owner for one term (``strategy/entry``)."""
+    """The outcomes of the moves of one owner for one term (``strategy/entry``)."""
 
     moves: Count = 0
     """Evictions."""
@@ -62,7 +62,7 @@ class TermMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class OwnerMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What is remembered of one owner while its spec and the zones stay as they are."""
+    """The record of one owner, valid while its spec and the zones stay the same."""
 
     fingerprint: str
     zones: str
@@ -73,7 +73,7 @@ class OwnerMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 class StreakMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
-    """What one strategy has seen that must last, see :class:`rebalancer.cost.streaks.Streaks`."""
+    """The streaks of one strategy, see :class:`rebalancer.cost.streaks.Streaks`."""
 
     at: _Moment = 0.0
     """Only what is measured later counts as another run."""
@@ -82,7 +82,7 @@ class StreakMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Fa
 
 
 class PaceMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
-    """How long the last run that evicted took for it."""
+    """The time that the evictions of the last run took."""
 
     evictions: Count = 0
     waves: Count = 0
@@ -92,7 +92,7 @@ class PaceMemory(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Fals
 
 
 class RunPart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """How much of what one run has done is in the document, so that nothing is added twice."""
+    """Which part of one run's journal the document contains, so that nothing is added twice."""
 
     run: str
     """Id of the run."""
@@ -107,7 +107,7 @@ class RunPart(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False):
-    """All that is remembered."""
+    """The whole memory."""
 
     version: int = VERSION
     owners: dict[str, OwnerMemory] = {}
@@ -123,13 +123,13 @@ class Document(msgspec.Struct, frozen=True, rename="camel", omit_defaults=False)
     """Of the runs that wrote last, the newest at the end."""
 
     def part_of(self, run: str) -> RunPart:
-        """Return the part of the run with this id, an empty one if it has none."""
+        """Return the part of the run with this id; an empty part if there is none."""
         return next((part for part in self.parts if part.run == run), RunPart(run))
 
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """What is wrong with a document that was read."""
+    """An error in a document."""
 
     message: str
     hour_unknown: bool
@@ -147,9 +147,9 @@ class _Parts(msgspec.Struct):
 
 
 def decode(data: Mapping[str, str]) -> tuple[Document, Flaw | None]:
-    """Return what can be understood of the document in a ConfigMap's data, and what is wrong with the remainder.
+    """Parse the document in a ConfigMap's data; return the readable part, and the error if there is one.
 
-    Never raises, whatever stands there: people edit it, and newer programs write it.
+    Never raises, whatever the data are: people edit them, and newer programs write them.
     """
     text = data.get(KEY)
     if not text:
@@ -180,7 +180,7 @@ def decode(data: Mapping[str, str]) -> tuple[Document, Flaw | None]:
 
 
 def _part(raw: msgspec.Raw, of: Any, name: str, lost: list[str]) -> Any:
-    """Return one part as ``of`` (a type, or a union of types), None if it is something else."""
+    """Parse one part as ``of`` (a type, or a union of types); None if it does not match."""
     try:
         return msgspec.json.decode(raw, type=of)
     except (ValueError, TypeError, RecursionError):
@@ -189,7 +189,7 @@ def _part(raw: msgspec.Raw, of: Any, name: str, lost: list[str]) -> Any:
 
 
 def _each(raw: msgspec.Raw, of: type[_T], name: str, lost: list[str]) -> dict[str, _T]:
-    """Return the entries of one part, each by itself: one that is wrong costs no other."""
+    """Parse the entries of one part separately, so that a malformed entry does not affect others."""
     entries: dict[str, msgspec.Raw] = _part(raw, dict[str, msgspec.Raw], name, lost) or {}
     read: dict[str, _T | None] = {
         key: _part(entry, of, f"{name}[{key}]", lost) for key, entry in entries.items()
@@ -198,12 +198,12 @@ def _each(raw: msgspec.Raw, of: type[_T], name: str, lost: list[str]) -> dict[st
 
 
 def encode(document: Document) -> dict[str, str]:
-    """Return the data of the ConfigMap. The same document gives the same bytes."""
+    """Return the data of the ConfigMap. Equal documents give equal bytes."""
     return {KEY: msgspec.json.encode(document, order="sorted").decode()}
 
 
 def bounded(document: Document, now: float) -> Document:
-    """Return the document without what is too old or too much; the owners seen last stay."""
+    """Return the document without entries that are too old or too many; the most recent owners are kept."""
     kept: dict[str, OwnerMemory] = {}
     room = LARGEST - len(msgspec.json.encode(msgspec.structs.replace(document, owners={})))
     newest = sorted(document.owners.items(), key=lambda item: (-item[1].seen, item[0]))
@@ -224,7 +224,7 @@ _AHEAD = 5
 
 
 def counted(document: Document, evictions: int, now: float) -> Document:
-    """Return the document with so many more evictions at ``now``, and without those over an hour old."""
+    """Return the document with ``evictions`` added at ``now``, and without evictions over an hour old."""
     minute = int(now // 60)
     tally = dict(_recent(document, minute))
     if evictions:
@@ -233,7 +233,7 @@ def counted(document: Document, evictions: int, now: float) -> Document:
 
 
 def moved_last_hour(document: Document, now: float) -> int:
-    """Return the evictions of the hour that ends at ``now``, rounded up to whole minutes."""
+    """Return the number of evictions in the hour before ``now``, rounded up to whole minutes."""
     return sum(count for _, count in _recent(document, int(now // 60)))
 
 

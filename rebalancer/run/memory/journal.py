@@ -1,4 +1,4 @@
-"""What one run adds to the memory, and how it is added: once, however often it is written."""
+"""The journal of one run, and its merge into the memory, which is idempotent."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _Timed = tuple[tuple[Outcome, ...], float]
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """What a run has seen and done so far. It only grows: an outcome keeps its place."""
+    """What a run has measured and done so far. It only grows: an outcome keeps its position."""
 
     run: str
     """Id of the run: no other run ever has it."""
@@ -47,10 +47,10 @@ class Journal:
         cut: bool = False,
         reserved: int = 0,
     ) -> Journal:
-        """Return the journal with the ``outcomes`` of all moves so far, which were carried out in ``seconds``.
+        """Return the journal with the ``outcomes`` of all moves so far, executed in ``seconds``.
 
-        If the last wave was ``cut`` off, those before it say how fast the run was; if there is none, that it was no
-        faster. ``reserved`` replaces what was reserved before.
+        If the last wave was ``cut`` off, the waves before it give the pace; if there is none, only a lower bound of
+        it is known. ``reserved`` replaces the previous reservation.
         """
         done = tuple(outcomes)
         by_uid = {one.move.uid: one for one in self.outcomes} | {one.move.uid: one for one in done}
@@ -67,10 +67,11 @@ class Journal:
 
 
 def merge(document: Document, journal: Journal, snapshot: Snapshot) -> Document:
-    """Return the document with all of the journal in it; ``snapshot``: what the run has planned on.
+    """Return the document with the whole journal added; ``snapshot``: the run's input.
 
-    What the document has of this journal already is not added again: merging twice is merging once. All outcomes
-    that are added at once for one owner and term count as one try, so a run merges into what stood there before it.
+    The parts of this journal that the document already contains are not added again: merging twice equals merging
+    once. All outcomes added at once for one owner and term count as one try, so a run merges into the document from
+    before it.
     """
     part = document.part_of(journal.run)
     before = counted(document, -part.reserved, part.at) if part.reserved else document
@@ -98,7 +99,7 @@ def merge(document: Document, journal: Journal, snapshot: Snapshot) -> Document:
 
 
 def with_pace(document: Document, outcomes: Iterable[Outcome], seconds: float) -> Document:
-    """Return the document with the pace of a run; that of the last one if this one moved nothing."""
+    """Return the document with the pace of this run; unchanged if the run moved nothing."""
     waves = _waves_of_moved(outcomes)
     if not waves or seconds <= 0:
         return document
@@ -107,9 +108,9 @@ def with_pace(document: Document, outcomes: Iterable[Outcome], seconds: float) -
 
 
 def with_pace_of_cut(document: Document, outcomes: Sequence[Outcome], seconds: float) -> Document:
-    """Return the document with the pace of a run whose first wave was cut off after so many seconds.
+    """Return the document with the pace of a run whose first wave was cut off after ``seconds``.
 
-    It would have taken longer still: it counts where the pace that is known, or the usual one, promised an end by then.
+    That is a lower bound: it is stored only if the known or default pace would have let the wave end by then.
     """
     waves = _waves_of_moved(outcomes)
     if not waves or seconds <= 0:
@@ -126,7 +127,7 @@ def with_pace_of_cut(document: Document, outcomes: Sequence[Outcome], seconds: f
 
 
 def _waves_of_moved(outcomes: Iterable[Outcome]) -> list[int]:
-    """Return the wave of each pod that was moved. What has ended is removed, and nothing is waited for."""
+    """Return the wave of each moved pod. Deletions of finished pods do not count: nothing is awaited for them."""
     return [
         outcome.move.wave
         for outcome in outcomes
@@ -135,5 +136,5 @@ def _waves_of_moved(outcomes: Iterable[Outcome]) -> list[int]:
 
 
 def pace_of(known: PaceMemory | None) -> Pace:
-    """Return the pace that is remembered, the usual one if none is."""
+    """Return the stored pace; the default pace if there is none."""
     return Pace() if known is None else Pace.measure(known.evictions, known.waves, known.seconds)

@@ -1,4 +1,4 @@
-"""From outcomes to memory: what counts as a strike, how long the cool-down is, what is forgotten."""
+"""Update the memory by outcomes: what counts as a strike, how long a cool-down is, what is forgotten."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FARES_WELL = 86_400
 
 
 class PredictionResult(enum.Enum):
-    """What one outcome says about the prediction."""
+    """What one outcome says about its prediction."""
 
     AS_PREDICTED = "as predicted"
     CAME_BACK = "came back"
@@ -58,14 +58,14 @@ class _Verdict:
 
 
 def term_of(move: Move) -> str:
-    """Return the term a move was made for: its strategy and the entry of the cost that decides."""
+    """Return the term for which a move was made: its strategy and the decisive entry of the cost."""
     gains = move.gain.as_tuple()
     deciding = next((name for name, gain in zip(_ENTRIES, gains, strict=True) if gain), _ENTRIES[0])
     return f"{move.strategy}/{deciding}"
 
 
 def zones_of(snapshot: Snapshot) -> str:
-    """Return a digest of the set of zones that nodes are in."""
+    """Return a digest of the set of zones of all nodes."""
     labels = snapshot.nodes.labels
     present = {
         labels.values(key)[value]
@@ -77,14 +77,14 @@ def zones_of(snapshot: Snapshot) -> str:
 
 
 def fingerprints_of(snapshot: Snapshot) -> dict[str, str]:
-    """Return owner -> what changes with its spec, its uid where the spec was not read."""
+    """Return owner -> a text that changes with its spec; its uid if the spec was not read."""
     return {owner.ref: owner.fingerprint or owner.uid for owner in snapshot.owners}
 
 
 def refreshed(document: Document, snapshot: Snapshot) -> Document:
-    """Return the document without owners that changed, or whose zones did: they start afresh.
+    """Return the document without owners that changed, or whose zones did: their records start again.
 
-    Owners without pods are not in a snapshot; they are kept until they are forgotten by age.
+    Owners without pods are not in a snapshot; their records stay until they expire by age.
     """
     zones, fingerprints = zones_of(snapshot), fingerprints_of(snapshot)
     kept = {
@@ -100,10 +100,10 @@ def refreshed(document: Document, snapshot: Snapshot) -> Document:
 def remember(
     document: Document, snapshot: Snapshot, outcomes: Iterable[Outcome], now: float
 ) -> Document:
-    """Return the document with the outcome of a run's moves. Outcomes that say nothing change nothing.
+    """Return the document with the outcomes of a run's moves. Outcomes without information change nothing.
 
-    ``snapshot`` is the one that was planned on. All moves of one owner for one term count as one try: it is
-    a strike if any of them did not do what was predicted.
+    ``snapshot``: the run's input. All moves of one owner for one term count as one try, which is a strike if any of
+    them did not do as predicted.
     """
     zones, fingerprints = zones_of(snapshot), fingerprints_of(snapshot)
     tries: dict[tuple[str, str], list[Outcome]] = {}
@@ -130,7 +130,7 @@ def remember(
 
 
 def _created(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> dict[str, float]:
-    """Return uid -> creation (Unix seconds) of the pods that went for their own state."""
+    """Return uid -> creation time (Unix seconds) of the pods that were moved for their bad state."""
     uids = {outcome.move.uid for outcome in outcomes if outcome.move.cause is Cause.STATE}
     pods = snapshot.pods
     return {pods.uid[pod]: float(pods.created[pod]) for pod in pods.uid.rows_of(uids).tolist()}
@@ -174,9 +174,10 @@ def _after(
 
 
 def _undone(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict | None:
-    """Return a verdict on a restart that an earlier one of the ``trail`` equals; None if there was none.
+    """Return a verdict on a restart equal to an earlier one in ``trail``; None if there was none.
 
-    There is one pod only: what took it back, a tool that resets the Deployment's template, say, may do so again.
+    There is only one pod: whatever undid the first restart (a tool that resets the Deployment's template, say) may
+    do so again.
     """
     move, landed = outcome.move, outcome.landed
     for_place = move.method is Method.RESTART and move.cause is Cause.PLACE
@@ -211,7 +212,7 @@ def _verdict(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict:
 
 
 def struck(known: TermMemory, why: str, now: float) -> TermMemory:
-    """Return the term with one strike more, and the cool-down that follows from them all."""
+    """Return the term with one more strike, and the resulting cool-down."""
     strikes = known.strikes + 1
     if strikes >= STRIKES:
         given_up = f"{strikes} runs in a row did not do what was predicted; the last: {why}"
@@ -236,9 +237,9 @@ def after_run(
     outcomes: Iterable[Outcome],
     now: float,
 ) -> Document:
-    """Return the document after a run on ``snapshot``: what it saw (strategy -> streaks), the outcome of its moves.
+    """Return the document after a run, given the ``streaks`` per strategy and the ``outcomes`` of its moves.
 
-    What was hoped of earlier moves is judged by what was seen, then this run's are remembered.
+    First the expectations of earlier moves are checked, then those of this run are added.
     """
     done = tuple(outcomes)
     judged = _changed(document, {name: _Judge(seen, now) for name, seen in streaks.items()})
@@ -247,7 +248,7 @@ def after_run(
 
 
 class _Judge:
-    """Judges what was hoped of one strategy's moves."""
+    """Checks the expectations of one strategy's moves."""
 
     def __init__(self, seen: Streaks, now: float) -> None:
         self._seen, self._now = seen, now
@@ -279,7 +280,7 @@ def _changed(document: Document, judges: Mapping[str, _Judge]) -> Document:
 def _with_hopes(
     document: Document, streaks: Mapping[str, Streaks], outcomes: Iterable[Outcome]
 ) -> Document:
-    """Note which nodes took pods that were not over-used before."""
+    """Return the document with the nodes that received pods and were not over-used before."""
     owners = dict(document.owners)
     for outcome in outcomes:
         move, landed = outcome.move, outcome.landed

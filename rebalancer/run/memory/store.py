@@ -1,7 +1,6 @@
-"""The memory in a ConfigMap, as one run reads it before its plan and writes it after.
+"""The memory in a ConfigMap: one run reads it before its plan and writes it afterwards.
 
-What cannot be read or written is said, and the caller decides: without the evictions of the last hour a
-run must not add to them.
+Errors are reported, and the caller decides: without the evictions of the last hour a run must not evict more.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from rebalancer.snapshot.model import Snapshot
 
 
 def open_config_map(client: Client, where: tuple[str, str]) -> ConfigMapStore:
-    """Return the ConfigMap ``where`` (namespace, name) of a memory."""
+    """Return the ConfigMap store of a memory; ``where``: (namespace, name)."""
     return ConfigMapStore(client, *where, advice="or run without --memory")
 
 
 class MemoryStore:
-    """The memory of one run: what earlier runs left, and the journal of this one."""
+    """The memory for one run: the document of earlier runs, and the journal of this run."""
 
     def __init__(
         self, config_map: ConfigMapStore, snapshot: Snapshot, run: str, warn: Callable[[str], None]
     ) -> None:
-        """``snapshot``: what the run plans on; ``run``: its id."""
+        """``snapshot``: the run's input; ``run``: its id."""
         self._config_map, self._snapshot, self._warn = config_map, snapshot, warn
         self._journal = Journal(run)
         self._base = Document()
@@ -43,10 +42,10 @@ class MemoryStore:
         """Why the evictions of the last hour are not known, None if they are."""
 
     def begin(self) -> None:
-        """Read what earlier runs left.
+        """Read the document of earlier runs.
 
         Raises:
-            ConfigMapMissingError: there is no such ConfigMap.
+            ConfigMapMissingError: the ConfigMap does not exist.
         """
         try:
             document, flaw = decode(self._config_map.require().data)
@@ -64,7 +63,7 @@ class MemoryStore:
 
     @property
     def totals(self) -> Totals | None:
-        """What runs have done by the ConfigMap; None if it is not known."""
+        """The counters over all runs; None if unknown."""
         if self.hour_unknown is not None:
             return None
         try:
@@ -74,11 +73,11 @@ class MemoryStore:
         return decode(known.data)[0].totals
 
     def add_streaks(self, streaks: Mapping[str, Streaks]) -> None:
-        """Take what the strategies have seen in this run; the next :meth:`save` remembers it."""
+        """Add the streaks of the strategies after this run; the next :meth:`save` stores them."""
         self._journal = replace(self._journal, streaks=streaks)
 
     def count_run(self, outcomes: Iterable[Outcome], exit_code: int, now: float) -> str | None:
-        """Count this run, which is over. Return why that could not be written, or None."""
+        """Count this run, which has ended; return why that could not be written, or None."""
         self._journal = replace(self._journal, exit_code=exit_code)
         return self.save(outcomes, now)
 
@@ -91,10 +90,10 @@ class MemoryStore:
         cut: bool = False,
         reserved: int = 0,
     ) -> str | None:
-        """Remember the outcomes of all moves so far, see :meth:`Journal.with_outcomes`; write if that changes anything.
+        """Store the outcomes of all moves so far, see :meth:`Journal.with_outcomes`; write only changes.
 
-        A run that is killed later is remembered up to the last call; what it has ``reserved`` counts then, so that it
-        leaves too much rather than too little. Return why it could not be written, or None.
+        Return why it could not be written, or None. A run that is killed later is stored up to the last call; what
+        it had ``reserved`` then counts as evicted, so that too many evictions count rather than too few.
         """
         if self.hour_unknown is not None:
             return None
@@ -112,10 +111,10 @@ class MemoryStore:
         return None
 
     def _merge(self, data: Mapping[str, str]) -> Mapping[str, str]:
-        """Return ``data``, which is on the server, with the journal in it; as it is if that adds nothing.
+        """Return ``data``, as on the server, with the journal merged; unchanged if nothing is added.
 
         Raises:
-            ClusterReadError: it must not be replaced.
+            ClusterReadError: the data must not be replaced.
         """
         stands, flaw = decode(data)
         if flaw is not None and flaw.hour_unknown:

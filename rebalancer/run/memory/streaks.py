@@ -1,4 +1,4 @@
-"""Streaks from run to run: bounded in size, and forgotten after a day."""
+"""Streaks from run to run: limited in size, dropped after a day."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _LARGEST = 150_000
 
 
 def remembered(document: Document) -> dict[str, Streaks]:
-    """Return strategy -> what it has seen in earlier runs."""
+    """Return strategy -> streaks of earlier runs."""
     return {name: Streaks(seen.at, seen.runs) for name, seen in document.streaks.items()}
 
 
 def without_old(document: Document, now: float) -> Document:
-    """Return the document without what was seen over a day ago, or under a wrong clock."""
+    """Return the document without streaks that are over a day old, or from the future."""
     kept = {
         name: seen
         for name, seen in document.streaks.items()
@@ -38,11 +38,10 @@ def without_old(document: Document, now: float) -> Document:
 def with_streaks(
     document: Document, streaks: Mapping[str, Streaks], outcomes: Iterable[Outcome], now: float
 ) -> Document:
-    """Return the document with what a run has seen (strategy -> streaks), and the outcome of its moves.
+    """Return the document with the streaks of a run (per strategy), given the outcomes of its moves.
 
-    Pods that went use nothing any more where they were measured, and will where they went: once some have,
-    only what is measured from ``now`` on counts, and never the measurement that they went by, under whichever
-    clock it was taken.
+    A pod that has moved no longer uses resources where they were measured. So after a move only measurements taken
+    after ``now`` count, and never the measurement on which the move was based, whatever clock it has.
     """
     moved = any(outcome.status.may_have_evicted for outcome in outcomes)
     kept = dict(document.streaks)
@@ -57,7 +56,7 @@ def with_streaks(
 
 
 def _bounded(runs: Mapping[str, int]) -> dict[str, int]:
-    """Return the nodes that fit, those seen for longest first, in the order of their names."""
+    """Return the nodes that fit into the limit, longest streaks first, ordered by name."""
     kept: dict[str, int] = {}
     room = _LARGEST
     for name, count in sorted(runs.items(), key=lambda item: (-item[1], item[0])):

@@ -133,8 +133,8 @@ def _spec(
 def _annotations(entries: Any) -> PodAnnotations:
     """Return the annotations in use; of others only the names are read.
 
-    An entry is the tag of the key, its length, the key ...; a name of 128 bytes or more has a longer length field,
-    but no annotation in use has such a name.
+    Each entry starts with a tag and the length of its key. The length has one byte for a key of up to 127 bytes, and
+    every annotation in use has such a key.
     """
     annotations: dict[str, str] = {}
     for entry in entries:

@@ -1,1 +1,1 @@
-"""The built-in steps, installed as entry points like any other."""
+"""The built-in steps, registered as entry points like any other."""

@@ -1,4 +1,4 @@
-"""Cordon: no new pods on a node that will go."""
+"""Cordon: keep new pods off a node that will go."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class CordonParams(StepParams):
 
 
 class Cordon(NodeChangeStep):
-    """Cordons the node; if the machine stays after all, it is uncordoned, unless others had cordoned it before."""
+    """Cordons the node. If the machine stays after all, it is uncordoned, unless others had cordoned it before."""
 
     Params = CordonParams
     claims = Claims(cordon=True)
 
     @staticmethod
     def change(node: NodeView) -> NodeChange | None:
-        """See NodeChangeStep."""
+        """Return the change that cordons the node; None if it is cordoned already."""
         return None if node.unschedulable else NodeChange(unschedulable=True)
 
     @staticmethod
     def reverse(node: NodeView) -> NodeChange | None:
-        """See NodeChangeStep."""
+        """Return the change that uncordons the node; None if it is not cordoned."""
         return let_go(node, STATE, Cordon.claims) if node.unschedulable else None

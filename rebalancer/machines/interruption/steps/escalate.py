@@ -1,4 +1,4 @@
-"""Escalate: what could not leave in time is deleted, while there is still time for it to end in good order."""
+"""Escalate: delete pods that could not leave in time, while they can still terminate gracefully."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LOOK = 1.0
 
 
 class Means(enum.StrEnum):
-    """What is done with pods that could not leave in time."""
+    """What to do with pods that could not leave in time."""
 
     NONE = "none"
     """They end with their machine."""
@@ -49,7 +49,7 @@ class EscalateParams(StepParams):
     )
 
     def part(self) -> timedelta | float | None:
-        """With delete, the last seconds: a grace period, and the margin."""
+        """Return the default part: with ``delete``, the grace period and the margin at the end of the time."""
         return self.grace + self.margin if self.means is Means.DELETE else timedelta(seconds=1)
 
 
@@ -59,11 +59,11 @@ class Escalate:
     Params = EscalateParams
 
     def rules(self, params: EscalateParams) -> tuple[AccessRule, ...]:
-        """See Permitted."""
+        """Return the rights to delete pods, if the option asks for it."""
         return (DELETE,) if params.means is Means.DELETE else ()
 
     def act(self, context: StepContext, params: EscalateParams) -> StepOutcome:
-        """See Step."""
+        """Delete the remaining pods."""
         if params.means is Means.NONE:
             return skipped("the policy says none")
         if context.deadline is None:
@@ -99,7 +99,7 @@ class Escalate:
 
     @staticmethod
     def _left(context: StepContext, known: Sequence[PodToLeave]) -> Sequence[PodToLeave]:
-        """Return the pods that have to leave: those ``known``, where the look is cut off since the time is over."""
+        """Return the pods that have to leave; those ``known`` if reading is cut off because the time is over."""
         try:
             return pods_to_leave(context)
         except ClusterReadError:

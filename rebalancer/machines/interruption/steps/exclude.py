@@ -1,4 +1,4 @@
-"""Exclude: load balancers send nothing more to a node that will go."""
+"""Exclude: remove a node that will go from external load balancers."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class ExcludeParams(StepParams):
 
 
 class Exclude(NodeChangeStep):
-    """Labels the node so that external load balancers leave it out; if the machine stays, our label is removed."""
+    """Labels the node so that external load balancers leave it out. If the machine stays, our label is removed."""
 
     Params = ExcludeParams
     claims = Claims(exclude=True)
 
     @staticmethod
     def change(node: NodeView) -> NodeChange | None:
-        """See NodeChangeStep."""
+        """Return the change that adds the label; None if the node has it."""
         return None if EXCLUDE in node.labels else NodeChange(labels={EXCLUDE: "true"})
 
     @staticmethod
     def reverse(node: NodeView) -> NodeChange | None:
-        """See NodeChangeStep."""
+        """Return the change that removes the label; None if the node does not have it."""
         return let_go(node, STATE, Exclude.claims) if EXCLUDE in node.labels else None

@@ -1,4 +1,4 @@
-"""Mute and webhook: one HTTP request with a JSON body, filled in with what is known of the interruption."""
+"""Mute and webhook: one HTTP request with a JSON body filled in with data of the interruption."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class WebhookParams(Request, StepParams):
     needs_node: ClassVar[bool] = False
 
     def part(self) -> timedelta | float | None:
-        """One request takes five seconds at most."""
+        """Return five seconds, the maximum for one request."""
         return timedelta(seconds=6)
 
 
@@ -104,12 +104,12 @@ class MuteParams(WebhookParams):
 
 
 class Webhook:
-    """Sends one HTTP request with a JSON body: first in the list, at the detection; last, with what came of the others."""
+    """Sends one HTTP request with a JSON body: placed first, at the detection; placed last, with the outcomes of steps."""
 
     Params = WebhookParams
 
     def act(self, context: StepContext, params: WebhookParams) -> StepOutcome:
-        """See Step."""
+        """Send the request."""
         why = _sent(context, params, context.idempotency_key)
         return DONE if why is None else failed(why)
 
@@ -120,7 +120,7 @@ class Mute(Webhook):
     Params = MuteParams
 
     def undo(self, context: StepContext, params: MuteParams) -> None:
-        """See Undoing."""
+        """Send the request that unmutes the monitoring."""
         if params.lift is None:
             return
         # Another request than that of the step: under the same key, a receiver would answer it as the first one.
@@ -130,7 +130,7 @@ class Mute(Webhook):
 
 
 def _sent(context: StepContext, request: Request, key: str) -> str | None:
-    """Send a request; return why it was not, None if it was. ``key``: by which a second delivery of it is known."""
+    """Send a request; return why it failed, or None. ``key``: identifies repeated deliveries."""
     values = dict(_values(context))
     url = request.url or context.environ.get(request.url_from, "")
     if not url:

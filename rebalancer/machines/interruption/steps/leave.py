@@ -1,4 +1,4 @@
-"""Leave: the planner moves the pods off a node that will go."""
+"""Leave: let the planner move the pods off a node that will go."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class LeaveParams(StepParams):
     changes_node: ClassVar[bool] = True
 
     def part(self) -> timedelta | float | None:
-        """Pods have all the time that the other steps leave."""
+        """Return None: pods have all the time that the other steps leave."""
         return None
 
 
 class Leave:
-    """Annotates the node rebalancer/leave: now, by which the strategy leaving moves its pods, and waits until they have."""
+    """Annotates the node rebalancer/leave: now, so that the strategy leaving moves its pods, and waits for them."""
 
     Params = LeaveParams
 
     def act(self, context: StepContext, params: LeaveParams) -> StepOutcome:  # noqa: ARG002  # the contract's
-        """See Step."""
+        """Annotate the node and wait until its pods have left."""
         kept = context.left or None
         before = _NONE
 
@@ -63,7 +63,7 @@ class Leave:
 
     @staticmethod
     def _emptied(context: StepContext) -> str:
-        """Wait until no pod is left that has to leave; return what is left or unknown when the time is over, or nothing."""
+        """Wait until all pods have left; return what remains or is unknown when the time is over, else empty."""
         look, trouble = _LOOK, ""
         while True:
             try:
@@ -84,7 +84,7 @@ class Leave:
                 look = min(1.1 * look, _LONGEST_LOOK)
 
     def undo(self, context: StepContext, params: LeaveParams) -> None:  # noqa: ARG002  # the contract's
-        """See Undoing."""
+        """Remove the annotation."""
         if not context.left:
             return
         before = None if context.left == _NONE else context.left

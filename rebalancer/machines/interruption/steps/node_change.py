@@ -1,4 +1,4 @@
-"""What the steps have in common that are one change of the node: it is kept as ours, and only ours is undone."""
+"""Shared code of steps that make one change of the node, record it as ours, and undo only that."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ class NodeChangeStep:
 
     @staticmethod
     def change(node: NodeView) -> NodeChange | None:
-        """Return what to change; None where others have done so."""
+        """Return the change to make; None if others have made it."""
         raise NotImplementedError
 
     @staticmethod
     def reverse(node: NodeView) -> NodeChange | None:
-        """Return what to change back; None where that has been done."""
+        """Return the change that undoes it; None if that is done already."""
         raise NotImplementedError
 
     def act(self, context: StepContext, params: StepParams) -> StepOutcome:  # noqa: ARG002  # the contract's
-        """See Step."""
+        """Change the node, unless others have done so."""
         return (
             DONE if context.change(self.change, OURS) is not None else skipped("the node is gone")
         )
 
     def undo(self, context: StepContext, params: StepParams) -> None:  # noqa: ARG002  # the contract's
-        """See Undoing."""
+        """Undo the change if it was ours."""
         ours = context.left == OURS
         context.change(
             lambda node: self.reverse(node) if ours or is_handed_over(node, self.claims) else None,

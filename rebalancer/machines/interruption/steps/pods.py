@@ -1,4 +1,4 @@
-"""The pods that have to leave a node, by a read of this one node's pods."""
+"""The pods that have to leave a node, read for this node only."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class PodToLeave:
 
 
 def pods_to_leave(context: StepContext) -> list[PodToLeave]:
-    """Return the pods of the node without those of DaemonSets, static ones and those that have ended.
+    """Return the pods of the node that have to leave: no DaemonSet, static or finished pods.
 
-    None if another Node has come under its name: what runs there now is not on the machine that goes.
+    Empty if another Node has its name now: that Node's pods are not on the machine that goes.
 
     Raises:
-        ClusterReadError: they could not be read.
+        ClusterReadError: the pods could not be read.
     """
     pods = read_node_pods(context.client, [context.node], clock=context.unix, version=_VERSION)
     node = read_node(context.client, context.node)
@@ -78,6 +78,6 @@ def _grace(seconds: int | None) -> int:
 
 
 def shown(pods: Sequence[PodToLeave]) -> str:
-    """Return the pods in words."""
+    """Return the pods as text."""
     refs = [f"{pod.ref}{' (terminating)' if pod.terminating else ''}" for pod in pods]
     return f"{len(pods)} on the node: {and_more(refs, 5)}"
