@@ -67,7 +67,7 @@ def is_handed_over(node: NodeView, claims: Claims) -> bool:
 def is_wanted_closed(node: NodeView, holder: str) -> bool:
     """Return whether something that cannot uncordon the node later wants it cordoned.
 
-    It may have come when the node was cordoned already.
+    Such a claim does not show in the cordon if the node was cordoned already.
     """
     # What announced the machine was withdrawn; the step leave takes its own annotation away by itself.
     keys = _WISHES - {holder} - ({NOTICE} if holder == STATE else set())

@@ -261,8 +261,8 @@ class Emptier:
     def more(self, begun: Bools, first: Bools | None = None) -> EmptyingChoice:
         """Return the nodes to empty: those in ``begun`` (N,) and as many others as possible.
 
-        Disruption or free room may be the limit, so nodes are tried in both orders. ``first`` (N,): nodes that come
-        first in each order.
+        The number is limited by the allowed disruption or by the free room. So two orders of nodes are tried.
+        ``first`` (N,): nodes at the head of both orders.
         """
         kept = np.flatnonzero(begun).tolist()
         candidates = list(self._candidates(begun))

@@ -34,7 +34,8 @@ class AddedNode:
 def with_nodes(snapshot: Snapshot, added: Sequence[AddedNode]) -> Snapshot:
     """Return ``snapshot`` with nodes appended after its own, whose rows do not change; usage is dropped.
 
-    The new nodes have no images yet. A node without a ``like`` node has no limit of attached volumes.
+    The new nodes have no images yet. A new node that is not modelled on an existing one (``like``) has no limit of
+    attached volumes.
     """
     if not added:
         return snapshot

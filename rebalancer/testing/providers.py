@@ -15,7 +15,7 @@ _EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")
 def check_provider(machines: Machines, nodes: Sequence[KnownNode]) -> list[NodeGroup]:
     """Raise AssertionError if an open provider violates the contract; return its groups.
 
-    ``nodes`` belong to a cluster whose machines it knows. All requests only read.
+    ``nodes``: the nodes of a cluster whose machines belong to the provider. All requests only read.
     """
     groups = list(machines.groups(nodes))
     _hold(groups == list(machines.groups(nodes)), "groups are others when they are asked for again")

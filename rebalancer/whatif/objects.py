@@ -200,7 +200,7 @@ def renew_budgets(objects: Objects) -> None:
 
 
 def _replicas(objects: Objects) -> dict[str, int]:
-    """Return uid -> desired replicas, for all pod controllers; a ReplicaSet has its Deployment's."""
+    """Return uid -> desired replicas, for all pod controllers. A ReplicaSet gets the number of its Deployment."""
     wanted: dict[str, int] = {}
     makers = objects.of_kind("Deployment", "StatefulSet", "ReplicationController", "ReplicaSet")
     for maker in makers:
