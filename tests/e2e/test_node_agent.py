@@ -8,18 +8,16 @@ import sys
 
 import pytest
 
-from rebalancer.base.environment import SystemClock
-from rebalancer.machines.aws.instance_notices import SPOT
 from rebalancer.signals.notice import NOTICE
-from tests.aws.imds import metadata_service
 from tests.chart.helm import Release
 from tests.controlplane import ApiError, objects, wait_until
 from tests.e2e.installed import NAMESPACE
+from tests.e2e.instance_metadata import NOTHING, instance_metadata
 from tests.e2e.product import PATIENCE
 
 NODES = "/api/v1/nodes"
 AGENT = "rebalancer-kube-rebalancer-node-agent"
-SPOT_NOTICE = '{"action": "terminate", "time": "2026-11-20T10:00:00Z"}'
+GOES_AT = "2036-11-20T10:00:00Z"
 
 
 def agents(cluster):
@@ -47,12 +45,12 @@ def noted(text, **more):
     return {"metadata": {"annotations": {NOTICE: text, **more}}}
 
 
-def test_an_agent_writes_the_notice_of_its_own_node_and_may_do_nothing_else(cluster):
+def test_an_agent_writes_the_notice_of_its_own_node_and_may_do_nothing_else(cluster, tmp_path):
     labels = {"kubernetes.io/os": "linux"}
     cluster.apply(
         [objects.namespace(NAMESPACE), *(objects.node(n, labels=labels) for n in ("mine", "other"))]
     )
-    with metadata_service(SystemClock().now) as metadata:
+    with instance_metadata(tmp_path) as metadata:
         values = {"suspend": True, "nodeAgent": {"enabled": True, "imds": metadata.url}}
         Release(cluster.kubeconfig, NAMESPACE).install(values)
         wait_until(lambda: {"mine", "other"} <= set(agents(cluster)), PATIENCE, "an agent each")
@@ -69,7 +67,7 @@ def test_an_agent_writes_the_notice_of_its_own_node_and_may_do_nothing_else(clus
             return False
 
         wait_until(in_force, PATIENCE, "the policy in force")
-        metadata.say(SPOT, SPOT_NOTICE)
+        metadata.say("spot", "--action=terminate", f"--time={GOES_AT}")
         args = ["node-agent", "--every=1s", f"--imds={metadata.url}"]
         kubeconfig = cluster.write_kubeconfig("agent", token)
         agent = subprocess.Popen(
@@ -80,8 +78,8 @@ def test_an_agent_writes_the_notice_of_its_own_node_and_may_do_nothing_else(clus
         )
         try:
             wait_until(lambda: standing(cluster, "mine"), PATIENCE, "the notice")
-            assert json.loads(standing(cluster, "mine"))["deadline"] == "2026-11-20T10:00:00Z"
-            metadata.say(SPOT, None)
+            assert json.loads(standing(cluster, "mine"))["deadline"] == GOES_AT
+            metadata.say(*NOTHING)
             wait_until(lambda: not standing(cluster, "mine"), PATIENCE, "the notice taken away")
         finally:
             agent.send_signal(signal.SIGTERM)
