@@ -3,8 +3,8 @@
 What the process writes to passes each write here when it was carried out, before it is answered: the process dies
 without knowing of it. A kill after one write is a kill before the next one, too.
 
-A patch of a node is named by what the pipeline writes with it: that a step begins, what it keeps for itself, or what it
-changes of the node.
+A write of what is kept is named by what is new in it: that a step begins, or what it keeps for itself. A patch of a node is named by
+what it changes of the node; one that only shows how far the steps are, by that.
 """
 
 import json
@@ -61,25 +61,34 @@ class Killing:
         """A node was patched by the pipeline."""
         metadata = body["metadata"]
         state = json.loads(metadata["annotations"][STATE])
-        step, last = next(reversed(state["steps"].items()))
-        kept = last.get("left", "")
-        before, self._kept[step] = self._kept.get(step, ""), kept
-        if state.get("ended"):
-            self.wrote("all is over")
-        elif "spec" in body or "labels" in metadata or LEAVE in metadata["annotations"]:
+        step = next(reversed(state["steps"]))
+        if "spec" in body or "labels" in metadata or LEAVE in metadata["annotations"]:
             self.wrote(f"{step} changes the node")
         else:
-            self.wrote(f"{step} begins" if kept == before else f"{step} keeps")
+            self.wrote(f"{'end' if state.get('ended') else step} is shown")
 
     def kept(self, body: dict[str, Any]) -> None:
-        """What steps keep where only the product writes was written: one step more, or a new text of one."""
+        """What is kept where only the product writes was written: how far the steps are, or a new text of one."""
         for text in (body.get("data") or {}).values():
-            for step, kept in json.loads(text)["steps"].items():
-                # The record on the node says nothing of what is kept here.
-                before, self._kept[f"{step} apart"] = self._kept.get(f"{step} apart", ""), kept
-                if kept != before:
-                    # A name that no step has is of what announced the machine.
-                    self.wrote("announced" if step.startswith("/") else f"{step} keeps")
+            of_machine = json.loads(text)
+            for step, kept in of_machine.get("steps", {}).items():
+                if self._is_new(f"{step} apart", kept):
+                    self.wrote(f"{step} keeps")
+            state = of_machine.get("state")
+            if state is not None and self._is_new("state", json.dumps(state)):
+                self._recorded(state)
+
+    def _recorded(self, state: dict[str, Any]) -> None:
+        step, last = next(reversed(state["steps"].items()))
+        keeps = self._is_new(step, last.get("left", ""))
+        if state.get("ended"):
+            self.wrote("all is over")
+        else:
+            self.wrote(f"{step} keeps" if keeps else f"{step} begins")
+
+    def _is_new(self, name: str, text: str) -> bool:
+        before, self._kept[name] = self._kept.get(name, ""), text
+        return text != before
 
     def until(
         self,

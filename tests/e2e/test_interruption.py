@@ -8,7 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import yaml
 
-from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, MARK_RULES, READ_RULES
+from rebalancer.kube.access import (
+    ACT_RULES,
+    EVENT_RULES,
+    FOLLOW_RULES,
+    MARK_RULES,
+    READ_RULES,
+    config_map_rules,
+)
 from rebalancer.kube.client import USER_AGENT
 from rebalancer.node_record.protocol import EXCLUDE as LABEL
 from rebalancer.signals.notice import NOTICE, NodeNotice, written
@@ -38,7 +45,9 @@ POLICY = {
 def product(cluster, tmp_path):
     crowd.gather(cluster, APPS)
     made = Product(cluster, tmp_path, yaml.safe_dump(POLICY))
-    rules = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *MARK_RULES)
+    cluster.apply([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}}])
+    kept = config_map_rules("default", "kept")
+    rules = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *MARK_RULES, *kept)
     made.kubeconfig = grant(cluster, rules)
     return made
 
@@ -48,7 +57,8 @@ def serve(product, tmp_path):
     with contextlib.ExitStack() as at_end:
 
         def start(name):
-            server = Server(product, tmp_path, name, "--every=1h", "--output=json")
+            flags = ("--every=1h", "--output=json", "--interruption-state=default/kept")
+            server = Server(product, tmp_path, name, *flags)
             at_end.callback(server.end)
             return server
 
