@@ -65,8 +65,8 @@ def test_each_list_is_read_once_however_many_waves(cluster, product):
 PATIENT = """
 import sys
 from rebalancer.cli import command
-from rebalancer.kube import follow
-follow._TIMEOUT = 600.0
+from rebalancer.kube import cache
+cache._TIMEOUT = 600.0
 sys.exit(command(sys.argv[1:]))
 """
 
