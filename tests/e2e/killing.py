@@ -24,7 +24,6 @@ from tests.e2e.served import PATIENT, Server
 from tests.storm.faults import Script
 from tests.storm.proxy import Proxy, Seen, Upstream
 
-
 _CHANGE_NODES = ("cordon", "exclude", "leave")
 
 
