@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from rebalancer.cost.groups import gains_at, seen_from
+from rebalancer.cost.groups import gains_at
 from rebalancer.cost.tally import satisfied
 from rebalancer.cost.term import Bound, Candidates, Entry, Group, Term, Unmet, View
 from rebalancer.snapshot.columns import Floats, Int32s, unite
@@ -35,7 +35,6 @@ class DomainTerm(Term):
         self._seen = 0
         self._of_class: dict[int, list[int]] = {}
         self._of_move: dict[tuple[int, int], list[int]] = {}
-        self._members: dict[tuple[int, int], Int32s] = {}
         for index, group in enumerate(self._groups):
             for cls in group.members.tolist():
                 self._of_class.setdefault(cls, []).append(index)
@@ -56,7 +55,6 @@ class DomainTerm(Term):
 
     def _add(self, group: Group) -> None:
         self._of_move.clear()
-        self._members.clear()
         for cls in group.members.tolist():
             self._of_class.setdefault(cls, []).append(len(self._groups))
         self._groups.append(group)
@@ -175,22 +173,6 @@ class DomainTerm(Term):
             indices = self._indices((cls, replacement))
             self._of_move[cls, replacement] = indices
         return indices
-
-    def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int:  # noqa: ARG002  # see Term
-        """Return a number that is equal while no pod of the groups' members has moved."""
-        concerned = self._concerned(cls, replacement)
-        members = self._members.get((cls, replacement))
-        if members is None:
-            members = unite(self._groups[index].members for index in concerned)
-            self._members[cls, replacement] = members
-        return self._view.state.newest_stamp(members)
-
-    def seen_from(self, cls: int, node: int, replacement: int) -> Hashable:
-        """Return a key that is equal for source nodes with equal deltas."""
-        groups = self._groups
-        return tuple(
-            [seen_from(groups[index], node) for index in self._concerned(cls, replacement)]
-        )
 
     def related(self, cls: int) -> Int32s:
         """Return the classes that share a group with ``cls``."""

@@ -110,15 +110,6 @@ def gains_at(group: Group, nodes: Int32s) -> Floats:
     return gains
 
 
-def seen_from(group: Group, node: int) -> Hashable:
-    """Return a key for the source node of a move: ``group`` has equal deltas for nodes with equal keys.
-
-    This holds for destinations other than these nodes. A group defines it by a method ``seen_from(node)``.
-    """
-    of_node = getattr(group, "seen_from", None)
-    return of_node(node) if of_node is not None else ("node", node)
-
-
 class Counted(Protocol):
     """A group that can prove from the extremes of its counts that no move is needed.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -148,14 +148,6 @@ class PodTerm(Term):
     def concerns(self, cls: int, replacement: int) -> bool:  # noqa: ARG002  # it is of its pod
         """Return whether moving a pod of ``cls`` may change the term."""
         return cls in self._of_class
-
-    def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int:  # noqa: ARG002  # it is of its pod
-        """Return a number that is equal while :meth:`delta` of the same move is equal."""
-        return self._view.state.newest_stamp(np.array([cls], np.int32))
-
-    def seen_from(self, cls: int, node: int, replacement: int) -> Hashable:  # noqa: ARG002  # it is of its pod
-        """Return a key that is equal for source nodes with equal deltas."""
-        return cls in self._of_class and self._first(cls, node) is not None
 
 
 def _judgeable(view: View) -> Bools:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -141,13 +141,6 @@ class _SeparableGroup:
             less = [_with(here, role, -1) for role, pods in enumerate(here) if pods > 0]
             gain = now.gains[here] = max(0, self._cover(here) - min(map(self._cover, less)))
         return gain
-
-    def seen_from(self, node: int) -> Hashable:
-        """Return a key for a source node, see :func:`rebalancer.cost.groups.seen_from`."""
-        domain = int(self.domains.of_node[node])
-        if domain < 0 or not self.domains.are_nodes:
-            return domain
-        return self._now().counts.get(domain, ())
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         now = self._now()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -287,13 +287,6 @@ class SpreadGroup:
         open_ = ((kind[0], domain) for domain, kind in now.held.items() if kind[2])
         first, second, *_ = (*(domain for _, domain in heapq.nsmallest(2, open_)), 0, 0)
         return first, second
-
-    def seen_from(self, node: int) -> Hashable:
-        """Return a key for a source node, see :func:`rebalancer.cost.groups.seen_from`."""
-        domain = int(self.domains.of_node[node])
-        if domain < 0 or not self.domains.are_nodes:
-            return domain
-        return self._kind(self._now(), domain)
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         """Return the change of the potential (K,) if a pod moves from ``node`` to each destination."""

@@ -399,20 +399,6 @@ class Term(ABC):
         """Return whether moving a pod of ``cls`` may change anything; if not, every ``delta`` is 0."""
         return True
 
-    def stamp(self, cls: int, node: int, replacement: int, destinations: Int32s) -> int | None:  # noqa: ARG002
-        """Return a number that is equal only while :meth:`delta` of the same move is equal.
-
-        None: the delta may change at any move.
-        """
-        return None
-
-    def seen_from(self, cls: int, node: int, replacement: int) -> Hashable:  # noqa: ARG002
-        """Return a key; source nodes with equal keys have equal :meth:`delta`.
-
-        This holds for destinations other than these nodes.
-        """
-        return node
-
     # -- single pods -----------------------------------------------------------------------------------------
 
     def judged(self) -> Int32s:

@@ -216,11 +216,11 @@ class Book:
         best: Int64s = rows[np.lexsort((classes, imbalance, soft, hard))]
         return best
 
-    def behind(self, row: int) -> Key | None:
-        """Return the key of the next row after the head of its class; None if there is none."""
-        cls = self._rows.cls[row]
-        after = int(self._next[cls]) + 1
-        return self.key_of(int(self._row_at[after])) if after < self._end[cls] else None
+    def rows_left(self, cls: int, most: int) -> list[int]:
+        """Return the rows of a class that are left, best first, at most so many."""
+        begins = int(self._next[cls])
+        rows: list[int] = self._row_at[begins : min(begins + most, int(self._end[cls]))].tolist()
+        return rows
 
     def left_of(self, cls: int) -> int:
         """Return the best available row of a class; -1 if there is none."""

@@ -88,7 +88,7 @@ class ChainWaves:
             return False
         strategy = promise.strategy
         may_go = partial(self._examination.may_go_first, strategy, wave)
-        step = self._chains.first(promise.pod, *pair, may_go)
+        step = self._chains.first(promise.pod, pair[1], may_go)
         if step is None:
             return True
         self._helped.add(promise.pod)
@@ -119,13 +119,13 @@ class Chains:
         """Whether the plan's work limit for chains is reached."""
         return self._left <= 0
 
-    def first(self, pod: int, cls: int, node: int, may_go: MayGo) -> FirstMove | None:
-        """Return the move that enables a move of ``pod``, of class ``cls`` on ``node``; None if there is none.
+    def first(self, pod: int, node: int, may_go: MayGo) -> FirstMove | None:
+        """Return the move that enables a move of ``pod``, on ``node``; None if there is none.
 
         ``may_go`` returns whether budgets allow a move of a (class, node) pair now.
         """
         self._left -= 1
-        alone = self._judge.judge(pod, cls, node, float(self._cost[pod]))
+        alone = self._judge.judge(pod, node, float(self._cost[pod]))
         if alone.refused is None:
             return None
         tries = min(self._effort.chain, self._left)
@@ -136,7 +136,7 @@ class Chains:
                 tries -= 1
                 self._left -= 1
                 step = self._step(other, draws)
-                if step is not None and self.helps(step, pod, cls, node):
+                if step is not None and self.helps(step, pod, node):
                     return step
         return None
 
@@ -151,11 +151,11 @@ class Chains:
             return None
         return FirstMove(pod, cls, node, verdict)
 
-    def helps(self, step: FirstMove, pod: int, cls: int, node: int) -> bool:
+    def helps(self, step: FirstMove, pod: int, node: int) -> bool:
         """Return whether ``pod`` can move after ``step``, with a gain that is worth both evictions."""
         both = float(self._cost[pod]) + float(self._cost[step.pod])
         with self._made(step):
-            verdict = self._judge.judge(pod, cls, node, both)
+            verdict = self._judge.judge(pod, node, both)
         return verdict.refused is None and max(verdict.gain[:2]) > TOLERANCE
 
     @contextmanager

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from rebalancer.cost.term import Entry, Term, View
 from rebalancer.plan.plan import (
     Cause,
     Code,
 )
 from rebalancer.planner.effects import Effect, Effects, signs
-from rebalancer.planner.kept_verdicts import KeptVerdicts, Missing, Move
 from rebalancer.planner.problem import WeightedTerm
 from rebalancer.planner.settings import Threshold
 from rebalancer.planner.verdict import TOLERANCE, Verdict
@@ -37,51 +34,21 @@ class Judge:
         self, view: View, terms: Sequence[WeightedTerm], guard: Term, threshold: Threshold
     ) -> None:
         self._view, self._threshold = view, threshold
-        self._kept = KeptVerdicts(view, terms, guard)
         self._judging = [one.term for one in terms if one.term.cause is not Cause.PLACE]
         self.effects = Effects(view, terms, guard)
 
-    def judge(
-        self, pod: int, cls: int, node: int, cost: float, *, unless_gamble: bool = False
-    ) -> Verdict:
-        """Return the verdict on moving ``pod``, of class ``cls``, off ``node``, with the scheduler's landing.
+    def judge(self, pod: int, node: int, cost: float) -> Verdict:
+        """Return the verdict on moving ``pod`` off ``node``, with the scheduler's landing."""
+        prediction = self._view.scheduler.pending.foresee(self._view.state, pod)
+        return self.judge_landing(pod, node, cost, prediction)
 
-        ``unless_gamble``: the gain in balance may be inexact if the landing is uncertain.
-        """
-        return self._judge_moves([(pod, cls, node, cost)], unless_gamble=unless_gamble)[0]
-
-    def judge_many(
-        self, pods: Int32s, costs: Floats, *, unless_gamble: bool = False
-    ) -> list[Verdict]:
+    def judge_many(self, pods: Int32s, costs: Floats) -> list[Verdict]:
         """Return :meth:`judge` for each of ``pods`` (K,), with its cost (K,), off its current node."""
         state = self._view.state
-        moves = [
-            (pod, int(state.cls_of[pod]), int(state.node_of[pod]), cost)
-            for pod, cost in zip(pods.tolist(), costs.tolist(), strict=True)
-        ]
-        return self._judge_moves(moves, unless_gamble=unless_gamble)
-
-    def _judge_moves(self, moves: Sequence[Move], *, unless_gamble: bool) -> list[Verdict]:
-        """Return the verdict on each move; missing predictions and effects are computed in one batch."""
-        verdicts = [self._kept.known(*move) for move in moves]
-        asked = [row for row, verdict in enumerate(verdicts) if verdict is None]
-        state, pending = self._view.state, self._view.scheduler.pending
-        predictions = pending.foresee_many(
-            state, np.array([moves[row][0] for row in asked], np.int32)
-        )
-        missing: list[tuple[int, Missing, Priced]] = []
-        for row, prediction in zip(asked, predictions, strict=True):
-            kept = self._kept.standing(moves[row], prediction, unless_gamble=unless_gamble)
-            if isinstance(kept, Missing):
-                pod, _, node, cost = moves[row]
-                missing.append((row, kept, (pod, node, cost, prediction)))
-            else:
-                verdicts[row] = kept
-        made = self.judge_landings([priced for *_, priced in missing])
-        for (row, kept, _), verdict in zip(missing, made, strict=True):
-            self._kept.keep(kept, verdict)
-            verdicts[row] = verdict
-        return [verdict for verdict in verdicts if verdict is not None]
+        predictions = self._view.scheduler.pending.foresee_many(state, pods)
+        nodes = state.node_of[pods]
+        moves = zip(pods.tolist(), nodes.tolist(), costs.tolist(), predictions, strict=True)
+        return self.judge_landings(list(moves))
 
     def judge_landing(self, pod: int, node: int, cost: float, prediction: Prediction) -> Verdict:
         """Return the verdict on moving ``pod`` off ``node``, given the prediction of its landing."""

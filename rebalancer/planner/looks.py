@@ -124,7 +124,7 @@ class Looks:
 
         It is deferred if its landing is uncertain, or if it gains less than promised.
         """
-        if pair in self._freed or not (falls_short(promise, verdict) or is_gamble(verdict)):
+        if self.is_freed(pair) or not (falls_short(promise, verdict) or is_gamble(verdict)):
             return False
         self._note(self._gambles, pair, verdict.prediction)
         return True

@@ -177,7 +177,7 @@ class _Check:
         for_balance = not (move.gain.hard or move.gain.soft)
         if for_balance and not self._draft.names_pair(cls, node):
             return f"{move.strategy} asks for no move off {move.node} any more"
-        verdict = self._judge.judge(pod, cls, node, move.cost)
+        verdict = self._judge.judge(pod, node, move.cost)
         enough = verdict.refused is None and not (is_gamble(verdict) or _mends_less(verdict, move))
         if enough or not (move.marks and self._draft.settings.steer):
             return verdict
@@ -197,7 +197,7 @@ class _Check:
         verdict = self._judge.harmless(pod, node)
         chains = Chains(self._draft.view, self._judge, self._problem.costs, self._effort)
         step = FirstMove(pod, cls, node, verdict)
-        if verdict.refused is None and not chains.helps(step, other, *self._place(other)):
+        if verdict.refused is None and not chains.helps(step, other, self._place(other)[1]):
             return "the pod that it frees room for could not go even then"
         return verdict
 
@@ -207,7 +207,7 @@ class _Check:
         if not self._draft.names_pair(cls, node):
             return "the pod that it frees room for may stay"
         cost = float(self._problem.costs[pod])
-        if self._judge.judge(pod, cls, node, cost).refused is None:
+        if self._judge.judge(pod, node, cost).refused is None:
             return "the pod that it frees room for can go by itself"
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -97,7 +97,7 @@ class Rounds:
         most = self._effort.steered if rung.steered else math.inf
         # Marks stand while one pod lands.
         together = 1 if rung.steered else self._effort.together
-        size = together
+        size = least = max(together, self._effort.judged) if together > 1 else 1
         self._known.clear()
         while len(chosen) < most and len(self._book.heads()) and self._goes_on():
             picks, after = self._chosen(rung, wave, size)
@@ -109,24 +109,27 @@ class Rounds:
                 # Few nodes: one move changes most of what is known.
                 self._known.clear()
             else:
-                size = self._next_size(size, len(made))
+                size = self._next_size(size, len(made), least)
         return chosen
 
-    def _next_size(self, size: int, made: int) -> int:
-        """Return how many candidates the next round judges, given the ``size`` of the last round and its moves.
+    def _next_size(self, size: int, made: int, least: int) -> int:
+        """Return how many candidates the next round judges, at ``least``, given the ``size`` of the last round and its moves.
 
         If nothing has moved, the state is the same, and judging many at once takes less time. If much has moved,
         most of the others would have to be judged again.
         """
         together, effort = self._effort.together, self._effort
         if not made:
-            return min(2 * size, effort.most_at_once * together)
-        return max(together, min(2 * made, effort.looked * together))
+            return max(least, min(2 * size, effort.most_at_once * together))
+        return max(least, min(2 * made, effort.looked * together))
 
     # -- choose -------------------------------------------------------------------------------------
 
     def _chosen(self, rung: Rung, wave: Wave, size: int) -> tuple[list[_Pick], Key | None]:
-        """Return the best candidates of distinct classes, ``size`` at most, and the key of the next one."""
+        """Return the best candidates, about ``size``, and the key of what comes after the best of each class.
+
+        Where few classes are left, there are several of each: where one pays less than it promises, the next ones are known.
+        """
         fit: dict[int, Promise] = {}
         while True:
             heads = self._book.heads()
@@ -136,23 +139,27 @@ class Rounds:
                 fit.clear()
                 continue
             heads = heads[: self._effort.walked * size]
-            picks, after = self._walked(heads.tolist(), rung, wave, size, fit)
-            if picks is not None:
+            heads_picked, after = self._walked(heads.tolist(), rung, wave, size, fit)
+            if heads_picked is not None:
+                most = math.ceil(size / max(1, len(heads_picked)))
+                picks = [
+                    pick for head in heads_picked for pick in self._of_class(head, rung, wave, most)
+                ]
                 return picks, after
 
     def _walked(
         self, heads: Sequence[int], rung: Rung, wave: Wave, size: int, fit: dict[int, Promise]
-    ) -> tuple[list[_Pick] | None, Key | None]:
-        """Return the picks among ``heads``; None if some were skipped, so that other rows must be compared.
+    ) -> tuple[list[tuple[int, Promise]] | None, Key | None]:
+        """Return the rows picked among ``heads``; None if some were left out, so that others are to be compared.
 
         ``fit`` holds the promises that need not be updated.
         """
         book = self._book
-        picks: list[_Pick] = []
+        picks: list[tuple[int, Promise]] = []
         after: Key | None = None
         left_out = False
         for row in heads:
-            key, pair = book.key_of(row), book.pair_of(row)
+            key = book.key_of(row)
             if rung.only_rules and not any(key[:2]):
                 break
             if len(picks) == size:
@@ -165,8 +172,32 @@ class Rounds:
                     left_out = True
                     continue
                 fit[row] = promise
-            picks.append(_Pick(pair, key, promise, book.behind(row)))
+            picks.append((row, promise))
         return (None if left_out else picks), after
+
+    def _of_class(
+        self, head: tuple[int, Promise], rung: Rung, wave: Wave, most: int
+    ) -> Iterator[_Pick]:
+        """Yield the best candidate of a class, and up to ``most`` in all that may go and are worth as good a look."""
+        book, examination = self._book, self._examination
+        row, promise = head
+        rows = book.rows_left(book.pair_of(row)[0], most + 1)
+        picked = [head]
+        for other in rows[1:most]:
+            pair, of_other = book.pair_of(other), book.promise_of(other)
+            hard = of_other.gains[0] > 0
+            spared = self._looks.is_spared(
+                pair, only_certain=rung.only_certain, steered=rung.steered, hard=hard
+            )
+            same = any(of_other.gains[:2]) == any(promise.gains[:2])
+            if spared or not same or book.is_little(other):
+                break
+            if examination.is_limited(pair, of_other, wave):
+                break
+            picked.append((other, of_other))
+        behind = book.key_of(rows[len(picked)]) if len(picked) < len(rows) else None
+        for row, promise in picked:
+            yield _Pick(book.pair_of(row), book.key_of(row), promise, behind)
 
     def _leaves_out(self, row: int, promise: Promise, rung: Rung, wave: Wave) -> bool:
         """Return whether a row is skipped; further rows of its class are skipped, too, if possible."""
@@ -220,11 +251,8 @@ class Rounds:
         paying: list[_Paying] = []
         if not picks:
             return paying
-        # The gain in balance need not be exact where a gamble has to wait anyway.
-        certain = rung.only_certain and not any(self._looks.is_freed(one.pair) for one in picks)
         pods = np.array([pick.promise.pod for pick in picks], np.int32)
-        judge, costs = self._examination.judge, self._costs[pods]
-        judged = judge.judge_many(pods, costs, unless_gamble=certain)
+        judged = self._examination.judge.judge_many(pods, self._costs[pods])
         for pick, of_pick in zip(picks, judged, strict=True):
             pair, promise = pick.pair, pick.promise
             verdict = self._examination.verdict(pair, promise, of_pick, steered=rung.steered)

@@ -187,9 +187,10 @@ class _Pass:
         of_wave: list[Chosen] = []
         ladder = _LADDER_WITH_MARKS if self._draft.settings.steer else _LADDER
         for rung in ladder + _ONCE_MORE:
-            few = len(of_wave) < self._effort.few * self._largest
-            few = few or self._is_little(self._gained - before)
-            if of_wave and not (rung.joins and few):
+            little = self._is_little(self._gained - before)
+            few = little or len(of_wave) < self._effort.few * self._largest
+            # What was refused is looked at once more only where the plan would end.
+            if of_wave and not (rung.joins and (little if rung.again else few)):
                 break
             moves = self._rounds.climb(rung, wave)
             for move in moves:

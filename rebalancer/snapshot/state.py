@@ -60,15 +60,8 @@ class ClusterState(ClassCounts):
     # -- reading -----------------------------------------------------------------------------------
 
     def node_stamp(self, node: int) -> int:
-        """Return :meth:`newest_node_stamp` of one node."""
+        """Return a number that is equal while no pod leaves ``node`` or is placed there; terminating pods do not affect it."""
         return int(self._node_stamps[node])
-
-    def newest_node_stamp(self, nodes: Int32s) -> int:
-        """Return a number that is equal while no pod leaves ``nodes`` or is placed there.
-
-        Terminating pods do not affect it.
-        """
-        return int(self._node_stamps[nodes].max(initial=0))
 
     @property
     def newest_node_change(self) -> int:

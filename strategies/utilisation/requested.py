@@ -273,11 +273,6 @@ class UtilisationTerm(Term):
         changes: NDArray[np.float64] = (left - cost[node])[of] + self._phi(used, to) - now
         return changes
 
-    def stamp(self, cls: int, node: int, replacement: int, destinations: NDArray[np.int32]) -> int:  # noqa: ARG002  # see Term
-        """Return a number that is equal while no pod enters or leaves these nodes."""
-        state = self._view.state
-        return max(state.newest_node_stamp(destinations), state.node_stamp(node))
-
     def describe(self, cls: int, node: int) -> str:  # noqa: ARG002  # it is about the node
         """Return the node's fill level and threshold, in a phrase."""
         one = np.array([node], np.int32)

@@ -96,12 +96,3 @@ def test_it_describes_the_group_with_the_most_to_gain(view, term):
 def test_classes_of_one_group_are_related(view, term):
     web = class_of(view, "web-0")
     assert term.related(web).tolist() == [web]
-
-
-def test_its_stamp_is_new_after_a_move_of_a_member_only(view, term):
-    web, to = class_of(view, "web-0"), classes(N2)
-    before = term.stamp(web, N0, web, to)
-    move(view, "cache-0", "n2")
-    assert term.stamp(web, N0, web, to) == before
-    move(view, "web-1", "n2")
-    assert term.stamp(web, N0, web, to) != before

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rebalancer.cost.groups import Domains, fill, gains_at, seen_from
+from rebalancer.cost.groups import Domains, fill, gains_at
 from rebalancer.testing.workloads import HOSTNAME, ZONE, node, workload
 from tests.unit.planner.conftest import draft_of
 
@@ -94,9 +94,6 @@ class Quick(Plain):
     def gains_at(self, nodes):
         return nodes * 10.0
 
-    def seen_from(self, node):
-        return node % 2
-
 
 def test_a_group_is_asked_in_the_way_that_it_is_fast_in():
     nodes = np.array([2, 0], np.int32)
@@ -104,10 +101,3 @@ def test_a_group_is_asked_in_the_way_that_it_is_fast_in():
     quick: Any = Quick()
     assert gains_at(plain, nodes).tolist() == [1.0, 3.0]
     assert gains_at(quick, nodes).tolist() == [20.0, 0.0]
-
-
-def test_nodes_are_alike_only_where_the_group_says_so():
-    plain: Any = Plain()
-    quick: Any = Quick()
-    assert seen_from(quick, 1) == seen_from(quick, 3)
-    assert seen_from(plain, 1) != seen_from(plain, 3)

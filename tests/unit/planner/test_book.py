@@ -191,7 +191,7 @@ def test_what_a_look_has_lowered_comes_at_its_place(draft):
     book = book_of(draft, ("a", 1.0, Naming(Entry.SOFT, gains)))
     head = int(book.heads()[0])
     assert book.pair_of(head) == pairs[0]
-    assert book.behind(head) == pytest.approx((0.0, -2.0, 0.0))
+    assert [book.pair_of(row) for row in book.rows_left(pairs[0][0], 2)] == pairs[:2]
     book.lower(head, (0.0, 0.5, 0.0))
     assert order(book) == [pairs[1], pairs[2], pairs[0]]
     lowered = book.promise(pairs[0])

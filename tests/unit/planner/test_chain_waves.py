@@ -41,7 +41,7 @@ class Scripted(Chains):
     exhausted: bool = False
     asked: list[int] = field(default_factory=list)
 
-    def first(self, pod, cls, node, may_go):
+    def first(self, pod, node, may_go):
         self.asked.append(pod)
         return self.steps.get(pod)
 

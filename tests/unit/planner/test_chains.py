@@ -125,7 +125,7 @@ def test_looking_for_a_chain_leaves_the_state_as_it_was():
     before = {name: getattr(state, name).copy() for name in arrays}
     counts = [state.counts(classes, terminating=t).copy() for t in (False, True)]
     chains = Chains(view, judge, np.ones(len(view.snapshot.pods)), Effort())
-    assert chains.first(pod, int(state.cls_of[pod]), 0, lambda *_: True) is not None
+    assert chains.first(pod, 0, lambda *_: True) is not None
     for name, value in before.items():
         np.testing.assert_array_equal(getattr(state, name), value)
     for terminating, value in zip((False, True), counts, strict=True):

@@ -17,7 +17,7 @@ from rebalancer.policy.values import Limit
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from tests.unit.planner.conftest import problem_of
-from tests.unit.planner.test_kept_verdicts import Sampling, drifted
+from tests.unit.planner.test_judged_together import Sampling, drifted
 
 
 def sums_by_hand(state):
