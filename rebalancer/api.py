@@ -15,9 +15,9 @@ from rebalancer.cost.price_group import PriceGroup
 from rebalancer.cost.rules import SpreadRule
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.spread_group import SpreadGroup
-from rebalancer.cost.strategy import Emptiable, Ended, Strategy
+from rebalancer.cost.strategy import Ask, Emptiable, Ended, Strategy
 from rebalancer.cost.streaks import Streaks
-from rebalancer.cost.term import Candidates, Entry, Gauge, Group, Term, View
+from rebalancer.cost.term import Candidates, Entry, Gauge, Group, Term, Unmet, View
 from rebalancer.policy.select import LabelsField, SelectorText
 from rebalancer.policy.values import Direction, Duration, LabelKey, Params, Percent
 from rebalancer.snapshot.leaving import LEAVING
@@ -28,6 +28,7 @@ from rebalancer.wire.pod_state import PodState
 __all__ = [
     "LEAVING",
     "MEASURED",
+    "Ask",
     "Candidates",
     "CapGroup",
     "ConflictGroup",
@@ -55,5 +56,6 @@ __all__ = [
     "Strategy",
     "Streaks",
     "Term",
+    "Unmet",
     "View",
 ]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from rebalancer.cost.term import Term, View
 from rebalancer.policy.values import Params
-from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.model import Snapshot
 
 
@@ -25,6 +25,26 @@ class Emptiable:
     """(N,) the nodes of which one is worth emptying at all: they take pods."""
     needed: int
     """At least so many nodes have to hold pods."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ask:
+    """Room that is wanted on one node, and for which pods may have to leave it."""
+
+    pod: int
+    """The pod that waits for it, -1: none does yet."""
+    cls: int
+    """The class that is to be scheduled there; -1: no pod is, and only what follows counts."""
+    nodes: Bools
+    """(N,) the nodes on which it may be."""
+    priority: int
+    """Only pods of at most this priority leave for it."""
+    requests: Ints
+    """(R,) what must be free there; of a pod that is to be scheduled, what it asks."""
+    places: int = 1
+    """For how many pods."""
+    text: str = ""
+    """What it is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +66,8 @@ class Strategy(ABC):
     """
 
     Params: ClassVar[type[Params]]
+    makes_room: ClassVar[bool] = False
+    """Whether pods leave nodes so that others have room: see :meth:`asks`."""
 
     @abstractmethod
     def terms(self, view: View, params: Any) -> Sequence[Term]:
@@ -72,6 +94,19 @@ class Strategy(ABC):
     def emptiable(self, view: View, params: Any) -> Emptiable:
         """Return the nodes that may be emptied."""
         raise NotImplementedError
+
+    # -- strategies that make room ---------------------------------------------------------------------------
+
+    def asks(self, view: View, params: Any) -> Sequence[Ask]:  # noqa: ARG002
+        """Return for what room is wanted, the most important first: the planner searches the fewest moves that make it.
+
+        The terms of such a strategy count what has no room yet, and name no candidates.
+        """
+        return ()
+
+    def room_after(self, params: Any) -> float | None:  # noqa: ARG002
+        """Return the seconds after which room is made for a pod that waits; None: it makes none for such pods."""
+        return None
 
     # -- strategies that remove pods that have ended ---------------------------------------------------------
 

@@ -177,11 +177,13 @@ class Move:
     """Its strategy only observes: shown, never carried out."""
 
     makes_way_for: str = ""
-    """Uid of the pod that can only go once this one has; empty for a move that pays by itself."""
+    """Uid of the pod that can only go, or be let in, once this one has gone; empty for a move that pays by itself."""
     marks: tuple[str, ...] = ()
     """Nodes that carry a mark while the replacement is placed, in order; without them it would land elsewhere."""
     method: Method = Method.EVICT
     cause: Cause = Cause.PLACE
+    room: tuple[str, ...] | None = None
+    """Of a move that makes room for what waits: the nodes that stay marked after it, until that has its room; else None."""
 
     @property
     def ref(self) -> str:

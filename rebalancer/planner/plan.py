@@ -122,6 +122,7 @@ def _explained(
     after = draft.scores()
     moves = (*moved, *removals.moves)
     skips = [*skips_of(draft, remaining.refusals, remaining.pairs), *removals.skips]
+    skips += result.rooms.skips
     unmet = explained(draft, skips)
     bounds_left, waiting = draft.bounds(), remaining.waiting_classes
     backlog = _backlog(draft, result, waiting, bounds_left, removals.waiting)
@@ -130,7 +131,10 @@ def _explained(
         skips=tuple(skips),
         before=before,
         after=after,
-        lower_bound=_bound(bounds, bounds_left, waiting, len(moved), backlog) + len(removals.moves),
+        lower_bound=max(
+            _bound(bounds, bounds_left, waiting, len(moved), backlog), result.rooms.fewest
+        )
+        + len(removals.moves),
         stopped=stopped(
             moves,
             skips,

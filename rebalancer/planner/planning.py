@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rebalancer.base.environment import Timings, collector_paused
-from rebalancer.cost.strategy import Emptiable, Ended, Strategy
+from rebalancer.cost.strategy import Ask, Emptiable, Ended, Strategy
 from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import Term, View
 from rebalancer.plan.outcome import Outcome, Pace
@@ -319,6 +319,8 @@ class Planning:
             observes = self._policy.mode_of(name) is Mode.OBSERVE
             # Nodes whose marks no run renews would be emptied in part, and filled again.
             observes = observes or (self._emptier(name) is not None and not self.steers)
+            # Room that is not marked would be taken by others.
+            observes = observes or (self._asks(name) is not None and not self.steers)
             yield Contribution(
                 strategy=name,
                 weight=of_strategy.weight,
@@ -327,6 +329,7 @@ class Planning:
                 streaks=None if remembered is None else remembered.get(name, Streaks()),
                 selected=select_pods(snapshot, of_strategy.select),
                 emptiable=self._emptiable(name),
+                asks=self._asks(name),
                 ended=self._ended(name, snapshot),
             )
 
@@ -341,6 +344,14 @@ class Planning:
         if (picked := select_pods(finished, of.select)) is not None:
             mine &= picked.pods(finished)
         return Ended(ended.pods[mine[ended.pods]], ended.reason)
+
+    def _asks(self, name: str) -> Callable[[View], Sequence[Ask]] | None:
+        """Return what a strategy that makes room wants it for."""
+        strategy = self._registry.strategy(self._policy.strategy_of(name))
+        if not strategy.makes_room:
+            return None
+        params = self._policy.strategies[name].params
+        return lambda view: strategy.asks(view, params)
 
     def _emptiable(self, name: str) -> Callable[[View], Emptiable] | None:
         if (strategy := self._emptier(name)) is None:
@@ -362,6 +373,15 @@ def reads_usage(policy: Policy, registry: Registry) -> bool:
         registry.strategy(policy.strategy_of(name)).needs_usage(policy.strategies[name].params)
         for name in _active(policy)
     )
+
+
+def room_after(policy: Policy, registry: Registry) -> float:
+    """Return the seconds after which some strategy of the policy makes room for a pod that waits; infinite: none does."""
+    waits = (
+        registry.strategy(policy.strategy_of(name)).room_after(policy.strategies[name].params)
+        for name in _active(policy)
+    )
+    return min((seconds for seconds in waits if seconds is not None), default=math.inf)
 
 
 def finished_phases(policy: Policy, registry: Registry) -> frozenset[str]:

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rebalancer.cost.strategy import Emptiable, Ended
+from rebalancer.cost.strategy import Ask, Emptiable, Ended
 from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import Candidates, Term, View
 from rebalancer.planner.disruption import DisruptionBudgets
@@ -140,6 +140,8 @@ class Contribution:
     """The pods that it may move; None: all."""
     emptiable: Callable[[View], Emptiable] | None = None
     """Of a strategy that empties nodes: which ones it may."""
+    asks: Callable[[View], Sequence[Ask]] | None = None
+    """Of a strategy that makes room: for what."""
     ended: Ended | None = None
     """Of a strategy that removes pods that have ended: which ones, of those that it may move."""
 

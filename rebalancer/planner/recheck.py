@@ -15,6 +15,7 @@ from rebalancer.planner.effort import Effort
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.rendering import Rendering, cost_of_entries
+from rebalancer.planner.room_check import RoomCheck
 from rebalancer.planner.settings import Settings
 from rebalancer.planner.steer import LandingSteer
 from rebalancer.planner.verdict import Verdict, is_gamble
@@ -98,7 +99,7 @@ def rechecked(
 
 def _mends(move: Move) -> bool:
     """Return whether a move was planned for a rule, and not for balance alone."""
-    return bool(move.gain.hard or move.gain.soft or move.makes_way_for)
+    return bool(move.gain.hard or move.gain.soft or move.makes_way_for or move.room is not None)
 
 
 class _Check:
@@ -112,6 +113,7 @@ class _Check:
         self._effort = Effort.of(len(draft.snapshot.nodes))
         self._steer = LandingSteer(draft, self._judge, self._effort)
         self._rendering = Rendering(draft.problem)
+        self._rooms = RoomCheck(draft, self._judge, moves)
         uids = [uid for move in moves for uid in (move.uid, move.makes_way_for) if uid]
         self._rows = draft.problem.rows_by_uid(uids)
 
@@ -167,11 +169,14 @@ class _Check:
             return verdict
         if verdict.refused is not None:
             return f"{verdict.refused[0].value}: {verdict.refused[1]}"
-        if not move.makes_way_for and _mends_less(verdict, move):
+        pays = not move.makes_way_for and move.room is None
+        if pays and _mends_less(verdict, move):
             return "it would fix less than planned where it would land now: left to the next run"
         return verdict
 
     def _judged(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
+        if move.room is not None:
+            return self._rooms.verdict(move)
         if move.makes_way_for:
             return self._of_first(pod, self._rows.get(move.makes_way_for))
         for_balance = not (move.gain.hard or move.gain.soft)

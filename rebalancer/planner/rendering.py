@@ -31,10 +31,12 @@ class Chosen:
     wave: int
     observed: bool
     makes_way_for: int = -1
-    """The pod that can only go once this one has; -1 for a move that pays by itself."""
+    """The pod that can only go, or be let in, once this one has gone; -1 for a move that pays by itself."""
     marks: tuple[int, ...] = ()
     """Nodes that are marked while it lands."""
     cause: Cause = Cause.PLACE
+    room: tuple[int, ...] | None = None
+    """Of a move that makes room for one that waits: the nodes that stay marked until that has its room; None: of any other."""
 
 
 def cost_of_entries(entries: Sequence[float]) -> Cost:
@@ -75,6 +77,7 @@ class Rendering:
             marks=self.names(chosen.marks),
             method=Method.RESTART if of_class.restarts else Method.EVICT,
             cause=chosen.cause,
+            room=None if chosen.room is None else self.names(chosen.room),
         )
 
     def names(self, nodes: Sequence[int]) -> tuple[str, ...]:

@@ -196,13 +196,29 @@ class _Review:
         """Return ``moves`` without first moves whose second move was dropped."""
         coming: set[str] = set()
         linked: list[Move] = []
+        moves = self._whole_rooms(moves)
         for move in reversed(moves):
-            if move.makes_way_for and move.makes_way_for not in coming:
+            for_a_move = move.makes_way_for and move.room is None
+            if for_a_move and move.makes_way_for not in coming:
                 self._ended[move.uid] = Status.DROPPED, self._in_vain(move.makes_way_for)
                 continue
             coming.add(move.uid)
             linked.append(move)
         return linked[::-1]
+
+    def _whole_rooms(self, moves: Sequence[Move]) -> list[Move]:
+        """Return the moves without those that make room together with one that does not go."""
+        left = {move.uid for move in moves}
+        broken = {
+            move.makes_way_for
+            for move in self._moves
+            if move.room is not None and move.uid not in left
+        } - {""}
+        for move in moves:
+            if move.room is not None and move.makes_way_for in broken:
+                why = "another pod stays that would have to leave with it to make room"
+                self._ended[move.uid] = Status.DROPPED, why
+        return [m for m in moves if m.room is None or m.makes_way_for not in broken]
 
     def _in_vain(self, other: str) -> str:
         if other in self._ended:
@@ -315,7 +331,8 @@ def _attributed(one: Rechecked) -> Move:
     """
     move, shares = one.move, one.shares
     most = max(shares, key=lambda name: (shares[name], name), default=move.strategy)
-    agrees = move.makes_way_for or shares.get(move.strategy, 0.0) > TOLERANCE
+    made = bool(move.makes_way_for) or move.room is not None
+    agrees = made or shares.get(move.strategy, 0.0) > TOLERANCE
     if agrees or shares.get(most, 0.0) <= TOLERANCE:
         return move
     return replace(move, strategy=most)

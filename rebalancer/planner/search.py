@@ -29,6 +29,7 @@ from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.reasons import Refusal
 from rebalancer.planner.rendering import Chosen
+from rebalancer.planner.room import Rooms, make_room
 from rebalancer.planner.rounds import Rounds, Rung
 from rebalancer.snapshot.columns import Floats
 
@@ -71,6 +72,8 @@ class SearchResult:
     """The plan ends because the last wave brought little, see ``Threshold.rest``."""
     left: Callable[[], Left]
     """Returns what is left. No eviction needs it, and it takes time where much is; the state must still be as it was left."""
+    rooms: Rooms
+    """What was planned for pods that wait."""
 
 
 def search(draft: Draft, effort: Effort, stop: WhyStop, most_landings: int | None) -> SearchResult:
@@ -79,21 +82,23 @@ def search(draft: Draft, effort: Effort, stop: WhyStop, most_landings: int | Non
     ``stop`` returns why planning must end now, or None. ``most_landings``: landings kept per move; None: all.
     """
     guard = guard_term(draft.view)
+    rooms = make_room(draft, effort, stop, most_landings, observed=False)
     one = _Pass(draft, draft.enforced, guard, effort, stop, most_landings, observed=False)
-    chosen = one.run(1)
+    chosen = [*rooms.chosen, *one.run(rooms.waves + 1)]
     removals = draft.ended.remove(draft.allowance, observed=False)
     if not any(of.observed for of in draft.problem.contributions):
-        return SearchResult(tuple(chosen), removals, one.rests, one.left)
+        return SearchResult(tuple(chosen), removals, one.rests, one.left, rooms)
     left = one.left()
+    seen = make_room(draft, effort, stop, most_landings, observed=True, before=chosen)
     other = _Pass(draft, draft.terms, guard, effort, stop, most_landings, observed=True)
-    shown = other.run(chosen[-1].wave + 1 if chosen else 1)
+    shown = [*seen.chosen, *other.run(seen.waves + 1)]
     removals += draft.ended.remove(draft.allowance, observed=True)
 
     def both() -> Left:
         then = other.left()
         return replace(left, refusals=then.refusals, pairs=left.pairs | then.pairs)
 
-    return SearchResult((*chosen, *shown), removals, one.rests, both)
+    return SearchResult((*chosen, *shown), removals, one.rests, both, rooms.joined(seen))
 
 
 class _Pass:

@@ -86,8 +86,16 @@ class MoveOfReport(_Object):
     wave: Annotated[int, Meta(ge=1)]
     budgets: Annotated[list[str], Meta(description="PodDisruptionBudgets, namespace/name")]
     observed: bool
-    makes_way_for: Annotated[str | None, Meta(description="uid of a pod that moves later")]
+    makes_way_for: Annotated[
+        str | None, Meta(description="uid of a pod that moves later, or that waits for the room")
+    ]
     marks: Annotated[list[str], Meta(description="nodes marked while its replacement is placed")]
+    room: Annotated[
+        list[str] | None,
+        Meta(
+            description="nodes that stay marked until what waits has its room; null for other moves"
+        ),
+    ]
     method: Method
     outcome: Status
     message: str

@@ -24,6 +24,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.cache import ClusterCache, Observer
 from rebalancer.kube.client import Client
 from rebalancer.machines.capacity import scaling_of
+from rebalancer.planner.planning import room_after
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
 from rebalancer.run.context import RunContext, run_context
@@ -204,6 +205,7 @@ class ServeLoop:
         cache = self._follow(run, client, lost)
         run = replace(run, interruptions=self._interruptions.report())
         of_run = client.beside(run.stop)
+        self._triggers.room_after = room_after(run.loaded.policy, self._policy.registry)
         seen = self._triggers.take()
         try:
             source = Source(

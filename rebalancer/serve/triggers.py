@@ -62,6 +62,10 @@ class Triggers:
         self._changed, self._lock = threading.Event(), threading.Lock()
         self._changes: _Changes | None = None
         self._ended_at = self._scheduled = -math.inf
+        self.room_after = math.inf
+        """Seconds after which a pod that no node takes triggers a run: room is made for it then."""
+        self._waiting: dict[str, float] = {}
+        """uid of each pod that no node takes -> since when, until a run begins that sees it wait for so long."""
         self._calls = 0
         """How often a run under way was called to its end."""
 
@@ -76,6 +80,16 @@ class Triggers:
                 known, last=now, gap=min(known.gap, gap), quiet=min(known.quiet, quiet)
             )
             self._changed.set()
+
+    def wait_for_room(self, uid: str) -> None:
+        """Trigger a run once a pod has waited for ``room_after``, from now on if it was not known to wait."""
+        with self._lock:
+            self._waiting.setdefault(uid, self._clock.now())
+
+    def wait_no_more(self, uid: str) -> None:
+        """Trigger none for a pod that has its node, or is gone."""
+        with self._lock:
+            self._waiting.pop(uid, None)
 
     def end_run_early(self) -> None:
         """End the current run early: pods must leave a machine that it does not know of."""
@@ -105,6 +119,8 @@ class Triggers:
         with self._lock:
             changes, self._changes = self._changes, None
             self._changed.clear()
+            before = self._clock.now() - self.room_after
+            self._waiting = {uid: at for uid, at in self._waiting.items() if at > before}
         return "" if changes is None else changes.why
 
     def end_run(self) -> None:
@@ -121,6 +137,10 @@ class Triggers:
         now = self._clock.now()
         if pods_must_leave:
             self._scheduled = min(self._scheduled, self._ended_at + GAP)
+        with self._lock:
+            waited = min(self._waiting.values(), default=math.inf) + self.room_after
+        if now >= max(waited, self._ended_at + GAP_AFTER_NOTICE):
+            return "a pod has waited for room"
         changes = self._changes
         if changes is None:
             if now >= self._scheduled:
@@ -148,7 +168,10 @@ class ClusterTriggers:
     def pod_changed(self, pod: PodRecord) -> None:
         """Trigger a run for a pod that the scheduler could not place; each pod counts once."""
         if pod.node or pod.deleting:
+            self._triggers.wait_no_more(pod.uid)
             return
+        if pod.state.unschedulable_since() is not None:
+            self._triggers.wait_for_room(pod.uid)
         for condition in pod.state.conditions:
             waits = condition.type == "PodScheduled" and condition.reason == "Unschedulable"
             if not waits or condition.since < self._unschedulable_since:

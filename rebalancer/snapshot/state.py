@@ -182,6 +182,14 @@ class ClusterState(ClassCounts):
         self.place(pod, int(self.snapshot.pods.cls[pod]), int(self.snapshot.pods.node[pod]))
         self._moved[pod] = False
 
+    def reserve(self, requests: Ints, places: int, node: int) -> None:
+        """Keep ``requests`` (R,) and so many places for pods on ``node`` from all pods, for good."""
+        self._loads.reserve(requests, places, node)
+        self.touched.append(node)
+        self._newest_stamp += 1
+        self._node_stamps[node] = self._newest_node_stamp = self._newest_stamp
+        self.version += 1
+
     def _live(self, cls: int, node: int, sign: int) -> None:
         self.changed.append(cls)
         self._count_change(cls, node, sign, terminating=False)
@@ -302,6 +310,13 @@ class NodeLoads:
         self.used[:, node] += sign * self._snapshot.requests[:, cls]
         self.scored_used[:, node] += sign * self._snapshot.scored[:, cls]
         self.pod_count[node] += sign
+
+    def reserve(self, requests: Ints, places: int, node: int) -> None:
+        """Take ``requests`` (R,) and so many places from what a node has left."""
+        self.used[:, node] += requests
+        self.lasting[:, node] += requests
+        self.pod_count[node] += places
+        self.lasting_count[node] += places
 
     def last(self, cls: int, node: int, sign: int) -> None:
         """Add (``sign`` +1) or remove (-1) the lasting requests of a pod on a node."""

@@ -123,6 +123,11 @@ class _Simulated:
     def is_gone(self, uid: str) -> bool:
         return uid not in self._world.terminating()
 
+    def still_waits(self, uid: str) -> str | None:
+        self._world.schedule()
+        pod = self._world.pod(uid)
+        return uid if pod is not None and not pod.node else None
+
     def unready_sibling(self, uid: str) -> str | None:  # noqa: ARG002
         return None
 

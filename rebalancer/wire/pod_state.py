@@ -46,6 +46,15 @@ class PodState(NamedTuple):
     """``status.reason``, empty for most."""
     containers: tuple[ContainerState, ...] = ()
     conditions: tuple[PodCondition, ...] = ()
+    nominated: str = ""
+    """The node that the scheduler has chosen for a pod without one, after it has preempted others there."""
+
+    def unschedulable_since(self) -> float | None:
+        """Return since when (Unix seconds) no node takes the pod, by the scheduler's own word; None if it does not say so."""
+        for each in self.conditions:
+            if each.type == "PodScheduled" and each.status == "False":
+                return each.since if each.reason == "Unschedulable" else None
+        return None
 
     def restarts(self, *, init: bool) -> int:
         """Return the number of container restarts; with ``init``, those of init containers count."""
@@ -87,8 +96,9 @@ def state_of(
     reason: str,
     containers: tuple[ContainerState, ...],
     conditions: tuple[PodCondition, ...],
+    nominated: str = "",
 ) -> PodState:
     """Return the state of a pod; the shared object if it is healthy."""
-    if phase == RUNNING.phase and not (reason or containers or conditions):
+    if phase == RUNNING.phase and not (reason or containers or conditions or nominated):
         return RUNNING
-    return PodState(phase, reason, containers, conditions)
+    return PodState(phase, reason, containers, conditions, nominated)

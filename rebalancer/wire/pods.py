@@ -306,6 +306,7 @@ _Statuses = tuple[_ContainerStatus, ...] | None
 class _Status(Struct, rename="camel", gc=False):
     phase: str = ""
     reason: str = ""
+    nominated_node_name: str = ""
     conditions: tuple[o.Condition, ...] | None = None
     container_statuses: _Statuses = None
     init_container_statuses: _Statuses = None
@@ -335,6 +336,7 @@ class _Status(Struct, rename="camel", gc=False):
                     if says_something(c.type, c.status, c.reason)
                 ]
             ),
+            self.nominated_node_name,
         )
 
 

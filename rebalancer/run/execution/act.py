@@ -230,6 +230,8 @@ def watched(moves: Sequence[Move]) -> tuple[bool, str]:
     If no score is needed at the end, a plan of one wave is not judged again: then only the replacements are
     followed.
     """
+    if any(move.room for move in moves):
+        return True, ""  # the pod that the room is for may be in another namespace
     namespaces = {move.namespace for move in moves}
     waves = {move.wave for move in moves}
     return len(waves) > 1, namespaces.pop() if len(waves) == len(namespaces) == 1 else ""

@@ -130,7 +130,19 @@ def open_feed(snapshot: Snapshot, moves: Sequence[Move]) -> PodFeed:
         known=known,
         restarted_in=frozenset(restarted),
         unready=_unready(snapshot, known),
+        waiting=_waiting(snapshot, moves),
     )
+
+
+def _waiting(snapshot: Snapshot, moves: Sequence[Move]) -> dict[str, str]:
+    """Return uid -> ``namespace/name`` of the pods without a node for which some of ``moves`` make room."""
+    uids = {move.makes_way_for for move in moves if move.room is not None}
+    pods = snapshot.pods
+    return {
+        pods.uid[pod]: snapshot.pod_ref(pod)
+        for pod in (pods.uid.rows_of(uids).tolist() if uids else ())
+        if pods.node[pod] < 0
+    }
 
 
 def _unready(snapshot: Snapshot, uids: frozenset[str]) -> dict[str, tuple[str, str]]:

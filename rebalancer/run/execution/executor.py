@@ -124,6 +124,8 @@ class Executor:
         self._arrivals = Arrivals(feed)
         self._outcomes: dict[str, Outcome] = {}
         self._why: str | None = None
+        self._left: Sequence[Move] = ()
+        """The moves of later waves."""
         self._failed = False
         self._refusal: str | None = None
         """What the API server said when it forbade an eviction."""
@@ -144,7 +146,7 @@ class Executor:
             if self._why is not None or self._cut_by_stop():
                 break
             now = [move for move in left if move.wave == wave]
-            left = [move for move in left if move.wave != wave]
+            left = self._left = [move for move in left if move.wave != wave]
             if now:
                 first = False
                 self._progress.wave_started(wave, waves, len(now))
@@ -227,7 +229,7 @@ class Executor:
         """
         done: list[Outcome] = []
         for move in moves:
-            outcome = self._not_marked(move)
+            outcome = self._in_vain(move) or self._not_marked(move)
             if outcome is not None:
                 self._note(outcome)
                 self._progress.not_evicted(outcome)
@@ -236,8 +238,60 @@ class Executor:
             done += self._lane([move])
             if done[-1].status.is_carried_out and move.landings:
                 self._until_placed(move)
+        self._until_let_in([one.move for one in done if one.status.is_carried_out])
         self._unmark()
         return done
+
+    def _in_vain(self, move: Move) -> Outcome | None:
+        """Return how a move ends that makes room together with others, one of which has not been made."""
+        if not move.room or not move.makes_way_for:
+            return None
+        for outcome in self._outcomes.values():
+            of_same = outcome.move.room is not None
+            of_same &= outcome.move.makes_way_for == move.makes_way_for
+            left = outcome.status.may_have_evicted or outcome.status is Status.GONE
+            if of_same and not left:
+                why = f"the pod that it makes room for stays outside: {outcome.move.ref} did not leave"
+                return Outcome(move, Status.DROPPED, why)
+        return None
+
+    def _until_let_in(self, made: Sequence[Move]) -> None:
+        """Wait until the pods have their nodes for which the moves of a wave have made room, with its marks standing.
+
+        The room opens once the victims are gone. A pod that does not come then is left outside, and so the run ends.
+        """
+        coming = {move.makes_way_for for move in self._left}
+        rooms = [move for move in made if move.room and move.makes_way_for not in coming]
+        until, gone = self._stop.now() + self._pace.ready, False
+        while waiting := self._waiting(rooms):
+            if not gone and not self._arrivals.ending(rooms):
+                gone, until = True, min(until, self._stop.now() + self._pace.pending)
+            if self._stop.now() >= until:
+                self._cut(f"{', '.join(waiting)}: still without a node, though room was made")
+                return
+            if not self._hold(rooms) or not self._wait(until):
+                return
+
+    def _waiting(self, rooms: Sequence[Move]) -> list[str]:
+        """Return the names of the pods for which room is made, as far as they have no node."""
+        refs = {self._arrivals.still_waits(move.makes_way_for) for move in rooms}
+        return sorted(ref for ref in refs if ref is not None)
+
+    def _hold(self, rooms: Sequence[Move]) -> bool:
+        """Have the nodes marked that are kept free for pods that have none yet; return whether they are."""
+        held = {
+            node
+            for move in rooms
+            if self._arrivals.still_waits(move.makes_way_for) is not None
+            for node in move.room or ()
+        }
+        try:
+            why = self._marks.stand_on(held) if self._marks is not None else None
+        except ClusterReadError as error:
+            why = str(error)
+        if why is not None:
+            self._cut(f"the room that was made cannot be kept: {why}")
+        return why is None
 
     def _not_marked(self, move: Move) -> Outcome | None:
         """Mark exactly the nodes that ``move`` needs; return the outcome if that fails, else None."""
@@ -254,10 +308,16 @@ class Executor:
         return None if why is None else Outcome(move, Status.DROPPED, why)
 
     def _unmark(self) -> None:
-        """Remove the marks of a wave whose replacements have their nodes."""
+        """Remove the marks of a wave whose replacements have their nodes, but for what is being made free still."""
+        coming = {move.makes_way_for for move in self._left if move.room is not None}
+        newest = {
+            outcome.move.makes_way_for: outcome.move.room or ()
+            for outcome in self._outcomes.values()
+            if outcome.status.is_carried_out and outcome.move.makes_way_for in coming
+        }
         try:
             if self._marks is not None:
-                self._marks.stand_on(())
+                self._marks.stand_on({node for room in newest.values() for node in room})
         except ClusterReadError as error:
             self._cut(f"marks could not be removed: {error}")
 

@@ -12,6 +12,7 @@ from rebalancer.run.execution.landing import Replacement
 from rebalancer.wire.pods import FINISHED, PodRecord
 
 _NONE: Mapping[str, tuple[str, str]] = MappingProxyType({})
+_NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
 class PodFeed:
@@ -29,8 +30,12 @@ class PodFeed:
         known: frozenset[str],
         restarted_in: frozenset[str] = frozenset(),
         unready: Mapping[str, tuple[str, str]] = _NONE,
+        waiting: Mapping[str, str] = _NOBODY,
     ) -> None:
-        """``unready``: uid -> (controller uid, name) of the pods that were not Ready when the plan was made."""
+        """``unready``: uid -> (controller uid, name) of the pods that were not Ready when the plan was made.
+
+        ``waiting``: uid -> ``namespace/name`` of the pods without a node for which room is made.
+        """
         self.read_all: Callable[[], bool] = lambda: False
         """Reads all pods once more and hands them over here; returns whether it could. Set by what follows the cluster."""
         self._controllers = dict(controllers)
@@ -39,6 +44,8 @@ class PodFeed:
         self._gone: set[str] = set()
         """uids of the planned victims that exist no more."""
         self._known = set(known)
+        self._waiting = dict(waiting)
+        """Those that have no node yet."""
         self._unready = dict(unready)
         """Those of the plan's snapshot, until something is seen of them."""
         self._pods: dict[str, PodRecord] = {}
@@ -69,6 +76,11 @@ class PodFeed:
         """Return whether a followed pod no longer exists."""
         with self._news:
             return uid in self._gone
+
+    def still_waits(self, uid: str) -> str | None:
+        """See Feed."""
+        with self._news:
+            return self._waiting.get(uid)
 
     def newcomers(self) -> list[Replacement]:
         """Return the living pods of the victims' controllers that appeared in this wave."""
@@ -135,6 +147,7 @@ class PodFeed:
             if complete:
                 self._pods = {uid: pod for uid, pod in self._pods.items() if uid in self._seen}
                 self._gone |= self._controllers.keys() - self._seen
+                self._waiting = {uid: of for uid, of in self._waiting.items() if uid in self._seen}
                 self._unready.clear()
 
     # -- what it receives ---------------------------------------------------------------------------
@@ -142,6 +155,12 @@ class PodFeed:
     def take(self, event: EventType, pod: PodRecord) -> None:
         """Record a change of a pod."""
         with self._news:
+            if pod.uid in self._waiting:
+                self._seen.add(pod.uid)
+                if event is EventType.DELETED or pod.node or pod.phase in FINISHED:
+                    del self._waiting[pod.uid]
+                    self._changed = True
+                    self._news.notify_all()
             if pod.controller_uid not in self._wanted and pod.namespace not in self._restarted_in:
                 return
             self._unready.pop(pod.uid, None)

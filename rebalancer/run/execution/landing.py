@@ -41,6 +41,9 @@ class Feed(Protocol):
     def is_gone(self, uid: str) -> bool:
         """Return whether a followed pod no longer exists."""
 
+    def still_waits(self, uid: str) -> str | None:
+        """Return ``namespace/name`` of a pod for which room is made, as long as it has no node; None once it has, or is gone."""
+
     def unready_sibling(self, uid: str) -> str | None:
         """Return the name of an unready pod with the controller of pod ``uid``; None if none is known.
 
@@ -74,6 +77,10 @@ class Arrivals:
     def is_gone(self, uid: str) -> bool:
         """Return whether a followed pod no longer exists."""
         return self._feed.is_gone(uid)
+
+    def still_waits(self, uid: str) -> str | None:
+        """See Feed."""
+        return self._feed.still_waits(uid)
 
     def unready_sibling(self, uid: str) -> str | None:
         """Return the name of another unready pod of the same controller; None if none is known."""

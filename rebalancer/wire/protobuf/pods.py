@@ -107,7 +107,11 @@ def _state(status: Any) -> PodState:
         if says_something(each.type, each.status, each.reason)
     ]
     return state_of(
-        share_text(status.phase), text(status.reason), tuple(containers), tuple(conditions)
+        share_text(status.phase),
+        text(status.reason),
+        tuple(containers),
+        tuple(conditions),
+        share_text(status.nominatedNodeName),
     )
 
 

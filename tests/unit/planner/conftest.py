@@ -22,6 +22,10 @@ def _terms(strategy, params, view):
     return strategy.terms(view, params)
 
 
+def _asks(strategy, params, view):
+    return strategy.asks(view, params)
+
+
 def problem_of(
     objects,
     *,
@@ -30,6 +34,7 @@ def problem_of(
     params=None,
     streaks=None,
     profile=None,
+    observed=(),
 ):
     """A problem over objects or their snapshot, with the strategies as installed and their default parameters.
 
@@ -42,7 +47,8 @@ def problem_of(
         strategy = registry.strategy(name)
         of_strategy = (params or {}).get(name) or strategy.Params()
         terms = partial(_terms, strategy, of_strategy)
-        contributions.append(Contribution(name, 1.0, False, terms, streaks))
+        asks = partial(_asks, strategy, of_strategy) if strategy.makes_room else None
+        contributions.append(Contribution(name, 1.0, name in observed, terms, streaks, asks=asks))
     return Problem(
         snapshot,
         SchedulerModel(snapshot, profile or SchedulerProfile.for_version(snapshot.version)),

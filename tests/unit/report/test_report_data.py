@@ -136,6 +136,7 @@ def test_a_move_in_the_json(full):
         "observed": False,
         "makesWayFor": None,
         "marks": [],
+        "room": None,
         "method": "evict",
         "outcome": "evicted",
         "message": "replaced by web-9",

@@ -331,3 +331,22 @@ def test_no_wait_is_longer_than_until_something_may_be_due(given, now, longest):
     scene.clock.seconds = now
     assert scene.await_next() is None
     assert scene.waits.seconds == [pytest.approx(longest)]
+
+
+def test_a_pod_for_which_room_is_made_triggers_a_run_when_it_has_waited():
+    scene = after_a_run()
+    scene.triggers.room_after = 60.0
+    scene.cluster.pod_changed(pod())
+    scene.triggers.take()  # a run that does not see it wait for so long
+    assert first_due(scene) == (ENDED + 60.0, "a pod has waited for room")
+    scene.triggers.take()
+    assert first_due(scene) == (BEGAN + EVERY, "")
+
+
+def test_a_pod_that_got_a_node_waits_for_no_room():
+    scene = after_a_run()
+    scene.triggers.room_after = 60.0
+    scene.cluster.pod_changed(pod())
+    scene.triggers.take()
+    scene.cluster.pod_changed(pod("n1"))
+    assert first_due(scene) == (BEGAN + EVERY, "")

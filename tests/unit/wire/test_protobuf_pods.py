@@ -407,6 +407,7 @@ _CONDITIONS = st.lists(
         {
             "phase": st.sampled_from(["Running", "Pending", "Failed"]),
             "reason": _TEXTS,
+            "nominatedNodeName": st.sampled_from(["", "n1"]),
             "conditions": _CONDITIONS,
             "containerStatuses": _CONTAINERS,
             "initContainerStatuses": _CONTAINERS,
@@ -437,6 +438,7 @@ def _in_protobuf(status: dict[str, Any]) -> dict[str, Any]:
         **{name: [_container(each) for each in status[name]] for name in lists},
         "phase": status["phase"],
         "reason": status["reason"],
+        "nominatedNodeName": status["nominatedNodeName"],
         "conditions": [
             {
                 **{key: each[key] for key in ("type", "status", "reason")},

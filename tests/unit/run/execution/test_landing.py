@@ -31,6 +31,9 @@ class Feed:
     def is_gone(self, uid):
         return uid not in self.going
 
+    def still_waits(self, uid):
+        return None
+
     def unready_sibling(self, uid):
         return f"sibling of {uid}"
 

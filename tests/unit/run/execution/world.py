@@ -98,6 +98,8 @@ class World:
     reading_takes: float = 0.0
     holds: dict[str, float] = field(default_factory=dict)
     """uid -> until when the evicted pod still terminates."""
+    waiting: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """uid -> (name, until when) of a pod without a node for which room is made."""
     unready: str | None = None
     evictions: list[str] = field(default_factory=list)
     """Names of the pods whose eviction was asked for."""
@@ -172,6 +174,10 @@ class World:
 
     def is_gone(self, uid: str) -> bool:
         return uid not in self.ending()
+
+    def still_waits(self, uid: str) -> str | None:
+        ref, until = self.waiting.get(uid, ("", 0.0))
+        return ref if self.clock.now() < until else None
 
     def unready_sibling(self, uid: str) -> str | None:
         return self.unready

@@ -1,0 +1,1 @@
+"""Room for pods that wait, on random clusters, beside an integer programme."""

@@ -1,0 +1,126 @@
+"""Room for pods that wait on random clusters, beside an integer programme.
+
+python -m benchmarks.room --clusters 300 --seed 1000
+
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+from benchmarks.room.clusters import RoomCluster, cluster
+from benchmarks.room.optimum import RoomOptimum, optimum
+from rebalancer.plan.plan import Plan
+from rebalancer.planner.plan import plan
+from rebalancer.planner.problem import Contribution, Problem
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.protect import Protect
+from rebalancer.registry import Registry
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.protect import Scope, protect
+from rebalancer.testing.snapshots import snapshot_of
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What was planned on one cluster."""
+
+    seed: int
+    let_in: tuple[int, ...]
+    evictions: int
+    seconds: float
+    best: RoomOptimum
+    wrong: str
+    """What the plan would break, if anything; empty if nothing."""
+
+
+def planned(made: RoomCluster) -> tuple[Plan, float]:
+    """Return the plan on a cluster, and how long it took."""
+    snapshot = snapshot_of(made.objects())
+    strategy = Registry.installed().strategy("make-room")
+    params = strategy.Params()
+    of = Contribution(
+        "make-room",
+        1.0,
+        observed=False,
+        terms=lambda view: strategy.terms(view, params),
+        asks=lambda view: strategy.asks(view, params),
+    )
+    began = time.process_time()
+    problem = Problem(
+        snapshot,
+        SchedulerModel(snapshot, SchedulerProfile.for_version(snapshot.version)),
+        [of],
+        protect(snapshot, Protect(), Scope()),
+    )
+    decided = plan(problem, Settings(steer=True)).plan
+    decided.explanation.make()
+    return decided, time.process_time() - began
+
+
+def result(seed: int) -> Result:
+    """Return what was planned on the cluster of a seed, beside the optimum."""
+    made = cluster(seed)
+    best = optimum(made)
+    plan, seconds = planned(made)
+    let_in, wrong = _end(made, plan)
+    return Result(seed, let_in, len(plan.moves), seconds, best, wrong)
+
+
+def _end(made: RoomCluster, plan: Plan) -> tuple[tuple[int, ...], str]:
+    """Return how many of each priority stand in the end, by the skips of the plan, and what is wrong with its end."""
+    priorities = sorted({one.priority for one in made.works if one.waiting}, reverse=True)
+    by_name = {work.name: work for work in made.works}
+    index = {one.name: n for n, one in enumerate(made.machines)}
+    outside = Counter(skip.pod.rpartition("-")[0] for skip in plan.skips)
+    let_in = Counter[int]()
+    for work in made.works:
+        let_in[work.priority] += max(0, work.waiting - outside[work.name])
+    wrong = ""
+    for move in plan.moves:
+        work = by_name[move.pod.rpartition("-")[0]]
+        work.on.remove(index[move.node])
+        wrong = wrong or (f"{move.pod} is fixed" if work.fixed else "")
+    for move in plan.moves:
+        work, n = by_name[move.pod.rpartition("-")[0]], index[move.landings[0].node]
+        if not made.takes(work, n):
+            wrong = wrong or f"{move.pod} does not fit on {move.landings[0].node}"
+        work.on.append(n)
+    return tuple(let_in[priority] for priority in priorities), wrong
+
+
+def main() -> None:
+    """Print a line for each cluster on which the two differ, and the sums."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clusters", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    results = []
+    for seed in range(options.seed, options.seed + options.clusters):
+        results.append(one := result(seed))
+        if one.let_in != one.best.let_in or one.evictions != one.best.evictions or one.wrong:
+            print(one, flush=True)
+    possible = [one for one in results if sum(one.best.let_in)]
+    same = [one for one in results if one.let_in >= one.best.let_in]
+    alike = [one for one in possible if one.let_in == one.best.let_in]
+    evictions = sum(one.evictions for one in alike)
+    fewest = sum(one.best.evictions for one in alike)
+    in_vain = sum(one.evictions for one in results if not sum(one.best.let_in))
+    seconds = sorted(one.seconds for one in results)
+    print(
+        f"clusters {len(results)}, something can be let in {len(possible)},"
+        f" proven {sum(one.best.proven for one in results)}\n"
+        f"let in as the optimum: {len(same)} ({len(same) / len(results):.1%});"
+        f" pods {sum(sum(o.let_in) for o in results)} of {sum(sum(o.best.let_in) for o in results)}\n"
+        f"evictions where as many: {evictions} of {fewest} ({evictions / max(1, fewest):.3f});"
+        f" where nothing can be let in: {in_vain}\n"
+        f"seconds of CPU: median {seconds[len(seconds) // 2]:.2f}, most {seconds[-1]:.2f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Between waves: can what was planned to make room still be done, all of it, and does it still let in what it is for?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from rebalancer.plan.plan import Move
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.judge import Judge
+from rebalancer.planner.verdict import Verdict
+
+
+class RoomCheck:
+    """Judges the moves that make room: those for one pod together."""
+
+    def __init__(self, draft: Draft, judge: Judge, moves: Sequence[Move]) -> None:
+        self._draft, self._judge = draft, judge
+        self._moves = [move for move in moves if move.room is not None]
+        uids = [uid for move in self._moves for uid in (move.uid, move.makes_way_for) if uid]
+        self._rows = draft.problem.rows_by_uid(uids) if uids else {}
+        self._refused: dict[str, str | None] = {}
+
+    def verdict(self, move: Move) -> Verdict | str:
+        """Return the verdict on a move, or why it should not be made."""
+        waits = move.makes_way_for
+        if waits and waits not in self._refused:
+            self._refused[waits] = self._why_not(waits)
+        if waits and (why := self._refused[waits]) is not None:
+            return why
+        return self._verdict(move)
+
+    def _verdict(self, move: Move) -> Verdict:
+        """Return the verdict on a move while the nodes are marked that it was planned with."""
+        index, state = self._draft.snapshot.nodes.index, self._draft.state
+        pod = self._rows[move.uid]
+        marks = np.array(sorted(index[name] for name in move.marks if name in index), np.int32)
+        with self._draft.scheduler.marking(marks):
+            verdict = self._judge.harmless(pod, int(state.node_of[pod]))
+        return replace(verdict, marks=tuple(marks.tolist()))
+
+    def _why_not(self, waits: str) -> str | None:
+        """Return why nothing need leave any more for the pod of a uid, or why it would not help."""
+        state, row = self._draft.state, self._rows.get(waits)
+        if row is None:
+            return "the pod that it makes room for is gone"
+        if state.node_of[row] >= 0:
+            return "the pod that it makes room for has its node"
+        moves = [move for move in self._moves if move.makes_way_for == waits]
+        gone: list[int] = []
+        try:
+            for move in moves:
+                if (why := self._leave(move, gone)) is not None:
+                    return f"the pod that it makes room for would stay outside: {why}"
+            fits = self._draft.scheduler.feasible(state, int(state.cls_of[row])).any()
+            return None if fits else "the pod that it makes room for would not fit even then"
+        finally:
+            for pod in reversed(gone):
+                state.unplace(pod)
+                state.show_newest_victim()
+                state.unevict(pod)
+
+    def _leave(self, move: Move, gone: list[int]) -> str | None:
+        """Move a pod in the state for a moment; return why it cannot go."""
+        draft, pod = self._draft, self._rows.get(move.uid)
+        if pod is None or draft.state.node_of[pod] < 0:
+            return f"{move.ref} is gone"
+        if protections := draft.protections(pod):
+            return f"{move.ref} is protected now: {', '.join(protections)}"
+        verdict = self._verdict(move)
+        if verdict.refused is not None:
+            return f"{move.ref}: {verdict.refused[1]}"
+        replacement = draft.snapshot.classes[int(draft.state.cls_of[pod])].replacement
+        draft.state.evict(pod)
+        draft.state.hide_newest_victim()
+        draft.state.place(pod, replacement, int(verdict.prediction.nodes[0]))
+        gone.append(pod)
+        return None

@@ -1,0 +1,133 @@
+"""Why a pod that waits cannot be let in: what is short, where it is least, and what is in the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from rebalancer.cost.strategy import Ask
+from rebalancer.plan.plan import Code
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.problem import Contribution
+from rebalancer.planner.reasons import protection_code
+from rebalancer.planner.room_search import Found, Item, RoomSearch
+from rebalancer.scheduler.messages import unschedulable_message
+from rebalancer.snapshot.columns import Ints
+
+_PODS = "places for pods"
+
+
+def why_outside(
+    draft: Draft, of: Contribution, search: RoomSearch, ask: Ask, item: Item, found: Found
+) -> tuple[Code, str]:
+    """Return why ``ask`` is not let in, after the search has ``found`` no way."""
+    if not item.nodes.any():
+        return Code.UNSATISFIABLE, "no node would take it, were it empty" + _refusals(draft, ask)
+    lacking = search.lacking(item)
+    if (short := _short_of_all(draft, item)) is not None:
+        return Code.UNSATISFIABLE, f"{short}{_nearest(draft, item, lacking)}"
+    if (held := _held(draft, of, search, ask, item, lacking)) is not None:
+        return held
+    tried = (
+        f"no moves let it in: {found.fewest - 1} at most were tried, and all ways of them"
+        if found.exhaustive
+        else f"no way was found in the time of one plan; it takes {found.fewest} moves at least"
+    )
+    return Code.NO_ROOM, tried + _nearest(draft, item, lacking)
+
+
+def _short_of_all(draft: Draft, item: Item) -> str | None:
+    """Return what all nodes together have too little of, in words."""
+    snapshot, state = draft.snapshot, draft.state
+    open_ = ~snapshot.nodes.leaving & (snapshot.nodes.ready | item.nodes)
+    free = np.maximum(0, snapshot.nodes.allocatable - state.lasting)[:, open_].sum(axis=1)
+    for row in np.flatnonzero(item.requests > free).tolist():
+        name = snapshot.resources[row]
+        return f"all nodes together have {_amount(name, int(free[row]))} free, it asks for {_amount(name, int(item.requests[row]))}"
+    return None
+
+
+def _nearest(draft: Draft, item: Item, lacking: Ints) -> str:
+    """Return on which node what is short is least, and what it is, in words; empty where no node lacks anything."""
+    node = _least_short(item, lacking)
+    short = _short(draft, lacking[:, node])
+    if not short:
+        return f"; {draft.snapshot.nodes.names[node]} has the room, and a rule between pods keeps it away"
+    return f"; short by least on {draft.snapshot.nodes.names[node]}: {short}"
+
+
+def _least_short(item: Item, lacking: Ints) -> int:
+    asked = np.maximum(1, np.append(item.requests, 1))[:, None]
+    share = (lacking / asked).max(axis=0)
+    share[~item.nodes] = np.inf
+    return int(share.argmin())
+
+
+def _short(draft: Draft, lacking: Ints) -> str:
+    names = [*draft.snapshot.resources, _PODS]
+    return ", ".join(
+        _amount(names[row], int(lacking[row])) for row in np.flatnonzero(lacking).tolist()
+    )
+
+
+def _amount(name: str, amount: int) -> str:
+    if name == "cpu":
+        return f"cpu {amount / 1000:g}"
+    if name in ("memory", "ephemeral-storage"):
+        return f"{name} {amount / 2**20:,.0f}Mi"
+    return f"{name} {amount}"
+
+
+def _held(
+    draft: Draft, of: Contribution, search: RoomSearch, ask: Ask, item: Item, lacking: Ints
+) -> tuple[Code, str] | None:
+    """Return what keeps so much in place that no node could be made free enough, if that is so.
+
+    Of the node where what is short is least, once all has left that may.
+    """
+    snapshot, pods = draft.snapshot, draft.snapshot.pods
+    here = draft.state.unmoved()
+    movable = here[search.may_leave(here, item.limit)]
+    gives = np.zeros_like(lacking)
+    np.add.at(gives[:-1].T, pods.node[movable], snapshot.requests[:, pods.cls[movable]].T)
+    np.add.at(gives[-1], pods.node[movable], 1)
+    left = np.maximum(0, lacking - gives)
+    if not left[:, item.nodes].any(axis=0).all():
+        return None
+    node = _least_short(item, left)
+    staying = here[(pods.node[here] == node) & ~np.isin(here, movable)]
+    row = int((left[:, node] / np.maximum(1, np.append(item.requests, 1))).argmax())
+    asks = np.vstack([snapshot.requests, np.ones((1, len(snapshot.classes)), np.int64)])
+    staying = staying[asks[row, pods.cls[staying]] > 0]
+    why = Counter(_stays(draft, of, ask, pod) for pod in staying.tolist())
+    name, short = snapshot.nodes.names[node], _short(draft, left[:, node])
+    if not why:
+        return Code.UNSATISFIABLE, f"short by least on {name}, were all pods gone: {short}"
+    (code, text), number = min(why.items(), key=lambda one: (-one[1], one[0]))
+    more = f"; {len(staying) - number} more stay for other reasons" if len(staying) > number else ""
+    return (
+        code,
+        f"short by least on {name}, were all gone that may leave: {short}; {number} of its pods stay: {text}{more}",
+    )
+
+
+def _stays(draft: Draft, of: Contribution, ask: Ask, pod: int) -> tuple[Code, str]:
+    cls = int(draft.snapshot.pods.cls[pod])
+    if texts := draft.protection_texts(pod):
+        name, text = next(iter(texts.items()))
+        return protection_code(texts), f"{name}: {text}"
+    if (forbidden := draft.forbidden(pod)) is not None:
+        return forbidden
+    if of.selected is not None and not of.selected.pods(draft.snapshot)[pod]:
+        return Code.NOT_SELECTED, f"the select of {of.strategy} does not match it"
+    if draft.snapshot.classes[cls].priority > ask.priority:
+        return Code.PROTECTED, "of a higher priority than the pod that waits"
+    return Code.PROTECTED, "it waits itself"
+
+
+def _refusals(draft: Draft, ask: Ask) -> str:
+    """Return the scheduler's own words."""
+    if ask.cls < 0:
+        return ""
+    return f": {unschedulable_message(draft.scheduler, draft.state, ask.cls)}"

@@ -1,0 +1,147 @@
+"""Pods that wait are let in on a real scheduler: by the fewest moves, with the room kept for them, and then nothing moves."""
+
+import threading
+
+import pytest
+
+from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, MARK_RULES, READ_RULES
+from tests.controlplane import objects, operations, wait_until
+from tests.e2e.product import grant, rebalancer
+from tests.e2e.served import Server
+
+RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *MARK_RULES)
+POLICY = """
+apiVersion: rebalancer/v1
+kind: Policy
+steer: marks
+budgets: {perHour: 100%}
+protect: {minPodAge: 0s}
+strategies:
+  make-room: {after: 1s}
+"""
+RIVALS = 4
+
+
+@pytest.fixture
+def flags(cluster, tmp_path):
+    """What the command needs on the cluster, with a policy that makes room."""
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(POLICY)
+    return f"--policy={policy}", f"--kubeconfig={grant(cluster, RULES)}", "--output=json"
+
+
+def fill(cluster):
+    """Three nodes of 8 CPUs, 4 of them in use on each."""
+    names = ("n0", "n1", "n2")
+    cluster.apply([objects.node(name, cpu="8") for name in names])
+    operations.wait_nodes_ready(cluster.api, len(names))
+    # The emptiest node takes the next pod: each gets one of the twos, then two of the ones.
+    for name, replicas, cpu in (("twos", 3, "2"), ("ones", 6, "1")):
+        labels = {"app": name, "placed": "here"}
+        cluster.apply([objects.deployment(name, replicas, cpu=cpu, labels=labels)])
+        operations.wait_pods_ready(cluster.api, replicas, selector=f"app={name}")
+
+
+def pod_of(cluster, app):
+    """The pods of a workload that do not terminate."""
+    pods = operations.pods(cluster.api, selector=f"app={app}")
+    return [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+
+
+def wait_unschedulable(cluster, app):
+    def said():
+        conditions = [
+            c for pod in pod_of(cluster, app) for c in pod["status"].get("conditions", ())
+        ]
+        return any(c.get("reason") == "Unschedulable" for c in conditions)
+
+    wait_until(said, 30, f"{app} is unschedulable")
+
+
+def marks(cluster):
+    return [
+        node["metadata"]["name"]
+        for node in cluster.api.list_all("/api/v1/nodes")
+        if any(t["key"] == "rebalancer/mark" for t in node["spec"].get("taints", ()))
+    ]
+
+
+def test_the_fewest_moves_let_in_what_fits_nowhere_and_no_rival_takes_the_room(cluster, flags):
+    fill(cluster)
+    cluster.apply([objects.deployment("big", 1, cpu="6")])
+    wait_unschedulable(cluster, "big")
+    before = {pod["metadata"]["uid"] for app in ("ones", "twos") for pod in pod_of(cluster, app)}
+
+    def rivals():
+        """Rivals come as soon as something leaves."""
+        wait_until(
+            lambda: (
+                {p["metadata"]["uid"] for a in ("ones", "twos") for p in pod_of(cluster, a)}
+                != before
+            ),
+            60,
+            "something leaves",
+        )
+        cluster.apply([objects.deployment("rival", RIVALS, cpu="1")])
+
+    coming = threading.Thread(target=rivals)
+    coming.start()
+    ran = rebalancer("run", "--yes", *flags)
+    coming.join()
+    assert ran.code == 0, ran.err
+    (move,) = ran.evicted
+    assert (move["pod"].rpartition("-")[0].rpartition("-")[0], move["predicted"]) == ("twos", True)
+    operations.wait_pods_ready(cluster.api, 10 + RIVALS, 60)
+    (big,) = pod_of(cluster, "big")
+    assert big["spec"]["nodeName"] == move["from"]
+    assert marks(cluster) == []
+    again = rebalancer("run", "--yes", *flags)
+    assert again.report["moves"] == []
+
+
+def test_what_cannot_be_let_in_disturbs_none_and_the_reason_is_said(cluster, flags):
+    fill(cluster)
+    cluster.apply([objects.deployment("huge", 1, cpu="7500m")])
+    wait_unschedulable(cluster, "huge")
+    cluster.apply([objects.pdb("all", {"placed": "here"}, minAvailable="100%")])
+    wait_until(
+        lambda: (
+            cluster.api.get("/apis/policy/v1/namespaces/default/poddisruptionbudgets/all")
+            .get("status", {})
+            .get("expectedPods")
+        ),
+        30,
+        "the budget counts its pods",
+    )
+    ran = rebalancer("run", "--yes", *flags)
+    assert ran.code == 0, ran.err
+    assert ran.report["moves"] == []
+    (skip,) = ran.report["skipped"]
+    assert skip["code"] == "PodDisruptionBudget"
+    (huge,) = pod_of(cluster, "huge")
+    explained = rebalancer("explain", "pod", f"default/{huge['metadata']['name']}", *flags[:2])
+    assert skip["message"] in " ".join(explained.out.split())
+
+
+def test_pods_of_a_daemonset_get_in_on_their_own_nodes_under_serve(cluster, flags, tmp_path):
+    """The recipe of kubernetes#140984: pods of its own priority were there first, and no preemption helps."""
+    cluster.apply([objects.node(name, cpu="4") for name in ("n0", "n1")])
+    operations.wait_nodes_ready(cluster.api, 2)
+    cluster.apply([objects.deployment("web", 8, cpu="1")])
+    operations.wait_pods_ready(cluster.api, 8, 60)
+    product = type(
+        "Product",
+        (),
+        {"policy": flags[0].partition("=")[2], "kubeconfig": flags[1].partition("=")[2]},
+    )
+    server = Server(product, tmp_path, "room")
+    try:
+        cluster.apply([objects.node("n2", cpu="4"), objects.daemonset("agent", cpu="1")])
+        operations.wait_pods_ready(cluster.api, 11, 60)
+    finally:
+        server.end()
+    agents = {pod["spec"]["nodeName"] for pod in pod_of(cluster, "agent")}
+    assert agents == {"n0", "n1", "n2"}
+    assert marks(cluster) == []
+    again = rebalancer("run", "--yes", *flags)
+    assert again.report["moves"] == []

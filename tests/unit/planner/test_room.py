@@ -1,0 +1,323 @@
+"""Room for pods that wait: the fewest moves let them in, in an order in which each lands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rebalancer.plan.plan import Code, Plan
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.model import Budgets
+from rebalancer.policy.values import Limit
+from rebalancer.testing.workloads import (
+    HOSTNAME,
+    OLD,
+    Object,
+    apart,
+    disruption_budget,
+    node,
+    workload,
+)
+from tests.unit.planner.conftest import plan_of, rechecked
+
+MARKS = Settings(steer=True)
+
+
+def waiting(
+    name: str, pods: int = 1, *, since: str = OLD, nominated: str = "", **options: Any
+) -> list[Object]:
+    """A workload whose pods no node takes."""
+    objects = workload(name, [""] * pods, **options)
+    for one in objects:
+        if one["kind"] == "Pod":
+            refused = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "lastTransitionTime": since,
+            }
+            one["status"] = {"phase": "Pending", "conditions": [refused]}
+            if nominated:
+                one["status"]["nominatedNodeName"] = nominated
+    return objects
+
+
+def three_nodes(**options: Any) -> list[Object]:
+    """Three nodes of 8 CPUs, 4 of them in use, by pods of one and of two; a pod of 6 waits."""
+    nodes = [node(f"n{i}", cpu="8") for i in range(3)]
+    ones = workload("ones", ["n0", "n0", "n1", "n1", "n2", "n2"], cpu="1")
+    twos = workload("twos", ["n0", "n1", "n2"], cpu="2")
+    return [*nodes, *ones, *twos, *waiting("big", cpu="6", **options)]
+
+
+def room(objects: list[Object], settings: Settings = MARKS, **options: Any) -> Plan:
+    return plan_of(objects, settings=settings, strategies=["make-room"], **options)
+
+
+def shown(plan: Plan) -> list[tuple[str, str, str, tuple[str, ...]]]:
+    return [(m.pod, m.node, m.landings[0].node, m.marks) for m in plan.moves]
+
+
+def skip_of(plan: Plan, pod: str = "big-0") -> tuple[Code, str]:
+    (skip,) = [skip for skip in plan.skips if skip.pod == pod]
+    return skip.code, skip.message
+
+
+def test_one_move_lets_in_what_fits_nowhere() -> None:
+    made = room(three_nodes())
+    (move,) = made.moves
+    assert move.pod.startswith("twos")
+    assert move.makes_way_for == "default/big-0"
+    assert move.node in move.marks
+    assert move.room == (move.node,)
+    assert move.landings[0].node != move.node
+    assert made.lower_bound == 1
+    assert made.before["make-room"].violated == 1
+    assert made.after["make-room"].violated == 0
+    assert made.stopped == "After these moves every rule holds."
+
+
+def test_without_room_for_marks_nothing_is_steered_but_the_room_is_marked() -> None:
+    made = room(three_nodes(), Settings(steer=True, budgets=Budgets(marks=Limit.parse(0))))
+    assert [move.marks for move in made.moves] == [(made.moves[0].node,)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"since": "2027-01-15T07:59:00Z"},  # it has waited for a minute
+        {"nominated": "n1"},  # preemption has seen to it
+        {"spec": {"schedulingGates": [{"name": "quota"}]}},
+        {"spec": {"schedulerName": "other"}},  # what that one does is not known
+        {"spec": {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "none"}}]}},
+    ],
+)
+def test_pods_that_others_see_to_are_left_alone(options: dict[str, Any]) -> None:
+    made = room(three_nodes(**options))
+    assert made.moves == ()
+    assert made.after["make-room"].violated == 0
+
+
+def test_pods_of_a_higher_priority_stay() -> None:
+    nodes = [node("n0", cpu="4"), node("n1", cpu="4")]
+    high = workload("high", ["n0", "n1"], cpu="2", priority=1000)
+    made = room([*nodes, *high, *waiting("big", cpu="4", priority=10)])
+    assert made.moves == ()
+    code, why = skip_of(made)
+    assert code is Code.PROTECTED
+    assert why == (
+        "short by least on n0, were all gone that may leave: cpu 2; "
+        "1 of its pods stay: of a higher priority than the pod that waits"
+    )
+
+
+def test_too_little_in_all_is_unsatisfiable_and_moves_nothing() -> None:
+    nodes = [node("n0", cpu="4"), node("n1", cpu="4")]
+    low = workload("low", ["n0", "n0", "n1", "n1"], cpu="1500m")
+    made = room([*nodes, *low, *waiting("big", cpu="3")])
+    assert made.moves == ()
+    code, why = skip_of(made)
+    assert code is Code.UNSATISFIABLE
+    assert (
+        why == "all nodes together have cpu 2 free, it asks for cpu 3; short by least on n0: cpu 2"
+    )
+
+
+def test_what_no_empty_node_would_take_is_said_in_the_scheduler_s_words() -> None:
+    made = room([node("n0", cpu="4"), *waiting("big", cpu="5")])
+    code, why = skip_of(made)
+    assert code is Code.UNSATISFIABLE
+    assert why.startswith("no node would take it, were it empty: 0/1 nodes are available")
+
+
+def test_a_budget_that_allows_nothing_is_named() -> None:
+    budget = [disruption_budget(name, name, allowed=0) for name in ("ones", "twos")]
+    made = room([*three_nodes(), *budget])
+    assert made.moves == ()
+    code, why = skip_of(made)
+    assert code is Code.PDB
+    assert "allows no disruption" in why
+
+
+def test_the_reason_stands_beside_the_unmet_rule() -> None:
+    made = room(
+        [
+            *three_nodes(),
+            disruption_budget("twos", "twos", allowed=0),
+            disruption_budget("ones", "ones", allowed=0),
+        ]
+    )
+    (unmet,) = made.unmet
+    assert unmet.rule == "default/big-0 waits for room"
+    assert unmet.workload == "Deployment/default/big"
+    assert dict(unmet.codes) == {"PodDisruptionBudget": 1}
+
+
+def test_a_chain_lets_in_what_no_single_node_could() -> None:
+    # Three move up: the pod of 3 can only go where the pod of 1 leaves, and big only where the pod of 3 was.
+    nodes = [node("n0", cpu="4"), node("n1", cpu="4"), node("n2", cpu="4", labels={"pool": "c"})]
+    objects = [
+        *nodes,
+        *workload("three", ["n0", "n0"], cpu="1500m", replicas=2),
+        *workload("fix", ["n1", "n1"], cpu="1", annotations={"rebalancer/evict": "false"}),
+        *workload("one", ["n1", "n1"], cpu="500m"),
+        *waiting("big", cpu="2500m", spec={"nodeSelector": {"kubernetes.io/hostname": "n0"}}),
+    ]
+    for one in objects:
+        if one["kind"] == "Node" and one["metadata"]["name"] == "n2":
+            one["spec"]["taints"] = [{"key": "small", "effect": "NoSchedule"}]
+        if one["kind"] == "Pod" and one["metadata"]["name"].startswith("one-"):
+            one["spec"]["tolerations"] = [{"key": "small", "operator": "Exists"}]
+    for one in objects:
+        if one["kind"] in ("Deployment", "ReplicaSet") and one["metadata"]["name"] == "one":
+            one["spec"]["template"]["spec"]["tolerations"] = [
+                {"key": "small", "operator": "Exists"}
+            ]
+    made = room(objects)
+    assert [
+        (move.pod.rpartition("-")[0], move.node, move.landings[0].node) for move in made.moves
+    ] == [
+        ("one", "n1", "n2"),
+        ("three", "n0", "n1"),
+    ]
+    assert [move.wave for move in made.moves] == [1, 2]
+    # Both nodes are kept until what they are meant for is there.
+    assert made.moves[0].room == ("n0", "n1")
+    assert made.moves[1].room == ("n0",)
+    assert made.lower_bound == 2
+
+
+def test_a_daemonset_s_pod_is_let_in_on_its_own_node() -> None:
+    nodes = [node("n0", cpu="2"), node("n1", cpu="4")]
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
+    required = {"nodeSelectorTerms": [term]}
+    pinned = {
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    }
+    agent = waiting("agent", kind="DaemonSet", cpu="1", spec=pinned)
+    objects = [*nodes, *workload("web", ["n0", "n0"], cpu="1"), *agent]
+    made = room([one for one in objects if one["kind"] != "DaemonSet"])
+    (move,) = made.moves
+    assert (move.node, move.landings[0].node) == ("n0", "n1")
+    assert move.makes_way_for == "default/agent-0"
+
+
+def test_extended_resources_host_ports_and_anti_affinity_can_be_in_the_way() -> None:
+    gpus = {"nvidia.com/gpu": "2"}
+    nodes = [node("n0"), node("n1")]
+    for one in nodes:
+        one["status"]["allocatable"] |= gpus
+
+    def using(**amounts: str) -> dict[str, Any]:
+        return {"containers": [{"name": "main", "image": "x", "resources": {"requests": amounts}}]}
+
+    one_gpu, two = using(**{"nvidia.com/gpu": "1"}), using(**{"nvidia.com/gpu": "2"})
+    made = room([*nodes, *workload("train", ["n0", "n1"], spec=one_gpu), *waiting("big", spec=two)])
+    assert len(made.moves) == 1
+
+    port = {
+        "containers": [
+            {"name": "main", "image": "x", "ports": [{"containerPort": 80, "hostPort": 80}]}
+        ]
+    }
+    only = {"nodeSelector": {"kubernetes.io/hostname": "n0"}}
+    made = room(
+        [
+            *nodes,
+            *workload("edge", ["n0", ""][:1], replicas=2, spec=port),
+            *waiting("big", spec={**port, **only}),
+        ]
+    )
+    assert [(move.pod, move.landings[0].node) for move in made.moves] == [] or made.moves[
+        0
+    ].node == "n0"
+
+    lonely = apart("web", HOSTNAME)
+    made = room([*nodes, *workload("web", ["n0", "n0"]), *waiting("big", spec={**lonely, **only})])
+    assert sorted(move.pod for move in made.moves) == ["web-0", "web-1"]
+    assert {move.landings[0].node for move in made.moves} == {"n1"}
+
+
+def test_those_of_the_highest_priority_come_first() -> None:
+    nodes = [node("n0", cpu="4"), node("n1", cpu="4")]
+    web = workload("web", ["n0", "n0", "n1", "n1"], cpu="1")
+    both = [*waiting("low", cpu="3"), *waiting("high", cpu="3", priority=5)]
+    made = room([*nodes, *web, *both])
+    assert {move.makes_way_for for move in made.moves} == {"default/high-0"}
+    assert skip_of(made, "low-0")[0] is Code.UNSATISFIABLE
+
+
+def test_several_pods_are_let_in_and_one_move_may_do_for_two() -> None:
+    nodes = [node("n0", cpu="4"), node("n1", cpu="4"), node("n2", cpu="4")]
+    web = workload("web", ["n0", "n1"], cpu="3")
+    more = workload("more", ["n2"], cpu="1")
+    made = room(
+        [
+            *nodes,
+            *web,
+            *more,
+            *waiting(
+                "pair", 2, cpu="1500m", spec={"nodeSelector": {"kubernetes.io/hostname": "n0"}}
+            ),
+        ]
+    )
+    assert len(made.moves) == 1
+    assert made.after["make-room"].violated == 0
+
+
+def test_a_pod_that_waits_keeps_its_room_from_others_that_do() -> None:
+    # What is young waits, too: it would take what the first move frees.
+    young = waiting(
+        "small",
+        cpu="1500m",
+        since="2027-01-15T07:59:30Z",
+        spec={"nodeSelector": {"kubernetes.io/hostname": "n0"}},
+    )
+    made = room([*three_nodes(spec={"nodeSelector": {"kubernetes.io/hostname": "n0"}}), *young])
+    let_in = made.after["make-room"].violated == 0
+    assert let_in or made.moves == ()
+
+
+def test_the_same_snapshot_gives_the_same_plan() -> None:
+    assert shown(room(three_nodes())) == shown(room(three_nodes()))
+
+
+def test_moves_that_are_only_shown_leave_the_others_as_they_are() -> None:
+    closed = node("n3", taints=[{"key": "closed", "effect": "NoSchedule"}])
+    objects = [*three_nodes(), closed, *workload("web", ["n3", "n3"], cpu="100m")]
+    plain = plan_of(objects, settings=MARKS, strategies=["taints"])
+    both = {"settings": MARKS, "strategies": ["taints", "make-room"]}
+    seen = plan_of(objects, observed=("make-room",), **both)
+    assert [m.uid for m in seen.moves if not m.observed] == [m.uid for m in plain.moves] != []
+    assert [m.strategy for m in seen.moves if m.observed] == ["make-room"]
+
+
+def test_no_rule_is_broken_for_it() -> None:
+    # Each node has its share of both workloads: a third pod of one of them on a node would be one too many.
+    made = plan_of(three_nodes(), settings=MARKS, strategies=["duplicates", "make-room"])
+    assert made.moves == ()
+    code, why = skip_of(made)
+    assert code is Code.NO_GAIN
+    assert why.endswith("a rule that holds would break")
+
+
+def between_waves(objects: list[Object]) -> tuple[Plan, list[str | None]]:
+    plan = room(three_nodes())
+    return plan, [
+        why for _, why in rechecked(objects, plan.moves, settings=MARKS, strategies=["make-room"])
+    ]
+
+
+def test_between_waves_all_moves_for_one_pod_are_judged_together() -> None:
+    _, still = between_waves(three_nodes())
+    assert still == [None]
+    gone = [o for o in three_nodes() if o["metadata"]["name"] != "big-0"]
+    assert between_waves(gone)[1] == ["the pod that it makes room for is gone"]
+    bound = three_nodes()
+    for one in bound:
+        if one["metadata"]["name"] == "big-0":
+            one["spec"]["nodeName"] = "n1"
+    assert between_waves(bound)[1] == ["the pod that it makes room for has its node"]
+    rival = [*three_nodes(), *workload("rival", ["n0", "n1", "n2"], cpu="1")]
+    assert between_waves(rival)[1] == ["the pod that it makes room for would not fit even then"]
