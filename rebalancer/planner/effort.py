@@ -54,17 +54,21 @@ class Effort:
     """Judgements of one choice of nodes to be emptied."""
     emptied_pods: int = 1000
     """Pods on the nodes of one choice."""
-    room: int = 20_000
+    room: int = 10_000
     """Steps of one search for room for a pod that waits."""
+    room_together: int = 20_000
+    """Steps of one search for room for several at once."""
+    room_in_all: int = 60_000
+    """Steps of all searches of one plan."""
     room_moves: int = 10
     """Evictions for it."""
-    room_together: int = 5
+    room_victims: int = 5
     """Pods that leave one node for it."""
     room_nodes: int = 24
     """Nodes that are tried for each pod of it."""
     room_orders: int = 3
     """Further orders of the pods that wait, where not all can be let in one after the other."""
-    room_tries: int = 12
+    room_tries: int = 30
     """Ways for one pod of which it is asked whether they can be gone in some order."""
 
     left_out: int = 4

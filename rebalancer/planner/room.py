@@ -208,6 +208,8 @@ class _RoomPlan:
     ) -> None:
         self._before = before
         self._draft, self._of, self._effort, self._stop = draft, of, effort, stop
+        self.stop, self.steps = stop, effort.room_in_all
+        """What the searches of this plan have left."""
         self._asks, self._first_wave = list(asks), first_wave
         nodes, problem = draft.snapshot.nodes, draft.problem
         mine = (
@@ -371,7 +373,7 @@ class _Way:
     def __init__(self, plan: _RoomPlan, made: _Made, asks: Sequence[Ask]) -> None:
         self._plan, self._made, self._asks = plan, made, asks
         self._draft = plan.fresh(made)
-        self._search = RoomSearch(self._draft, plan.evictable, plan.closed, plan.effort)
+        self._search = RoomSearch(self._draft, plan.evictable, plan.closed, plan.effort, plan.stop)
         self._items = [self._search.item_of(number, ask) for number, ask in enumerate(asks)]
         self._first = 0
         self._walk: _Walk | None = None
@@ -381,7 +383,11 @@ class _Way:
 
     def find(self, least: int = 0, most: int = 0) -> Found:
         """Return what was found; a way that can be gone is added to what is made."""
-        found = self._search.find(self._items, self._accept, max(1, least), most)
+        effort, plan = self._plan.effort, self._plan
+        steps = effort.room if len(self._asks) == 1 else effort.room_together
+        steps = max(1, min(steps, plan.steps))
+        found = self._search.find(self._items, self._accept, steps, max(1, least), most)
+        plan.steps -= self._search.used
         if self._walk is not None:
             if not self._made.steps:
                 self._made.fewest = found.fewest

@@ -24,6 +24,8 @@ from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
+_LOOK = 256
+"""Steps between two looks whether planning must end."""
 _RULED_PODS = 16
 """Pods elsewhere that may have to leave for the sake of a rule between pods."""
 
@@ -92,8 +94,19 @@ Accept = Callable[[Placing], bool]
 class RoomSearch:
     """Looks for room in a draft's state, which it leaves as it was."""
 
-    def __init__(self, draft: Draft, evictable: Bools, closed: Bools, effort: Effort) -> None:
-        """``evictable`` (P,): pods that may leave; ``closed`` (N,): nodes on which nothing is to land."""
+    def __init__(
+        self,
+        draft: Draft,
+        evictable: Bools,
+        closed: Bools,
+        effort: Effort,
+        stop: Callable[[], str | None],
+    ) -> None:
+        """``evictable`` (P,): pods that may leave; ``closed`` (N,): nodes on which nothing is to land.
+
+        ``stop`` returns why planning must end, or None.
+        """
+        self._stop = stop
         self._draft, self._effort = draft, effort
         self._snapshot, self._state = draft.snapshot, draft.state
         self._closed = closed
@@ -111,7 +124,7 @@ class RoomSearch:
         self._gone: set[int] = set()
         self._placed: dict[int, tuple[Item, int]] = {}
         """By number: an item is placed once."""
-        self._left = 0
+        self._left, self.used = 0, 0
         self._cut = False
         self._failed: set[tuple[object, ...]] = set()
         self._take: Callable[[], bool] = lambda: False
@@ -151,12 +164,15 @@ class RoomSearch:
             most=self._most,
         )
 
-    def find(self, items: Sequence[Item], accept: Accept, least: int = 0, most: int = 0) -> Found:
+    def find(
+        self, items: Sequence[Item], accept: Accept, steps: int, least: int = 0, most: int = 0
+    ) -> Found:
         """Return the way with the fewest evictions that ``accept`` takes, to place all ``items``, the first one first.
 
-        ``least``: fewer evictions need not be tried; ``most``: more are not, 0: as many as the effort allows.
+        ``steps``: so many at most, twice. ``least``: fewer evictions need not be tried; ``most``: more are not, 0: as many
+        as the effort allows.
         """
-        self._left, self._cut = self._effort.room, False
+        self._left, self._cut = steps, False
         self._alike_asks = _twins(items)
         most = most or self._effort.room_moves
         found: list[Placing] = []
@@ -175,25 +191,28 @@ class RoomSearch:
         # First only larger pods push out smaller ones, which comes to an end soon; then all is tried that may do with fewer.
         self._falls = True
         for evictions in range(least, most + 1):
-            if self._tried(asks, evictions, self._effort.room // 2):
+            if self._tried(asks, evictions):
                 most = evictions - 1
                 break
-        self._falls, self._left = False, self._effort.room
+        self.used += steps - max(0, self._left)
+        self._falls, self._left = False, steps
         evictions, exhaustive = least, False
         for evictions in range(least, most + 1):
-            if self._tried(asks, evictions, 0):
+            if self._tried(asks, evictions):
+                self.used += steps - max(0, self._left)
                 return Found(found[-1], min(evictions, *refused), exhaustive=False)
             if self._left <= 0 or self._cut:
                 break
         else:
             evictions, exhaustive = most + 1, True
+        self.used += steps - max(0, self._left)
         placing = found[-1] if found else None
         return Found(placing, min(evictions, *refused), exhaustive=exhaustive)
 
-    def _tried(self, asks: list[Item], evictions: int, spare: int) -> bool:
-        """Search with so many evictions, unless no more than ``spare`` steps are left."""
+    def _tried(self, asks: list[Item], evictions: int) -> bool:
+        """Search with so many evictions, if steps are left."""
         self._failed.clear()
-        return self._left > spare and self._search(asks, [], evictions)
+        return self._left > 0 and self._search(asks, [], evictions)
 
     def lacking(self, item: Item) -> Ints:
         """Return what each node (R + 1, N) lacks for ``item`` as it is, the places for pods last; 0: nothing."""
@@ -208,7 +227,8 @@ class RoomSearch:
         return may
 
     def give_up(self) -> None:
-        """Try no further way."""
+        """Try no further way; the steps that are left are not used."""
+        self.used -= max(0, self._left)
         self._left = 0
 
     # -- the search ----------------------------------------------------------------------------------------
@@ -216,6 +236,8 @@ class RoomSearch:
     def _search(self, asks: list[Item], leaving: list[Item], evictions: int) -> bool:
         """Place the last of ``asks``, then the others, then all that are ``leaving``, with so many ``evictions`` more at most."""
         self._left -= 1
+        if self._left % _LOOK == 0 and self._stop() is not None:
+            self.give_up()
         if not (asks or leaving):
             return self._take()
         if self._left <= 0 or not self._may_do(asks, leaving, evictions):
@@ -386,7 +408,7 @@ class RoomSearch:
             yield from self._ruled_victims(item, node, lacking, here, most)
             return
         groups, choices = self._choices(node, item.limit)
-        for size in range(1, min(most, self._effort.room_together) + 1):
+        for size in range(1, min(most, self._effort.room_victims) + 1):
             if size > len(choices):
                 break
             combos, sums, without = choices[size - 1]
@@ -418,7 +440,7 @@ class RoomSearch:
         if (known := self._known_choices.get(key)) is None:
             groups = self._alike(self._evictable_on(node, limit))
             asks = self._asks([group[0] for group in groups])
-            most = min(sum(map(len, groups)), self._effort.room_together)
+            most = min(sum(map(len, groups)), self._effort.room_victims)
             made: list[_Choices] = []
             for size in range(1, most + 1):
                 combos = _combos(len(groups), size)
@@ -437,7 +459,7 @@ class RoomSearch:
         at_home = np.array([self._snapshot.pods.node[pod] == node for pod in pods], bool)
         asks[:, ~at_home] = 0
         done: list[set[int]] = []
-        for size in range(1, min(most, len(pods), self._effort.room_together) + 1):
+        for size in range(1, min(most, len(pods), self._effort.room_victims) + 1):
             for combo in combinations(range(len(pods)), size):
                 self._left -= 1
                 if self._left <= 0:
