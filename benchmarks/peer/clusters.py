@@ -12,7 +12,7 @@ from typing import Any
 
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.kinds import BUDGET, BY_NAME, POD, Json
-from rebalancer.embedded.clock import EmbeddedClock
+from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.wire.times import rfc3339
 

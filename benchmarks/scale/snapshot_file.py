@@ -14,10 +14,9 @@ from pathlib import Path
 from benchmarks.scale.fill import OPTIONS, Originals, entries
 from benchmarks.scale.shape import Shape
 from benchmarks.scale.varied import varied
-from rebalancer.snapshot.file_format import Capture
-from rebalancer.snapshot.store import SnapshotWriter
+from rebalancer.snapshot.store import Capture, SnapshotWriter
 from rebalancer.wire.protobuf.changes import ProtobufChange
-from rebalancer.wire.protobuf.stored import strip_run
+from rebalancer.wire.protobuf.lists import strip_run
 from tests.controlplane.cluster import ControlPlane
 
 _PODS = "/registry/pods/"

@@ -22,18 +22,24 @@ from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
 from rebalancer.run.execution.executor import WavePace
 from rebalancer.run.options import Grouped, PolicyFlags
-from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.columns import freeze
 from rebalancer.snapshot.load import load_judgeable
+from rebalancer.snapshot.measured import with_usage_of
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.whatif.cycles import Loop, LoopPace
-from rebalancer.whatif.nodes import NodeToAdd, add_node, cordon_node, lose_zone, remove_node
+from rebalancer.whatif.edits import (
+    NodeToAdd,
+    Scale,
+    add_node,
+    cordon_node,
+    lose_zone,
+    remove_node,
+    scale,
+)
 from rebalancer.whatif.objects import read_data, read_objects, renew_budgets
 from rebalancer.whatif.show import FORMS, render_simulation
-from rebalancer.whatif.span import Span
-from rebalancer.whatif.workloads import Scale, scale
-from rebalancer.whatif.world import SimulatedCluster
+from rebalancer.whatif.world import SimulatedCluster, Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,7 @@ from rebalancer.kube.metrics import NotMeasuredError, UsageSource, usage_notes
 from rebalancer.kube.pages import Listing, read_pages, restarting
 from rebalancer.kube.read import read_version
 from rebalancer.kube.transport import Response
-from rebalancer.snapshot.file_format import Capture, StoredList
-from rebalancer.snapshot.store import SnapshotWriter, open_for_writing
+from rebalancer.snapshot.store import Capture, SnapshotWriter, StoredList, open_for_writing
 from rebalancer.wire.kinds import (
     AFTER_PODS,
     ASKED_FOR,
@@ -58,7 +57,7 @@ def write_cluster_snapshot(
     finished: frozenset[str] = frozenset(),
     autoscalers: bool = False,
 ) -> Captured:
-    """Write the current cluster to ``target`` (see ``rebalancer.snapshot.file_format``).
+    """Write the current cluster to ``target`` (see ``rebalancer.snapshot.store``).
 
     Lists are read one after the other, pods first (finished pods only in the phases ``finished``), page by page.
     Metrics from ``usage`` come last, and HorizontalPodAutoscalers only with ``autoscalers``; a note says if usage is
@@ -168,7 +167,7 @@ def _pages(
 def _runs(kind: str, body: bytes) -> tuple[list[tuple[bytes, int]], ListMeta]:
     """Return a page as (run, number of objects) pairs, and the list metadata."""
     from rebalancer.wire.protobuf.frames import ListFrames  # noqa: PLC0415
-    from rebalancer.wire.protobuf.stored import strip_run  # noqa: PLC0415
+    from rebalancer.wire.protobuf.lists import strip_run  # noqa: PLC0415
 
     frames = ListFrames()
     runs = [strip_run(kind, run) for run in frames.feed(body)]

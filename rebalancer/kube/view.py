@@ -14,7 +14,7 @@ from rebalancer.kube.metrics import UsageSource, read_metrics, usage_notes
 from rebalancer.kube.read import Readings, read_version
 from rebalancer.kube.watch import EventType
 from rebalancer.snapshot.build import Fold, Settled
-from rebalancer.snapshot.carried import with_usage_of
+from rebalancer.snapshot.measured import with_usage_of
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.kinds import METRICS, PODS, Resource
 from rebalancer.wire.pods import PodRecord

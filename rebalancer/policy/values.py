@@ -24,7 +24,6 @@ from pydantic.alias_generators import to_camel
 
 from rebalancer.base.durations import format_duration, parse_duration
 from rebalancer.base.plain_text import quote_value
-from rebalancer.wire.label_syntax import is_label_key, is_label_value
 
 _COUNT_MAX = 1_000_000
 _MAX_DURATION = timedelta(days=366)
@@ -234,3 +233,21 @@ Percent = Annotated[
     WithJsonSchema({"type": "string", "pattern": r"^\d+(\.\d+)?\s*%$", "examples": ["20%"]}),
 ]
 """A fraction from 0 to 1, written in the file as ``0%`` to ``100%``; strategies may use it, too."""
+
+
+_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z", re.ASCII)
+_PREFIX = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*\Z", re.ASCII)
+_MAX_PREFIX = 253
+
+
+def is_label_key(text: str) -> bool:
+    """Return whether ``text`` is a valid label key: ``name`` or ``prefix.example/name``."""
+    prefix, slash, name = text.rpartition("/")
+    if slash and (len(prefix) > _MAX_PREFIX or not _PREFIX.match(prefix)):
+        return False
+    return _NAME.match(name) is not None
+
+
+def is_label_value(text: str) -> bool:
+    """Return whether ``text`` is a valid label value; it may be empty."""
+    return not text or _NAME.match(text) is not None

@@ -17,10 +17,10 @@ from msgspec import Raw
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.build import Fold, Settled
-from rebalancer.snapshot.file_format import API_VERSIONS, ASKED_FOR, AUTOSCALERS, METRICS
 from rebalancer.snapshot.measured import PodUse
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.pod_table import PodRows, SettledPods
+from rebalancer.snapshot.store import API_VERSIONS, ASKED_FOR, AUTOSCALERS, METRICS
 from rebalancer.wire import objects as o
 from rebalancer.wire.decoder import JsonDecoder
 from rebalancer.wire.kinds import OWNING_KINDS

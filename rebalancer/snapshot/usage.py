@@ -18,7 +18,7 @@ class Usage:
     nodes: Ints
     """(M, N) in use on each node, by whatever runs there; 0 where it is not known.
 
-    As measured, or as estimated once pods have moved (``rebalancer.snapshot.carried``).
+    As measured, or as estimated once pods have moved (``rebalancer.snapshot.measured``).
     """
     known: Bools
     """(N,) nodes whose measurement is fresh enough to go by, and not of an earlier node of that name."""

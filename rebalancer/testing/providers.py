@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from rebalancer.policy.values import is_label_key, is_label_value
 from rebalancer.providers.contract import KnownNode, Machines, NodeGroup, NodeTemplate
-from rebalancer.wire.label_syntax import is_label_key, is_label_value
 from rebalancer.wire.quantity import parse, parse_resource
 
 _EFFECTS = ("NoSchedule", "NoExecute", "PreferNoSchedule")

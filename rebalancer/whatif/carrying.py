@@ -12,8 +12,7 @@ from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.plan import Move
 from rebalancer.run.execution.executor import Execution, Executor, Recheck, WavePace
 from rebalancer.run.execution.landing import Replacement
-from rebalancer.whatif.span import Span
-from rebalancer.whatif.world import Replaced, SimulatedCluster
+from rebalancer.whatif.world import Replaced, SimulatedCluster, Span
 
 READY_AFTER = Span(10.0, 10.0)
 

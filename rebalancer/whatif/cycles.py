@@ -17,8 +17,7 @@ from rebalancer.run.memory.remember import after_run, refreshed
 from rebalancer.run.memory.streaks import remembered
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.whatif.carrying import READY_AFTER, carry_out
-from rebalancer.whatif.span import Span
-from rebalancer.whatif.world import SimulatedCluster, Waiting, set_measured_at
+from rebalancer.whatif.world import SimulatedCluster, Span, Waiting, set_measured_at
 
 # So far ahead no pod is young, no eviction counts against the hour, and every cool-down is over.
 _LATER = 86_400.0

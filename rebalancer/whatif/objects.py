@@ -15,11 +15,10 @@ import msgspec
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.file_text import read_rest, unpack, yaml_documents
-from rebalancer.snapshot.archive import MAGIC, SnapshotArchive
-from rebalancer.snapshot.file_format import StoredList
 from rebalancer.snapshot.labels import object_selector
-from rebalancer.snapshot.load import load_snapshot
+from rebalancer.snapshot.load import MAGIC, SnapshotArchive, load_snapshot
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.store import StoredList
 from rebalancer.wire.pods import FINISHED
 from rebalancer.wire.quantity import share_of
 

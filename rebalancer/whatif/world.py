@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rebalancer.base.durations import parse_seconds
+from rebalancer.base.errors import PolicyError
 from rebalancer.kube.evict import PodView
 from rebalancer.scheduler.messages import unschedulable_message
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import SchedulerProfile
-from rebalancer.snapshot.carried import with_usage_of
 from rebalancer.snapshot.columns import StringColumn, freeze
 from rebalancer.snapshot.marks import with_empty_marks
+from rebalancer.snapshot.measured import with_usage_of
 from rebalancer.snapshot.model import (
     DisruptionBudget,
     Nodes,
@@ -29,8 +31,44 @@ from rebalancer.snapshot.model import (
     too_few_ready,
 )
 from rebalancer.snapshot.state import ClusterState, TerminatingPod
-from rebalancer.whatif.span import Span
 from rebalancer.wire.pod_state import RUNNING
+
+_MAX_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A duration from ``least`` to ``most`` seconds."""
+
+    least: float
+    most: float
+
+    @staticmethod
+    def parse(text: str, flag: str) -> Span:
+        """Parse ``10s``, ``5s-1m`` or plain seconds; ``flag`` is the name in error messages.
+
+        Raises:
+            PolicyError: the text has another form, or exceeds an hour.
+        """
+        first, dash, second = text.partition("-")
+        try:
+            least, most = parse_seconds(first), parse_seconds(second if dash else first)
+        except ValueError:
+            raise PolicyError(
+                [f"{flag} {text}: write for example 10s, or 5s-1m for FROM-TO"]
+            ) from None
+        if not 0 <= least <= most <= _MAX_SECONDS:
+            raise PolicyError(
+                [f"{flag} {text}: the time goes from 0 up to {_MAX_SECONDS:g} seconds"]
+            )
+        return Span(least, most)
+
+    def draw(self, random: np.random.Generator | None) -> float:
+        """Draw a duration from the uniform distribution; without ``random`` return the middle."""
+        if random is None or self.least == self.most:
+            return (self.least + self.most) / 2
+        return float(random.uniform(self.least, self.most))
+
 
 MakeProfile = Callable[[Snapshot], SchedulerProfile]
 APART = Span(0.08, 0.08)

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import yaml
 
-from rebalancer.embedded.clock import EmbeddedClock
+from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.machines.capacity.status import KEY
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node
 from rebalancer.wire.times import rfc3339

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from rebalancer.embedded.clock import EmbeddedClock
+from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.engine import Durations
 from rebalancer.machines.interruption.steps import leave
 from rebalancer.testing.objects import EmbeddedCluster, deployment

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.embedded.clock import EmbeddedClock
+from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import TOKEN, EmbeddedCluster
 from rebalancer.embedded.engine import Durations
 from tests.contract.ground import Ground

@@ -10,7 +10,7 @@ from typing import Any
 
 from rebalancer.embedded import drifts
 from rebalancer.embedded.apiserver.kinds import POD
-from rebalancer.embedded.clock import EmbeddedClock
+from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.controllers.kubelets import NEVER_READY
 from rebalancer.embedded.manifests import ZONE, deployment, node

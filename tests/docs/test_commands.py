@@ -18,7 +18,7 @@ import yaml
 
 from image import oci
 from rebalancer.embedded import drifts
-from rebalancer.embedded.clock import EmbeddedClock
+from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.engine import Durations
 from rebalancer.policy.load import load_policy

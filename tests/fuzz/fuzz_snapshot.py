@@ -9,8 +9,8 @@ import zipfile
 from io import BytesIO
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.snapshot.file_format import MANIFEST
 from rebalancer.snapshot.load import load_snapshot
+from rebalancer.snapshot.store import MANIFEST
 from rebalancer.whatif.objects import read_objects
 from tests.fuzz.target import Target, joined, split
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from rebalancer.wire.protobuf import BrokenListError
 from rebalancer.wire.protobuf.frames import ListFrames
-from rebalancer.wire.protobuf.lists import decode_run, plain_objects
+from rebalancer.wire.protobuf.lists import decode_run, plain_objects, strip_run
 from rebalancer.wire.protobuf.pods import pod_records
-from rebalancer.wire.protobuf.stored import strip_run
 from tests.fuzz.target import Target
 
 KINDS = ("Pod", "Node", "ReplicaSet", "Deployment")

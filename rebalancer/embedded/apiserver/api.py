@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from rebalancer.embedded.apiserver import discovery, status, tables
+from rebalancer.embedded.apiserver import discovery, status
 from rebalancer.embedded.apiserver.defaults import admit, charge
 from rebalancer.embedded.apiserver.deletion import delete
 from rebalancer.embedded.apiserver.eviction import evict
@@ -115,7 +115,7 @@ class Api:
             obj = self._store.get(target.kind, target.namespace, target.name)
             return _json(200, shape(obj))
         page = self.pager.page(target, request.query)
-        if tables.wants_table(request.accept, target.kind):
+        if discovery.wants_table(request.accept, target.kind):
             return _json(200, self._table(request, target, page.items, page.metadata))
         listed = {
             "kind": f"{target.kind.kind}List",
@@ -127,7 +127,7 @@ class Api:
 
     def _shape(self, request: Request, target: Target) -> Callable[[Json], Json]:
         """Return a function that converts a stored object to the requested form: with its type, or as a table row."""
-        if tables.wants_table(request.accept, target.kind):
+        if discovery.wants_table(request.accept, target.kind):
             return lambda obj: self._table(request, target, [obj], {})
         return lambda obj: add_type(target, obj)
 
@@ -135,7 +135,7 @@ class Api:
         self, request: Request, target: Target, items: Sequence[Json], metadata: Json
     ) -> Json:
         whole = request.query.get("includeObject") == "Object"
-        return tables.table(target.kind, items, metadata, self._store.clock.now(), whole=whole)
+        return discovery.table(target.kind, items, metadata, self._store.clock.now(), whole=whole)
 
     def _create(self, request: Request, target: Target) -> Reply:
         evicts = target.subresource == "eviction"

@@ -12,12 +12,11 @@ import numpy as np
 from rebalancer.base.errors import ProviderError
 from rebalancer.providers.contract import KnownNode, NodeGroup, NodeTemplate
 from rebalancer.scheduler.placement import tolerates
-from rebalancer.snapshot.added import AddedNode
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.labels import ZONE_KEYS, NodeLabels
 from rebalancer.snapshot.leaving import LEAVING
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.nodes import fold_amounts
+from rebalancer.snapshot.nodes import AddedNode, fold_amounts
 from rebalancer.wire import objects as o
 from rebalancer.wire.marks import is_mark
 from rebalancer.wire.scale_in import KEY

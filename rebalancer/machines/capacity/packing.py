@@ -13,9 +13,9 @@ import numpy as np
 from rebalancer.machines.capacity.groups import GroupTemplate, zone_of
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
-from rebalancer.snapshot.added import AddedNode, with_nodes
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.nodes import AddedNode, with_nodes
 from rebalancer.snapshot.state import ClusterState, TerminatingPod
 
 WEIGHED = ("cpu", "memory")

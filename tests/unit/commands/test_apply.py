@@ -15,7 +15,7 @@ import yaml
 from rebalancer.base.errors import ExitCode, PolicyError, StoppedError
 from rebalancer.cli import command
 from rebalancer.embedded import drifts
-from rebalancer.embedded.clock import EmbeddedClock
+from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.engine import Durations
 from rebalancer.run.execution.act import Acting
 from rebalancer.run.memory.document import decode

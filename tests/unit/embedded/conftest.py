@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rebalancer.embedded.clock import EmbeddedClock
+from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 
 START = 1_800_000_000.0

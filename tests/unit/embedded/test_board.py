@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from rebalancer.embedded.board import (
+from rebalancer.embedded.cluster import EmbeddedCluster
+from rebalancer.embedded.demo import (
     PlacedPod,
     draw_table,
     draw_zones,
@@ -12,7 +13,6 @@ from rebalancer.embedded.board import (
     predict_counts,
     zone_counts,
 )
-from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.manifests import deployment, pod, statefulset
 
 ZONES = ("zone-a", "zone-b", "zone-c")

@@ -12,8 +12,7 @@ from rebalancer.embedded.apiserver.kinds import Target, parse_path
 from rebalancer.embedded.apiserver.paging import Pager, label_selector
 from rebalancer.embedded.apiserver.patch import apply_patch
 from rebalancer.embedded.apiserver.status import ApiError
-from rebalancer.embedded.apiserver.store import Store
-from rebalancer.embedded.clock import EmbeddedClock
+from rebalancer.embedded.apiserver.store import EmbeddedClock, Store
 from rebalancer.snapshot.labels import object_selector
 
 

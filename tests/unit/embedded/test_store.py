@@ -6,8 +6,7 @@ import pytest
 
 from rebalancer.embedded.apiserver.kinds import CONFIG_MAP, DEPLOYMENT, POD
 from rebalancer.embedded.apiserver.status import ApiError
-from rebalancer.embedded.apiserver.store import Store, clone
-from rebalancer.embedded.clock import EmbeddedClock
+from rebalancer.embedded.apiserver.store import EmbeddedClock, Store, clone
 
 
 def store(seed: int = 0) -> Store:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver.http import Fault
-from rebalancer.embedded.clock import EmbeddedClock
+from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.kube import cache as cached
 from rebalancer.kube.cache import ClusterCache

@@ -4,7 +4,7 @@ import numpy as np
 
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
-from rebalancer.snapshot.added import AddedNode, with_nodes
+from rebalancer.snapshot.nodes import AddedNode, with_nodes
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import HOSTNAME, ZONE, node, spread, workload

@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.snapshot.file_format import Capture
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.store import SnapshotWriter
-from rebalancer.wire.protobuf.stored import strip_run
+from rebalancer.snapshot.store import Capture, SnapshotWriter
+from rebalancer.wire.protobuf.lists import strip_run
 from tests.unit.wire.protobuf_bytes import encoded, field, pod
 
 CAPTURE = Capture(1795168800.0, (1, 36), "7", ("Pod", "Node", "Job"), "https://api")

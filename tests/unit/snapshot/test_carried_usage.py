@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.snapshot.carried import carry_usage, with_usage_of
+from rebalancer.snapshot.measured import carry_usage, with_usage_of
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.snapshot.usage import Usage

@@ -9,9 +9,8 @@ import yaml
 
 from rebalancer.cli import command
 from rebalancer.commands.simulate import SimulateOptions, changed_snapshot
-from rebalancer.snapshot.file_format import Capture
 from rebalancer.snapshot.load import load_snapshot
-from rebalancer.snapshot.store import SnapshotWriter
+from rebalancer.snapshot.store import Capture, SnapshotWriter
 from rebalancer.testing.workloads import apart, node, workload
 from tests.unit.snapshot.measurements import node_metrics, pod_metrics
 

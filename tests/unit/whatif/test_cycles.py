@@ -24,8 +24,7 @@ from rebalancer.testing.workloads import (
     workload,
 )
 from rebalancer.whatif.cycles import total
-from rebalancer.whatif.span import Span
-from rebalancer.whatif.world import SimulatedCluster
+from rebalancer.whatif.world import SimulatedCluster, Span
 from tests.unit.snapshot.measurements import node_metrics, pod_metrics
 from tests.unit.whatif.play import REGISTRY, evictions, play
 

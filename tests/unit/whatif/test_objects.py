@@ -3,10 +3,9 @@
 import copy
 import io
 
-from rebalancer.snapshot.file_format import Capture
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.store import SnapshotWriter
+from rebalancer.snapshot.store import Capture, SnapshotWriter
 from rebalancer.whatif.objects import read_objects
 from rebalancer.wire.protobuf.schema import message
 from tests.unit.wire.protobuf_bytes import encoded, field

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.whatif.span import Span
+from rebalancer.whatif.world import Span
 
 
 @pytest.mark.parametrize(

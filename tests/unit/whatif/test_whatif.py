@@ -6,9 +6,16 @@ import pytest
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.testing.workloads import HOSTNAME, ZONE, node, workload
-from rebalancer.whatif.nodes import NodeToAdd, add_node, cordon_node, lose_zone, remove_node
+from rebalancer.whatif.edits import (
+    NodeToAdd,
+    Scale,
+    add_node,
+    cordon_node,
+    lose_zone,
+    remove_node,
+    scale,
+)
 from rebalancer.whatif.objects import Objects, renew_budgets
-from rebalancer.whatif.workloads import Scale, scale
 
 
 def objects_of(*items):
