@@ -22,7 +22,11 @@ from rebalancer.testing.objects import node
 from rebalancer.testing.signals import surroundings
 from tests.aws.cloud import REGION, Cloud
 from tests.aws.test_steps import Balanced, interfaces
-from tests.unit.machines.interruption.scene import BUSY, NOON, Process
+from tests.support.clocks import NOON
+from tests.unit.machines.interruption.scene import (
+    BUSY,
+    Process,
+)
 
 PACE = 4
 """Real seconds in a second of the slow clock: a machine that does much else takes nothing from two minutes."""

@@ -8,7 +8,10 @@ from rebalancer.testing.objects import EmbeddedCluster
 from tests.aws.story import Machine, listening, monitored, named, queued
 from tests.aws.test_steps import function, published, topic
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
-from tests.unit.machines.interruption.scene import built_in, soon
+from tests.unit.machines.interruption.scene import (
+    built_in,
+    soon,
+)
 
 ENOUGH = 60
 """Processes; each comes one write further."""

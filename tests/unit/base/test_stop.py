@@ -7,92 +7,83 @@ import time
 import pytest
 
 from rebalancer.base.stop import Stop
-
-
-class Clock:
-    """Time that is set by hand."""
-
-    def __init__(self) -> None:
-        self.time = 100.0
-
-    def now(self) -> float:
-        return self.time
+from tests.support.clocks import HandClock
 
 
 class Passing(threading.Event):
     """Waiting for it lets time pass on a clock of the test; it may be set on the way."""
 
-    def __init__(self, clock: Clock, set_at: float = math.inf) -> None:
+    def __init__(self, clock: HandClock, set_at: float = math.inf) -> None:
         super().__init__()
         self._clock, self._set_at = clock, set_at
 
     def wait(self, timeout: float | None = None) -> bool:
         assert timeout is not None
-        self._clock.time += timeout
-        if self._clock.time >= self._set_at:
+        self._clock.seconds += timeout
+        if self._clock.seconds >= self._set_at:
             self.set()
         return self.is_set()
 
 
 def test_it_comes_at_the_deadline() -> None:
-    clock = Clock()
+    clock = HandClock(100.0)
     stop = Stop(clock, deadline=110.0)
     assert (stop.reason(), stop.left(), stop.since) == (None, 10.0, None)
-    clock.time = 109.5
+    clock.seconds = 109.5
     assert (stop.reason(), stop.left()) == (None, 0.5)
-    clock.time = 112.0
+    clock.seconds = 112.0
     assert (stop.reason(), stop.left()) == ("the run's deadline has passed", 0.0)
     assert stop.since == 110.0
 
 
 def test_it_comes_with_a_signal_and_then_nothing_is_left() -> None:
-    clock, signalled = Clock(), threading.Event()
+    clock, signalled = HandClock(100.0), threading.Event()
     stop = Stop(clock, deadline=110.0, signalled=signalled)
     signalled.set()
     assert (stop.reason(), stop.left(), stop.since) == ("stopped by a signal", 0.0, 100.0)
 
 
 def test_without_a_deadline_it_comes_for_other_reasons_only() -> None:
-    clock, signalled = Clock(), threading.Event()
+    clock, signalled = HandClock(100.0), threading.Event()
     stop = Stop(clock, signalled=signalled)
-    clock.time = 1e9
+    clock.seconds = 1e9
     assert (stop.reason(), stop.left()) == (None, math.inf)
     signalled.set()
     assert stop.left() == 0.0
 
 
 def test_a_condition_ends_it_in_its_own_words_and_for_good() -> None:
-    clock = Clock()
+    clock = HandClock(100.0)
     stop = Stop(clock, deadline=200.0)
     whys = [None, "the Lease was lost", None]
     stop.add(lambda: None)
     stop.add(lambda: whys.pop(0))
     assert stop.reason() is None
     assert stop.reason() == "the Lease was lost"
-    clock.time = 300.0
+    clock.seconds = 300.0
     assert (stop.reason(), stop.since) == ("the Lease was lost", 100.0)
     assert whys == [None]
 
 
 def test_a_wait_lasts_as_long_as_it_was_asked_for() -> None:
-    clock = Clock()
+    clock = HandClock(100.0)
     assert Stop(clock, deadline=200.0, signalled=Passing(clock)).wait(7.0) is None
-    assert clock.time == 107.0
+    assert clock.seconds == 107.0
 
 
 def test_a_wait_ends_at_the_deadline() -> None:
-    clock = Clock()
+    clock = HandClock(100.0)
     stop = Stop(clock, deadline=103.0, signalled=Passing(clock))
     assert stop.wait(60.0) == "the run's deadline has passed"
-    assert clock.time == 103.0
+    assert clock.seconds == 103.0
 
 
 def test_a_wait_ends_with_a_condition_within_a_quarter_of_a_second() -> None:
-    clock = Clock()
+    clock = HandClock(100.0)
     stop = Stop(clock, signalled=Passing(clock))
-    stop.add(lambda: "lost" if clock.time >= 104.1 else None)
+    stop.add(lambda: "lost" if clock.seconds >= 104.1 else None)
     assert stop.wait(60.0) == "lost"
-    assert 104.1 <= clock.time <= 104.35
+    assert 104.1 <= clock.seconds <= 104.35
 
 
 def test_a_signal_ends_a_wait_of_another_thread_at_once() -> None:
@@ -109,35 +100,35 @@ def test_a_signal_ends_a_wait_of_another_thread_at_once() -> None:
 
 
 def test_nothing_is_waited_for_after_the_stop() -> None:
-    clock = Clock()
+    clock = HandClock(100.0)
     stop = Stop(clock, deadline=100.0, signalled=Passing(clock))
     assert stop.wait(5.0) is not None
-    assert clock.time == 100.0
+    assert clock.seconds == 100.0
 
 
 def test_a_later_stop_comes_so_many_seconds_after_the_signal() -> None:
-    clock = Clock()
+    clock = HandClock(100.0)
     signalled = Passing(clock)
     stop = Stop(clock, deadline=500.0, signalled=signalled)
     later = stop.later(5.0)
     assert (later.reason(), later.left()) == (None, 405.0)
     signalled.set()
     assert (later.reason(), later.left(), later.deadline) == (None, 5.0, 105.0)
-    clock.time = 104.9
+    clock.seconds = 104.9
     assert later.reason() is None
-    clock.time = 105.0
+    clock.seconds = 105.0
     assert (later.reason(), later.left()) == ("stopped by a signal", 0.0)
 
 
 def test_a_later_stop_comes_so_many_seconds_after_the_deadline() -> None:
-    clock = Clock()
+    clock = HandClock(100.0)
     stop = Stop(clock, deadline=110.0)
     later = stop.later(5.0)
-    clock.time = 110.1
+    clock.seconds = 110.1
     assert stop.reason() is not None
-    clock.time = 114.0
+    clock.seconds = 114.0
     assert (later.reason(), later.left()) == (None, 1.0)
-    clock.time = 115.0
+    clock.seconds = 115.0
     assert later.reason() == "the run's deadline has passed"
 
 
@@ -145,11 +136,11 @@ def test_a_later_stop_comes_so_many_seconds_after_the_deadline() -> None:
 def test_a_process_that_stood_still_has_half_of_the_seconds_once_it_goes_on(
     noticed: float, left: float
 ) -> None:
-    clock = Clock()
+    clock = HandClock(100.0)
     later = Stop(clock, deadline=110.0).later(5.0)
-    clock.time = noticed
+    clock.seconds = noticed
     assert (later.reason(), later.left()) == (None, left)
-    clock.time = noticed + left
+    clock.seconds = noticed + left
     assert later.reason() == "the run's deadline has passed"
 
 

@@ -19,7 +19,7 @@ from rebalancer.machines.drain import cordon, draining, rounds
 from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
 from rebalancer.testing.workloads import node, workload
 from rebalancer.wire.times import rfc3339
-from tests.unit.clocks import LeapingClock, Once
+from tests.support.clocks import LeapingClock, Once
 from tests.unit.commands.draining import FAST, Terminal, drained, is_cordoned, nodes, pods_on
 from tests.unit.report.test_report_bars import WIPED
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from rebalancer.kube.client import Client
 from rebalancer.machines.drain import draining
 from rebalancer.testing.objects import deployment, job, pdb
-from tests.unit.clocks import Once
+from tests.support.clocks import Once
+from tests.support.killing import Killed, Killing
 from tests.unit.commands.draining import FAST, drained, is_cordoned, nodes, pods_on
 
 OLD = ("n1", "n2")
@@ -20,33 +20,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExc
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
     monkeypatch.setattr(draining, "_PAUSE", 0.2)
-
-
-class Killed(BaseException):
-    """SIGKILL: nothing of the process reaches the API server any more."""
-
-
-class Killing:
-    """Has every request fail once so many writes were answered."""
-
-    def __init__(self, monkeypatch):
-        self.left = 0
-        self._call = Client._call
-        one = self._one
-
-        def call(client, *positional, **named):
-            return one(client, *positional, **named)
-
-        monkeypatch.setattr(Client, "_call", call)
-
-    def _one(self, client, method, *positional, **named):
-        if self.left <= 0:
-            raise Killed
-        answer = self._call(client, method, *positional, **named)
-        self.left -= method != "GET" and "selfsubject" not in str(positional)
-        if self.left <= 0:
-            raise Killed
-        return answer
 
 
 def annotation(cluster, node):
@@ -65,7 +38,7 @@ def test_a_drain_that_is_killed_after_any_write_is_gone_on_with_by_the_next(monk
         killing = Killing(monkeypatch)
         while done is None:
             # Each one gets a little further than the one before it: it does what is left, and one write more.
-            killing.left = 1 + kills
+            killing.begin(1 + kills)
             try:
                 done = drained(cluster, *OLD, timeout=600.0)
             except Killed:
@@ -88,7 +61,7 @@ def test_it_stays_known_after_a_kill_who_cordoned_the_node(monkeypatch):
         cluster.settle()
         with monkeypatch.context() as patch:
             killing = Killing(patch)
-            killing.left = 2
+            killing.begin(2)
             with pytest.raises(Killed):
                 drained(cluster, *OLD, timeout=600.0)
         assert [json.loads(annotation(cluster, node)).get("cordoned", False) for node in OLD] == [

@@ -21,7 +21,7 @@ from rebalancer.machines.drain.missing import Missing
 from rebalancer.scheduler.topology import ZONE
 from rebalancer.testing.objects import deployment, job, pdb, require_apart
 from rebalancer.wire.times import rfc3339
-from tests.unit.clocks import LeapingClock, Once
+from tests.support.clocks import LeapingClock, Once
 from tests.unit.commands.called import called
 from tests.unit.commands.draining import FAST, Drained, Terminal, is_cordoned, nodes, pods_on
 from tests.unit.report.test_report_bars import WIPED

@@ -4,48 +4,14 @@ import random
 
 import pytest
 
-from rebalancer.kube.client import Client
 from rebalancer.testing.objects import deployment, pdb, require_apart
+from tests.support.killing import Killed, Killing
 from tests.unit.commands.scaling import TICK, grounded
 
 # The threads of a process that was killed end, too.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 ENOUGH = 120
 """Runs; each is killed at one of its first writes."""
-
-
-class Killed(BaseException):
-    """SIGKILL: nothing of the process reaches anything any more."""
-
-
-class Killing:
-    """Has everything fail at the write after so many: before it is done, or right after."""
-
-    def __init__(self, monkeypatch, pool, *, after):
-        self.left, self._after, self.dead = 10**6, after, False
-        call, one = Client._call, self._one
-
-        def of_client(client, method, *positional, **named):
-            writes = method != "GET" and "selfsubject" not in str(positional)
-            return one(lambda: call(client, method, *positional, **named), writes=writes)
-
-        monkeypatch.setattr(Client, "_call", of_client)
-        terminate = pool.terminate
-        monkeypatch.setattr(pool, "terminate", lambda *of: one(lambda: terminate(*of), writes=True))
-
-    def begin(self, writes):
-        self.left, self.dead = writes, False
-
-    def _one(self, act, *, writes):
-        if self.dead or (writes and self.left <= 0 and not self._after):
-            self.dead = True
-            raise Killed
-        answer = act()
-        self.left -= writes
-        if self._after and self.left <= 0:
-            self.dead = True
-            raise Killed
-        return answer
 
 
 def _ready(cluster, name):
@@ -75,7 +41,8 @@ def test_killed_at_each_write_the_next_run_goes_on(tmp_path, monkeypatch, after,
         cluster.apply(deployment("web", 3, cpu="200m"))
         cluster.settle()
         cluster.cordon([*full, free[1]], on=False)
-        killing = Killing(monkeypatch, ground.pool, after=after)
+        killing = Killing(monkeypatch, after=after)
+        killing.watch(ground.pool, "terminate")
         kills, writes = 0, random.Random(seed)
         for _ in range(ENOUGH):
             cluster.advance(TICK)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rebalancer.kube.nodes import change_node
 from rebalancer.machines.capacity.writing import left_on
 from rebalancer.testing.objects import deployment, pod
+from tests.support.killing import Killed
 from tests.unit.commands.scaling import TICK, grounded
 
 _LOW, _SIZE = 1, 3
@@ -18,10 +19,6 @@ _LATE = "late"
 _OPTIONS = "unneededFor: 4m, coolDownAfterGrowth: 0s, coolDownAfterFailure: 1m, giveUpAfter: 6m"
 _SETTLED = 40
 """Ticks after which nothing may be under way any more: an end that is lost, a node that is not empty, one at a time."""
-
-
-class Killed(BaseException):
-    """The process ends here."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.credentials import find_credentials
 from rebalancer.kube.failures import TransportError
 from rebalancer.kube.transport import Limits
-from tests.unit.clocks import LeapingClock
+from tests.support.clocks import LeapingClock
 from tests.unit.kube.scripted import HANGS, SECRET, Asked, Say, ScriptedServer, kubeconfig
 
 FOR_EVER = 600.0

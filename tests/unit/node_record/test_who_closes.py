@@ -21,7 +21,12 @@ from rebalancer.signals.notice import NodeNotice
 from rebalancer.snapshot.leaving import LEAVE
 from rebalancer.wire.marks import STEER, Mark
 from rebalancer.wire.scale_in import Phase, ScaleIn
-from tests.unit.machines.interruption.scene import NOON, built_in, process, spot
+from tests.support.clocks import NOON
+from tests.unit.machines.interruption.scene import (
+    built_in,
+    process,
+    spot,
+)
 
 PAGE = Path(__file__).parents[3] / "docs" / "one-node.md"
 NODE = "n-a"

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.serve.endpoints import Answer, answering, parse_address
 from rebalancer.serve.health import LONGEST_SILENCE, Health
+from tests.support.clocks import HandClock
 from tests.unit.commands.embedded import third_zone_joined
 from tests.unit.commands.serving import BUSY, serving
 
@@ -90,29 +91,21 @@ def test_dns_is_not_asked_for_its_name(monkeypatch):
         assert asked(port, "/healthz") == (200, "ok\n")
 
 
-class HandClock:
-    def __init__(self):
-        self.time = 1000.0
-
-    def now(self):
-        return self.time
-
-
 def silent_for(seconds: float) -> Any:
     """What follows the cluster, and has heard nothing for so long."""
     return SimpleNamespace(silent_for=lambda: seconds)
 
 
 def test_it_is_well_while_it_works_and_hears_from_the_server():
-    clock = HandClock()
+    clock = HandClock(1000.0)
     health = Health(clock, deadline=120)
     answer = health.paths()["/healthz"]
     assert answer().status == 200
-    clock.time += 239
+    clock.seconds += 239
     assert answer().status == 200
-    clock.time += 2
+    clock.seconds += 2
     assert (answer().status, answer().body) == (503, b"nothing was done for 241 s\n")
-    health.seen = clock.time
+    health.seen = clock.seconds
     health.cache = silent_for(LONGEST_SILENCE - 1)
     assert answer().status == 200
     health.cache = silent_for(LONGEST_SILENCE + 1)
@@ -120,13 +113,13 @@ def test_it_is_well_while_it_works_and_hears_from_the_server():
 
 
 def test_of_several_problems_the_one_that_says_most_is_named():
-    clock = HandClock()
+    clock = HandClock(1000.0)
     health = Health(clock, deadline=120)
     health.interruptions = interrupted("signal source queue has not answered for 141 s")
     assert health.problem() == "signal source queue has not answered for 141 s"
     health.cache = silent_for(LONGEST_SILENCE + 1)
     assert "the API server" in str(health.problem())
-    clock.time += 241
+    clock.seconds += 241
     assert health.problem() == "nothing was done for 241 s"
 
 
@@ -136,7 +129,7 @@ def interrupted(problem: str) -> Any:
 
 
 def test_it_is_ready_when_it_leads_or_stands_by():
-    health = Health(HandClock(), deadline=120)
+    health = Health(HandClock(1000.0), deadline=120)
     ready = health.paths()["/readyz"]
     assert ready().status == 503
     health.stands_by = True
@@ -146,7 +139,7 @@ def test_it_is_ready_when_it_leads_or_stands_by():
 
 
 def test_the_report_is_shown_only_where_that_is_switched_on():
-    assert "/report" not in Health(HandClock(), deadline=120).paths()
+    assert "/report" not in Health(HandClock(1000.0), deadline=120).paths()
 
 
 def values_of(text):
@@ -176,7 +169,7 @@ def test_metrics_and_report_are_those_of_the_last_run(tmp_path):
 
 
 def test_before_the_first_run_there_are_metrics_and_no_report():
-    paths = Health(HandClock(), deadline=120, keeps_report=True).paths()
+    paths = Health(HandClock(1000.0), deadline=120, keeps_report=True).paths()
     assert paths["/report"]().status == 404
     values = values_of(paths["/metrics"]().body.decode())
     assert values["rebalancer_leads",] == 0
@@ -184,7 +177,7 @@ def test_before_the_first_run_there_are_metrics_and_no_report():
 
 
 def test_a_run_without_a_report_leaves_its_exit_code():
-    health = Health(HandClock(), deadline=120)
+    health = Health(HandClock(1000.0), deadline=120)
     health.failed_run(ExitCode.UNREADABLE, 5.0)
     values = values_of(health.paths()["/metrics"]().body.decode())
     assert values["rebalancer_last_run_exit_code",] == 3

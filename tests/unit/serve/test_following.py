@@ -8,8 +8,8 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.serve import following
 from rebalancer.serve.following import Following, Rights
 from rebalancer.serve.health import Health
+from tests.support.clocks import HandClock
 from tests.unit.commands.serving import like
-from tests.unit.machines.interruption.scene import HandClock
 
 PODS = AccessRule("watch", "", "pods")
 

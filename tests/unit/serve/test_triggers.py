@@ -17,7 +17,7 @@ from rebalancer.serve.triggers import (
 )
 from rebalancer.wire.lists import item_decoder
 from rebalancer.wire.pods import Pod
-from tests.unit.machines.interruption.scene import HandClock
+from tests.support.clocks import HandClock
 
 LONG_AGO = -1e6
 

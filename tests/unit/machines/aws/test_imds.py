@@ -2,27 +2,17 @@
 
 import pytest
 
-from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.machines.aws.imds import TOKEN_SECONDS, Imds, ImdsError
 from tests.aws.imds import INSTANCE, metadata_service
+from tests.support.clocks import HandClock
 
 ID = "meta-data/instance-id"
 
 
-class Clock(SystemClock):
-    """Stands still unless it is set forward; the metadata service goes by the same one."""
-
-    def __init__(self):
-        self.time = 1000.0
-
-    def now(self):
-        return self.time
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return HandClock(1000.0)
 
 
 @pytest.fixture
@@ -47,7 +37,7 @@ def test_one_token_serves_many_reads(imds, service):
 
 def test_a_token_is_renewed_before_its_end(imds, service, clock):
     imds.read(ID)
-    clock.time += TOKEN_SECONDS - 30
+    clock.seconds += TOKEN_SECONDS - 30
     assert imds.read(ID) == INSTANCE
     # No request was ever refused.
     assert [method for method, _ in service.asked] == ["PUT", "GET", "PUT", "GET"]

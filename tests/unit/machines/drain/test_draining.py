@@ -12,6 +12,7 @@ from rebalancer.machines.drain.draining import Left, empty, left_of
 from rebalancer.machines.drain.triage import Orders
 from rebalancer.wire.objects import LabelSelector, LabelSelectorRequirement
 from rebalancer.wire.times import rfc3339
+from tests.support.clocks import HandClock
 from tests.unit.kube.scripted import Say, ScriptedServer, client_of
 
 NOTHING = Left()
@@ -19,14 +20,6 @@ WORK = Left(to_evict=("n1: default/web",))
 BATCH = Left(batch=("n1: default/sums",))
 UNREAD = Left(unread=("n1: default/sums (finalizer x)",))
 REFUSED = Left(refused=("n1: default/alone",))
-
-
-class Clock:
-    def __init__(self):
-        self.time = 0.0
-
-    def now(self):
-        return self.time
 
 
 class Waiting(Stop):
@@ -38,7 +31,7 @@ class Waiting(Stop):
 
     def wait(self, seconds):
         self.waits.append(seconds)
-        self.clock.time += seconds
+        self.clock.seconds += seconds
         return self.reason()
 
 
@@ -65,7 +58,7 @@ class Steps:
 
 
 def run(steps, batch_until=1e9, deadline=float("inf")):
-    stop = Waiting(Clock(), deadline)
+    stop = Waiting(HandClock(), deadline)
     return empty(steps, stop, batch_until), stop
 
 

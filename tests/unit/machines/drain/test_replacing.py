@@ -9,12 +9,9 @@ from rebalancer.base.stop import Stop
 from rebalancer.machines.drain import replacing
 from rebalancer.machines.drain.replacing import ReplacementPace, replace
 from rebalancer.node_record.records import ReplacePhase, Stage
+from tests.support.killing import Killed
 
 NODES = ("n1", "n2", "n3")
-
-
-class Killed(BaseException):
-    """SIGKILL: nothing of the process runs any more."""
 
 
 class World:

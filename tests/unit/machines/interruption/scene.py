@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import msgspec
 
-from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import connect
 from rebalancer.machines.interruption.kept import KeptOfMachine, KeptTexts
@@ -21,22 +20,9 @@ from rebalancer.signals.model import Interruption
 from rebalancer.signals.nodes import FollowedNodes
 from rebalancer.signals.state import STATE, written
 from rebalancer.wire.objects import Node, NodeSpec, ObjectMeta
+from tests.support.clocks import NOON, HandClock
 
 BUSY = 240.0
-NOON = 1_795_000_000.0
-
-
-class HandClock(SystemClock):
-    """Stands still until it is moved."""
-
-    def __init__(self):
-        self.seconds = 0.0
-
-    def now(self):
-        return self.seconds
-
-    def unix(self):
-        return NOON + self.seconds
 
 
 class Scripted:

@@ -15,10 +15,9 @@ from rebalancer.policy.interruption import InterruptionPolicy
 from rebalancer.policy.values import Limit
 from rebalancer.signals.model import OVER
 from rebalancer.signals.state import RecordedInterruption, State, StepState, state_in
+from tests.support.clocks import NOON, HandClock
 from tests.unit.machines.interruption.scene import (
     BUSY,
-    NOON,
-    HandClock,
     built_in,
     leave_behind,
     process,

@@ -15,10 +15,9 @@ from rebalancer.machines.interruption.model import DONE
 from rebalancer.plan.machines import StepStatus
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.state import RecordedInterruption, State, StepState
+from tests.support.clocks import NOON, HandClock
 from tests.unit.machines.interruption.scene import (
     KEPT,
-    NOON,
-    HandClock,
     node_with,
     process,
     scripted,

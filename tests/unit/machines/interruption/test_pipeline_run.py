@@ -14,11 +14,10 @@ from rebalancer.plan.machines import Result, StepStatus
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import SignalError
 from rebalancer.signals.state import STATE, RecordedInterruption, State, StepState
+from tests.support.clocks import NOON, HandClock
 from tests.unit.machines.interruption.scene import (
     BUSY,
     KEPT,
-    NOON,
-    HandClock,
     leave_behind,
     node_with,
     process,

@@ -19,10 +19,9 @@ from rebalancer.plan.machines import Result
 from rebalancer.policy.interruption import InterruptionPolicy
 from rebalancer.signals.model import HEARTBEAT, SignalError
 from rebalancer.signals.state import STATE, RecordedInterruption, State, written
+from tests.support.clocks import NOON, HandClock
 from tests.unit.machines.interruption.scene import (
     BUSY,
-    NOON,
-    HandClock,
     built_in,
     process,
     scripted,

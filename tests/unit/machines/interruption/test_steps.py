@@ -13,7 +13,13 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.node_record.protocol import EXCLUDE as LABEL
 from rebalancer.testing.objects import pod
-from tests.unit.machines.interruption.scene import NOON, HandClock, built_in, process, soon, spot
+from tests.support.clocks import NOON, HandClock
+from tests.unit.machines.interruption.scene import (
+    built_in,
+    process,
+    soon,
+    spot,
+)
 
 
 def standing(cluster, *names):

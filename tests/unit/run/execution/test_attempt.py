@@ -7,7 +7,8 @@ import pytest
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.run.execution.attempt import Attempt, Patience
-from tests.unit.run.execution.world import Time, World, move, opted_out, pod, stop_of
+from tests.support.clocks import HandClock
+from tests.unit.run.execution.world import World, move, opted_out, pod, stop_of
 
 K = AnswerKind
 
@@ -213,5 +214,5 @@ def test_without_a_word_of_the_server_pauses_double_up_to_five_seconds():
             times.append(self.clock.now())
             return EvictionAnswer(K.BLOCKED, "none allowed")
 
-    attempt(Timed(Time()))
+    attempt(Timed(HandClock()))
     assert times == pytest.approx([0, 0.5, 1.5, 3.5, 7.5, 12.5, 17.5, 20])

@@ -16,9 +16,10 @@ from rebalancer.node_record.marks import list_marks, set_mark
 from rebalancer.plan.outcome import Status
 from rebalancer.run.execution.marks import LASTS, Marker
 from rebalancer.wire.marks import Mark
+from tests.support.clocks import HandClock
 from tests.unit.kube.scripted import ScriptedServer, client_of
 from tests.unit.run.execution.nodes import OTHERS, Nodes, mark
-from tests.unit.run.execution.world import Time, Waiting, World, execute, executor_of, move, stop_of
+from tests.unit.run.execution.world import Waiting, World, execute, executor_of, move, stop_of
 
 NOON = 1795348800.0
 OURS = "steer.20261122T120100Z.r1"
@@ -32,7 +33,7 @@ class Timed:
     """A marker's clock and stop: waiting moves the clock."""
 
     def __init__(self) -> None:
-        self.time = Time()
+        self.time = HandClock()
         self.stop = Stop(self.time, signalled=Waiting(self.time))
 
     def unix(self) -> float:

@@ -8,7 +8,8 @@ import pytest
 from rebalancer.run.execution.act import Recount
 from rebalancer.snapshot.model import DisruptionBudget, Snapshot
 from rebalancer.testing.snapshots import snapshot_of
-from tests.unit.run.execution.world import Time, move, stop_of
+from tests.support.clocks import HandClock
+from tests.unit.run.execution.world import move, stop_of
 
 EMPTY = snapshot_of([])
 
@@ -27,7 +28,7 @@ def looking(*snapshots, **stop):
 
     A snapshot is of the same moment as the last question.
     """
-    clock = Time()
+    clock = HandClock()
     looks: list[Snapshot] = []
 
     def exhausted():

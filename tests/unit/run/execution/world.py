@@ -16,6 +16,7 @@ from rebalancer.plan.plan import Cost, Landing, Method, Move
 from rebalancer.run.execution.executor import Execution, Executor, WavePace
 from rebalancer.run.execution.landing import Replacement
 from rebalancer.run.execution.marks import Marks
+from tests.support.clocks import HandClock
 
 
 def move(
@@ -53,20 +54,10 @@ def opted_out(name: str) -> PodView:
     return pod(name, opted_out='annotated rebalancer/evict: "false"')
 
 
-class Time:
-    """A clock that is moved by hand."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> float:
-        return self.seconds
-
-
 class Waiting(threading.Event):
     """The signal of a Stop: waiting for it moves the clock; it comes at a time, if any."""
 
-    def __init__(self, clock: Time, comes: float = math.inf) -> None:
+    def __init__(self, clock: HandClock, comes: float = math.inf) -> None:
         super().__init__()
         self._clock, self._comes = clock, comes
 
@@ -86,7 +77,7 @@ class World:
     An evicted pod is replaced at once, on n2 unless ``lands`` says otherwise.
     """
 
-    clock: Time = field(default_factory=Time)
+    clock: HandClock = field(default_factory=HandClock)
     answers: Mapping[str, list[Any]] = field(default_factory=dict)
     pods: dict[str, PodView | None] = field(default_factory=dict)
     lands: str = "n2"
@@ -213,7 +204,7 @@ class RecordedProgress:
         self.lines.append(("waiting", wave, pending, unready))
 
 
-def stop_of(clock: Time, *, deadline: float = 600.0, signal_at: float = math.inf) -> Stop:
+def stop_of(clock: HandClock, *, deadline: float = 600.0, signal_at: float = math.inf) -> Stop:
     return Stop(clock, deadline, Waiting(clock, signal_at))
 
 

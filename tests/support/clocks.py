@@ -5,6 +5,9 @@ from collections.abc import Callable
 
 from rebalancer.base.environment import SystemClock
 
+NOON = 1_795_000_000.0
+"""Unix seconds at which a clock of tests begins."""
+
 
 class Once(threading.Event):
     """Set as soon as something is so, and from then on."""
@@ -17,6 +20,19 @@ class Once(threading.Event):
         if not super().is_set() and self._happened():
             self.set()
         return super().is_set()
+
+
+class HandClock(SystemClock):
+    """Stands still until a test moves ``seconds``; ``unix`` is so much after ``NOON``."""
+
+    def __init__(self, seconds: float = 0.0) -> None:
+        self.seconds = seconds
+
+    def now(self) -> float:
+        return self.seconds
+
+    def unix(self) -> float:
+        return NOON + self.seconds
 
 
 class LeapingClock(SystemClock):
