@@ -117,10 +117,10 @@ def _scheduler(snapshot: Snapshot, loaded: LoadedPolicy) -> Iterator[Finding]:
     for cls in np.flatnonzero(pods_of).tolist():
         if not snapshot.classes[cls].per_node and (why := model.unmodelled(cls)):
             unpredicted["; ".join(why)] += int(pods_of[cls])
-    for why, pods in sorted(unpredicted.items()):
+    for reasons, pods in sorted(unpredicted.items()):
         yield Finding(
             Grade.WARNING,
-            f"{count(pods, 'pod')}: landings are not predicted, so that they stay: {why}",
+            f"{count(pods, 'pod')}: landings are not predicted, so that they stay: {reasons}",
         )
 
 

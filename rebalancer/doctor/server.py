@@ -38,18 +38,19 @@ def check_server(run: RunContext, client: Client, usage: UsageSource | None) -> 
     ``usage``: the source of measured usage; None if no strategy needs it.
     """
     rights = _ask("rights", lambda: _rights(run, client, usage), "all that the policy needs")
-    if run.lease is None:
+    where, kept = run.state.lease, run.state.memory
+    if where is None:
         lease = not_judged("lease", "no Lease is named; --lease NAMESPACE/NAME names the release's")
     else:
-        ok = f"Lease {'/'.join(run.lease)} is there and free"
-        lease = _ask("lease", lambda: _lease(run, client), ok)
-    if run.memory is None:
+        ok = f"Lease {'/'.join(where)} is there and free"
+        lease = _ask("lease", lambda: _lease(run, client, where), ok)
+    if kept is None:
         memory = not_judged(
             "memory", "no ConfigMap is named; --memory NAMESPACE/NAME names the release's"
         )
     else:
-        ok = f"ConfigMap {'/'.join(run.memory)} is there and can be read"
-        memory = _ask("memory", lambda: _memory(run, client), ok)
+        ok = f"ConfigMap {'/'.join(kept)} is there and can be read"
+        memory = _ask("memory", lambda: _memory(run, client, kept), ok)
     return rights, lease, memory
 
 
@@ -86,15 +87,14 @@ def _features(
     yield "write events", Grade.NOTE, EVENT_RULES
     if run.steers or run.closes:
         yield "mark and cordon nodes", Grade.PROBLEM, MARK_RULES
-    if run.lease is not None:
-        yield "keep runs apart (--lease)", Grade.PROBLEM, lease_rules(*run.lease)
-    if run.memory is not None:
-        yield "remember earlier runs (--memory)", Grade.PROBLEM, config_map_rules(*run.memory)
+    if run.state.lease is not None:
+        yield "keep runs apart (--lease)", Grade.PROBLEM, lease_rules(*run.state.lease)
+    if run.state.memory is not None:
+        yield "remember earlier runs (--memory)", Grade.PROBLEM, config_map_rules(*run.state.memory)
 
 
-def _lease(run: RunContext, client: Client) -> Iterator[Finding]:
-    assert run.lease is not None  # noqa: S101  # the caller has looked
-    lease = Lease(client, *run.lease, identity="", clock=run.environment.clock.unix)
+def _lease(run: RunContext, client: Client, where: tuple[str, str]) -> Iterator[Finding]:
+    lease = Lease(client, *where, identity="", clock=run.environment.clock.unix)
     if holder := holder_of(lease.read(client)[0]):
         yield Finding(
             Grade.NOTE,
@@ -102,13 +102,12 @@ def _lease(run: RunContext, client: Client) -> Iterator[Finding]:
         )
 
 
-def _memory(run: RunContext, client: Client) -> Iterator[Finding]:
-    assert run.memory is not None  # noqa: S101  # the caller has looked
-    stored = ConfigMapStore(client, *run.memory).read()
+def _memory(run: RunContext, client: Client, where: tuple[str, str]) -> Iterator[Finding]:
+    stored = ConfigMapStore(client, *where).read()
     if stored is None:
         yield Finding(
             Grade.PROBLEM,
-            f"there is no ConfigMap {'/'.join(run.memory)}",
+            f"there is no ConfigMap {'/'.join(where)}",
             "create it, as the chart does: `kubectl create configmap`; runs never create it",
         )
         return

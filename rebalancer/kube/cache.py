@@ -87,7 +87,7 @@ class ClusterCache:
     ) -> None:
         self.client, self._how, self._namespace = client, kept.how, namespace
         self.first = kept.snapshot
-        """As the cluster was read."""
+        """The snapshot with which the latest run has begun."""
         self._fold, self._observer = kept.fold, observer
         self.lock = threading.Lock()
         self._closed = threading.Event()

@@ -199,6 +199,8 @@ def view_now(
     cache.await_controllers()
     settled = cache.settle_for(view, evicted, use)
     view.begin(settled, captured_at, version)
+    # The snapshot before it is released: on a large cluster it is large.
+    cache.first = view.first
     return view
 
 

@@ -1,4 +1,4 @@
-"""One real control plane for the whole session, and an empty one for every test."""
+"""One real control plane for each process of the session, and an empty one for every test."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.controlplane import ControlPlane, Options, audit
+from tests.e2e.rights import check_all_runs
 
-_LAST = "test_installed_rights.py"
-"""It looks back at what the runs of all other tests have asked of the server."""
+_RIGHTS = "test_installed_rights.py"
+"""With this file, it is also checked what the runs of all tests have asked of the server."""
 _RUNS = audit.policy(
     {
         "userGroups": [
@@ -21,24 +22,21 @@ _HERE = Path(__file__).resolve().parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of this folder, so that runs without a control plane can leave them out; order them."""
+    """Mark all tests of this folder, so that runs without a control plane can leave them out."""
     for item in items:
         if _HERE in item.path.parents:
             item.add_marker(pytest.mark.e2e)
-    items.sort(key=lambda item: item.path.name == _LAST)
 
 
 @pytest.fixture(scope="session")
-def control_plane(kubernetes: str) -> Iterator[ControlPlane]:
-    """Start a control plane once; where there can be none, every test fails and says why."""
+def control_plane(
+    kubernetes: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """Start a control plane once in each process; where there can be none, every test fails and says why."""
     with ControlPlane(Options(version=kubernetes, audit_policy=_RUNS)) as plane:
         yield plane
-
-
-@pytest.fixture(scope="session")
-def all_runs(control_plane: ControlPlane) -> audit.AuditLog:
-    """Return all that ServiceAccounts have asked of the server since it was started."""
-    return audit.AuditLog(control_plane.audit_log, whole=True)
+        if any(item.path.name == _RIGHTS for item in request.session.items):
+            check_all_runs(plane, tmp_path_factory.mktemp("rights"))
 
 
 @pytest.fixture

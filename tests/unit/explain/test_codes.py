@@ -2,10 +2,12 @@
 
 import json
 
+import click
 import pytest
 
 from rebalancer.cli import command
 from rebalancer.commands.explain import _all_codes, _complete_codes
+from rebalancer.commands.explain import command as command_group
 from rebalancer.plan.plan import Code
 
 
@@ -44,4 +46,6 @@ def test_as_data_there_are_all_of_them(capsys):
 
 
 def test_a_shell_completes_codes_with_their_meanings():
-    assert [item.value for item in _complete_codes(None, None, "unsu")] == ["Unsure"]
+    context = click.Context(command_group.commands["code"])
+    parameter = context.command.params[0]
+    assert [item.value for item in _complete_codes(context, parameter, "unsu")] == ["Unsure"]
