@@ -97,12 +97,14 @@ class ConfigMapStore:
         self,
         change: Callable[[Mapping[str, str]], Mapping[str, str]],
         annotations: Mapping[str, str] | None = None,
+        *,
+        always: bool = False,
     ) -> StoredMap:
         """Replace the data by ``change(data)`` and set ``annotations``; return the new ConfigMap.
 
         After a failed write the ConfigMap is read and changed again: another client may have written, or the
         response was lost. So ``change`` must be idempotent. If neither data nor annotations change, nothing is
-        written.
+        written, unless ``always``: a write shows that the ConfigMap can be written.
 
         Raises:
             ConfigMapMissingError: the ConfigMap does not exist.
@@ -115,7 +117,7 @@ class ConfigMapStore:
             try:
                 known = self.require()
                 data = change(known.data)
-                if data == known.data and not annotations:
+                if data == known.data and not annotations and not always:
                     return known
                 self._known = self.write(known, data, annotations)
             except ClusterReadError as error:

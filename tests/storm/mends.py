@@ -111,7 +111,7 @@ MENDS: tuple[Mend, ...] = (
         "D14",
         [
             (
-                "    unknown = keeper.hour_unknown\n",
+                "    unknown = memory.hour_unknown\n",
                 "    unknown = None\n",
             ),
             (
@@ -173,9 +173,13 @@ MENDS: tuple[Mend, ...] = (
         "-",
         [
             (
-                "        if self._sent is not None and known.data == self._sent[0]:\n",
-                "        if False:\n",
-            )
+                "        if stands != self.document:\n",
+                "        if True:\n",
+            ),
+            (
+                "    part = document.part_of(journal.run)\n    before",
+                "    part = RunPart(journal.run)\n    before",
+            ),
         ],
         [15],
     ),

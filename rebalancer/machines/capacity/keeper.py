@@ -48,11 +48,13 @@ class StatusKeeper:
     def keep_groups(self, groups: Mapping[str, GroupState]) -> None:
         """Store the state of each group before acting on it; other parts do not change.
 
+        It is written even if nothing changes: what cannot be written now could not be written after the act.
+
         Raises:
             ClusterReadError: it could not be written.
         """
         state = msgspec.structs.replace(self._earlier, groups=changed_states(groups))
-        self._store.update(lambda data: {**data, **encode(state)})
+        self._store.update(lambda data: {**data, **encode(state)}, always=True)
 
     def write(
         self,
