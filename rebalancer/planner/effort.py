@@ -14,8 +14,6 @@ class Effort:
 
     together: int = 1
     """So many moves, which do not touch each other, are judged and made at once: one round."""
-    judged: int = 8
-    """A round judges at least so many candidates: beyond a few, the numpy calls of a pass cost more than what they compute."""
     looked: int = 4
     """So many times as many candidates, at most, are judged in one pass where moves are made; twice as many as the round before
     made. Those that do not move are known for the next rounds."""

@@ -97,7 +97,7 @@ class Rounds:
         most = self._effort.steered if rung.steered else math.inf
         # Marks stand while one pod lands.
         together = 1 if rung.steered else self._effort.together
-        size = least = max(together, self._effort.judged) if together > 1 else 1
+        size = together
         self._known.clear()
         while len(chosen) < most and len(self._book.heads()) and self._goes_on():
             picks, after = self._chosen(rung, wave, size)
@@ -109,19 +109,19 @@ class Rounds:
                 # Few nodes: one move changes most of what is known.
                 self._known.clear()
             else:
-                size = self._next_size(size, len(made), least)
+                size = self._next_size(size, len(made))
         return chosen
 
-    def _next_size(self, size: int, made: int, least: int) -> int:
-        """Return how many candidates the next round judges, at ``least``, given the ``size`` of the last round and its moves.
+    def _next_size(self, size: int, made: int) -> int:
+        """Return how many candidates the next round judges, given the ``size`` of the last round and its moves.
 
         If nothing has moved, the state is the same, and judging many at once takes less time. If much has moved,
         most of the others would have to be judged again.
         """
         together, effort = self._effort.together, self._effort
         if not made:
-            return max(least, min(2 * size, effort.most_at_once * together))
-        return max(least, min(2 * made, effort.looked * together))
+            return min(2 * size, effort.most_at_once * together)
+        return max(together, min(2 * made, effort.looked * together))
 
     # -- choose -------------------------------------------------------------------------------------
 
