@@ -13,10 +13,12 @@ from rebalancer.policy.values import Limit
 from rebalancer.testing.workloads import (
     HOSTNAME,
     OLD,
+    ZONE,
     Object,
     apart,
     disruption_budget,
     node,
+    spread,
     workload,
 )
 from tests.unit.planner.conftest import plan_of, rechecked
@@ -225,18 +227,44 @@ def test_extended_resources_host_ports_and_anti_affinity_can_be_in_the_way() -> 
     made = room(
         [
             *nodes,
-            *workload("edge", ["n0", ""][:1], replicas=2, spec=port),
+            node("n2"),
+            *workload("edge", ["n0", "n2"], spec=port),
             *waiting("big", spec={**port, **only}),
         ]
     )
-    assert [(move.pod, move.landings[0].node) for move in made.moves] == [] or made.moves[
-        0
-    ].node == "n0"
+    assert [(move.pod, move.node, move.landings[0].node) for move in made.moves] == [
+        ("edge-0", "n0", "n1")
+    ]
 
     lonely = apart("web", HOSTNAME)
     made = room([*nodes, *workload("web", ["n0", "n0"]), *waiting("big", spec={**lonely, **only})])
     assert sorted(move.pod for move in made.moves) == ["web-0", "web-1"]
     assert {move.landings[0].node for move in made.moves} == {"n1"}
+
+
+def test_topology_spread_can_be_in_the_way() -> None:
+    # Zone a has two pods of web, zone b one: a third one in zone a would be a skew of 2.
+    nodes = [node("n0", labels={ZONE: "a"}), node("n1", labels={ZONE: "b"})]
+    evenly = spread("web", hard=True, nodeAffinityPolicy="Ignore")
+    only = {"nodeSelector": {HOSTNAME: "n0"}}
+    big = waiting("big", spec={**evenly, **only}, labels={"app": "web"})
+    made = room([*nodes, *workload("web", ["n0", "n0", "n1"]), *big])
+    assert [(move.node, move.landings[0].node) for move in made.moves] == [("n0", "n1")]
+
+
+def test_a_pod_of_a_higher_priority_leaves_for_none_below_it_though_it_may_for_another() -> None:
+    nodes = [node(f"n{i}", cpu="4") for i in range(4)]
+    on = [{"nodeSelector": {HOSTNAME: name}} for name in ("n0", "n1")]
+    objects = [
+        *nodes,
+        *workload("plain", ["n0", "n2"], cpu="2"),
+        *workload("high", ["n1", "n2"], cpu="500m", priority=1000),
+        *waiting("first", cpu="3", priority=1000, spec=on[0]),
+        *waiting("second", cpu="4", spec=on[1]),
+    ]
+    made = room(objects)
+    assert [move.pod for move in made.moves] == ["plain-0"]
+    assert skip_of(made, "second-0")[0] is Code.PROTECTED
 
 
 def test_those_of_the_highest_priority_come_first() -> None:
