@@ -17,8 +17,8 @@ from rebalancer.base.plain_text import count, printable_json, printable_lines
 from rebalancer.commands.flag_values import named, reference
 from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
 from rebalancer.kube.config_map import ConfigMapStore
-from rebalancer.run.memory.cooling import resting, state_words
-from rebalancer.run.memory.document import Document, TermMemory, decode, moved_last_hour
+from rebalancer.run.memory.cooling import is_resting, state_words
+from rebalancer.run.memory.document import Document, TermMemory, count_last_hour, decode
 from rebalancer.run.options import ClusterFlags
 from rebalancer.wire.times import rfc3339
 
@@ -86,7 +86,7 @@ def as_data(document: Document, now: float) -> dict[str, Any]:
         "apiVersion": API_VERSION,
         "kind": "History",
         "at": rfc3339(now),
-        "evictionsLastHour": moved_last_hour(document, now),
+        "evictionsLastHour": count_last_hour(document, now),
         "owners": [
             {"owner": ref, "term": name, **_term(term, now)}
             for ref, owner in sorted(document.owners.items())
@@ -109,11 +109,11 @@ def _term(term: TermMemory, now: float) -> dict[str, Any]:
     times = {key: rfc3339(plain[key]) if plain.get(key) else None for key in ("until", "last")}
     hopes = list(term.hopes)
     texts = {"why": term.why, "givenUp": term.given_up, "trail": trail, "hopes": hopes}
-    return {**full, **plain, **times, **texts, "resting": resting(term, now)}
+    return {**full, **plain, **times, **texts, "resting": is_resting(term, now)}
 
 
 def _table(document: Document, now: float) -> str:
-    lines = [f"{count(moved_last_hour(document, now), 'eviction')} in the last hour."]
+    lines = [f"{count(count_last_hour(document, now), 'eviction')} in the last hour."]
     if not document.owners:
         lines[0] += " Nothing is remembered of any workload."
     for ref, owner in sorted(document.owners.items()):

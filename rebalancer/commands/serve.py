@@ -24,7 +24,7 @@ from rebalancer.commands.flags import (
     with_flags,
 )
 from rebalancer.run.options import RunOptions
-from rebalancer.serve.endpoints import answering, parse_address
+from rebalancer.serve.endpoints import answer_requests, parse_address
 from rebalancer.serve.health import Health
 
 PATIENCE = 5.0
@@ -98,5 +98,5 @@ def command(
     environment, options = system_environment(patience=PATIENCE), RunOptions.of(**flags)
     health = Health(environment.clock, options.deadline, keeps_report=show_report)
     loop = ServeLoop(options, environment, schedule, health)
-    with nullcontext() if address is None else answering(address, health.paths()):
+    with nullcontext() if address is None else answer_requests(address, health.paths()):
         return int(loop.run())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -138,25 +138,39 @@ def read_cluster(
         resource_version=pods.items_version,
     )
     fold.forget_metrics()
+    readings = _readings(
+        client, version, listings, metrics, usage, started=started, received=received
+    )
+    kept = Kept(fold, how, tuple(listings), snapshot, pods.local_date) if keep else None
+    return ClusterReading(snapshot, readings, kept)
+
+
+def _readings(
+    client: Client,
+    version: ServerVersion,
+    listings: Sequence[Listing],
+    metrics: Sequence[MetricsList],
+    usage: UsageSource | None,
+    *,
+    started: float,
+    received: float,
+) -> Readings:
+    """Return what reading showed. ``started``: the client's time; ``received``: our clock at the first page of pods."""
     read = [*listings, *(each.listing for each in metrics)]
-    readings = Readings(
+    troubles = [(each.listing.resource, each.trouble) for each in metrics]
+    server_date = listings[0].server_date
+    return Readings(
         server=client.server,
         server_version=version.text,
         # The Date header is cut to the second: half a second is its mean error.
-        clock_skew=None if pods.server_date is None else pods.server_date + 0.5 - received,
+        clock_skew=None if server_date is None else server_date + 0.5 - received,
         read_bytes=sum(listing.read_bytes for listing in read),
         seconds=client.monotonic() - started,
         notes=(
             *(note for listing in read for note in listing.notes),
-            *(
-                ()
-                if usage is None
-                else usage_notes(usage, ((m.listing.resource, m.trouble) for m in metrics))
-            ),
+            *(() if usage is None else usage_notes(usage, troubles)),
         ),
     )
-    kept = Kept(fold, how, tuple(listings), snapshot, pods.local_date) if keep else None
-    return ClusterReading(snapshot, readings, kept)
 
 
 def read_version(client: Client) -> ServerVersion:

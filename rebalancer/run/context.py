@@ -106,7 +106,7 @@ def run_context(
     _refuse_cluster_flags(options.cluster, state)
     registry = Registry.installed() if registry is None else registry
     loaded = options.policy.load(registry) if loaded is None else loaded
-    reviewed = _reviewed_plan(options, loaded)
+    reviewed = _read_reviewed_plan(options, loaded)
     offline = options.cluster.snapshot_path is not None
     acts = not (options.dry_run or offline) and loaded.policy.mode is Mode.ENFORCE
     if acts and not options.yes and options.confirmed_plan is None:
@@ -170,7 +170,7 @@ def _require_status(loaded: LoadedPolicy) -> None:
             raise PolicyError([message])
 
 
-def _reviewed_plan(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | None:
+def _read_reviewed_plan(options: RunOptions, loaded: LoadedPolicy) -> ReviewedPlan | None:
     if options.plan_path is None and options.confirmed_plan is None:
         return None
     from rebalancer.report.plan_file import read_plan  # noqa: PLC0415

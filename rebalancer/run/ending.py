@@ -116,11 +116,11 @@ def run_report(
         exit_code=exit_code,
         interruptions=run.interruptions,
         machines=run.machines,
-        read_again=_read_again(run, planned, execution),
+        read_again=_score_again(run, planned, execution),
     )
 
 
-def _read_again(
+def _score_again(
     run: RunContext, planned: Planned, execution: Execution | None
 ) -> ClusterNow | None:
     """Return the scored cluster after a run. If the run stands still, that is the cluster as read."""
@@ -185,7 +185,7 @@ def _exit_code(
         if execution.failed:
             untouched = run.environment.stop.is_set() and _did_nothing(planned, execution)
             return ExitCode.STOPPED if untouched else ExitCode.PARTIAL
-    if _asked_red(ending.fail_on, planned, execution):
+    if _is_red(ending.fail_on, planned, execution):
         return ExitCode.ASKED_RED
     if execution is not None:
         return ExitCode.DONE
@@ -200,7 +200,7 @@ def _did_nothing(planned: Planned, execution: Execution) -> bool:
     return not (evicted or execution.marks_left or planned.plan.emptied)
 
 
-def _asked_red(fail_on: Sequence[str], planned: Planned, execution: Execution | None) -> bool:
+def _is_red(fail_on: Sequence[str], planned: Planned, execution: Execution | None) -> bool:
     """Return whether the run ended in one of the states of ``--fail-on``."""
     if not fail_on:
         return False

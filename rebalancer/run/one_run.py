@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from rebalancer.base.environment import Environment
+from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import (
     ClusterReadError,
     ExitCode,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rebalancer.kube.client import Client
     from rebalancer.plan.totals import Totals
     from rebalancer.report.model import RunReport
+    from rebalancer.run.execution.act import Remember
     from rebalancer.run.execution.executor import Execution
     from rebalancer.run.execution.marks import Marker
     from rebalancer.run.memory.document import Document
@@ -92,7 +93,7 @@ def run_once(
     Raises:
         RebalancerError: nothing was evicted; the exit code is the error's.
     """
-    return published(
+    return publish_run(
         options.publishing,
         options.deadline,
         environment,
@@ -100,7 +101,7 @@ def run_once(
     ).code
 
 
-def published(
+def publish_run(
     flags: Publishing, deadline: float, environment: Environment, run: Callable[[], EndedRun]
 ) -> EndedRun:
     """Run, then send metrics and a notice as ``flags`` say. ``deadline``: seconds for all of it.
@@ -269,30 +270,12 @@ def act(
         why = memory.save((), run.environment.clock.unix(), reserved=first)
         if why is not None and run.planning.counts_the_hour:
             raise ClusterReadError(f"nothing was moved: {why}")
-    if marker is not None and planned.plan.emptied is not None:
-        try:
-            marker.keep_empty(
-                planned.plan.emptied,
-                planned.plan.empty_for,
-                marks_on(reading.snapshot.nodes),
-                name_in_lasting_marks(run.state.lease),
-            )
-        except ClusterReadError as error:
-            raise MarksError(f"nodes could not be marked as to be empty: {error}") from None
+    if marker is not None:
+        _mark_emptied(marker, run, reading, planned)
     clock = run.environment.clock
     if grace is None:
         uids = {move.uid for move in planned.plan.moves}
         grace = grace_periods(reading.snapshot, run.loaded.policy.method, uids).get
-    started = clock.now()
-
-    def remember(
-        outcomes: Iterable[Outcome], *, cut: bool = False, reserved: int = 0
-    ) -> str | None:
-        if memory is None:
-            return None
-        seconds = clock.now() - started
-        return memory.save(outcomes, clock.unix(), seconds, cut=cut, reserved=reserved)
-
     acting = Acting(
         client=source.client,
         planning=run.planning,
@@ -303,13 +286,47 @@ def act(
         progress=run.progress,
         stop=run.stop if stop is None else stop,
         warn=run.notes.append,
-        remember=remember,
+        remember=_make_remember(memory, clock),
         marker=marker,
         ordered=ordered,
         grace=grace,
         scores=not ordered,
     )
     return acting.execute(planned, reading.kept, reading.clock_skew)
+
+
+def _make_remember(memory: MemoryStore | None, clock: SystemClock) -> Remember:
+    """Return a function that stores outcomes in ``memory``; the duration of the moves counts from now."""
+    started = clock.now()
+
+    def remember(
+        outcomes: Iterable[Outcome], *, cut: bool = False, reserved: int = 0
+    ) -> str | None:
+        if memory is None:
+            return None
+        seconds = clock.now() - started
+        return memory.save(outcomes, clock.unix(), seconds, cut=cut, reserved=reserved)
+
+    return remember
+
+
+def _mark_emptied(marker: Marker, run: RunContext, reading: Reading, planned: Planned) -> None:
+    """Mark the nodes that the plan empties, so that no pod comes there.
+
+    Raises:
+        MarksError: they could not be marked.
+    """
+    if planned.plan.emptied is None:
+        return
+    try:
+        marker.keep_empty(
+            planned.plan.emptied,
+            planned.plan.empty_for,
+            marks_on(reading.snapshot.nodes),
+            name_in_lasting_marks(run.state.lease),
+        )
+    except ClusterReadError as error:
+        raise MarksError(f"nodes could not be marked as to be empty: {error}") from None
 
 
 def _marker(
@@ -349,11 +366,11 @@ def recall(run: RunContext, source: Source, reading: Reading) -> MemoryStore | N
     """
     if source.client is None or run.state.memory is None:
         return None
-    from rebalancer.run.memory.cooling import cooling  # noqa: PLC0415
-    from rebalancer.run.memory.document import moved_last_hour  # noqa: PLC0415
+    from rebalancer.run.memory.cooling import describe_cooling  # noqa: PLC0415
+    from rebalancer.run.memory.document import count_last_hour  # noqa: PLC0415
     from rebalancer.run.memory.journal import pace_of  # noqa: PLC0415
     from rebalancer.run.memory.store import MemoryStore, open_config_map  # noqa: PLC0415
-    from rebalancer.run.memory.streaks import remembered  # noqa: PLC0415
+    from rebalancer.run.memory.streaks import recall_streaks  # noqa: PLC0415
 
     memory = MemoryStore(
         open_config_map(source.client, run.state.memory),
@@ -364,15 +381,15 @@ def recall(run: RunContext, source: Source, reading: Reading) -> MemoryStore | N
     memory.begin()
     document, at = memory.document, reading.snapshot.captured_at
     unknown = memory.hour_unknown
-    streaks = None if unknown is not None else remembered(document)
+    streaks = None if unknown is not None else recall_streaks(document)
     if not streaks and run.loaded.policy.mode is not Mode.ENFORCE:
         # Runs that only observe write nothing, so there is no next run to wait for.
         streaks = None
     if unknown is not None and not run.planning.counts_the_hour:
         run.notes.append(f"nothing is remembered: {unknown}")
     run.planning.remember(
-        cooling(document, at),
-        moved_last_hour(document, at),
+        describe_cooling(document, at),
+        count_last_hour(document, at),
         streaks,
         hour_unknown=unknown,
         pace=pace_of(document.pace),

@@ -43,10 +43,12 @@ class Publisher:
         """Publish a finished run. ``memory``: the document before it; ``totals``: counters including this run."""
         if self._measures:
             from rebalancer.metrics.collect import of_report, of_totals, registry  # noqa: PLC0415
-            from rebalancer.run.memory.cooling import remembered  # noqa: PLC0415
+            from rebalancer.run.memory.cooling import summarize_memory  # noqa: PLC0415
 
             now = self.environment.clock.unix()
-            values = of_report(report, None if memory is None else remembered(memory, now), now)
+            values = of_report(
+                report, None if memory is None else summarize_memory(memory, now), now
+            )
             self._metrics(registry(values if totals is None else {**values, **of_totals(totals)}))
         if self.notify_url is not None:
             from rebalancer.notices.message import of_report as notice_of  # noqa: PLC0415

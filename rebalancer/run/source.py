@@ -100,9 +100,9 @@ class Source:
 
     def _of_file(self) -> Reading:
         with collector_paused(for_good=True):
-            return Reading(self._loaded())
+            return Reading(self._load_file())
 
-    def _loaded(self) -> Snapshot:
+    def _load_file(self) -> Snapshot:
         finished = self.run.planning.finished
         return load_judgeable(self.name, stdin=sys.stdin.buffer, finished=finished)
 

@@ -24,7 +24,7 @@ class ClusterNodes:
         """Read the nodes with the function ``nodes`` from now on."""
         self._nodes = nodes
 
-    def followed(self) -> FollowedNodes:
+    def add_listener(self) -> FollowedNodes:
         """Return the nodes for one more listener."""
         self._followed.append(FollowedNodes(self))
         return self._followed[-1]
@@ -33,7 +33,7 @@ class ClusterNodes:
         """Stop forwarding changes."""
         self._followed = []
 
-    def named(self, name: str) -> Node | None:
+    def find(self, name: str) -> Node | None:
         """Return the node of this name; None if there is none."""
         return next((node for node in self() if node.metadata.name == name), None)
 

@@ -15,9 +15,9 @@ from rebalancer.base.errors import PolicyError
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
-_SLOWEST = 10.0
+_TIMEOUT = 10.0
 """Seconds of silence for a client that sends its request, or takes the answer."""
-_MOST_AT_ONCE = 16
+_MAX_CONNECTIONS = 16
 """Clients; of more, the one that came first is sent away, so that no crowd of slow ones keeps a probe from its answer."""
 
 
@@ -50,7 +50,7 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 @contextmanager
-def answering(address: tuple[str, int], paths: Paths) -> Iterator[int]:
+def answer_requests(address: tuple[str, int], paths: Paths) -> Iterator[int]:
     """Serve GET and HEAD for these paths, 404 for others; yield the port. Without a host, on all addresses.
 
     Raises:
@@ -75,7 +75,7 @@ class _Server(ThreadingTCPServer):
     # Not the HTTP server of the library: that one asks DNS for its own name before it answers.
     allow_reuse_address = daemon_threads = True
     block_on_close = False
-    request_queue_size = _MOST_AT_ONCE
+    request_queue_size = _MAX_CONNECTIONS
 
     def __init__(self, *arguments: Any) -> None:
         self._lock = threading.Lock()
@@ -88,7 +88,7 @@ class _Server(ThreadingTCPServer):
         oldest = None
         with self._lock:
             self._open[request] = None
-            if len(self._open) > _MOST_AT_ONCE:
+            if len(self._open) > _MAX_CONNECTIONS:
                 oldest = next(iter(self._open))
                 del self._open[oldest]
         if oldest is not None:
@@ -124,7 +124,7 @@ def _server_of(host: str) -> type[_Server]:
 def _handler(paths: Paths) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         server_version, sys_version = "kube-rebalancer", ""
-        timeout: ClassVar[float] = _SLOWEST
+        timeout: ClassVar[float] = _TIMEOUT
 
         def do_GET(self) -> None:  # the name is the library's
             path = self.path.partition("?")[0]

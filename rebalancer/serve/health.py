@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rebalancer.run.memory.document import Document
     from rebalancer.serve.interruptions import Interruptions
 
-LONGEST_SILENCE = 300.0
+MAX_SILENCE = 300.0
 """Seconds without a word from the API server after which what is known is too old: it speaks once a minute."""
 _SPARE = 120.0
 """Seconds beyond its deadline after which a run hangs."""
@@ -59,12 +59,12 @@ class Health:
 
     # -- what happens ------------------------------------------------------------------------------
 
-    def reported(self, report: RunReport, memory: Document | None, now: float) -> None:
+    def note_report(self, report: RunReport, memory: Document | None, now: float) -> None:
         """Record a run that ended with a report at ``now`` (Unix seconds). ``memory``: the document before it."""
         from rebalancer.metrics.collect import of_report  # noqa: PLC0415
-        from rebalancer.run.memory.cooling import remembered  # noqa: PLC0415
+        from rebalancer.run.memory.cooling import summarize_memory  # noqa: PLC0415
 
-        seen = None if memory is None else remembered(memory, now)
+        seen = None if memory is None else summarize_memory(memory, now)
         self._values, self.failed = of_report(report, seen, now), None
         from rebalancer.plan.totals import with_moves, with_run  # noqa: PLC0415
 
@@ -75,7 +75,7 @@ class Health:
 
             self._report = "".join(as_json(report)).encode()
 
-    def failed_run(self, code: ExitCode, now: float) -> None:
+    def note_failure(self, code: ExitCode, now: float) -> None:
         """Record a run that ended without a report at ``now`` (Unix seconds)."""
         from rebalancer.metrics.collect import of_end  # noqa: PLC0415
 
@@ -102,7 +102,7 @@ class Health:
         if still > self.deadline + _SPARE:
             return f"nothing was done for {still:.0f} s"
         silent = self._silence()
-        if silent > LONGEST_SILENCE:
+        if silent > MAX_SILENCE:
             return f"the API server has not reported changes for {silent:.0f} s"
         return None if self.interruptions is None else self.interruptions.problem()
 

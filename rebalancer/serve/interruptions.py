@@ -55,16 +55,16 @@ class Interruptions:
             return
         self.close()
         if policy.signals and run.acts:
-            self._pipeline, self._listens_as = self._started(run, client, lost), asked
+            self._pipeline, self._listens_as = self._start(run, client, lost), asked
         elif policy.signals:
             run.notes.append("signals are not listened to: this run only observes")
 
-    def _started(
+    def _start(
         self, run: RunContext, client: Client, lost: Callable[[], str | None]
     ) -> SignalPipeline:
         from rebalancer.serve.signal_pipeline import SignalPipeline  # noqa: PLC0415
 
-        return SignalPipeline.started(
+        return SignalPipeline.start(
             self._environment,
             self._registry,
             run.loaded.policy,

@@ -56,7 +56,7 @@ class Leading:
         if self._lease is None:
             yield _never
             return
-        acquired = self._acquired(client, *self._lease, waiting)
+        acquired = self._acquire(client, *self._lease, waiting)
         if acquired is None:
             yield None
             return
@@ -66,12 +66,12 @@ class Leading:
             self._health.leads = False
             release(self._environment, acquired)
 
-    def _acquired(
+    def _acquire(
         self, client: Client, namespace: str, name: str, waiting: Callable[[], None]
     ) -> AcquiredLease | None:
         health, err, stands_by = self._health, self._environment.err, False
 
-        def looked() -> None:
+        def note_look() -> None:
             nonlocal stands_by
             health.beat()
             if not stands_by:
@@ -90,7 +90,7 @@ class Leading:
         # What asks for it again and again, since the server fails, does not hang either.
         health.beat()
         try:
-            taken = lease.acquire(looked)
+            taken = lease.acquire(note_look)
         except ClusterReadError as error:
             if is_final(error) and not self._follows():
                 raise

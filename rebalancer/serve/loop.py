@@ -28,7 +28,7 @@ from rebalancer.planner.planning import room_after
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
 from rebalancer.run.context import RunContext, run_context
-from rebalancer.run.one_run import EndedRun, published, run_on
+from rebalancer.run.one_run import EndedRun, publish_run, run_on
 from rebalancer.run.options import PolicyFlags, RunOptions
 from rebalancer.run.source import Followed, Source, usage_of
 from rebalancer.serve import triggers
@@ -177,22 +177,22 @@ class ServeLoop:
         run.stop.add(lost)
         run.stop.add(called)
         try:
-            ended = published(
+            ended = publish_run(
                 self._options.publishing,
                 self._options.deadline,
                 self._environment,
-                lambda: self._ended(run, client, lost),
+                lambda: self._run_once(run, client, lost),
             )
         except RebalancerError as error:
             if self._stop.reason() is not None:
                 raise
             self._say_new((str(error),))
-            self._health.failed_run(error.exit_code, self._environment.clock.unix())
+            self._health.note_failure(error.exit_code, self._environment.clock.unix())
         else:
             if ended.report is not None:
                 self._keep(ended.report)
                 now = self._environment.clock.unix()
-                self._health.reported(ended.report, ended.remembered, now)
+                self._health.note_report(ended.report, ended.remembered, now)
         self._collect_garbage()
         self._environment.committed.set()
         self._runs += 1
@@ -200,7 +200,7 @@ class ServeLoop:
         self._triggers.end_run()
         self._health.beat()
 
-    def _ended(self, run: RunContext, client: Client, lost: Lost) -> EndedRun:
+    def _run_once(self, run: RunContext, client: Client, lost: Lost) -> EndedRun:
         self._rights.require(run, client)
         cache = self._follow(run, client, lost)
         run = replace(run, interruptions=self._interruptions.report())

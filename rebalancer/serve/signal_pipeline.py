@@ -23,7 +23,7 @@ from rebalancer.run.identity import instance
 from rebalancer.serve.cluster_nodes import ClusterNodes
 from rebalancer.signals.model import SignalError, SourceContext
 
-_GOODBYE = 5.0
+_JOIN_TIMEOUT = 5.0
 """Seconds for all threads to end."""
 
 
@@ -39,7 +39,7 @@ class SignalPipeline:
     listening: list[Listening] = field(default_factory=list)
 
     @classmethod
-    def started(
+    def start(
         cls,
         environment: Environment,
         registry: Registry,
@@ -69,7 +69,7 @@ class SignalPipeline:
         events = EventWriter(own, clock=clock.unix, instance=instance(environment))
 
         def write_event(name: str, text: str) -> None:
-            if (node := nodes.named(name)) is not None:
+            if (node := nodes.find(name)) is not None:
                 subject = Subject("Node", "", name, node.metadata.uid)
                 events.announce(subject, text, reason="Interruption", action="Attend")
 
@@ -86,7 +86,7 @@ class SignalPipeline:
             say=lambda text: say(environment.err, f"rebalancer: {text}"),
             write_event=write_event,
         )
-        runs = PipelineRuns(context, nodes.followed())
+        runs = PipelineRuns(context, nodes.add_listener())
         made = cls(context, nodes, runs, events, closing)
         made._start(registry, policy)
         return made
@@ -94,7 +94,7 @@ class SignalPipeline:
     def _start(self, registry: Registry, policy: Policy) -> None:
         try:
             for name in policy.signals:
-                self.listening.append(self._opened(name, registry, policy))
+                self.listening.append(self._open(name, registry, policy))
         except SignalError as error:
             for one in self.listening:
                 one.receiver.close()
@@ -105,13 +105,13 @@ class SignalPipeline:
         for one in self.listening:
             one.start()
 
-    def _opened(self, name: str, registry: Registry, policy: Policy) -> Listening:
+    def _open(self, name: str, registry: Registry, policy: Policy) -> Listening:
         context = self.context
         around = SourceContext(
             name=name,
             environ=context.environ,
             unix=context.clock.unix,
-            nodes=self.nodes.followed(),
+            nodes=self.nodes.add_listener(),
         )
         receiver = registry.signals.named(name).open(policy.signals[name], around)
         return Listening(name, receiver, self.runs, context.clock, context.stop, context.say)
@@ -120,7 +120,7 @@ class SignalPipeline:
         """End the threads; the progress of each interruption is recorded on its node for the next leader."""
         self.closing.set()
         clock = self.context.clock
-        until = clock.now() + _GOODBYE
+        until = clock.now() + _JOIN_TIMEOUT
         for one in self.listening:
             one.join(max(0.0, until - clock.now()))
         self.runs.join(max(0.0, until - clock.now()))

@@ -109,10 +109,10 @@ class Triggers:
         self._scheduled = self._clock.now() + self._schedule(self._clock.unix())
         calls = self._calls
 
-        def called() -> str | None:
+        def find_call() -> str | None:
             return "pods have to leave a machine that goes" if self._calls > calls else None
 
-        return called
+        return find_call
 
     def take(self) -> str:
         """Clear the changes, which the current run sees; return the first one as text, empty if there were none."""

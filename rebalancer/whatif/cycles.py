@@ -11,10 +11,10 @@ from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cost, Score
 from rebalancer.planner.planning import Planned, Planning
 from rebalancer.run.execution.executor import WavePace
-from rebalancer.run.memory.cooling import cooling
-from rebalancer.run.memory.document import Document, moved_last_hour
-from rebalancer.run.memory.remember import after_run, refreshed
-from rebalancer.run.memory.streaks import remembered
+from rebalancer.run.memory.cooling import describe_cooling
+from rebalancer.run.memory.document import Document, count_last_hour
+from rebalancer.run.memory.remember import after_run, forget_stale
+from rebalancer.run.memory.streaks import recall_streaks
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.whatif.carrying import READY_AFTER, carry_out
 from rebalancer.whatif.world import SimulatedCluster, Span, Waiting, set_measured_at
@@ -154,7 +154,7 @@ class Loop:
                     waves=waves,
                     pending=self._world.pending,
                     moved_twice=int((self._world.moves > 1).sum()),
-                    resting=len(cooling(self._document, self._world.now)),
+                    resting=len(describe_cooling(self._document, self._world.now)),
                     stopped=stopped,
                     lower_bound=planned.plan.lower_bound or 0,
                     idle=idle or 0.0,
@@ -191,7 +191,7 @@ class Loop:
     def _plan(self) -> Planned:
         snapshot = self._world.snapshot
         if self._pace.memory:
-            self._document = refreshed(self._document, snapshot)
+            self._document = forget_stale(self._document, snapshot)
         planned = self._make_plan(snapshot)
         self._warnings |= dict.fromkeys(planned.plan.warnings)
         return planned
@@ -201,9 +201,9 @@ class Loop:
         if self._pace.memory:
             now = snapshot.captured_at
             self._planning.remember(
-                cooling(self._document, now),
-                moved_last_hour(self._document, now),
-                remembered(self._document),
+                describe_cooling(self._document, now),
+                count_last_hour(self._document, now),
+                recall_streaks(self._document),
             )
         return self._planning.plan(snapshot, 0.0, self._timings)
 

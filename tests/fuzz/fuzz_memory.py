@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rebalancer.kube.config_map import StoredMap
-from rebalancer.run.memory.cooling import cooling
-from rebalancer.run.memory.document import KEY, moved_last_hour
+from rebalancer.run.memory.cooling import describe_cooling
+from rebalancer.run.memory.document import KEY, count_last_hour
 from rebalancer.run.memory.store import MemoryStore
-from rebalancer.run.memory.streaks import remembered
+from rebalancer.run.memory.streaks import recall_streaks
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
 from tests.fuzz.target import Target
@@ -35,9 +35,9 @@ def _read(data: bytes) -> None:
     text = data.decode(errors="surrogateescape")
     memory = MemoryStore(_Store(text), _SNAPSHOT, "run", lambda _: None)  # type: ignore[arg-type]
     memory.begin()
-    cooling(memory.document, _SNAPSHOT.captured_at)
-    moved_last_hour(memory.document, _SNAPSHOT.captured_at)
-    memory.add_streaks(remembered(memory.document))
+    describe_cooling(memory.document, _SNAPSHOT.captured_at)
+    count_last_hour(memory.document, _SNAPSHOT.captured_at)
+    memory.add_streaks(recall_streaks(memory.document))
     memory.save((), _SNAPSHOT.captured_at)
 
 

@@ -12,7 +12,7 @@ from rebalancer.metrics.collect import of_report, of_totals, push, registry
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.plan.totals import with_moves
-from rebalancer.run.memory.cooling import remembered
+from rebalancer.run.memory.cooling import summarize_memory
 from rebalancer.run.memory.document import Document, OwnerMemory, TermMemory
 from tests.chart.helm import one, render
 from tests.prometheus.programs import prometheus, promtool, pushgateway, query
@@ -142,7 +142,7 @@ def test_a_run_pushes_prometheus_scrapes_and_every_query_of_the_dashboard_has_an
         totals = of_totals(with_moves(memory.totals, busy.outcomes))
         push(
             gateway,
-            registry(of_report(busy, remembered(memory, now), now) | totals),
+            registry(of_report(busy, summarize_memory(memory, now), now) | totals),
             Stop(SystemClock()),
         )
         wanted = list(expressions(manifests))

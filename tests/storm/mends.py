@@ -46,10 +46,10 @@ MENDS: tuple[Mend, ...] = (
         [
             (
                 (
-                    "                or self._looked(move, last, lost=lost)\n"
-                    "                or self._stopped(move, last, lost=lost)\n"
+                    "                or self._look(move, last, lost=lost)\n"
+                    "                or self._end_if_stopped(move, last, lost=lost)\n"
                 ),
-                "                or self._looked(move, last, lost=lost)\n",
+                "                or self._look(move, last, lost=lost)\n",
             ),
             (
                 "        why, now = self._stop.reason(), self._stop.now()\n",
@@ -65,7 +65,7 @@ MENDS: tuple[Mend, ...] = (
             (
                 (
                     "            return Outcome(move, Status.NOT_ATTEMPTED, why)\n"
-                    "        return self._ended(move, last, lost=lost)"
+                    "        return self._end(move, last, lost=lost)"
                 ),
                 (
                     "            return Outcome(move, Status.NOT_ATTEMPTED, why)\n"

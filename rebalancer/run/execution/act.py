@@ -96,10 +96,10 @@ class Acting:
         )
         with self.timings.phase("act"), _listening(view, feed, cache):
             try:
-                execution = carried_out(
+                execution = carry_out(
                     executor,
                     planned.left,
-                    lambda left: check.rechecked(left, clock_skew),
+                    lambda left: check.recheck(left, clock_skew),
                     self.remember,
                     self._clear_marks,
                 )
@@ -120,7 +120,7 @@ class Acting:
         # What the plan was made of need not be kept beside this picture.
         with suppress(Exception):
             explanation.make()
-        evicted = _evicted(executor.outcomes)
+        evicted = _list_evicted(executor.outcomes)
         try:
             snapshot = view.peek(evicted) if ended else view.snapshot(evicted)
         except ClusterReadError as error:
@@ -151,7 +151,7 @@ class Acting:
 
     def _follow(self, kept: Kept, moves: Sequence[Move]) -> tuple[ClusterCache, RunView]:
         """Return what follows the cluster once it is entered, and the view of this run."""
-        everything, namespace = (True, "") if self.scores else watched(moves)
+        everything, namespace = (True, "") if self.scores else choose_followed(moves)
         followed = kept if everything else replace(kept, listings=kept.listings[:1])
         seconds = max(1.0, self.stop.left())
         cache = ClusterCache(self.client, followed, seconds=seconds, namespace=namespace)
@@ -159,8 +159,8 @@ class Acting:
 
     def _recount(self, executor: Executor, view: RunView) -> Recount:
         return Recount(
-            lambda: view.snapshot(_evicted(executor.outcomes)),
-            lambda: view.list_exhausted_budgets(_evicted(executor.outcomes)),
+            lambda: view.snapshot(_list_evicted(executor.outcomes)),
+            lambda: view.list_exhausted_budgets(_list_evicted(executor.outcomes)),
             self.stop,
         )
 
@@ -176,7 +176,7 @@ class WaveCheck:
     explanation: Later
     """Of the plan: it is made once the first wave is remembered, and what it was made of need not be kept beside the next picture."""
 
-    def rechecked(
+    def recheck(
         self, moves: Sequence[Move], clock_skew: float
     ) -> Sequence[tuple[Move, str | None]]:
         """Store the outcomes, then return each move with the reason why it is dropped, or None.
@@ -201,7 +201,7 @@ def of_next_wave(moves: Sequence[Move]) -> int:
     return acting.count(acting[0]) if acting else 0
 
 
-def carried_out(
+def carry_out(
     executor: Executor,
     moves: Sequence[Move],
     recheck: Recheck,
@@ -224,7 +224,7 @@ def carried_out(
     return replace(execution, failed=execution.failed or forgotten or marked, marks_left=marked)
 
 
-def watched(moves: Sequence[Move]) -> tuple[bool, str]:
+def choose_followed(moves: Sequence[Move]) -> tuple[bool, str]:
     """Return whether all lists must be followed, and the namespace of the pods to follow ("": all).
 
     If no score is needed at the end, a plan of one wave is not judged again: then only the replacements are
@@ -246,7 +246,7 @@ def _listening(view: RunView, feed: PodFeed, cache: ClusterCache | None) -> Iter
         yield
 
 
-def _evicted(outcomes: Iterable[Outcome]) -> set[str]:
+def _list_evicted(outcomes: Iterable[Outcome]) -> set[str]:
     return {done.move.uid for done in outcomes if done.status.is_carried_out}
 
 

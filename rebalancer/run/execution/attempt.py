@@ -81,9 +81,9 @@ class Attempt:
         while True:
             # Read first: the server spends the PDB before it checks the uid. Reading may take long.
             ended = (
-                self._stopped(move, last, lost=lost)
-                or self._looked(move, last, lost=lost)
-                or self._stopped(move, last, lost=lost)
+                self._end_if_stopped(move, last, lost=lost)
+                or self._look(move, last, lost=lost)
+                or self._end_if_stopped(move, last, lost=lost)
             )
             if ended is not None:
                 return ended
@@ -92,7 +92,7 @@ class Attempt:
             conflicts += last.kind is AnswerKind.CHANGED
             left = self._patience.seconds - (self._stop.now() - started)
             if last.kind in final or left <= 0 or conflicts > self._patience.conflicts:
-                return self._ended(move, last, lost=lost)
+                return self._end(move, last, lost=lost)
             pause = backoff.take()
             asked = last.retry_after or pause
             if last.kind is AnswerKind.LOST:
@@ -105,16 +105,18 @@ class Attempt:
             return self._actor.restart(move)
         return self._actor.evict(move.namespace, move.pod, move.uid)
 
-    def _stopped(self, move: Move, last: EvictionAnswer | None, *, lost: bool) -> Outcome | None:
+    def _end_if_stopped(
+        self, move: Move, last: EvictionAnswer | None, *, lost: bool
+    ) -> Outcome | None:
         """Return the outcome if the run must end now, else None."""
         why = self._stop.reason()
         if why is None:
             return None
         if last is None:
             return Outcome(move, Status.NOT_ATTEMPTED, why)
-        return self._ended(move, last, lost=lost)
+        return self._end(move, last, lost=lost)
 
-    def _ended(self, move: Move, last: EvictionAnswer, *, lost: bool) -> Outcome:
+    def _end(self, move: Move, last: EvictionAnswer, *, lost: bool) -> Outcome:
         """Return the outcome for the ``last`` answer; ``lost``: an earlier response was lost."""
         status = _final(move.method).get(last.kind) or _GIVEN_UP[last.kind]
         if not lost or status.is_carried_out:
@@ -129,10 +131,10 @@ class Attempt:
         except ClusterReadError as error:
             return Outcome(move, Status.LOST, f"{last.message}; the pod could not be read: {error}")
         if pod is None or pod.uid != move.uid or pod.deleting:
-            return _carried_out(move)
+            return _confirm(move)
         return Outcome(move, status, last.message)
 
-    def _looked(self, move: Move, last: EvictionAnswer | None, *, lost: bool) -> Outcome | None:
+    def _look(self, move: Move, last: EvictionAnswer | None, *, lost: bool) -> Outcome | None:
         """Read the pod by name; return the outcome if it differs from the plan, else None."""
         try:
             pod = self._actor.read_pod(move.namespace, move.pod, seconds=self._patience.read)
@@ -140,9 +142,9 @@ class Attempt:
             # The client has tried as long as it may: whether a lost request was carried out stays open.
             status = Status.LOST if lost else Status.FAILED
             unread = Outcome(move, status, f"the pod could not be read: {error}")
-            return self._stopped(move, last, lost=lost) or unread
+            return self._end_if_stopped(move, last, lost=lost) or unread
         if lost and (pod is None or pod.uid != move.uid or pod.deleting):
-            return _carried_out(move)
+            return _confirm(move)
         if pod is None:
             return Outcome(move, Status.GONE, "the pod is gone")
         if pod.uid != move.uid:
@@ -151,11 +153,11 @@ class Attempt:
             return Outcome(move, Status.GONE, "the pod is terminating already")
         if pod.node != move.node:
             return Outcome(move, Status.CHANGED, f"the pod is on {pod.node or 'no node'} now")
-        if not self._ordered and (why := self._protected(move, pod)) is not None:
+        if not self._ordered and (why := self._find_protection(move, pod)) is not None:
             return Outcome(move, Status.LOST if lost else Status.DROPPED, why)
         return None
 
-    def _protected(self, move: Move, pod: PodView) -> str | None:
+    def _find_protection(self, move: Move, pod: PodView) -> str | None:
         """Return why the pod must no longer be evicted, given its current state and siblings; else None."""
         if pod.opted_out is not None:
             return f"protected now: {pod.opted_out}"
@@ -170,7 +172,7 @@ class Attempt:
         return None
 
 
-def _carried_out(move: Move) -> Outcome:
+def _confirm(move: Move) -> Outcome:
     status = Status.RESTARTED if move.method is Method.RESTART else Status.EVICTED
     return Outcome(move, status, "the reply was lost; the pod is going")
 

@@ -29,7 +29,7 @@ def no_grace(_uid: str) -> int | None:
     return None
 
 
-def _ignored(uid: str, controller: str) -> None:
+def _ignore(uid: str, controller: str) -> None:
     """Do nothing."""
 
 
@@ -45,7 +45,7 @@ class ClusterActor:
         instance: str,
         warn: Callable[[str], None],
         grace: Callable[[str], int | None] = no_grace,
-        succeed: Callable[[str, str], None] = _ignored,
+        succeed: Callable[[str, str], None] = _ignore,
     ) -> None:
         """``grace``: uid of a pod -> its grace period in seconds; None keeps its own.
 

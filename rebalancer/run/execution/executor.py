@@ -45,7 +45,7 @@ class WaveProgress(Protocol):
 Recheck = Callable[[Sequence[Move]], Sequence[tuple[Move, str | None]]]
 """Given the moves that are left, returns each as expected now, and why it no longer pays or None."""
 
-_LOOK = 0.25
+_POLL_INTERVAL = 0.25
 """Longest wait for news of pods: after that it is asked whether the run must end."""
 _MISSES = 0.05
 _LEAST_MISSES = 3
@@ -142,7 +142,7 @@ class Executor:
             wave = left[0].wave
             if not first:
                 self._until_gone(left)
-                left = self._rechecked(left, recheck)
+                left = self._recheck(left, recheck)
             if self._why is not None or self._cut_by_stop():
                 break
             now = [move for move in left if move.wave == wave]
@@ -185,12 +185,12 @@ class Executor:
         if self._stop.reason() is not None:
             return False
         try:
-            self._arrivals.wait(max(0.0, min(_LOOK, until - self._stop.now())))
+            self._arrivals.wait(max(0.0, min(_POLL_INTERVAL, until - self._stop.now())))
         except ClusterReadError:
             return False
         return True
 
-    def _rechecked(self, left: Sequence[Move], recheck: Recheck) -> list[Move]:
+    def _recheck(self, left: Sequence[Move], recheck: Recheck) -> list[Move]:
         if self._cut_by_stop():
             return list(left)
         kept: list[Move] = []
@@ -327,7 +327,7 @@ class Executor:
         A replacement that needs marks is awaited while the marks exist.
         """
         until = self._stop.now() + (self._pace.gone if move.marks else self._pace.placed)
-        while _unplaced(self._arrivals.replacements([move]).get(move.uid)):
+        while _is_unplaced(self._arrivals.replacements([move]).get(move.uid)):
             if self._stop.now() >= until or not self._wait(until):
                 return
 
@@ -422,9 +422,9 @@ class Executor:
             self._record(moves, replacements, waited, announced)
             # Whether its owner is still one to take pods from is judged before the next wave.
             awaited = [m for m in moves if not self._arrivals.withdrawn(m.uid, replacements)]
-            pending = sum(1 for m in awaited if _unplaced(replacements.get(m.uid)))
+            pending = sum(1 for m in awaited if _is_unplaced(replacements.get(m.uid)))
             unready = sum(1 for m in awaited if not self._is_settled(m, replacements.get(m.uid)))
-            if unready == 0 or self._stopped_waiting(waited, unready):
+            if unready == 0 or self._must_end_waiting(waited, unready):
                 return
             late = waited >= self._pace.ready or (pending and waited >= self._pace.pending)
             if late and listed:
@@ -439,7 +439,7 @@ class Executor:
                     listed = True
                     self._arrivals.list_again()
                 else:
-                    self._arrivals.wait(_LOOK)
+                    self._arrivals.wait(_POLL_INTERVAL)
             except ClusterReadError as error:
                 self._cut(f"lost sight of the pods: {error}")
                 return
@@ -449,7 +449,7 @@ class Executor:
             return False
         return _is_ready(replacement)
 
-    def _stopped_waiting(self, waited: float, unready: int) -> bool:
+    def _must_end_waiting(self, waited: float, unready: int) -> bool:
         """Return whether the run must end while replacements are awaited, and record why."""
         why = self._stop.reason()
         if why is None:
@@ -540,7 +540,7 @@ def contradicts(elsewhere: int, landed: int) -> bool:
     return elsewhere >= _LEAST_MISSES and 1.0 - fewer < _CHANCE
 
 
-def _unplaced(replacement: Replacement | None) -> bool:
+def _is_unplaced(replacement: Replacement | None) -> bool:
     return replacement is None or not replacement.node
 
 

@@ -168,7 +168,7 @@ class Marker:
     def clear(self) -> list[str]:
         """Remove every mark of this run; return a sentence for each failure."""
 
-        def cleared(node: str) -> str | None:
+        def clear_one(node: str) -> str | None:
             try:
                 self._remove(node)
             except ClusterReadError as error:
@@ -178,7 +178,7 @@ class Marker:
                 )
             return None
 
-        return [why for why in _each(cleared, list(self._standing)) if why is not None]
+        return [why for why in _each(clear_one, list(self._standing)) if why is not None]
 
 
 def _empty(value: str) -> Mark | None:

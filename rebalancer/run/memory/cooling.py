@@ -10,19 +10,19 @@ from rebalancer.run.memory.remember import FIRST_COOL_DOWN, STRIKES
 from rebalancer.wire.times import rfc3339
 
 # An end further away than any cool-down lasts was written under a wrong clock.
-_LONGEST = FIRST_COOL_DOWN * 2 ** (STRIKES - 2)
+_MAX_COOL_DOWN = FIRST_COOL_DOWN * 2 ** (STRIKES - 2)
 
 
-def resting(term: TermMemory, now: float) -> bool:
+def is_resting(term: TermMemory, now: float) -> bool:
     """Return whether an owner is in a cool-down for a term, or given up."""
     if term.given_up:
         return now - term.last <= FORGOTTEN_AFTER
-    return now < term.until <= now + _LONGEST
+    return now < term.until <= now + _MAX_COOL_DOWN
 
 
 def state_words(term: TermMemory, now: float) -> str:
     """Return a phrase on what happens next with a term."""
-    if not resting(term, now):
+    if not is_resting(term, now):
         return "tried again when it pays" if term.strikes else "fine"
     if term.given_up:
         until = rfc3339(term.last + FORGOTTEN_AFTER)
@@ -30,21 +30,21 @@ def state_words(term: TermMemory, now: float) -> str:
     return f"cools down until {rfc3339(term.until)}: {term.why}"
 
 
-def cooling(document: Document, now: float) -> dict[str, str]:
+def describe_cooling(document: Document, now: float) -> dict[str, str]:
     """Return owner -> why it is not moved for now, and until when."""
     reasons: dict[str, str] = {}
     for ref, owner in document.owners.items():
         texts = [
             f"{name} {state_words(term, now)}"
             for name, term in owner.terms.items()
-            if resting(term, now)
+            if is_resting(term, now)
         ]
         if texts:
             reasons[ref] = "; ".join(texts)
     return reasons
 
 
-def remembered(document: Document, now: float) -> Remembered:
+def summarize_memory(document: Document, now: float) -> Remembered:
     """Return the parts of the document that metrics show."""
     targets = {
         ref: frozenset(target for term in owner.terms.values() for _, target in term.trail)
@@ -54,7 +54,7 @@ def remembered(document: Document, now: float) -> Remembered:
 
 
 def _state(owner: OwnerMemory, now: float) -> str:
-    terms = [term for term in owner.terms.values() if resting(term, now)]
+    terms = [term for term in owner.terms.values() if is_resting(term, now)]
     if not terms:
         return "fine"
     return "given-up" if any(term.given_up for term in terms) else "resting"

@@ -17,9 +17,9 @@ from rebalancer.wire.times import LAST_SECOND
 VERSION = 1
 KEY = "memory.json"
 """Key of the ConfigMap's data."""
-LARGEST = 600_000
+MAX_BYTES = 600_000
 """Bytes of JSON; a ConfigMap holds 1 MiB, and half of it is enough for thousands of owners."""
-MOST_OWNERS = 2000
+MAX_OWNERS = 2000
 MAX_PARTS = 8
 """Runs whose part in the document is told apart: more do not write beside each other."""
 _T = TypeVar("_T")
@@ -202,12 +202,12 @@ def encode(document: Document) -> dict[str, str]:
     return {KEY: msgspec.json.encode(document, order="sorted").decode()}
 
 
-def bounded(document: Document, now: float) -> Document:
+def shorten(document: Document, now: float) -> Document:
     """Return the document without entries that are too old or too many; the most recent owners are kept."""
     kept: dict[str, OwnerMemory] = {}
-    room = LARGEST - len(msgspec.json.encode(msgspec.structs.replace(document, owners={})))
+    room = MAX_BYTES - len(msgspec.json.encode(msgspec.structs.replace(document, owners={})))
     newest = sorted(document.owners.items(), key=lambda item: (-item[1].seen, item[0]))
-    for ref, owner in newest[:MOST_OWNERS]:
+    for ref, owner in newest[:MAX_OWNERS]:
         room -= len(msgspec.json.encode(owner)) + len(msgspec.json.encode(ref)) + 2
         if room < 0 or now - owner.seen > FORGOTTEN_AFTER:
             break
@@ -223,7 +223,7 @@ _MINUTES = 60
 _AHEAD = 5
 
 
-def counted(document: Document, evictions: int, now: float) -> Document:
+def count_evictions(document: Document, evictions: int, now: float) -> Document:
     """Return the document with ``evictions`` added at ``now``, and without evictions over an hour old."""
     minute = int(now // 60)
     tally = dict(_recent(document, minute))
@@ -232,7 +232,7 @@ def counted(document: Document, evictions: int, now: float) -> Document:
     return msgspec.structs.replace(document, evictions=tuple(sorted(tally.items())))
 
 
-def moved_last_hour(document: Document, now: float) -> int:
+def count_last_hour(document: Document, now: float) -> int:
     """Return the number of evictions in the hour before ``now``, rounded up to whole minutes."""
     return sum(count for _, count in _recent(document, int(now // 60)))
 

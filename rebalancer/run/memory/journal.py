@@ -10,8 +10,8 @@ import msgspec
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.outcome import Outcome, Pace, Status
 from rebalancer.plan.totals import with_moves, with_run
-from rebalancer.run.memory.document import MAX_PARTS, Document, PaceMemory, RunPart, counted
-from rebalancer.run.memory.remember import after_run, refreshed
+from rebalancer.run.memory.document import MAX_PARTS, Document, PaceMemory, RunPart, count_evictions
+from rebalancer.run.memory.remember import after_run, forget_stale
 from rebalancer.snapshot.model import Snapshot
 
 _Timed = tuple[tuple[Outcome, ...], float]
@@ -74,9 +74,9 @@ def merge(document: Document, journal: Journal, snapshot: Snapshot) -> Document:
     before it.
     """
     part = document.part_of(journal.run)
-    before = counted(document, -part.reserved, part.at) if part.reserved else document
+    before = count_evictions(document, -part.reserved, part.at) if part.reserved else document
     fresh = journal.outcomes[part.outcomes :]
-    after = after_run(refreshed(before, snapshot), snapshot, journal.streaks, fresh, journal.at)
+    after = after_run(forget_stale(before, snapshot), snapshot, journal.streaks, fresh, journal.at)
     after = with_pace(with_pace_of_cut(after, *journal.cut), *journal.timed)
     totals = with_moves(after.totals, fresh)
     ends = journal.exit_code is not None and not part.ended
@@ -92,7 +92,7 @@ def merge(document: Document, journal: Journal, snapshot: Snapshot) -> Document:
     others = tuple(one for one in after.parts if one.run != journal.run)
     parts = (*others, mine)[-MAX_PARTS:]
     after = msgspec.structs.replace(after, totals=totals, parts=parts)
-    return counted(after, journal.reserved, journal.at)
+    return count_evictions(after, journal.reserved, journal.at)
 
 
 # -- pace --------------------------------------------------------------------------------------------

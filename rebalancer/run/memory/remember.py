@@ -13,7 +13,13 @@ import msgspec
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.outcome import Outcome, Status
 from rebalancer.plan.plan import Cause, Method, Move
-from rebalancer.run.memory.document import Document, OwnerMemory, TermMemory, bounded, counted
+from rebalancer.run.memory.document import (
+    Document,
+    OwnerMemory,
+    TermMemory,
+    count_evictions,
+    shorten,
+)
 from rebalancer.run.memory.streaks import with_streaks, without_old
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
@@ -25,7 +31,7 @@ STRIKES = 6
 
 _ENTRIES = ("hard", "soft", "imbalance")
 _TRAIL = 4
-_LONGEST_TEXT = 200
+_MAX_TEXT = 200
 # A prediction that names less than this share of its landings does not exclude the others.
 _COMPLETE = 0.95
 # A replacement fares no better than the pod before it if it, too, has to go for its state within this time.
@@ -81,7 +87,7 @@ def fingerprints_of(snapshot: Snapshot) -> dict[str, str]:
     return {owner.ref: owner.fingerprint or owner.uid for owner in snapshot.owners}
 
 
-def refreshed(document: Document, snapshot: Snapshot) -> Document:
+def forget_stale(document: Document, snapshot: Snapshot) -> Document:
     """Return the document without owners that changed, or whose zones did: their records start again.
 
     Owners without pods are not in a snapshot; their records stay until they expire by age.
@@ -94,7 +100,7 @@ def refreshed(document: Document, snapshot: Snapshot) -> Document:
     }
     now = snapshot.captured_at
     recent = without_old(msgspec.structs.replace(document, owners=kept), now)
-    return counted(bounded(recent, now), 0, now)
+    return count_evictions(shorten(recent, now), 0, now)
 
 
 def remember(
@@ -108,7 +114,7 @@ def remember(
     zones, fingerprints = zones_of(snapshot), fingerprints_of(snapshot)
     tries: dict[tuple[str, str], list[Outcome]] = {}
     outcomes, evicted = list(outcomes), 0
-    created = _created(snapshot, outcomes)
+    created = _find_created(snapshot, outcomes)
     for outcome in outcomes:
         evicted += outcome.status.may_have_evicted
         if outcome.status.is_carried_out or outcome.status in (
@@ -126,10 +132,10 @@ def remember(
         terms = {**known.terms, term: _after(before, of_term, created, now)}
         owners[ref] = OwnerMemory(fingerprint, zones, int(now), dict(sorted(terms.items())))
     changed = msgspec.structs.replace(document, owners=owners)
-    return bounded(counted(changed, evicted, now), now)
+    return shorten(count_evictions(changed, evicted, now), now)
 
 
-def _created(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> dict[str, float]:
+def _find_created(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> dict[str, float]:
     """Return uid -> creation time (Unix seconds) of the pods that were moved for their bad state."""
     uids = {outcome.move.uid for outcome in outcomes if outcome.move.cause is Cause.STATE}
     pods = snapshot.pods
@@ -164,7 +170,7 @@ def _after(
     )
     strike = next((one for one in verdicts if one.result in _STRIKES), None)
     if strike is not None:
-        return struck(after, strike.why[:_LONGEST_TEXT], now)
+        return add_strike(after, strike.why[:_MAX_TEXT], now)
     if count[PredictionResult.AS_PREDICTED] and after.vain:
         # It landed where it should, as it did before, when that did not help.
         return after
@@ -211,7 +217,7 @@ def _verdict(outcome: Outcome, trail: Sequence[tuple[str, str]]) -> _Verdict:
     return _Verdict(PredictionResult.AS_PREDICTED, "")
 
 
-def struck(known: TermMemory, why: str, now: float) -> TermMemory:
+def add_strike(known: TermMemory, why: str, now: float) -> TermMemory:
     """Return the term with one more strike, and the resulting cool-down."""
     strikes = known.strikes + 1
     if strikes >= STRIKES:
@@ -227,7 +233,7 @@ def struck(known: TermMemory, why: str, now: float) -> TermMemory:
 FULFILLED_AFTER = 1800
 """Seconds after a move in which the nodes that took pods have to stay well."""
 
-_MOST = 4
+_MAX_HOPES = 4
 
 
 def after_run(
@@ -242,7 +248,7 @@ def after_run(
     First the expectations of earlier moves are checked, then those of this run are added.
     """
     done = tuple(outcomes)
-    judged = _changed(document, {name: _Judge(seen, now) for name, seen in streaks.items()})
+    judged = _judge_terms(document, {name: _Judge(seen, now) for name, seen in streaks.items()})
     moved = remember(judged, snapshot, done, now)
     return with_streaks(_with_hopes(moved, streaks, done), streaks, done, now)
 
@@ -259,14 +265,14 @@ class _Judge:
         if hot := [node for node in term.hopes if node in self._seen.runs]:
             vain = term.vain + 1
             why = f"{hot[0]}, where it went, is over-used now"
-            after = struck(msgspec.structs.replace(term, strikes=vain - 1), why, self._now)
+            after = add_strike(msgspec.structs.replace(term, strikes=vain - 1), why, self._now)
             return msgspec.structs.replace(after, hopes=(), vain=vain)
         if self._now - term.last > FULFILLED_AFTER:
             return msgspec.structs.replace(term, hopes=(), vain=0)
         return term
 
 
-def _changed(document: Document, judges: Mapping[str, _Judge]) -> Document:
+def _judge_terms(document: Document, judges: Mapping[str, _Judge]) -> Document:
     owners: dict[str, OwnerMemory] = {}
     for ref, owner in document.owners.items():
         terms = {
@@ -291,7 +297,7 @@ def _with_hopes(
         if landed in seen.runs or owner is None or name not in owner.terms:
             continue
         term = owner.terms[name]
-        hopes = (*(node for node in term.hopes if node != landed), landed)[-_MOST:]
+        hopes = (*(node for node in term.hopes if node != landed), landed)[-_MAX_HOPES:]
         terms = {**owner.terms, name: msgspec.structs.replace(term, hopes=hopes)}
         owners[move.owner] = msgspec.structs.replace(owner, terms=terms)
     return msgspec.structs.replace(document, owners=owners)

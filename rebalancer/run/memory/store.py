@@ -16,7 +16,7 @@ from rebalancer.plan.outcome import Outcome
 from rebalancer.plan.totals import Totals
 from rebalancer.run.memory.document import KEY, Document, decode, encode
 from rebalancer.run.memory.journal import Journal, merge
-from rebalancer.run.memory.remember import refreshed
+from rebalancer.run.memory.remember import forget_stale
 from rebalancer.snapshot.model import Snapshot
 
 
@@ -57,7 +57,7 @@ class MemoryStore:
         if flaw is not None and flaw.hour_unknown:
             self.hour_unknown = f"{flaw.message}; to start afresh remove {KEY} from ConfigMap {self._config_map.name}"
             return
-        self._base, self.document = document, refreshed(document, self._snapshot)
+        self._base, self.document = document, forget_stale(document, self._snapshot)
         if flaw is not None:
             self._warn(f"{flaw.message}; they are forgotten")
 

@@ -16,11 +16,11 @@ FORGOTTEN_AFTER = 86_400
 _AHEAD = 300
 # What is as it was is written again before it is forgotten, but not by every run.
 _WRITTEN_AGAIN_AFTER = FORGOTTEN_AFTER / 4
-_LARGEST = 150_000
+_MAX_BYTES = 150_000
 """Bytes of one strategy's JSON: a few thousand over-used nodes."""
 
 
-def remembered(document: Document) -> dict[str, Streaks]:
+def recall_streaks(document: Document) -> dict[str, Streaks]:
     """Return strategy -> streaks of earlier runs."""
     return {name: Streaks(seen.at, seen.runs) for name, seen in document.streaks.items()}
 
@@ -49,16 +49,16 @@ def with_streaks(
         known = kept.get(name, StreakMemory())
         at = max(known.at, seen.at + 1.0, now) if moved else max(known.at, seen.at)
         # Another run may have seen something newer meanwhile.
-        runs = _bounded(seen.runs) if seen.at >= known.at else known.runs
+        runs = _keep_longest(seen.runs) if seen.at >= known.at else known.runs
         if runs != known.runs or moved or (runs and at > known.at + _WRITTEN_AGAIN_AFTER):
             kept[name] = StreakMemory(at, runs)
     return msgspec.structs.replace(document, streaks=dict(sorted(kept.items())))
 
 
-def _bounded(runs: Mapping[str, int]) -> dict[str, int]:
+def _keep_longest(runs: Mapping[str, int]) -> dict[str, int]:
     """Return the nodes that fit into the limit, longest streaks first, ordered by name."""
     kept: dict[str, int] = {}
-    room = _LARGEST
+    room = _MAX_BYTES
     for name, count in sorted(runs.items(), key=lambda item: (-item[1], item[0])):
         room -= len(name) + len(str(count)) + 4
         if room < 0:

@@ -36,7 +36,7 @@ from rebalancer.plan.totals import Totals, with_moves, with_run
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
-from rebalancer.run.memory.cooling import remembered
+from rebalancer.run.memory.cooling import summarize_memory
 from rebalancer.run.memory.document import Document, OwnerMemory, TermMemory
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
@@ -158,7 +158,7 @@ def test_a_pod_on_a_node_that_an_earlier_move_went_to_is_moved_again():
         Outcome(move("three"), Status.BLOCKED, ""),
         Outcome(move("four", "Deployment/shop/else"), Status.EVICTED, ""),
     ]
-    values = samples(of_report(report(outcomes), remembered(memory, NOW), NOW))
+    values = samples(of_report(report(outcomes), summarize_memory(memory, NOW), NOW))
     again = {key[1]: value for key, value in values.items() if key[0] == "rebalancer_moved_again"}
     assert again == {"Deployment/shop/web": 1, "other": 0}
     states = {key[1]: v for key, v in values.items() if key[0] == "rebalancer_memory_owners"}
@@ -181,7 +181,7 @@ SIGNALS = SignalCounts(
 def test_every_metric_of_the_table_has_values_and_stands_in_the_documentation():
     one = replace(report([Outcome(move("one"), Status.EVICTED, "")]), standstill=("why",))
     every = {
-        **of_report(one, remembered(Document(), NOW), NOW),
+        **of_report(one, summarize_memory(Document(), NOW), NOW),
         **of_serving(leads=True, silence=0.0),
         **of_signals(SIGNALS),
         **of_totals(Totals()),

@@ -22,7 +22,7 @@ def nodes():
 
 
 def test_each_listener_has_all_nodes_first_and_each_change_once(nodes):
-    first, second = nodes.followed(), nodes.followed()
+    first, second = nodes.add_listener(), nodes.add_listener()
     assert {*first.news(STOP)} == {"n-a", "n-b"}
     nodes.changed(node("n-b"), None)
     nodes.changed(None, node("n-c"))
@@ -32,11 +32,11 @@ def test_each_listener_has_all_nodes_first_and_each_change_once(nodes):
 
 
 def test_a_listener_that_ended_is_given_no_more_changes(nodes):
-    ended = nodes.followed()
+    ended = nodes.add_listener()
     ended.news(STOP)
     nodes.end_following()
     nodes.changed(None, node("n-c"))
-    later = nodes.followed()
+    later = nodes.add_listener()
     later.news(STOP)
     nodes.changed(None, node("n-d"))
     assert {*later.news(STOP)} == {"n-d"}
@@ -46,8 +46,8 @@ def test_a_listener_that_ended_is_given_no_more_changes(nodes):
 
 
 def test_nodes_are_those_of_the_follower_that_was_named_last(nodes):
-    assert nodes.named("n-a") == node("n-a", "aws:///a/i-1")
-    assert nodes.followed().node_of("", "", "i-1") == node("n-a", "aws:///a/i-1")
+    assert nodes.find("n-a") == node("n-a", "aws:///a/i-1")
+    assert nodes.add_listener().node_of("", "", "i-1") == node("n-a", "aws:///a/i-1")
     nodes.read_from(lambda: [node("n-c")])
-    assert nodes.named("n-a") is None
+    assert nodes.find("n-a") is None
     assert [*nodes()] == [node("n-c")]

@@ -11,8 +11,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.serve.endpoints import Answer, answering, parse_address
-from rebalancer.serve.health import LONGEST_SILENCE, Health
+from rebalancer.serve.endpoints import Answer, answer_requests, parse_address
+from rebalancer.serve.health import MAX_SILENCE, Health
 from tests.support.clocks import HandClock
 from tests.unit.commands.embedded import third_zone_joined
 from tests.unit.commands.serving import BUSY, serving
@@ -50,7 +50,7 @@ def asked(port, path, method="GET", host="127.0.0.1"):
 
 
 def test_only_what_is_there_is_answered():
-    with answering(("127.0.0.1", 0), {"/healthz": lambda: Answer(200, b"ok\n")}) as port:
+    with answer_requests(("127.0.0.1", 0), {"/healthz": lambda: Answer(200, b"ok\n")}) as port:
         assert asked(port, "/healthz") == (200, "ok\n")
         assert asked(port, "/healthz?verbose") == (200, "ok\n")
         for path in ("/", "//[", "/healthz/", "/metrics", "/../etc/passwd"):
@@ -60,11 +60,11 @@ def test_only_what_is_there_is_answered():
         for method in ("POST", "PUT", "DELETE"):
             assert asked(port, "/healthz", method)[0] == 501
         with pytest.raises(PolicyError, match=f"--listen 127.0.0.1:{port}: "), ExitStack() as held:
-            held.enter_context(answering(("127.0.0.1", port), {}))
+            held.enter_context(answer_requests(("127.0.0.1", port), {}))
 
 
 def test_clients_that_say_nothing_keep_no_others_away():
-    with answering(("127.0.0.1", 0), {"/healthz": lambda: Answer(200, b"ok\n")}) as port:
+    with answer_requests(("127.0.0.1", 0), {"/healthz": lambda: Answer(200, b"ok\n")}) as port:
         silent = [socket.create_connection(("127.0.0.1", port), BUSY) for _ in range(40)]
         assert asked(port, "/healthz") == (200, "ok\n")
         # The one that came first was sent away.
@@ -74,7 +74,7 @@ def test_clients_that_say_nothing_keep_no_others_away():
 
 
 def test_without_a_host_it_answers_on_addresses_of_both_kinds():
-    with answering(("", 0), {"/healthz": lambda: Answer(200, b"ok\n")}) as port:
+    with answer_requests(("", 0), {"/healthz": lambda: Answer(200, b"ok\n")}) as port:
         hosts = ["127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() else [])]
         assert [asked(port, "/healthz", host=host) for host in hosts] == [(200, "ok\n")] * len(
             hosts
@@ -87,7 +87,7 @@ def test_dns_is_not_asked_for_its_name(monkeypatch):
 
     monkeypatch.setattr(socket, "getfqdn", hangs)
     monkeypatch.setattr(socket, "gethostbyaddr", hangs)
-    with answering(("", 0), {"/healthz": lambda: Answer(200, b"ok\n")}) as port:
+    with answer_requests(("", 0), {"/healthz": lambda: Answer(200, b"ok\n")}) as port:
         assert asked(port, "/healthz") == (200, "ok\n")
 
 
@@ -106,9 +106,9 @@ def test_it_is_well_while_it_works_and_hears_from_the_server():
     clock.seconds += 2
     assert (answer().status, answer().body) == (503, b"nothing was done for 241 s\n")
     health.seen = clock.seconds
-    health.cache = silent_for(LONGEST_SILENCE - 1)
+    health.cache = silent_for(MAX_SILENCE - 1)
     assert answer().status == 200
-    health.cache = silent_for(LONGEST_SILENCE + 1)
+    health.cache = silent_for(MAX_SILENCE + 1)
     assert b"the API server has not reported changes for 301 s" in answer().body
 
 
@@ -117,7 +117,7 @@ def test_of_several_problems_the_one_that_says_most_is_named():
     health = Health(clock, deadline=120)
     health.interruptions = interrupted("signal source queue has not answered for 141 s")
     assert health.problem() == "signal source queue has not answered for 141 s"
-    health.cache = silent_for(LONGEST_SILENCE + 1)
+    health.cache = silent_for(MAX_SILENCE + 1)
     assert "the API server" in str(health.problem())
     clock.seconds += 241
     assert health.problem() == "nothing was done for 241 s"
@@ -154,7 +154,7 @@ def test_metrics_and_report_are_those_of_the_last_run(tmp_path):
     with (
         third_zone_joined("web") as cluster,
         serving(cluster, tmp_path) as served,
-        answering(("127.0.0.1", 0), served.health.paths()) as port,
+        answer_requests(("127.0.0.1", 0), served.health.paths()) as port,
     ):
         served.await_runs(1)
         assert asked(port, "/healthz") == (200, "ok\n")
@@ -165,7 +165,7 @@ def test_metrics_and_report_are_those_of_the_last_run(tmp_path):
         assert values["rebalancer_moves", "evicted"] == 1
         assert values["rebalancer_last_run_exit_code",] == ExitCode.DONE
         assert values["rebalancer_leads",] == 1
-        assert 0 <= values["rebalancer_watch_silence_seconds",] < LONGEST_SILENCE
+        assert 0 <= values["rebalancer_watch_silence_seconds",] < MAX_SILENCE
 
 
 def test_before_the_first_run_there_are_metrics_and_no_report():
@@ -178,7 +178,7 @@ def test_before_the_first_run_there_are_metrics_and_no_report():
 
 def test_a_run_without_a_report_leaves_its_exit_code():
     health = Health(HandClock(1000.0), deadline=120)
-    health.failed_run(ExitCode.UNREADABLE, 5.0)
+    health.note_failure(ExitCode.UNREADABLE, 5.0)
     values = values_of(health.paths()["/metrics"]().body.decode())
     assert values["rebalancer_last_run_exit_code",] == 3
     assert values["rebalancer_last_run_timestamp_seconds",] == 5

@@ -54,7 +54,7 @@ def started(monkeypatch):
         made.append(Pipeline(len(made) + 1, call_planner))
         return made[-1]
 
-    monkeypatch.setattr(signal_pipeline.SignalPipeline, "started", start)
+    monkeypatch.setattr(signal_pipeline.SignalPipeline, "start", start)
     return made
 
 

@@ -55,7 +55,7 @@ def start():
     def made(sources):
         registry = like(signals=like(named=sources.__getitem__), steps=Registry.installed().steps)
         policy = like(signals=dict.fromkeys(sources), interruption=InterruptionPolicy(steps=()))
-        pipeline = SignalPipeline.started(
+        pipeline = SignalPipeline.start(
             environment,
             registry,
             policy,

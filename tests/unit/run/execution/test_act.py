@@ -9,7 +9,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.evict import AnswerKind
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Explanation, Later
-from rebalancer.run.execution.act import WaveCheck, carried_out, of_next_wave, watched
+from rebalancer.run.execution.act import WaveCheck, carry_out, choose_followed, of_next_wave
 from rebalancer.run.execution.executor import Executor
 from rebalancer.testing.snapshots import snapshot_of
 from tests.unit.run.execution.world import World, executor_of, move, pod, stop_of
@@ -44,7 +44,7 @@ def no_marks():
 
 def test_what_a_whole_run_did_is_remembered_once():
     memory = Memory()
-    done = carried_out(acting("a", "b"), [move("a"), move("b")], all_stay, memory, no_marks)
+    done = carry_out(acting("a", "b"), [move("a"), move("b")], all_stay, memory, no_marks)
     assert not done.failed
     assert memory.kept == [([Status.EVICTED, Status.EVICTED], False)]
 
@@ -52,7 +52,7 @@ def test_what_a_whole_run_did_is_remembered_once():
 def test_a_run_that_is_stopped_remembers_that_it_was_cut():
     memory = Memory()
     executor = acting("a", "b", signal_at=0.0)
-    done = carried_out(executor, [move("a"), move("b")], all_stay, memory, no_marks)
+    done = carry_out(executor, [move("a"), move("b")], all_stay, memory, no_marks)
     assert done.stopped == "stopped by a signal"
     assert memory.kept == [([Status.NOT_ATTEMPTED, Status.NOT_ATTEMPTED], True)]
 
@@ -65,7 +65,7 @@ def test_what_was_done_before_an_error_is_remembered_too():
 
     moves = [move("a"), move("b", wave=2)]
     with pytest.raises(ValueError, match="a defect"):
-        carried_out(acting("a", "b"), moves, fail, memory, no_marks)
+        carry_out(acting("a", "b"), moves, fail, memory, no_marks)
     assert memory.kept == [([Status.EVICTED], True)]
 
 
@@ -74,7 +74,7 @@ def test_what_was_done_before_an_error_is_remembered_too():
 )
 def test_a_run_has_failed_if_an_eviction_is_not_remembered(answer, failed):
     executor = acting("a", answers={"a": [answer]})
-    done = carried_out(executor, [move("a")], all_stay, Memory("no ConfigMap"), no_marks)
+    done = carry_out(executor, [move("a")], all_stay, Memory("no ConfigMap"), no_marks)
     assert done.failed is failed
 
 
@@ -85,7 +85,7 @@ def test_marks_are_cleared_first_and_those_that_are_left_make_the_run_fail():
         kept_before.append(list(memory.kept))
         return True
 
-    done = carried_out(acting("a"), [move("a")], all_stay, memory, some_are_left)
+    done = carry_out(acting("a"), [move("a")], all_stay, memory, some_are_left)
     assert done.failed
     assert kept_before == [[]]
     assert memory.kept == [([Status.EVICTED], False)]
@@ -123,7 +123,7 @@ def check_of(judging: Any, memory: Memory, explain: Any = lambda: EXPLANATION) -
 def test_before_a_wave_is_judged_what_was_done_is_remembered():
     judging, memory = Judging(), Memory()
     left = [move("b", wave=2)]
-    assert check_of(judging, memory).rechecked(left, 0.5) == [(left[0], "pays no longer")]
+    assert check_of(judging, memory).recheck(left, 0.5) == [(left[0], "pays no longer")]
     assert judging.calls == [(0, 0.5)]
     assert memory.kept == [([Status.EVICTED], False)]
 
@@ -131,7 +131,7 @@ def test_before_a_wave_is_judged_what_was_done_is_remembered():
 def test_what_the_next_wave_may_evict_is_reserved_before_it_begins():
     memory = Memory()
     left = [move("b", wave=2), move("c", wave=2), replace(move("d", wave=2), observed=True)]
-    check_of(Judging(), memory).rechecked([*left, move("e", wave=3)], 0.5)
+    check_of(Judging(), memory).recheck([*left, move("e", wave=3)], 0.5)
     assert memory.reserved == [2]
     assert of_next_wave([]) == 0
 
@@ -144,15 +144,15 @@ def test_the_plan_is_explained_once_the_first_wave_is_remembered_and_before_the_
         return EXPLANATION
 
     check = check_of(judging, memory, explain)
-    check.rechecked([move("b", wave=2)], 0.5)
-    check.rechecked([move("b", wave=2)], 0.5)
+    check.recheck([move("b", wave=2)], 0.5)
+    check.recheck([move("b", wave=2)], 0.5)
     assert order == [(1, 0)]
 
 
 def test_waves_go_on_where_the_plan_cannot_be_explained():
     judging, left = Judging(), [move("b", wave=2)]
     check = check_of(judging, Memory(), lambda: 1 / 0)
-    assert check.rechecked(left, 0.5) == [(left[0], "pays no longer")]
+    assert check.recheck(left, 0.5) == [(left[0], "pays no longer")]
     # Asked again, it says again why.
     with pytest.raises(ZeroDivisionError):
         check.explanation.make()
@@ -161,13 +161,13 @@ def test_waves_go_on_where_the_plan_cannot_be_explained():
 def test_where_the_hour_is_counted_nothing_more_is_done_without_a_memory():
     judging = Judging()
     with pytest.raises(ClusterReadError, match="no ConfigMap"):
-        check_of(judging, Memory("no ConfigMap")).rechecked([move("b", wave=2)], 0.0)
+        check_of(judging, Memory("no ConfigMap")).recheck([move("b", wave=2)], 0.0)
     assert judging.calls == []
 
 
 def test_where_budgets_are_lifted_a_missing_memory_stops_nothing():
     judging = Judging(counts_the_hour=False)
-    assert check_of(judging, Memory("no ConfigMap")).rechecked([move("b", wave=2)], 0.0)
+    assert check_of(judging, Memory("no ConfigMap")).recheck([move("b", wave=2)], 0.0)
 
 
 # -- what is followed --------------------------------------------------------------------------------------
@@ -182,4 +182,4 @@ def test_where_budgets_are_lifted_a_missing_memory_stops_nothing():
     ],
 )
 def test_one_wave_follows_its_own_pods_and_several_all_that_was_read(moves, expected):
-    assert watched(moves) == expected
+    assert choose_followed(moves) == expected

@@ -9,23 +9,23 @@ from hypothesis import strategies as st
 
 from rebalancer.commands.history import render_history
 from rebalancer.plan.totals import Totals, with_moves, with_run
-from rebalancer.run.memory.cooling import cooling
+from rebalancer.run.memory.cooling import describe_cooling
 from rebalancer.run.memory.document import (
     FORGOTTEN_AFTER,
     KEY,
-    LARGEST,
-    MOST_OWNERS,
+    MAX_BYTES,
+    MAX_OWNERS,
     Document,
     OwnerMemory,
     StreakMemory,
     TermMemory,
-    bounded,
-    counted,
+    count_evictions,
+    count_last_hour,
     decode,
     encode,
-    moved_last_hour,
+    shorten,
 )
-from rebalancer.run.memory.streaks import remembered, without_old
+from rebalancer.run.memory.streaks import recall_streaks, without_old
 from tests.unit.run.memory.outcomes import well
 
 NOW = 1_800_000_000
@@ -235,15 +235,15 @@ _documents = st.fixed_dictionaries(
 def test_whatever_json_is_in_it_a_run_can_use_it_and_write_it_again(data):
     """All that a run, and ``history``, do with a document."""
     document, flaw = decode({KEY: json.dumps(data)})
-    kept = counted(bounded(document, NOW), 1, NOW)
-    cooling(kept, NOW)
-    remembered(without_old(kept, NOW))
+    kept = count_evictions(shorten(document, NOW), 1, NOW)
+    describe_cooling(kept, NOW)
+    recall_streaks(without_old(kept, NOW))
     kept = msgspec.structs.replace(kept, totals=with_run(with_moves(kept.totals, [well()]), 0))
     for form in ("table", "json", "yaml"):
         text = render_history(document, NOW, form)
         assert text.replace("\n", "").isprintable()
     if flaw is None or not flaw.hour_unknown:
-        assert moved_last_hour(kept, NOW) >= 1
+        assert count_last_hour(kept, NOW) >= 1
         assert decode(encode(kept)) == (kept, None)
 
 
@@ -257,18 +257,18 @@ def filled(count, why="", seen=lambda i: NOW - i):
 
 
 def test_the_oldest_go_first_when_there_are_too_many():
-    kept = bounded(filled(MOST_OWNERS + 50), NOW).owners
-    assert len(kept) == MOST_OWNERS
-    assert max(kept) == f"Deployment/ns/{MOST_OWNERS - 1:05d}"
+    kept = shorten(filled(MAX_OWNERS + 50), NOW).owners
+    assert len(kept) == MAX_OWNERS
+    assert max(kept) == f"Deployment/ns/{MAX_OWNERS - 1:05d}"
 
 
 def test_the_oldest_go_first_when_they_are_too_large():
-    document = bounded(filled(1900, why="y" * 900), NOW)
+    document = shorten(filled(1900, why="y" * 900), NOW)
     size = len(encode(document)[KEY])
-    assert 0.9 * LARGEST < size <= LARGEST
+    assert 0.9 * MAX_BYTES < size <= MAX_BYTES
     assert min(document.owners) == "Deployment/ns/00000"
 
 
 def test_owners_that_were_not_moved_for_a_week_are_forgotten():
     document = filled(10, seen=lambda i: NOW - FORGOTTEN_AFTER + 5 - i)
-    assert len(bounded(document, NOW).owners) == 6
+    assert len(shorten(document, NOW).owners) == 6

@@ -13,16 +13,16 @@ from rebalancer.plan.plan import Cost
 from rebalancer.planner.planning import Planning
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
-from rebalancer.run.memory.cooling import cooling
+from rebalancer.run.memory.cooling import describe_cooling
 from rebalancer.run.memory.document import Document
 from rebalancer.run.memory.remember import (
     FIRST_COOL_DOWN,
     FULFILLED_AFTER,
     STRIKES,
     after_run,
-    refreshed,
+    forget_stale,
 )
-from rebalancer.run.memory.streaks import remembered
+from rebalancer.run.memory.streaks import recall_streaks
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.usage import Usage
 from rebalancer.testing.snapshots import snapshot_of
@@ -59,12 +59,12 @@ def test_where_the_overload_went_along_the_owner_rests():
     assert term(document).hopes == ("n1",)
     document = later(document, ["n1"], at=NOW + 120)
     assert (term(document).hopes, term(document).vain) == ((), 1)
-    why = cooling(document, NOW + 120)[WEB]
+    why = describe_cooling(document, NOW + 120)[WEB]
     assert "n1, where it went, is over-used now" in why
     assert "1 move (1 as predicted, 1 without effect)" in render_history(
         document, NOW + 120, "table"
     )
-    assert cooling(document, NOW + 121 + FIRST_COOL_DOWN) == {}
+    assert describe_cooling(document, NOW + 121 + FIRST_COOL_DOWN) == {}
 
 
 def test_each_time_it_rests_for_longer_although_it_lands_as_predicted_until_it_is_given_up():
@@ -133,8 +133,8 @@ def test_a_leader_that_takes_its_work_along_is_given_up_not_chased_for_ever(tmp_
     document, evictions = Document(), []
     for _ in range(24 * 30):
         snapshot = measured(world, leader=0)
-        document = refreshed(document, snapshot)
-        planning.remember(cooling(document, world.now), 0, remembered(document))
+        document = forget_stale(document, snapshot)
+        planning.remember(describe_cooling(document, world.now), 0, recall_streaks(document))
         planned = planning.plan(snapshot, 0.0, Timings(SystemClock()))
         done, _ = carry_out(world, planned.plan.moves, lambda left: [(m, None) for m in left])
         outcomes = done.outcomes

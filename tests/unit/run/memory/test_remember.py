@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Cause, Cost, Method
-from rebalancer.run.memory.cooling import cooling
-from rebalancer.run.memory.document import FORGOTTEN_AFTER, Document, moved_last_hour
+from rebalancer.run.memory.cooling import describe_cooling
+from rebalancer.run.memory.document import FORGOTTEN_AFTER, Document, count_last_hour
 from rebalancer.run.memory.remember import (
     FIRST_COOL_DOWN,
     STRIKES,
-    refreshed,
+    forget_stale,
     remember,
     term_of,
     zones_of,
@@ -42,7 +42,7 @@ def test_a_move_that_went_as_predicted_leaves_no_cool_down():
     document = after([well()])
     assert of_web(document).moves == of_web(document).as_predicted == 1
     assert of_web(document).trail == (("n0", "n1"),)
-    assert cooling(document, NOW) == {}
+    assert describe_cooling(document, NOW) == {}
 
 
 @pytest.mark.parametrize(
@@ -57,15 +57,15 @@ def test_a_move_that_went_as_predicted_leaves_no_cool_down():
 def test_what_did_not_do_as_predicted_rests_and_says_until_when_and_why(outcome_of_move, why):
     document = after([outcome_of_move])
     assert of_web(document).until == NOW + FIRST_COOL_DOWN
-    said = cooling(document, NOW + FIRST_COOL_DOWN - 1)
+    said = describe_cooling(document, NOW + FIRST_COOL_DOWN - 1)
     assert said == {WEB: f"{TERM} cools down until 2027-01-15T08:10:00Z: {why}"}
-    assert cooling(document, NOW + FIRST_COOL_DOWN) == {}
+    assert describe_cooling(document, NOW + FIRST_COOL_DOWN) == {}
 
 
 def test_a_landing_outside_an_incomplete_list_says_nothing_against_the_prediction():
     listed = (("n1", 0.3), ("n2", 0.3))
     document = after([outcome(landed="n9", predicted=False, landings=listed)])
-    assert cooling(document, NOW) == {}
+    assert describe_cooling(document, NOW) == {}
     assert of_web(document).strikes == 0
 
 
@@ -74,7 +74,7 @@ def test_a_replica_that_goes_back_where_an_earlier_move_came_from_is_a_strike():
     back = outcome(landed="n0", source="n1", pod="web-1", landings=(("n0", 1.0),))
     document = after([there], [back])
     assert of_web(document).came_back == 1
-    assert "where an earlier move came from" in cooling(document, NOW + 60)[WEB]
+    assert "where an earlier move came from" in describe_cooling(document, NOW + 60)[WEB]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_landing_not_seen_is_an_eviction_and_no_strike():
     document = after([outcome(landed=None)])
     assert of_web(document).moves == 1
     assert of_web(document).strikes == 0
-    assert moved_last_hour(document, NOW) == 1
+    assert count_last_hour(document, NOW) == 1
 
 
 def test_cool_downs_double_and_end_in_giving_up_with_the_reason():
@@ -107,11 +107,11 @@ def test_cool_downs_double_and_end_in_giving_up_with_the_reason():
         document = remember(document, SNAPSHOT, [badly()], NOW)
         assert of_web(document).until - NOW == FIRST_COOL_DOWN * 2 ** (strike - 1)
     document = remember(document, SNAPSHOT, [badly()], NOW)
-    said = cooling(document, NOW + 86_400)[WEB]
+    said = describe_cooling(document, NOW + 86_400)[WEB]
     assert "given up until its spec or the zones change" in said
     assert f"{STRIKES} runs in a row" in said
     assert "came back to n0" in said
-    assert cooling(document, NOW + FORGOTTEN_AFTER + 1) == {}
+    assert describe_cooling(document, NOW + FORGOTTEN_AFTER + 1) == {}
 
 
 def test_one_run_is_one_try_however_many_moves_it_made():
@@ -153,8 +153,8 @@ def renewed(snapshot, **changes):
 )
 def test_a_changed_spec_or_zone_set_starts_afresh(changed):
     document = after([badly()])
-    assert cooling(refreshed(document, changed), NOW) == {}
-    assert WEB in cooling(refreshed(document, SNAPSHOT), NOW)
+    assert describe_cooling(forget_stale(document, changed), NOW) == {}
+    assert WEB in describe_cooling(forget_stale(document, SNAPSHOT), NOW)
 
 
 def of_three(generation, replicas=3, **more):
@@ -168,7 +168,7 @@ def of_three(generation, replicas=3, **more):
 
 def test_a_workload_that_an_autoscaler_scales_keeps_its_memory():
     document = after([badly()], snapshot=of_three(1, replicas=2))
-    assert WEB in cooling(refreshed(document, of_three(2)), NOW)
+    assert WEB in describe_cooling(forget_stale(document, of_three(2)), NOW)
 
 
 @pytest.mark.parametrize(
@@ -178,22 +178,22 @@ def test_a_workload_that_an_autoscaler_scales_keeps_its_memory():
 )
 def test_a_workload_whose_pods_ask_for_something_else_starts_afresh(more):
     document = after([badly()], snapshot=of_three(1))
-    assert cooling(refreshed(document, of_three(2, **more)), NOW) == {}
+    assert describe_cooling(forget_stale(document, of_three(2, **more)), NOW) == {}
 
 
 def test_only_the_changed_owner_is_forgotten_and_outcomes_start_again():
     document = after([badly(), badly(owner="Deployment/default/api")])
     changed = renewed(SNAPSHOT, fingerprint="other/2")
-    assert set(refreshed(document, changed).owners) == {"Deployment/default/api"}
+    assert set(forget_stale(document, changed).owners) == {"Deployment/default/api"}
     assert of_web(remember(document, changed, [badly()], NOW)).strikes == 1
 
 
 def test_an_owner_scaled_to_nothing_is_kept_until_it_is_old():
     document = after([badly()])
     gone = cluster(names=("api",))
-    assert WEB in refreshed(document, gone).owners
+    assert WEB in forget_stale(document, gone).owners
     later = replace(gone, captured_at=NOW + FORGOTTEN_AFTER + 1)
-    assert refreshed(document, later).owners == {}
+    assert forget_stale(document, later).owners == {}
 
 
 def test_the_zone_set_is_a_set():
@@ -203,20 +203,20 @@ def test_the_zone_set_is_a_set():
 
 def test_a_cool_down_written_under_a_wrong_clock_does_not_last():
     document = remember(Document(), SNAPSHOT, [badly()], NOW + 10 * 365 * 86_400)
-    assert cooling(document, NOW) == {}
+    assert describe_cooling(document, NOW) == {}
 
 
 def test_the_tally_is_of_one_rolling_hour():
     document = after([well(pod="web-0"), well(pod="web-1")])
     document = remember(document, SNAPSHOT, [outcome(Status.LOST)], NOW + 1800)
-    assert moved_last_hour(document, NOW + 1800) == 3
-    assert moved_last_hour(document, NOW + 3700) == 1
-    assert moved_last_hour(document, NOW + 7200) == 0
+    assert count_last_hour(document, NOW + 1800) == 3
+    assert count_last_hour(document, NOW + 3700) == 1
+    assert count_last_hour(document, NOW + 7200) == 0
 
 
 def test_a_tally_from_the_future_does_not_use_up_the_budget_for_ever():
     document = remember(Document(), SNAPSHOT, [well()], NOW + 86_400)
-    assert moved_last_hour(document, NOW) == 0
+    assert count_last_hour(document, NOW) == 0
 
 
 @given(st.lists(st.lists(st.sampled_from([well(), badly(), outcome(landed=None)]), max_size=3)))
@@ -251,7 +251,7 @@ def test_a_pod_replaced_for_its_state_or_age_may_land_where_it_was():
     assert of_web(document).as_predicted == 1
     aged = outcome(landed="n0")
     document = after([replace(aged, move=replace(aged.move, cause=Cause.AGE))])
-    assert cooling(document, NOW) == {}
+    assert describe_cooling(document, NOW) == {}
 
 
 def test_replacements_that_fare_no_better_rest_longer_and_longer_and_are_given_up():
@@ -264,7 +264,7 @@ def test_replacements_that_fare_no_better_rest_longer_and_longer_and_are_given_u
         rests.append(max(0, of_web(document).until - at))
         at += rests[-1] + 400
     assert rests == [0, 600, 1200, 2400, 4800, 9600, 0]
-    assert "fared no better" in cooling(document, at)[WEB]
+    assert "fared no better" in describe_cooling(document, at)[WEB]
     assert of_web(document).given_up
 
 
@@ -284,22 +284,22 @@ def test_a_restart_that_was_undone_is_a_strike(later, method, cause, rests):
     document = remember(Document(), SNAPSHOT, [first], NOW)
     document = remember(document, SNAPSHOT, [first], NOW + later)
     why = "web-0 went from n0 to n1 once more: what undid the first restart may do so again"
-    assert [said.partition("Z: ")[2] for said in cooling(document, NOW + later).values()] == [
-        why
-    ] * rests
+    assert [
+        said.partition("Z: ")[2] for said in describe_cooling(document, NOW + later).values()
+    ] == [why] * rests
 
 
 def test_pods_that_were_there_before_the_first_went_are_no_replacements():
     document = remember(Document(), of_age(7200, NOW), [sick()], NOW)
     document = remember(document, of_age(7320, NOW + 120), [sick("web-1")], NOW + 120)
-    assert cooling(document, NOW + 121) == {}
+    assert describe_cooling(document, NOW + 121) == {}
 
 
 def test_a_replacement_that_fared_well_for_a_day_is_no_strike():
     document = remember(Document(), of_age(7200, NOW), [sick()], NOW)
     later = NOW + 90_000
     document = remember(document, of_age(89_000, later), [sick()], later)
-    assert cooling(document, later) == {}
+    assert describe_cooling(document, later) == {}
 
 
 def test_a_lifetime_of_minutes_is_no_reason_to_rest():
@@ -309,4 +309,4 @@ def test_a_lifetime_of_minutes_is_no_reason_to_rest():
         aged = replace(aged, move=replace(aged.move, cause=Cause.AGE))
         document = remember(document, of_age(600, at), [aged], at)
         at += 600
-    assert cooling(document, at) == {}
+    assert describe_cooling(document, at) == {}

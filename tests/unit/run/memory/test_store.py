@@ -11,20 +11,20 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.outcome import Pace, Status
 from rebalancer.plan.totals import with_moves, with_run
-from rebalancer.run.memory.cooling import cooling
+from rebalancer.run.memory.cooling import describe_cooling
 from rebalancer.run.memory.document import (
     KEY,
     Document,
     PaceMemory,
     StreakMemory,
+    count_last_hour,
     decode,
     encode,
-    moved_last_hour,
 )
 from rebalancer.run.memory.journal import pace_of
 from rebalancer.run.memory.remember import remember
 from rebalancer.run.memory.store import MemoryStore, open_config_map
-from rebalancer.run.memory.streaks import remembered
+from rebalancer.run.memory.streaks import recall_streaks
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
 from tests.unit.run.memory.outcomes import NOW, TERM, WEB, badly, cluster, outcome, well
 
@@ -75,11 +75,11 @@ def loaded(server: ScriptedServer, tmp_path: Path) -> tuple[MemoryStore, list[st
 
 
 def cooling_of(memory: MemoryStore) -> dict[str, str]:
-    return cooling(memory.document, NOW)
+    return describe_cooling(memory.document, NOW)
 
 
 def evictions_before(memory: MemoryStore) -> int:
-    return moved_last_hour(memory.document, NOW)
+    return count_last_hour(memory.document, NOW)
 
 
 def data_of(*outcomes, at=NOW):
@@ -309,11 +309,11 @@ LOW = "low-utilisation"
 def test_what_was_seen_is_known_to_the_next_run_and_a_dry_one_reads_it(server, tmp_path):
     stored = StoredMemory(server, {})
     memory, _ = loaded(server, tmp_path)
-    assert remembered(memory.document) == {}
+    assert recall_streaks(memory.document) == {}
     memory.add_streaks({LOW: Streaks(NOW - 9, {"n0": 1})})
     memory.save([], NOW)
     following, warnings = loaded(server, tmp_path)
-    assert remembered(following.document) == {LOW: Streaks(NOW - 9, {"n0": 1})}
+    assert recall_streaks(following.document) == {LOW: Streaks(NOW - 9, {"n0": 1})}
     assert (stored.puts, warnings) == (1, [])
 
 

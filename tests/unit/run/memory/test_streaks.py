@@ -4,8 +4,8 @@ import pytest
 
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.outcome import Status
-from rebalancer.run.memory.document import LARGEST, Document, StreakMemory, encode
-from rebalancer.run.memory.streaks import FORGOTTEN_AFTER, remembered, with_streaks, without_old
+from rebalancer.run.memory.document import MAX_BYTES, Document, StreakMemory, encode
+from rebalancer.run.memory.streaks import FORGOTTEN_AFTER, recall_streaks, with_streaks, without_old
 from tests.unit.run.memory.outcomes import NOW, outcome
 
 LOW = "low-utilisation"
@@ -61,7 +61,7 @@ def test_once_pods_have_gone_only_later_measurements_count(status):
 
 def test_not_even_by_a_clock_that_is_ahead_does_the_same_measurement_count_once_pods_have_gone():
     seen = Streaks(NOW + 20, {"n0": 3})
-    after = remembered(with_streaks(Document(), {LOW: seen}, [outcome()], NOW))[LOW]
+    after = recall_streaks(with_streaks(Document(), {LOW: seen}, [outcome()], NOW))[LOW]
     assert after.at > seen.at
 
 
@@ -78,19 +78,19 @@ def test_where_no_node_waits_for_anything_nothing_is_kept():
 )
 def test_after_a_day_runs_are_not_in_a_row_any_more(age, stays):
     document = Document(streaks={LOW: StreakMemory(NOW - age, {"n0": 2})})
-    assert bool(remembered(without_old(document, NOW))) is stays
+    assert bool(recall_streaks(without_old(document, NOW))) is stays
 
 
 def test_what_was_written_under_a_clock_that_was_ahead_is_forgotten():
     document = Document(streaks={LOW: StreakMemory(NOW + 3600, {"n0": 2})})
-    assert remembered(without_old(document, NOW)) == {}
+    assert recall_streaks(without_old(document, NOW)) == {}
 
 
 def test_of_too_many_nodes_those_seen_for_longest_are_kept():
     runs = {f"node-{i:06d}": 1 + (i >= 19_000) for i in range(20_000)}
     kept_runs = kept(None, Streaks(NOW, runs)).runs
     assert len(encode(Document(streaks={LOW: StreakMemory(NOW, kept_runs)}))["memory.json"]) < (
-        LARGEST / 3
+        MAX_BYTES / 3
     )
     assert sum(count == 2 for count in kept_runs.values()) == 1000
     assert list(kept_runs) == sorted(kept_runs)
