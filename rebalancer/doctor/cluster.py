@@ -46,7 +46,7 @@ def check_cluster(
     nodes = f"{count(len(snapshot.nodes), 'node')}, nothing that makes a run stand still"
     return (
         check("nodes", _nodes(snapshot, loaded, clock_skew), nodes),
-        check("scheduler", _scheduler(snapshot, loaded), _modelled(snapshot)),
+        check("scheduler", _scheduler(snapshot, loaded), _version_text(snapshot)),
         check(
             "policy",
             _policy(snapshot, loaded, registry, movable),
@@ -95,7 +95,7 @@ def _nodes(snapshot: Snapshot, loaded: LoadedPolicy, clock_skew: float | None) -
         yield Finding(Grade.NOTE, "all nodes are in one zone: rules over zones have nothing to do")
 
 
-def _modelled(snapshot: Snapshot) -> str:
+def _version_text(snapshot: Snapshot) -> str:
     return f"Kubernetes {snapshot.version[0]}.{snapshot.version[1]}, of which the scheduler is modelled"
 
 

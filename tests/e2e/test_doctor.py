@@ -1,4 +1,4 @@
-"""`rebalancer doctor` with real RBAC: the chart's account lacks nothing, another account is told what to add."""
+"""`rebalancer doctor` with real RBAC: the chart's account lacks nothing, another account sees what to add."""
 
 import json
 
@@ -30,7 +30,7 @@ def test_the_account_of_a_release_lacks_nothing(cluster, tmp_path):
     assert {name: seen[name]["findings"] for name in looked_at if seen[name]["grade"] != "ok"} == {}
 
 
-def test_an_account_that_may_only_read_is_told_the_rules_to_add(cluster):
+def test_an_account_that_may_only_read_sees_the_rules_to_add(cluster):
     cluster.apply([objects.node("n-0", zone="a")])
     operations.wait_nodes_ready(cluster.api, 1)
     ran = examine(grant(cluster, READ_RULES), "--fail-on", "problem")
@@ -43,7 +43,7 @@ def test_an_account_that_may_only_read_is_told_the_rules_to_add(cluster):
     assert {one["grade"] for one in rights["findings"]} == {"problem", "note"}
 
 
-def test_an_account_without_rights_cannot_read_and_is_told_so(cluster):
+def test_an_account_without_rights_cannot_read_and_sees_why(cluster):
     ran = examine(grant(cluster, []))
     assert ran.code == 3, ran.err
     seen = checks(ran)
