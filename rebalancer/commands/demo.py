@@ -1,4 +1,4 @@
-"""``demo``: a story in an embedded cluster, told with the command ``run`` itself; or that cluster to try out."""
+"""``demo``: a story in an embedded cluster, played by the command ``run`` itself; or that cluster to try out."""
 
 from __future__ import annotations
 

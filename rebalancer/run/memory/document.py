@@ -21,7 +21,7 @@ MAX_BYTES = 600_000
 """Bytes of JSON; a ConfigMap holds 1 MiB, and half of it is enough for thousands of owners."""
 MAX_OWNERS = 2000
 MAX_PARTS = 8
-"""Runs whose part in the document is told apart: more do not write beside each other."""
+"""How many runs the document holds a part of: more runs do not write at the same time."""
 _T = TypeVar("_T")
 _Seconds = Annotated[int, msgspec.Meta(ge=0, le=LAST_SECOND)]
 _Moment = Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
