@@ -20,6 +20,7 @@ strategies:
   leaving: {}
   lifetime: {maxPodLifeTime: 1d}
   low-utilisation: {}
+  make-room: {}  # observes only, without marks
   node-affinity: {preferred: true}
   placement: {avoid: {pool: batch}, select: {labels: {app: plain}}}
   pod-affinity: {preferred: true}
