@@ -336,10 +336,12 @@ class Scene:
         name = str(body.get("node", ""))
         node = self._stage.plane.api.find(f"/api/v1/nodes/{name}")
         self._hooked.append(Hooked(time.time(), name, node["metadata"]["uid"] if node else ""))
-        moment = f"hook {len(self._hooked)}"
-        if not self._moment(moment) and node is not None:
+        self._moment(f"hook {len(self._hooked)}")
+        if node is not None:
+            # Another one may have come under the name.
+            uid = {"preconditions": {"uid": node["metadata"]["uid"]}}
             with contextlib.suppress(Exception):
-                self._stage.plane.api.delete(f"/api/v1/nodes/{name}")
+                self._stage.plane.api.delete(f"/api/v1/nodes/{name}", uid)
 
     # -- acts ------------------------------------------------------------------------------------------
 
@@ -366,12 +368,11 @@ class Scene:
         is_last_look = "AutoScalingGroupNames.member.1" in call.form
         self._moment(LAST_LOOK if is_last_look else f"{call.name} {call.number}")
 
-    def _moment(self, moment: str) -> bool:
-        """Do what is to be done at a moment; return whether there was anything."""
+    def _moment(self, moment: str) -> None:
+        """Do what is to be done at a moment."""
         due = [a for a in self._scenario.acts if a.moment == moment and a.name not in self._acted]
         for act in due:
             self._do(act)
-        return bool(due)
 
     def _timers(self, begun: threading.Event) -> None:
         """Start the acts that come so many seconds after the product's first request."""
