@@ -15,8 +15,7 @@ import numpy as np
 
 from benchmarks.decisions.programme import Programme
 from rebalancer.machines.capacity.groups import Groups
-from rebalancer.machines.capacity.scale_out_plan import ScaleOutPlan
-from rebalancer.machines.capacity.scale_out_planner import plan_scale_out
+from rebalancer.machines.capacity.scale_out_plan import ScaleOutPlan, plan_scale_out
 from rebalancer.policy.cluster import CapacitySettings
 from rebalancer.providers.contract import NodeGroup, NodeTemplate
 from rebalancer.scheduler.profile import SchedulerProfile

@@ -27,8 +27,7 @@ def watch_machine(
     Raises:
         ClusterReadError: no cluster is configured.
     """
-    from rebalancer.machines.aws.agent import Agent  # noqa: PLC0415
-    from rebalancer.machines.aws.imds import Imds  # noqa: PLC0415
+    from rebalancer.machines.aws.agent import Agent, Imds  # noqa: PLC0415
 
     stop = environment.until_signal()
     client = access.client(environment, stop)

@@ -24,13 +24,10 @@ from rebalancer.commands.flags import CLUSTER, POLICY, SET, Whole, examples, wit
 from rebalancer.kube.nodes import NodeView, read_node
 from rebalancer.machines.drain.choice import NodeChoice, version_of
 from rebalancer.machines.drain.cordon import finish
-from rebalancer.machines.drain.hook import ReplaceHook
-from rebalancer.machines.drain.missing import Missing, missing_nodes
-from rebalancer.machines.drain.preflight import refuses
-from rebalancer.machines.drain.replacing import ReplacementPace
+from rebalancer.machines.drain.preflight import Missing, missing_nodes, refuses
+from rebalancer.machines.drain.replacing import ReplaceHook, ReplacementPace, enter, stage_of
 from rebalancer.machines.drain.replacing import replace as replace_all
 from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds
-from rebalancer.machines.drain.stages import enter, stage_of
 from rebalancer.node_record.records import ReplacePhase, Stage
 from rebalancer.policy.windows import is_open
 from rebalancer.run.identity import instance

@@ -12,10 +12,10 @@ from rebalancer.base.output import say
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.events import EventWriter, Subject
-from rebalancer.machines.interruption.kept import KeptTexts
 from rebalancer.machines.interruption.listening import Listening
-from rebalancer.machines.interruption.pipeline import PipelineContext, planned_steps
+from rebalancer.machines.interruption.pipeline_run import PipelineContext, planned_steps
 from rebalancer.machines.interruption.pipeline_runs import PipelineRuns
+from rebalancer.machines.interruption.record import KeptTexts
 from rebalancer.metrics.collect import SignalCounts
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rebalancer.machines.aws.events import Hook, UndecodableError, parse
+from rebalancer.machines.aws.sqs import Hook, UndecodableError, parse
 from tests.aws.messages import HEALTH_ARN, event, health, hook, rebalance, spot, state, wrapped
 
 

@@ -13,8 +13,14 @@ from moto import mock_aws
 from pydantic import ValidationError
 
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
-from rebalancer.machines.aws.groups import ACTIVITIES, ACTS, CALLS, AutoScaling, as_group
-from rebalancer.machines.aws.instance_types import allocatable
+from rebalancer.machines.aws.groups import (
+    ACTIVITIES,
+    ACTS,
+    CALLS,
+    AutoScaling,
+    allocatable,
+    as_group,
+)
 from rebalancer.machines.aws.services import ATTEMPTS, asking, did_nothing, service
 from rebalancer.providers.contract import KnownNode, NodeGroup
 from rebalancer.providers.guarded import GroupSizeError, Guarded

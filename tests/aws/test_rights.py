@@ -8,9 +8,8 @@ import pytest
 
 from rebalancer.machines.aws import sqs
 from rebalancer.machines.aws.groups import AutoScaling
-from rebalancer.machines.aws.invoke import Lambda, LambdaParams
-from rebalancer.machines.aws.publish import Sns, SnsParams
 from rebalancer.machines.aws.quarantine import Quarantine, QuarantineParams
+from rebalancer.machines.aws.steps import Lambda, LambdaParams, Sns, SnsParams
 from rebalancer.providers.guarded import Guarded
 from rebalancer.signals.model import Interruption
 from rebalancer.testing.objects import EmbeddedCluster

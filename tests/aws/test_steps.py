@@ -11,10 +11,9 @@ import pytest
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.machines.aws.deregister import Deregister, DeregisterParams
-from rebalancer.machines.aws.invoke import Lambda, LambdaParams
-from rebalancer.machines.aws.publish import Sns, SnsParams
 from rebalancer.machines.aws.quarantine import Quarantine, QuarantineParams
 from rebalancer.machines.aws.services import region_of_node, region_of_queue
+from rebalancer.machines.aws.steps import Lambda, LambdaParams, Sns, SnsParams
 from rebalancer.machines.interruption.model import StepContext
 from rebalancer.plan.machines import StepOutcome, StepStatus
 from rebalancer.signals.model import Interruption, SignalError

@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.engine import Durations
-from rebalancer.machines.interruption.steps import leave
+from rebalancer.machines.interruption.steps import pods
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from rebalancer.wire.times import rfc3339
 from tests.aws.cloud import REGION, in_the_cloud
@@ -67,7 +67,7 @@ def region(clock):
 def test_within_two_minutes_all_is_done_but_the_step_that_hangs(
     cloud, clock, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(leave, "_LOOK", 0.02)
+    monkeypatch.setattr(pods, "_POLL_INTERVAL", 0.02)
     timings = Durations(start_up=0.005, shutdown=0.005, node_start_up=0.005)
     cluster = EmbeddedCluster(EmbeddedClock(clock.unix(), clock.unix), timings=timings)
     with monitored() as monitoring, cluster:

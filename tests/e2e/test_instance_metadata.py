@@ -8,8 +8,7 @@ import pytest
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import connect
-from rebalancer.machines.aws.agent import Agent
-from rebalancer.machines.aws.imds import Imds
+from rebalancer.machines.aws.agent import Agent, Imds
 from rebalancer.signals.notice import NOTICE
 from rebalancer.testing.objects import EmbeddedCluster, node
 from tests.controlplane import wait_until

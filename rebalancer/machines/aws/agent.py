@@ -1,20 +1,267 @@
 """The node agent: polls the instance's metadata and writes interruption notices on its Node.
 
 It writes one annotation of its own Node and nothing else. Other components decide what follows from it.
+
+The metadata service (IMDS) is asked by version 2 only. A token is requested by PUT, and sent in a header of every GET; see "Use the Instance Metadata Service" in the user
+guide of EC2. There is no fallback to version 1, which has no token: an instance with version 1 only is refused.
+
+The formats are those of the user guides of EC2 ("Spot Instance interruption notices", "EC2 instance rebalance
+recommendations", "View scheduled events for your instances") and of EC2 Auto Scaling ("Retrieve the target lifecycle
+state through instance metadata").
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+import msgspec
 
 from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.plain_text import quote_value
+from rebalancer.base.sending import HttpAnswer, SendingError, exchange
 from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeView
-from rebalancer.machines.aws.imds import Imds, ImdsError
-from rebalancer.machines.aws.instance_notices import OURS, InstanceNotices
 from rebalancer.node_record.protocol import Entry, Form, Write, change_record
 from rebalancer.signals.notice import NOTICE, NodeNotice, read, written
+from rebalancer.wire.times import rfc3339, unix_seconds
+
+ADDRESS = "http://169.254.169.254"
+
+TOKEN_SECONDS = 3600
+"""How long a token is to last; the service allows 1 to 21600."""
+_SPARE = 60.0
+"""Seconds before its end at which a token is replaced."""
+_LONGEST = 2.0
+"""Seconds for one answer; the service answers within milliseconds."""
+_MOST = 1 << 18
+"""Bytes of an answer."""
+
+
+class ImdsError(Exception):
+    """The metadata could not be read; the message says why, and contains no token."""
+
+
+class Imds:
+    """Reads the metadata of the instance on which this process runs."""
+
+    def __init__(self, address: str, stop: Stop) -> None:
+        self._address = address.rstrip("/")
+        self._stop = stop
+        self._token = ""
+        self._ends = 0.0
+        """Time of the stop's clock until which the token is used."""
+
+    def read(self, path: str) -> str | None:
+        """Return the metadata under ``/latest/`` and ``path``; None if there is none (404).
+
+        Raises:
+            ImdsError: no response, or another status.
+        """
+        answer = self._get(path)
+        if answer.status == 401:
+            # Expired or no token of this service: a stopped and started instance has another one.
+            self._token = ""
+            answer = self._get(path)
+        if answer.status == 404:
+            return None
+        if not answer.accepted:
+            raise ImdsError(f"the instance metadata service {answer.words} for {path}")
+        try:
+            return answer.body.decode()
+        except UnicodeDecodeError:
+            raise ImdsError(f"the instance metadata {path} is no text") from None
+
+    def _get(self, path: str) -> HttpAnswer:
+        return self._ask("GET", path, {"X-aws-ec2-metadata-token": self._valid_token()})
+
+    def _valid_token(self) -> str:
+        now = self._stop.now()
+        if not self._token or now >= self._ends:
+            lasting = {"X-aws-ec2-metadata-token-ttl-seconds": str(TOKEN_SECONDS)}
+            answer = self._ask("PUT", "api/token", lasting)
+            if not answer.accepted:
+                raise ImdsError(
+                    f"the instance metadata service gives no token of version 2: it {answer.words}"
+                )
+            # Counted from before it was asked for, so that it never lasts longer here than there.
+            self._token, self._ends = answer.body.decode("latin-1"), now + TOKEN_SECONDS - _SPARE
+        return self._token
+
+    def _ask(self, method: str, path: str, headers: dict[str, str]) -> HttpAnswer:
+        try:
+            return exchange(
+                method,
+                f"{self._address}/latest/{path}",
+                headers,
+                self._stop,
+                seconds=_LONGEST,
+                most=_MOST,
+                proxied=False,
+            )
+        except SendingError as error:
+            hint = (
+                "; a pod needs hostNetwork, or an instance whose hop limit is 2"
+                if method == "PUT"
+                else ""
+            )
+            raise ImdsError(f"the instance metadata service at {error}{hint}") from None
+
+
+INSTANCE_ID = "meta-data/instance-id"
+SPOT = "meta-data/spot/instance-action"
+REBALANCE = "meta-data/events/recommendations/rebalance"
+MAINTENANCE = "meta-data/events/maintenance/scheduled"
+LIFECYCLE = "meta-data/autoscaling/target-lifecycle-state"
+
+OURS = "imds/"
+"""What the ids of these notices begin with."""
+
+_OVER = ("completed", "canceled")
+"""States of a scheduled event that calls for nothing any more; EC2 also writes them before its description."""
+
+
+class _SpotAction(msgspec.Struct):
+    action: str
+    time: str
+
+
+class _Recommendation(msgspec.Struct):
+    notice_time: str = msgspec.field(default="", name="noticeTime")
+
+
+class _Scheduled(msgspec.Struct, rename="pascal"):
+    event_id: str = ""
+    code: str = ""
+    state: str = ""
+    description: str = ""
+    not_before: str = ""
+    """``21 Jan 2019 09:00:43 GMT``."""
+    not_after: str = ""
+    """Often missing."""
+
+
+class Metadata(Protocol):
+    """Reads the metadata of an instance, see :class:`Imds`."""
+
+    def read(self, path: str) -> str | None:
+        """Return the metadata under ``path``; None if there is none."""
+
+
+class InstanceNotices:
+    """The notices of one instance, as last read from each path; an unreadable path keeps its notice."""
+
+    def __init__(self, imds: Metadata) -> None:
+        self._imds = imds
+        self._instance = ""
+        self._known: dict[str, tuple[NodeNotice, ...]] = {}
+
+    @property
+    def first(self) -> NodeNotice | None:
+        """The most urgent notice; None if there is none."""
+        return next((notice for path in _PATHS for notice in self._known.get(path, ())), None)
+
+    @property
+    def complete(self) -> bool:
+        """Whether each path was read at least once."""
+        return len(self._known) == len(_PATHS)
+
+    def read(self) -> str:
+        """Read all paths; return a message on those that could not be read, empty if all could.
+
+        Raises:
+            ImdsError: not even the instance's id can be read.
+        """
+        if not self._instance:
+            self._instance = (self._imds.read(INSTANCE_ID) or "").strip()
+            if not self._instance:
+                raise ImdsError(f"the instance metadata has no {INSTANCE_ID}")
+        troubles = []
+        for path, parse in _PATHS.items():
+            try:
+                text = self._imds.read(path)
+                self._known[path] = (
+                    () if text is None else _parsed(path, text, self._instance, parse)
+                )
+            except ImdsError as error:
+                troubles.append(str(error))
+        return "; ".join(dict.fromkeys(troubles))
+
+
+def _parsed(
+    path: str, text: str, instance: str, parse: Callable[[str, str], tuple[NodeNotice, ...]]
+) -> tuple[NodeNotice, ...]:
+    try:
+        return parse(text, instance)
+    except (ValueError, RecursionError) as error:
+        raise ImdsError(
+            f"the instance metadata {path} cannot be understood: {quote_value(str(error))}"
+        ) from None
+
+
+def _spot(text: str, instance: str) -> tuple[NodeNotice, ...]:
+    said = msgspec.json.decode(text, type=_SpotAction)
+    if not unix_seconds(said.time):
+        raise ValueError(f"its time is {said.time!r}")
+    # Hibernation begins at once: its time is that of the notice.
+    return (
+        NodeNotice(
+            f"{OURS}{instance}/spot/{said.time}", "spot", deadline=said.time, reason=said.action
+        ),
+    )
+
+
+def _rebalance(text: str, instance: str) -> tuple[NodeNotice, ...]:
+    said = msgspec.json.decode(text, type=_Recommendation)
+    return (NodeNotice(f"{OURS}{instance}/rebalance/{said.notice_time}", "rebalance"),)
+
+
+def _maintenance(text: str, instance: str) -> tuple[NodeNotice, ...]:
+    events = msgspec.json.decode(text, type=tuple[_Scheduled, ...])
+    notices = (
+        NodeNotice(
+            f"{OURS}{instance}/{event.event_id}",
+            event.code or "maintenance",
+            deadline=rfc3339(_seconds(event.not_before)) if event.not_before else "",
+            reason=event.code,
+            until=rfc3339(_seconds(event.not_after)) if event.not_after else "",
+        )
+        for event in events
+        if event.state.lower() not in _OVER
+        and not event.description.lower().startswith(tuple(f"[{state}]" for state in _OVER))
+    )
+    return tuple(sorted(notices, key=lambda notice: (notice.deadline, notice.id)))
+
+
+def _lifecycle(text: str, instance: str) -> tuple[NodeNotice, ...]:
+    if text.strip() != "Terminated":
+        return ()
+    # No time is in it, so that its id is the same at each look.
+    return (NodeNotice(f"{OURS}{instance}/terminated", "scale-in", reason="terminate"),)
+
+
+def _seconds(text: str) -> float:
+    """Parse ``21 Jan 2019 09:00:43 GMT`` as Unix seconds, in any locale."""
+    day, month, year, clock, zone = text.split()
+    if zone != "GMT" or month not in _MONTHS:
+        raise ValueError(f"{text!r} is no time such as 21 Jan 2019 09:00:43 GMT")
+    number = _MONTHS.index(month) + 1
+    at = datetime.fromisoformat(f"{year}-{number:02}-{int(day):02}T{clock}").replace(tzinfo=UTC)
+    return at.timestamp()
+
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+_PATHS: dict[str, Callable[[str, str], tuple[NodeNotice, ...]]] = {
+    SPOT: _spot,
+    LIFECYCLE: _lifecycle,
+    MAINTENANCE: _maintenance,
+    REBALANCE: _rebalance,
+}
+"""The most urgent first."""
+
 
 _LONGEST_WAIT = 30.0
 """Seconds between two attempts, however often they failed: a notice may leave two minutes in all."""

@@ -13,22 +13,417 @@ The order, the times and the obstacles are those of Cluster Autoscaler (``core/s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Protocol
 
-from rebalancer.machines.capacity import unneeded
+import msgspec
+
+from rebalancer.base.durations import format_duration
+from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefusalError
+from rebalancer.kube.client import Client
 from rebalancer.machines.capacity.codes import RemovalCode, ScaleInCode
-from rebalancer.machines.capacity.scale_in_nodes import ScaleInNodes
+from rebalancer.machines.capacity.removal import NodeRemoval
 from rebalancer.machines.capacity.scaling import ScalerContext
-from rebalancer.machines.capacity.termination import (
-    is_overdue,
-    terminate_if_empty,
-    terminating,
-    try_again,
-)
-from rebalancer.plan.machines import MachineAct
+from rebalancer.machines.capacity.writing import delay_of, enter_ending, left_on, write_state
+from rebalancer.plan.machines import ActStatus, MachineAct
+from rebalancer.providers.contract import NodeGroup
+from rebalancer.providers.guarded import GroupSizeError
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.scale_in import with_scale_ins
+from rebalancer.snapshot.scale_in import scale_ins, with_scale_ins
 from rebalancer.wire.scale_in import GOING, Phase, ScaleIn
+from rebalancer.wire.times import rfc3339, unix_seconds
+
+_AHEAD = 60.0
+"""Seconds by which a time may be ahead: the clocks of API servers differ."""
+
+
+class ScaleInOptions(Protocol):
+    """The options of a strategy with ``scales: in``."""
+
+    unneeded_for: timedelta
+    unready_for: timedelta
+    at_once: int
+    draining_at_once: int
+    give_up_after: timedelta
+    cool_down_after_growth: timedelta
+    cool_down_after_failure: timedelta
+
+
+class ScaleInNodes:
+    """The scale-in record of each node, read and written."""
+
+    def __init__(self, context: ScalerContext) -> None:
+        self.context = context
+        self.options: ScaleInOptions = context.params
+        self.snapshot = context.report.snapshot
+        self.now = context.now()
+        """When the run began, in Unix seconds."""
+        standing = scale_ins(self.snapshot.nodes)
+        self.others = {node for node, state in standing.items() if self._is_anothers(state)}
+        """The nodes that another release notes, drains or removes: nothing is written on them."""
+        self.states: dict[int, ScaleIn] = {
+            node: state for node, state in standing.items() if node not in self.others
+        }
+        self.changed: dict[int, ScaleIn | None] = {}
+        """What was written on nodes; in a dry run, what would be."""
+        self.removal: dict[int, NodeRemoval] = {one.node: one for one in context.report.nodes}
+
+    # -- what is known of a node -------------------------------------------------------------------
+
+    def name(self, node: int) -> str:
+        """Return the name of a node."""
+        return self.snapshot.nodes.names[node]
+
+    def _is_anothers(self, state: ScaleIn) -> bool:
+        """Return whether another release is removing a node; a release that stopped writing no longer counts."""
+        options, ours = self.options, self.context.release
+        longest = max(options.unneeded_for, options.unready_for, options.give_up_after)
+        live = not self.is_past(state.at, 2 * max(longest, options.cool_down_after_failure))
+        return live and "" not in (ours, state.release) and state.release != ours
+
+    def group(self, node: int) -> NodeGroup | None:
+        """Return the group of a node; None if it is in none."""
+        return self.context.report.groups.group_of(node)
+
+    def is_empty(self, node: int) -> bool:
+        """Return whether all pods on a node are bound to it."""
+        return self.removal[node].code is RemovalCode.EMPTY
+
+    def may_go_on(self, node: int) -> bool:
+        """Return whether the scale-in of a node may continue; True without a group: the provider may lag behind."""
+        removal = self.removal[node]
+        return removal.removable or removal.code is RemovalCode.NO_GROUP
+
+    def needed_for(self, node: int) -> timedelta:
+        """Return for how long a node must be unneeded before it is removed."""
+        ready = self.snapshot.nodes.ready[node]
+        return self.options.unneeded_for if ready else self.options.unready_for
+
+    def is_past(self, since: str, time: timedelta) -> bool:
+        """Return whether ``time`` has passed since ``since``."""
+        return age(since, self.now) >= time.total_seconds()
+
+    # -- what is done with it ----------------------------------------------------------------------
+
+    def cancel(self, node: int, why: str, *, failed: bool = False) -> MachineAct:
+        """Cancel the scale-in of a node: remove the taint, and our cordon; a failure starts a cool-down."""
+        at = rfc3339(self.context.now())
+        by, release = self.context.by, self.context.release
+        left = ScaleIn(Phase.FAILED, at, at, by, release=release, why=why) if failed else None
+        code = ScaleInCode.FAILED if failed else ScaleInCode.CANCELLED
+        act = self.write(node, left, code, why, gives_back=True)
+        if failed and act.status is ActStatus.DONE:
+            return replace(act, status=ActStatus.FAILED)
+        return act
+
+    def write(
+        self,
+        node: int,
+        state: ScaleIn | None,
+        code: ScaleInCode,
+        text: str,
+        *,
+        gives_back: bool = False,
+    ) -> MachineAct:
+        """Write a record on a node, with the cordon and taint that go with it, if the scaler acts.
+
+        ``gives_back``: the change restores capacity, see ScalerContext.
+        """
+        context = self.context
+        client, before = context.client, self.states.get(node)
+        suspended = context.suspended is not None and not (gives_back and context.gives_back)
+        if suspended or client is None:
+            status, text = ActStatus.PLANNED, f"{text} ({context.suspended})"
+        else:
+            status = ActStatus.DONE
+            try:
+                after = None if before is None else before.phase
+                written = write_state(client, self.name(node), state, after)
+            except ClusterReadError as error:
+                return self.act(node, ScaleInCode.FAILED, ActStatus.FAILED, str(error))
+            if written is None and (state is not None or before is not None):
+                gone = "the node is gone, or another client has changed what stands on it, or wants it closed or kept"
+                return self.act(node, code, ActStatus.WAITS, gone)
+            state = written if state is not None else None
+        if status is ActStatus.DONE or context.dry:
+            self.changed[node] = state
+        if state is None:
+            self.states.pop(node, None)
+        else:
+            self.states[node] = state
+        return self.act(node, code, status, text)
+
+    def act(self, node: int, code: ScaleInCode, status: ActStatus, text: str) -> MachineAct:
+        """Return an act on a node as data."""
+        group = self.group(node)
+        return MachineAct(
+            strategy=self.context.strategy,
+            code=code.value,
+            status=status,
+            group="" if group is None else group.name,
+            node=self.name(node),
+            message=text,
+        )
+
+
+def age(at: str, now: float) -> float:
+    """Return the seconds since a time. A time in the future is not ours and is treated as very old."""
+    seconds = now - unix_seconds(at)
+    return seconds if seconds >= -_AHEAD else math.inf
+
+
+_MOST_NEW = 50
+"""Most nodes that one run notes as unneeded: each is a write."""
+
+
+def note_new(nodes: ScaleInNodes) -> Iterator[MachineAct]:
+    """Record the nodes that newly can be removed, empty ones first."""
+    known = nodes.states.keys() | nodes.others
+    new = [node for node, of in nodes.removal.items() if of.removable and node not in known]
+    for node in sorted(new, key=lambda node: not nodes.is_empty(node))[:_MOST_NEW]:
+        yield from note(nodes, node)
+
+
+def note(nodes: ScaleInNodes, node: int, state: ScaleIn | None = None) -> Iterator[MachineAct]:
+    """Record since when a node is unneeded. The time starts again after a long pause between runs."""
+    at, needed = rfc3339(nodes.now), nodes.needed_for(node)
+    if state is None or nodes.is_past(state.at, needed):
+        fresh = ScaleIn(Phase.UNNEEDED, at, at, nodes.context.by, release=nodes.context.release)
+        text = f"{nodes.removal[node].message}; it is drained once it is unneeded for {format_duration(needed)}"
+        if state is not None:
+            text += f" from now on: no run has looked since {state.at}"
+        yield nodes.write(node, fresh, ScaleInCode.UNNEEDED, text)
+    elif nodes.is_past(state.at, needed / 2):
+        # Written only now and then: every run would be many writes for nothing.
+        later = msgspec.structs.replace(state, at=at)
+        act = nodes.write(node, later, ScaleInCode.UNNEEDED, "")
+        if act.status is ActStatus.FAILED:
+            yield act
+    if state is not None and not _is_due(nodes, node):
+        text = (
+            f"since {state.since}; it is drained once it is unneeded for {format_duration(needed)}"
+        )
+        yield nodes.act(node, ScaleInCode.UNNEEDED, ActStatus.WAITS, text)
+
+
+def start_draining(nodes: ScaleInNodes) -> Iterator[MachineAct]:
+    """Cordon and taint as many of the due nodes as may be removed at once, empty ones first."""
+    due = sorted(
+        (node for node in nodes.states if _is_due(nodes, node)),
+        key=lambda node: (not nodes.is_empty(node), nodes.states[node].since, node),
+    )
+    for node in due:
+        if (cooling := _cool_down(nodes, node)) is not None:
+            yield nodes.act(node, ScaleInCode.COOLDOWN, ActStatus.WAITS, cooling)
+        elif (full := _at_limit(nodes, node)) is not None:
+            yield nodes.act(node, ScaleInCode.ENOUGH_AT_ONCE, ActStatus.WAITS, full)
+        else:
+            yield _cordon(nodes, node)
+
+
+def _cordon(nodes: ScaleInNodes, node: int) -> MachineAct:
+    state = nodes.states[node]
+    leaving = msgspec.structs.replace(
+        state,
+        phase=Phase.LEAVING,
+        at=rfc3339(nodes.now),
+        by=nodes.context.by,
+        release=nodes.context.release,
+    )
+    text = f"unneeded since {state.since}: {nodes.removal[node].message}"
+    return nodes.write(node, leaving, ScaleInCode.DRAIN_STARTED, text)
+
+
+def _is_due(nodes: ScaleInNodes, node: int) -> bool:
+    state = nodes.states.get(node)
+    return (
+        state is not None
+        and state.phase is Phase.UNNEEDED
+        and nodes.removal[node].removable
+        and nodes.is_past(state.since, nodes.needed_for(node))
+    )
+
+
+def _at_limit(nodes: ScaleInNodes, node: int) -> str | None:
+    """Return which limit on concurrent removals forbids one more; None if none does."""
+    options = nodes.options
+    going = [one for one, state in nodes.states.items() if state.phase in GOING]
+    if len(going) >= options.at_once:
+        return f"{len(going)} nodes are being removed, and atOnce is {options.at_once}"
+    draining = [one for one in going if not nodes.is_empty(one)]
+    if not nodes.is_empty(node) and len(draining) >= options.draining_at_once:
+        most = options.draining_at_once
+        return f"{len(draining)} nodes are being drained, and drainingAtOnce is {most}"
+    return None
+
+
+def _cool_down(nodes: ScaleInNodes, node: int) -> str | None:
+    """Return why a node must not be drained for now; None if it may be.
+
+    Judged by the cluster and the provider: the youngest node, upcoming machines, and failures on nodes.
+    """
+    groups, after = nodes.context.report.groups, nodes.options.cool_down_after_growth
+    group = groups.group_of(node)
+    desired = 0 if group is None or not after else group.desired or 0
+    if group is not None and len(group.instances) < desired:
+        return f"{group.name} has {len(group.instances)} of {desired} machines"
+    names, created = nodes.snapshot.nodes.names, nodes.snapshot.nodes.created
+    youngest = max(groups.of_node, key=lambda one: (created[one], one), default=None)
+    if youngest is not None and nodes.now - created[youngest] < after.total_seconds():
+        return f"{names[youngest]} has joined less than {format_duration(after)} ago"
+    for one, state in nodes.states.items():
+        if state.phase is Phase.FAILED:
+            return f"the scale-in of {names[one]} has failed at {state.at}"
+    return None
+
+
+_CORDONED = 5.0
+"""Seconds for which a node must be cordoned before it counts as empty: the scheduler may have chosen it just before."""
+_EXCLUDED = 15.0
+"""Seconds from the node's exclusion from load balancers to its end: connections that come through the node would break."""
+_LONGEST_DELAY = 120.0
+"""Seconds for which an empty node is waited for at most (``--node-deletion-delay-timeout``)."""
+_LATEST = 20.0
+"""Seconds after the note on the node within which the request is sent, or not at all; sending it takes up to 13 more."""
+_SETTLED = timedelta(minutes=1)
+"""Until a machine whose termination was requested is known as such: DescribeAutoScalingGroups may lag behind."""
+
+
+def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
+    """Terminate the machine of a draining node if all pods on it are bound to the node."""
+    context, client = nodes.context, nodes.context.client
+    if context.suspended is not None or client is None:
+        after = nodes.options.give_up_after
+        if nodes.is_past(state.at, after):
+            return nodes.cancel(
+                node, f"not removed for {format_duration(after)}: {context.suspended}"
+            )
+        text = f"it is drained since {state.at} ({context.suspended})"
+        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.PLANNED, text)
+    if not nodes.may_go_on(node):
+        text = "whether it can be removed is judged by the next run"
+        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, text)
+    if age(state.at, context.now()) < (_EXCLUDED if state.excluded else _CORDONED):
+        text = f"closed at {state.at}: the scheduler may have chosen it, and load balancers use it still"
+        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, text)
+    group = nodes.group(node)
+    try:
+        left = left_on(
+            client,
+            nodes.name(node),
+            clock=context.now,
+            version=nodes.snapshot.version,
+            ready=bool(nodes.snapshot.nodes.ready[node]),
+        )
+        if left:
+            return _emptying(nodes, node, state, left)
+        if group is None:
+            return _emptying(nodes, node, state, "its machine is in no group of the provider")
+        return _delayed(client, nodes, node, state) or _terminate(client, nodes, node, state, group)
+    except (ClusterReadError, ProviderError) as error:
+        return nodes.act(node, ScaleInCode.FAILED, ActStatus.FAILED, str(error))
+
+
+def _delayed(client: Client, nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct | None:
+    """Return an act if the termination of an empty node's machine is delayed; None to go on, also after a long delay."""
+    if (why := delay_of(client, nodes.name(node))) is None:
+        return None
+    if not state.empty:
+        seen = msgspec.structs.replace(state, empty=rfc3339(nodes.context.now()))
+        return nodes.write(node, seen, ScaleInCode.DRAINING, f"it is empty, and {why}")
+    if age(state.empty, nodes.context.now()) >= _LONGEST_DELAY:
+        return None
+    return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, f"it is empty, and {why}")
+
+
+def terminating(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
+    """Return the progress of a node whose machine is being terminated."""
+    text = f"the termination of its machine was requested at {state.at}: a later run looks again"
+    if nodes.group(node) is None:
+        text = f"its machine was terminated at {state.at}: the cloud controller removes the node"
+    return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, text)
+
+
+def is_overdue(nodes: ScaleInNodes, node: int, state: ScaleIn) -> bool:
+    """Return whether a machine is still in its group long after its termination was requested."""
+    return nodes.is_past(state.at, _SETTLED) and nodes.group(node) is not None
+
+
+def try_again(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
+    """Let the next run judge a node again whose machine should be gone; at the second time its scale-in has failed."""
+    text = f"the termination of its machine was requested at {state.at}, and it is still there"
+    if state.why:
+        return nodes.cancel(node, text, failed=True)
+    again = msgspec.structs.replace(
+        state, phase=Phase.LEAVING, at=rfc3339(nodes.now), by=nodes.context.by, why=text
+    )
+    return nodes.write(node, again, ScaleInCode.DRAINING, text, gives_back=True)
+
+
+def _emptying(nodes: ScaleInNodes, node: int, state: ScaleIn, left: str) -> MachineAct:
+    after = nodes.options.give_up_after
+    if nodes.is_past(state.at, after):
+        return nodes.cancel(node, f"not empty after {format_duration(after)}: {left}", failed=True)
+    return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, left)
+
+
+def _terminate(
+    client: Client, nodes: ScaleInNodes, node: int, state: ScaleIn, group: NodeGroup
+) -> MachineAct:
+    """Terminate the machine of an empty node.
+
+    First the group is read. Then the phase "ending" is written on the current version of the node, so that a killed
+    process cancels nothing. Then the request is sent, with nothing in between.
+    """
+    refused: MachineAct | None = None
+
+    def may_be_sent() -> bool:
+        nonlocal refused
+        refused = _last_look(client, nodes, node, state)
+        return refused is None
+
+    instance = nodes.snapshot.nodes.provider_id[node] or nodes.name(node)
+    try:
+        requested = nodes.context.guarded.terminate(group.name, instance, may_be_sent)
+    except GroupSizeError as error:
+        return nodes.cancel(node, str(error))
+    except ProviderRefusalError as error:
+        # Where a reply was lost it may have been done all the same: then the node stays cordoned.
+        return nodes.cancel(node, str(error), failed=True)
+    if refused is None and not requested:
+        # It may be about to end: no pod is to come to it.
+        refused = _last_look(client, nodes, node, state)
+        text = f"its machine has left {group.name}: the cloud controller removes the node"
+        return refused or nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, text)
+    text = f"{instance} is terminated, and the size of {group.name} is decreased by one"
+    return refused or nodes.act(node, ScaleInCode.TERMINATED, ActStatus.DONE, text)
+
+
+def _last_look(client: Client, nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct | None:
+    """Write the phase "ending" on a node; return another act if the request must not be sent, else None.
+
+    Since the run has read the node, someone may have protected it or may want it for something else. After
+    ``_SETTLED`` another process treats the request as lost, so it must not be sent later than ``_LATEST``.
+    """
+    context, stop = nodes.context, nodes.context.stop
+    if (stopped := stop.reason()) is not None:
+        return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, stopped)
+    ending = msgspec.structs.replace(
+        state, phase=Phase.ENDING, at=rfc3339(context.now()), by=context.by
+    )
+    began = stop.now()
+    if (why := enter_ending(client, nodes.name(node), ending)) is not None:
+        return nodes.cancel(node, why)
+    nodes.states[node] = ending
+    if (stopped := stop.reason()) is not None:
+        return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, stopped)
+    if stop.now() - began > _LATEST:
+        text = f"it took more than {_LATEST:.0f} s to note that its machine is ended: the next run tries again"
+        return nodes.write(node, state, ScaleInCode.DRAINING, text)
+    return None
 
 
 class NodeScaleIn:
@@ -50,8 +445,8 @@ class NodeScaleIn:
         """Check each node again, note which are unneeded, and start draining those unneeded for long enough."""
         for node, state in list(self._nodes.states.items()):
             yield from self._look_again(node, state)
-        yield from unneeded.note_new(self._nodes)
-        yield from unneeded.start_draining(self._nodes)
+        yield from note_new(self._nodes)
+        yield from start_draining(self._nodes)
 
     def _look_again(self, node: int, state: ScaleIn) -> Iterator[MachineAct]:
         nodes = self._nodes
@@ -62,7 +457,7 @@ class NodeScaleIn:
             case Phase.UNNEEDED if not removal.removable:
                 yield nodes.write(node, None, ScaleInCode.NEEDED, removal.message)
             case Phase.UNNEEDED:
-                yield from unneeded.note(nodes, node, state)
+                yield from note(nodes, node, state)
             case Phase.FAILED if nodes.is_past(state.at, cool_down):
                 yield nodes.write(node, None, ScaleInCode.COOLDOWN, "its cool-down is over")
             case Phase.LEAVING | Phase.ENDING if not nodes.snapshot.nodes.unschedulable[node]:

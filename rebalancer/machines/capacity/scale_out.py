@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from rebalancer.base.errors import ClusterReadError, ProviderError
 from rebalancer.base.plain_text import count
-from rebalancer.machines.capacity.backoff import REFUSED
 from rebalancer.machines.capacity.scale_out_plan import ScaleOutPlan
 from rebalancer.machines.capacity.scaling import ScalerContext
+from rebalancer.machines.capacity.state import REFUSED
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.providers.contract import NodeGroup
 

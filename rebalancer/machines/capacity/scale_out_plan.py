@@ -1,12 +1,44 @@
-"""A scale-out as data: the increase of each group, and the result for each pending pod."""
+"""Plan a scale-out: the increase of each group, and the result for each pending pod.
+
+Upcoming machines are filled first. Then, round after round, pods are packed on each group separately, an expander
+chooses one group, and the pods placed on it are done. Cluster Autoscaler does the same in several of its loops
+("What are Expanders?" in its FAQ). Similar groups share the new nodes of one, as with its
+``--balance-similar-node-groups`` (``processors/nodegroupset``: basic and AWS's comparator). At the end, new nodes whose pods fit
+on other nodes are dropped: a group scaled up for some pods may have room for others.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from rebalancer.machines.capacity.codes import GroupCode, PodCode
+from rebalancer.machines.capacity.groups import (
+    Groups,
+    GroupTemplate,
+    ProviderTemplate,
+    size_of_cluster,
+)
+from rebalancer.machines.capacity.packing import (
+    NewNode,
+    Packed,
+    Packing,
+    PendingPod,
+    pending_pods,
+    weighed_rows,
+)
+from rebalancer.policy.cluster import CapacitySettings, Expander
+from rebalancer.providers.contract import NodeGroup
+from rebalancer.providers.labelled import GROUP_LABELS
+from rebalancer.scheduler.messages import reasons
+from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools
+from rebalancer.snapshot.labels import ZONE_KEYS
+from rebalancer.snapshot.model import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +113,476 @@ class ScaleOutPlan:
     def increase_of(self, group: str) -> int:
         """Return the number of nodes to add to a group."""
         return sum(len(one.nodes) for one in self.increases if one.group == group)
+
+
+@dataclass(slots=True)
+class Decisions:
+    """Nodes that do not exist yet, and the pending pods placed on them."""
+
+    nodes: list[NewNode] = field(default_factory=list)
+    """The upcoming ones, then the new ones."""
+    pods: dict[int, str] = field(default_factory=dict)
+    """Pod -> name of its node."""
+    upcoming: frozenset[str] = frozenset()
+    """Names that stand for the upcoming machines."""
+    group_of: dict[str, str] = field(default_factory=dict)
+    """Name of a node -> its group."""
+    numbers: Counter[str] = field(default_factory=Counter)
+    """Group -> the highest number in a name of its nodes."""
+    _steps: list[tuple[NewNode, ...]] = field(default_factory=list)
+    """The new nodes of one group each, in the order in which they were chosen; some may have been dropped since."""
+
+    def add_upcoming(self, nodes: Sequence[NewNode]) -> None:
+        """Add upcoming machines, before any decision."""
+        self.nodes += nodes
+        self._name(nodes)
+        self.upcoming = frozenset(self.group_of)
+
+    def add(self, packed: Packed) -> None:
+        """Add the new nodes and placements in ``packed``."""
+        self.nodes += packed.nodes
+        self.pods |= packed.pods
+        self._name(packed.nodes)
+        groups = sorted({one.template.group for one in packed.nodes})
+        for group in groups:
+            of_group = tuple(one for one in packed.nodes if one.template.group == group)
+            self._steps.append(of_group)
+
+    def _name(self, nodes: Sequence[NewNode]) -> None:
+        self.group_of |= {one.node.name: one.template.group for one in nodes}
+        self.numbers.update(one.template.group for one in nodes)
+
+    def drop(self, names: Collection[str]) -> None:
+        """Remove some of the new nodes."""
+        self.nodes = [one for one in self.nodes if one.node.name not in names]
+
+    @property
+    def new(self) -> list[NewNode]:
+        """The new nodes."""
+        return [one for one in self.nodes if one.node.name not in self.upcoming]
+
+    def nodes_of(self, group: str) -> list[NewNode]:
+        """Return the nodes of a group."""
+        return [one for one in self.nodes if one.template.group == group]
+
+    def increases(self, snapshot: Snapshot) -> Iterator[GroupIncrease]:
+        """Yield the increase of each group."""
+        kept = {one.node.name for one in self.nodes}
+        rows = weighed_rows(snapshot)
+        for step in self._steps:
+            nodes = [one for one in step if one.node.name in kept]
+            if not nodes:
+                continue
+            names = tuple(one.node.name for one in nodes)
+            pods = [pod for pod, name in self.pods.items() if name in names]
+            room = sum(one.node.allocatable[rows] for one in nodes)
+            requested = snapshot.requests[rows][:, snapshot.pods.cls[pods]].sum(axis=1)
+            waste = float((1.0 - requested / np.maximum(1, room)).mean())
+            zones = dict(sorted(Counter(filter(None, (one.zone for one in nodes))).items()))
+            yield GroupIncrease(nodes[0].template.group, names, zones, len(pods), waste)
+
+
+class NewNodes:
+    """The nodes that each group may still add, given the decisions so far."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        groups: Groups,
+        templates: Mapping[str, GroupTemplate | None],
+        inputs: ScaleOutInputs,
+        decisions: Decisions,
+        max_nodes: int | None = None,
+    ) -> None:
+        """``max_nodes``: the limit for the cluster."""
+        self._pods = len(snapshot.pods)
+        self._groups, self._templates = groups, templates
+        self._upcoming, self._decisions = inputs.upcoming, decisions
+        whole = size_of_cluster(snapshot, groups)
+        self._room = (
+            None if max_nodes is None else max_nodes - whole.registered - whole.unregistered
+        )
+
+    @property
+    def room(self) -> int | None:
+        """The number of nodes that the cluster may still add; None: no limit."""
+        return None if self._room is None else max(0, self._room - len(self._decisions.new))
+
+    def headroom(self, group: NodeGroup) -> int:
+        """Return how many nodes a group may still add; without a limit if its sizes are unknown."""
+        own = self._pods * self.tries(group)
+        if group.maximum is not None and group.desired is not None:
+            own = group.maximum - self.size(group)
+        return own if self.room is None else min(own, self.room)
+
+    def size(self, group: NodeGroup) -> int:
+        """Return the size of a group including the decisions; upcoming machines are part of its desired size."""
+        new = len(self._decisions.nodes_of(group.name)) - self._upcoming.get(group.name, 0)
+        return (group.desired or 0) + new
+
+    def tries(self, group: NodeGroup) -> int:
+        """Return how many nodes to try for one pod until one fits, see :class:`Packing`."""
+        return 1 + 2 * max(0, len(self._groups.zones(group)) - 1)
+
+    def candidates(self, group: NodeGroup, most: int) -> list[NewNode]:
+        """Return the next nodes of a group, each in the zone with the fewest nodes of the group."""
+        template = self._templates[group.name]
+        if template is None:
+            return []
+        zones = self._groups.zones(group)
+        for one in self._decisions.nodes_of(group.name):
+            if one.zone is not None:
+                zones[one.zone] = zones.get(one.zone, 0) + 1
+        first = self._decisions.numbers[group.name] + 1
+        nodes: list[NewNode] = []
+        for number in range(first, first + most):
+            zone = min(zones, key=lambda name: (zones[name], name), default=None)
+            if zone is not None:
+                zones[zone] += 1
+            nodes.append(NewNode(template, template.node(number, zone)))
+        return nodes
+
+
+def refusals_of(
+    group: NodeGroup,
+    classes: Sequence[int],
+    packing: Packing | None,
+    inputs: ScaleOutInputs,
+    full: str | None = None,
+) -> dict[int, GroupRefusal]:
+    """Return class -> why the group helps none of its pods.
+
+    ``full``: why the cluster may not add nodes. ``packing``: has candidates of the group, at least one per zone;
+    None if the group's template is unknown.
+    """
+    if packing is None:
+        text = "it has no live node, and the provider does not say what a new one would be"
+        return {cls: GroupRefusal(group.name, GroupCode.NO_TEMPLATE, text) for cls in classes}
+    rows = packing.open_all()
+    return {cls: _refusal(group, cls, packing, rows, inputs, full) for cls in classes}
+
+
+def _refusal(
+    group: NodeGroup,
+    cls: int,
+    packing: Packing,
+    rows: Sequence[int],
+    inputs: ScaleOutInputs,
+    full: str | None,
+) -> GroupRefusal:
+    evaluation = packing.model.evaluate(packing.state, cls)
+    if evaluation.feasible[rows].any():
+        if (blocked := inputs.blocked.get(group.name)) is not None:
+            return blocked
+        if full is not None and group.desired != group.maximum:
+            return GroupRefusal(group.name, GroupCode.CLUSTER_FULL, full)
+        text = f"it has {group.desired} nodes and may have {group.maximum}"
+        return GroupRefusal(group.name, GroupCode.MAX_SIZE, text)
+    words = list(reasons(packing.model, packing.state, cls, evaluation))
+    texts = dict.fromkeys(text for row in rows for text in words[row])
+    return GroupRefusal(group.name, GroupCode.FILTERED, ", ".join(texts))
+
+
+Option = tuple[str, Packed]
+"""A group, and what it would add."""
+
+
+def choose(options: Sequence[Option], settings: CapacitySettings) -> Option | None:
+    """Return the option that the expander prefers, the first by name among equals; None if there is no option."""
+
+    def waste(option: Option) -> tuple[float, int, str]:
+        name, packed = option
+        return round(packed.waste, 9), -len(packed.pods), name
+
+    match settings.expander:
+        case Expander.LEAST_WASTE:
+            return min(options, key=waste, default=None)
+        case Expander.MOST_PODS:
+            return min(options, key=lambda one: (-len(one[1].pods), *waste(one)), default=None)
+        case Expander.PRIORITY:
+            ranked = [(rank, one) for one in options if (rank := priority(one[0], settings)) >= 0]
+            best = min(ranked, key=lambda pair: (pair[0], *waste(pair[1])), default=None)
+            return None if best is None else best[1]
+
+
+def priority(group: str, settings: CapacitySettings) -> int:
+    """Return the index of the first pattern that matches a group's name; -1 if none does."""
+    matching = (i for i, pattern in enumerate(settings.priorities) if re.search(pattern, group))
+    return next(matching, -1)
+
+
+_CLOSE = 0.05
+_IGNORED_LABELS = frozenset(
+    {
+        *ZONE_KEYS,
+        *GROUP_LABELS,
+        "topology.ebs.csi.aws.com/zone",
+        "topology.k8s.aws/zone-id",
+        "alpha.eksctl.io/instance-id",
+        "eks.amazonaws.com/sourceLaunchTemplateId",
+        "eks.amazonaws.com/sourceLaunchTemplateVersion",
+        "k8s.amazonaws.com/eniConfig",
+    }
+)
+"""Labels in which similar groups differ."""
+
+
+def similar(one: GroupTemplate, other: GroupTemplate) -> bool:
+    """Return whether new nodes of two groups are interchangeable, except for their place.
+
+    Their allocatable differs by 5 % at most; labels are equal except those of the place, of the group and of its
+    launch template; taints are equal.
+    """
+    if one.max_pods != other.max_pods or set(one.taints) != set(other.taints):
+        return False
+    least, most = (
+        np.minimum(one.allocatable, other.allocatable),
+        np.maximum(one.allocatable, other.allocatable),
+    )
+    close = bool((most - least <= _CLOSE * most).all())
+    return close and _compared(one.labels) == _compared(other.labels)
+
+
+def balanced(
+    sizes: Mapping[str, int], open_to: Mapping[str, Iterator[NewNode]], count: int
+) -> list[NewNode]:
+    """Return ``count`` new nodes, each added to the smallest group; fewer if ``open_to`` has no more.
+
+    ``sizes``: group -> number of nodes. ``open_to``: group -> its next nodes.
+    """
+    sizes, open_to = dict(sizes), dict(open_to)
+    nodes: list[NewNode] = []
+    while open_to and len(nodes) < count:
+        smallest = min(open_to, key=lambda name: (sizes[name], name))
+        if (node := next(open_to[smallest], None)) is None:
+            del open_to[smallest]
+            continue
+        sizes[smallest] += 1
+        nodes.append(node)
+    return nodes
+
+
+def _compared(labels: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in labels.items() if key not in _IGNORED_LABELS}
+
+
+_BLOCKED_CODES = frozenset(
+    {
+        GroupCode.FOREIGN,
+        GroupCode.BACKOFF,
+        GroupCode.UNHEALTHY,
+        GroupCode.SUSPENDED,
+        GroupCode.COOLDOWN,
+    }
+)
+
+
+def plan_scale_out(
+    snapshot: Snapshot,
+    profile: SchedulerProfile,
+    groups: Groups,
+    provider_template: ProviderTemplate,
+    settings: CapacitySettings,
+    inputs: ScaleOutInputs = NO_INPUTS,
+) -> ScaleOutPlan:
+    """Return the groups to scale up; ``provider_template`` as for :meth:`Groups.template_of`.
+
+    Raises:
+        ProviderError: the provider cannot be asked.
+    """
+    pending = pending_pods(snapshot, profile, inputs.triggering)
+    triggering = [one.pod for one in pending if one.code is None]
+    if not triggering:
+        return ScaleOutPlan((), tuple(_settled(one) for one in pending))
+    templates = {
+        group.name: groups.template_of(group, provider_template) for group in groups.groups
+    }
+    planner = _Planner(snapshot, profile, groups, templates, settings, inputs)
+    decisions = planner.decisions
+    decisions.pods |= {one.pod: one.node for one in pending if one.node is not None}
+    left = planner.expand(planner.fill_upcoming(triggering))
+    while planner.drop_redundant() and left:
+        left = planner.expand(left)
+    refusals = planner.refusals(left)
+    return ScaleOutPlan(
+        tuple(decisions.increases(snapshot)),
+        tuple(
+            _settled(one)
+            if one.code is not None
+            else _verdict(one, decisions, refusals.get(int(snapshot.pods.cls[one.pod]), ()))
+            for one in pending
+        ),
+    )
+
+
+def _settled(one: PendingPod) -> PodVerdict:
+    return PodVerdict(one.pod, one.code or PodCode.NO_GROUP, one.message, one.node)
+
+
+def _verdict(
+    one: PendingPod, decisions: Decisions, refusals: tuple[GroupRefusal, ...]
+) -> PodVerdict:
+    """Return the verdict on a pod that fits on no existing node; ``refusals``: those of its class."""
+    node = decisions.pods.get(one.pod)
+    if node is not None:
+        code = PodCode.UPCOMING if node in decisions.upcoming else PodCode.TRIGGERED
+        return PodVerdict(one.pod, code, one.message, node, decisions.group_of.get(node))
+    codes = {refusal.code for refusal in refusals}
+    code = PodCode.NO_GROUP
+    if codes & _BLOCKED_CODES:
+        code = PodCode.GROUP_BLOCKED
+    elif codes & {GroupCode.MAX_SIZE, GroupCode.CLUSTER_FULL}:
+        code = PodCode.MAX_SIZE
+    return PodVerdict(one.pod, code, one.message, refusals=refusals)
+
+
+class _Planner:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        profile: SchedulerProfile,
+        groups: Groups,
+        templates: Mapping[str, GroupTemplate | None],
+        settings: CapacitySettings,
+        inputs: ScaleOutInputs,
+    ) -> None:
+        self._snapshot, self._profile, self._groups = snapshot, profile, groups
+        self._templates, self._settings, self._inputs = templates, settings, inputs
+        self.decisions = Decisions()
+        self._new = NewNodes(
+            snapshot, groups, templates, inputs, self.decisions, settings.max_nodes
+        )
+
+    def _packing(self, candidates: Sequence[NewNode] = ()) -> Packing:
+        decisions = self.decisions
+        return Packing(self._snapshot, self._profile, decisions.nodes, decisions.pods, candidates)
+
+    def fill_upcoming(self, pods: Sequence[int]) -> list[int]:
+        """Place pods on the upcoming machines; return the remaining pods."""
+        upcoming = self._inputs.upcoming
+        decisions = self.decisions
+        decisions.add_upcoming(
+            [
+                node
+                for group in self._groups.groups
+                for node in self._new.candidates(group, upcoming.get(group.name, 0))
+            ]
+        )
+        if not decisions.nodes:
+            return list(pods)
+        packing = self._packing()
+        triggered, last = self._triggered(pods), dict[int, str]()
+        for group, of_group in triggered.items():
+            nodes = [one.node.name for one in decisions.nodes_of(group)]
+            decisions.pods |= packing.pack(of_group, nodes).pods
+            last |= dict.fromkeys(of_group, nodes[-1])
+        # What was placed one after the other may not find these places at once: but it was counted.
+        decisions.pods = last | decisions.pods
+        decisions.pods |= packing.pack(pod for pod in pods if pod not in decisions.pods).pods
+        return [pod for pod in pods if pod not in decisions.pods]
+
+    def _triggered(self, pods: Sequence[int]) -> dict[str, list[int]]:
+        """Return group with upcoming machines -> the pods that triggered its scale-out."""
+        uids, upcoming = self._snapshot.pods.uid, {*self.decisions.group_of.values()}
+        triggered: dict[str, list[int]] = {}
+        for pod in pods:
+            group = self._inputs.triggered.get(uids[pod])
+            if group in upcoming:
+                triggered.setdefault(group, []).append(pod)
+        return triggered
+
+    def expand(self, pods: Sequence[int]) -> list[int]:
+        """Scale up groups until none helps any more; return the remaining pods."""
+        left = list(pods)
+        while left:
+            options = [
+                option
+                for group in self._groups.groups
+                if (option := self._option(group, left)) is not None
+            ]
+            chosen = choose(options, self._settings)
+            if chosen is None:
+                break
+            self.decisions.add(self._balanced(*chosen, left))
+            left = [pod for pod in left if pod not in self.decisions.pods]
+        return left
+
+    def _option(self, group: NodeGroup, pods: Sequence[int]) -> Option | None:
+        if group.name in self._inputs.blocked:
+            return None
+        most = min(len(pods) * self._new.tries(group), self._new.headroom(group))
+        candidates = self._new.candidates(group, most)
+        if not candidates:
+            return None
+        packed = self._packing(candidates).pack(pods)
+        return (group.name, packed) if packed.nodes and packed.pods else None
+
+    def _balanced(self, group: str, packed: Packed, pods: Sequence[int]) -> Packed:
+        """Return the chosen nodes, shared among similar groups if that places as many pods on as few nodes."""
+        sharing = [one for one in self._groups.groups if self._shares(group, one)]
+        if len(sharing) < 2 or len(packed.nodes) < 2:
+            return packed
+        open_to = {
+            one.name: iter(self._new.candidates(one, min(len(packed.nodes), room)))
+            for one in sharing
+            if (room := self._new.headroom(one)) > 0
+        }
+        sizes = {one.name: self._new.size(one) for one in sharing}
+        shared = self._packing(balanced(sizes, open_to, len(packed.nodes))).pack(pods)
+        return shared if len(shared.pods) >= len(packed.pods) else packed
+
+    def _shares(self, chosen: str, other: NodeGroup) -> bool:
+        """Return whether nodes for ``chosen`` may also be added to ``other``: the expander rates both equal."""
+        ours, theirs = self._templates[chosen], self._templates[other.name]
+        if ours is None or theirs is None or other.name in self._inputs.blocked:
+            return False
+        ranks = {priority(name, self._settings) for name in (chosen, other.name)}
+        return len(ranks) == 1 and similar(ours, theirs)
+
+    def drop_redundant(self) -> bool:
+        """Drop new nodes whose pods fit on other nodes; return whether any was dropped.
+
+        Nodes of the groups last in ``priorities`` go first, the emptiest of them first. Of a group with several
+        zones only its last node may be dropped, because the provider chooses the zones in its own order.
+        """
+        decisions, dropped, stays = self.decisions, set[str](), set[str]()
+        new = decisions.new
+        if len(new) < 2:
+            return False
+        packing = self._packing()
+        row = packing.snapshot.nodes.index
+        used = {one.node.name: packing.used(row[one.node.name]) for one in new}
+        zoned = {group.name for group in self._groups.groups if len(self._groups.zones(group)) > 1}
+
+        def order(one: NewNode) -> tuple[bool, int, float, int]:
+            group, name = one.template.group, one.node.name
+            in_turn = group in zoned
+            rank = -priority(group, self._settings)
+            return in_turn, rank, 0.0 if in_turn else used[name], -row[name]
+
+        for one in sorted(new, key=order):
+            group = one.template.group
+            moved = None if group in stays else packing.drop(row[one.node.name])
+            if moved is not None:
+                dropped.add(one.node.name)
+                decisions.pods |= moved
+            elif group in zoned:
+                stays.add(group)
+        decisions.drop(dropped)
+        return bool(dropped)
+
+    def refusals(self, pods: Sequence[int]) -> Mapping[int, tuple[GroupRefusal, ...]]:
+        """Return class of ``pods`` -> why each group does not help it, given all decisions."""
+        classes = sorted({int(self._snapshot.pods.cls[pod]) for pod in pods})
+        most = self._settings.max_nodes
+        full = f"the cluster may have {most} nodes" if self._new.room == 0 else None
+        of_groups = [
+            refusals_of(group, classes, self._open(group), self._inputs, full)
+            for group in (self._groups.groups if classes else ())
+        ]
+        return {cls: tuple(of_group[cls] for of_group in of_groups) for cls in classes}
+
+    def _open(self, group: NodeGroup) -> Packing | None:
+        """Return a packing with one more node in each zone of a group; None if its template is unknown."""
+        candidates = self._new.candidates(group, self._new.tries(group))
+        return self._packing(candidates) if candidates else None

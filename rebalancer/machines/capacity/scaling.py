@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from rebalancer.base.errors import ClusterReadError, ProviderError
 from rebalancer.base.stop import Stop
-from rebalancer.machines.capacity.group_states import GroupStates
 from rebalancer.machines.capacity.report import CapacityReport
+from rebalancer.machines.capacity.state import GroupStates
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.policy.cluster import Beside
 from rebalancer.policy.model import Mode, Policy

@@ -1,18 +1,129 @@
-"""The stored state of machines between runs: back-offs, times of transitions, and codes of nodes and pods.
+"""The stored state of machines between runs: back-offs and sizes of groups, and codes of nodes and pods.
 
 It is in the same ConfigMap as the status, so that it outlives the run of a CronJob. If it is lost, only back-offs
 and the times of transitions are lost.
+
+The times are those of Cluster Autoscaler (``--max-node-provision-time``, ``--initial-node-group-backoff-duration``,
+``--max-node-group-backoff-duration``, ``--node-group-backoff-reset-timeout``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
 
 import msgspec
 
-from rebalancer.machines.capacity.backoff import GroupState
-from rebalancer.wire.times import LAST_SECOND
+from rebalancer.base.errors import ProviderError
+from rebalancer.machines.capacity.codes import GroupCode
+from rebalancer.machines.capacity.groups import STARTUP, Groups, Sizes, sizes_of
+from rebalancer.machines.capacity.packing import unschedulable_for
+from rebalancer.machines.capacity.scale_out_plan import GroupRefusal, ScaleOutInputs
+from rebalancer.providers.contract import Machines, NodeGroup
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.times import LAST_SECOND, rfc3339
+
+INITIAL, MAXIMUM = 300.0, 1800.0
+"""Seconds of the first back-off, which doubles, and of the longest."""
+RESET_AFTER = 3 * 3600.0
+"""Seconds after which a failure is no reason for a longer back-off any more."""
+TIMEOUT, REFUSED, NOT_LAUNCHED = "timeout", "cloudProviderError", "launchFailed"
+"""``errorCode`` of the status. Machines did not become ready; the provider refused the request; or could not launch them."""
+SUSPENDED = "launchSuspended"
+"""The same of a group that launches no machines on purpose: that is no failure."""
+_Moment = Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
+
+
+class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The state of a group that later runs need. Times are Unix seconds, 0 for never."""
+
+    scaled_out_at: _Moment = 0
+    """When its size was last increased."""
+    upcoming_since: _Moment = 0
+    """Since when there are upcoming machines; 0 also for the back-off in which machines were given up."""
+    failures: _Count = 0
+    """In a row."""
+    failed_at: _Moment = 0
+    """When it last failed."""
+    backoff_until: _Moment = 0
+    code: str = ""
+    """Why it failed: :data:`TIMEOUT`, :data:`REFUSED` or :data:`NOT_LAUNCHED`."""
+    why: str = ""
+    """The same in words."""
+    suspended: str = ""
+    """Why it launches no machines on purpose, in words; empty where nothing keeps it from that."""
+    unknown_since: _Moment = 0
+    """Since when it has machines of which none is a node of this cluster."""
+
+    def is_foreign(self, now: float) -> bool:
+        """Return whether the machines probably belong to another cluster.
+
+        None of them has become a node here, although they had enough time.
+        """
+        return 0 < self.unknown_since <= now - STARTUP
+
+    def in_backoff(self, now: float) -> bool:
+        """Return whether the group must not be scaled up yet. A back-off that is too long (wrong clock) is ignored."""
+        return now < self.backoff_until <= now + MAXIMUM
+
+    def is_paused(self, now: float) -> bool:
+        """Return whether no machines can be expected now: the group is in a back-off, or its launches are suspended."""
+        return bool(self.suspended) or self.in_backoff(now)
+
+
+def observed(
+    state: GroupState, sizes: Sizes, now: float, provision_time: float, suspended: str = ""
+) -> GroupState:
+    """Return the state of a group given the sizes now; ``suspended``: why its launches are suspended.
+
+    The group has failed if machines have been upcoming for more than ``provision_time`` seconds. This time does not
+    advance in a back-off, or while launches are suspended. Once no machine is upcoming and all nodes are ready,
+    failures are cleared, except in a back-off in which upcoming machines were given up.
+    """
+    upcoming, state = sizes.upcoming, msgspec.structs.replace(state, suspended=suspended)
+    if not upcoming:
+        succeeded = state.upcoming_since > 0 and not sizes.unready
+        is_reset = now - state.failed_at > RESET_AFTER
+        if succeeded or is_reset:
+            return GroupState(scaled_out_at=state.scaled_out_at, suspended=suspended)
+        return msgspec.structs.replace(state, upcoming_since=0)
+    if state.in_backoff(now) and not state.upcoming_since:
+        return state
+    if state.is_paused(now) or not 0 < state.upcoming_since <= now:
+        return msgspec.structs.replace(state, upcoming_since=now)
+    if now - max(state.upcoming_since, state.scaled_out_at) <= provision_time:
+        return state
+    machines = "1 machine" if upcoming == 1 else f"{upcoming} machines"
+    minutes = f"{provision_time / 60:.0f} minutes"
+    why = f"{machines} did not become ready within {minutes}"
+    return failed(state, TIMEOUT, why, now)
+
+
+def failed(state: GroupState, code: str, why: str, now: float) -> GroupState:
+    """Return the state of a group whose scale-out has failed now."""
+    counted = state.failures if now - state.failed_at <= RESET_AFTER else 0
+    span = min(MAXIMUM, INITIAL * 2.0 ** min(counted, 10))
+    return msgspec.structs.replace(
+        state,
+        failures=counted + 1,
+        failed_at=now,
+        backoff_until=now + span,
+        code=code,
+        why=why,
+    )
+
+
+def decreased(state: GroupState) -> GroupState:
+    """Return the state of a group decreased to its existing machines: none is upcoming, but that is no success."""
+    return msgspec.structs.replace(state, upcoming_since=0)
+
+
+def scaled_out(state: GroupState, now: float) -> GroupState:
+    """Return the state of a group whose size was increased now."""
+    return msgspec.structs.replace(state, scaled_out_at=now, upcoming_since=now)
+
 
 KEY = "state.json"
 """Key of the ConfigMap's data."""
@@ -71,3 +182,141 @@ def decode(data: Mapping[str, str]) -> tuple[State, str | None]:
 def encode(state: State) -> dict[str, str]:
     """Return the data of the ConfigMap. Equal states give equal bytes."""
     return {KEY: msgspec.json.encode(state, order="sorted").decode()}
+
+
+_BEHIND = 10.0
+"""Seconds by which the provider's clock may be behind the API server's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleOutTimes:
+    """The times of scale-out, in seconds."""
+
+    new_pod_delay: float = 0.0
+    provision_time: float = 900.0
+    cool_down: float = 0.0
+
+    @classmethod
+    def of(cls, params: Any) -> ScaleOutTimes:
+        """Return the times in a strategy's options: ``newPodDelay``, ``provisionTime``, ``coolDown``."""
+        spans = (params.new_pod_delay, params.provision_time, params.cool_down)
+        return cls(*(span.total_seconds() for span in spans))
+
+
+@dataclass(slots=True)
+class GroupStates:
+    """The state of each group in this run."""
+
+    earlier: State = field(default_factory=State)
+    times: ScaleOutTimes | None = None
+    """None where nothing scales out: each pending pod counts, and no group is blocked."""
+    groups: dict[str, GroupState] = field(default_factory=dict)
+    """As it is now."""
+    warn: Callable[[str], None] = lambda _: None
+    """Is given what could not be asked."""
+
+    def inputs(self, snapshot: Snapshot, groups: Groups, machines: Machines) -> ScaleOutInputs:
+        """Return the inputs of scale-out, after updating the states from the groups' machines."""
+        now, sizes = snapshot.captured_at, sizes_of(snapshot, groups)
+        times = self.times or ScaleOutTimes()
+        self.groups = {
+            group.name: self._launched(
+                group,
+                observed(
+                    self.earlier.of(group.name),
+                    sizes[group.name],
+                    now,
+                    times.provision_time,
+                    group.suspended,
+                ),
+                now,
+                machines,
+            )
+            for group in groups.groups
+        }
+        for group in groups.groups:
+            self._note_unknown(group, has_nodes=bool(groups.nodes_of(group)), now=now)
+        return ScaleOutInputs(
+            upcoming={
+                name: of.upcoming
+                for name, of in sizes.items()
+                if of.upcoming
+                and not self.groups[name].is_paused(now)
+                and not self.groups[name].is_foreign(now)
+            },
+            blocked=dict(self._blocked(now, sizes)),
+            triggered=self.earlier.triggered,
+            triggering=(
+                None if self.times is None else unschedulable_for(snapshot, times.new_pod_delay)
+            ),
+        )
+
+    def _note_unknown(self, group: NodeGroup, *, has_nodes: bool, now: float) -> None:
+        """Record since when a group has machines but no node; its tags may be shared with another cluster."""
+        since = self.earlier.of(group.name).unknown_since
+        unknown = bool(group.instances) and not has_nodes
+        self.groups[group.name] = msgspec.structs.replace(
+            self.groups[group.name],
+            unknown_since=(since if 0 < since <= now else now) if unknown else 0,
+        )
+
+    def _launched(
+        self, group: NodeGroup, state: GroupState, now: float, machines: Machines
+    ) -> GroupState:
+        """Return the state of a group with failed launches; the provider is asked if machines are missing.
+
+        As in Cluster Autoscaler's AWS provider: if the request fails, no failed launch is known.
+        """
+        missing = group.desired is not None and len(group.instances) < group.desired
+        if self.times is None or not missing or state.is_paused(now):
+            return state
+        since = max(state.upcoming_since, state.failed_at) - _BEHIND
+        try:
+            why = machines.launch_failure(group, since)
+        except ProviderError as error:
+            self.warn(f"whether launches have failed is not known: {error}")
+            return state
+        return failed(state, NOT_LAUNCHED, why, now) if why else state
+
+    def _blocked(
+        self, now: float, sizes: Mapping[str, Sizes]
+    ) -> Iterator[tuple[str, GroupRefusal]]:
+        rest = 0.0 if self.times is None else self.times.cool_down
+        for name, state in self.groups.items():
+            if state.is_foreign(now):
+                text = f"it has machines, and none has been a node of this cluster since {rfc3339(state.unknown_since)}"
+                yield name, GroupRefusal(name, GroupCode.FOREIGN, text)
+            elif state.suspended:
+                yield name, GroupRefusal(name, GroupCode.SUSPENDED, state.suspended)
+            elif state.in_backoff(now):
+                text = f"{state.why}; back-off until {rfc3339(state.backoff_until)}"
+                yield name, GroupRefusal(name, GroupCode.BACKOFF, text)
+            elif self.times is not None and (not sizes[name].are_healthy or sizes[name].are_lost):
+                yield name, GroupRefusal(name, GroupCode.UNHEALTHY, sizes[name].unhealthy())
+            elif 0 < state.scaled_out_at <= now < state.scaled_out_at + rest:
+                text = f"scaled out at {rfc3339(state.scaled_out_at)}, and cools down"
+                yield name, GroupRefusal(name, GroupCode.COOLDOWN, text)
+
+    def unprovisioned(self, now: float) -> set[str]:
+        """Return the groups in a back-off because machines were not provisioned, unless launches are suspended."""
+        return {
+            name
+            for name, state in self.groups.items()
+            if state.in_backoff(now)
+            and state.code != REFUSED
+            and state.upcoming_since > 0
+            and not state.suspended
+            and not state.is_foreign(now)
+        }
+
+    def note_decreased(self, group: str) -> None:
+        """Record that a group was decreased to its existing machines."""
+        self.groups[group] = decreased(self.groups[group])
+
+    def note_scaled_out(self, group: str, now: float) -> None:
+        """Record that the size of a group was increased."""
+        self.groups[group] = scaled_out(self.groups[group], now)
+
+    def note_failed(self, group: str, code: str, why: str, now: float) -> None:
+        """Record that the size of a group could not be increased."""
+        self.groups[group] = failed(self.groups[group], code, why, now)

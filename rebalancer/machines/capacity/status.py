@@ -1,25 +1,45 @@
-"""The status of the machines in Cluster Autoscaler's format, with a reason for each node and each pending pod.
+"""The status of the machines in Cluster Autoscaler's format, and their Kubernetes Events; how both are stored.
 
-A pure function of the stored state, the time and the report; it returns the data of the ConfigMap. The fields are
+The status is a pure function of the stored state, the time and the report. The fields are
 those of ``clusterstate/api.ClusterAutoscalerStatus``; ``reasons`` is ours.
+
+An Event is new if it differs from the state that an earlier run has stored. If the reason for a node changes, the
+node gets an Event, so that ``kubectl describe node`` shows why it stays: writing Events needs no right to write
+nodes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
+import msgspec
 import yaml
 
-from rebalancer.machines.capacity.backoff import SUSPENDED, GroupState
-from rebalancer.machines.capacity.codes import PodCode, RemovalCode
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.kube.config_map import ConfigMapStore
+from rebalancer.kube.events import Subject
+from rebalancer.machines.capacity.codes import REMOVABLE_CODES, PodCode, RemovalCode, ScaleInCode
+from rebalancer.machines.capacity.groups import Sizes, size_of_cluster, sizes_of
 from rebalancer.machines.capacity.report import CapacityReport
-from rebalancer.machines.capacity.sizes import Sizes, size_of_cluster, sizes_of
-from rebalancer.machines.capacity.state import Condition, State, changed_states, encode
+from rebalancer.machines.capacity.scale_out import ScaleOutCode
+from rebalancer.machines.capacity.scale_out_plan import PodVerdict
+from rebalancer.machines.capacity.state import (
+    NOT_LAUNCHED,
+    SUSPENDED,
+    TIMEOUT,
+    Condition,
+    GroupState,
+    State,
+    changed_states,
+    decode,
+    encode,
+)
+from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.wire.times import rfc3339
 
@@ -262,3 +282,204 @@ def _cut(reasons: Iterable[_Reason], room: int) -> tuple[str, dict[str, str], in
 def _go_time(seconds: float) -> str:
     """Format a time as Go's ``Time.String`` does in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S.%f +0000 UTC")
+
+
+MOST = 200
+"""Events of one run: those of acts come first, and the status names all."""
+_NOT_HELPED = frozenset({PodCode.MAX_SIZE, PodCode.NO_GROUP, PodCode.GROUP_BLOCKED})
+_SUSPENDED = "ScaleUpSuspended"
+_FAILURES = {TIMEOUT: "ScaleUpTimedOut", NOT_LAUNCHED: "ScaleUpFailed"}
+_STAYS, _CANDIDATE = "NoScaleDown", "ScaleDownCandidate"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineEvent:
+    """One Event about a machine."""
+
+    about: Subject
+    reason: str
+    action: str
+    note: str
+    warning: bool = False
+
+
+def announcements(
+    earlier: State,
+    state: State,
+    report: CapacityReport,
+    acts: Sequence[MachineAct],
+    status: Subject,
+) -> list[MachineEvent]:
+    """Return the new Events since ``earlier``; ``state``: after this run.
+
+    ``status``: the ConfigMap, the subject of Events about groups. If another autoscaler is present, only acts of
+    this run get Events.
+    """
+    announced = [*_of_groups(acts, status), *_of_removals(report, acts)]
+    if not report.autoscalers:
+        announced += _failures(earlier.groups, state.groups, status)
+        announced += islice(_of_pods(earlier, state, report, acts), MOST)
+        announced += islice(_of_nodes(earlier, state, report, acts), MOST)
+    return announced[:MOST]
+
+
+def scaled_out_groups(acts: Iterable[MachineAct]) -> dict[str, str]:
+    """Return group -> amount, for the groups that were scaled up."""
+    return {
+        act.group: act.message
+        for act in acts
+        if act.code == ScaleOutCode.SCALED_OUT and act.status is ActStatus.DONE
+    }
+
+
+def _of_groups(acts: Iterable[MachineAct], status: Subject) -> Iterator[MachineEvent]:
+    for act in acts:
+        resized = act.code in (ScaleOutCode.SCALED_OUT, ScaleOutCode.DECREASED)
+        done = resized and act.status is ActStatus.DONE
+        refused = act.code == ScaleOutCode.FAILED
+        if done or refused:
+            note = f"{act.group}: {act.message}"
+            yield MachineEvent(status, act.code, "ScaleUp", note, refused)
+
+
+def _of_removals(report: CapacityReport, acts: Iterable[MachineAct]) -> Iterator[MachineEvent]:
+    """Yield Events for the nodes that scale-in has started to remove, has removed, or could not remove."""
+    nodes = report.snapshot.nodes.index
+    empty = {one.node for one in report.nodes if one.code is RemovalCode.EMPTY}
+    for act in acts:
+        if act.status not in (ActStatus.DONE, ActStatus.FAILED):
+            continue
+        match act.code:
+            case ScaleInCode.DRAIN_STARTED if nodes.get(act.node) in empty:
+                reason = "ScaleDownEmpty"
+            case ScaleInCode.DRAIN_STARTED | ScaleInCode.TERMINATED:
+                reason = "ScaleDown"
+            case ScaleInCode.CANCELLED:
+                reason = _STAYS
+            case ScaleInCode.FAILED:
+                reason = "ScaleDownFailed"
+            case _:
+                continue
+        if act.status is ActStatus.FAILED:
+            reason = "ScaleDownFailed"
+        if act.node:
+            note, failed = f"{act.code}: {act.message}", reason == "ScaleDownFailed"
+            yield MachineEvent(_node(act.node), reason, "ScaleDown", note, failed)
+
+
+def _node(name: str) -> Subject:
+    """Return a node as subject. Its name is used as uid, as in the kubelet's Events, so kubectl finds both."""
+    return Subject("Node", "", name, name)
+
+
+def _failures(
+    before: Mapping[str, GroupState], after: Mapping[str, GroupState], status: Subject
+) -> Iterator[MachineEvent]:
+    """Yield Events for the groups whose machines did not become ready or could not be launched."""
+    for name, state in sorted(after.items()):
+        known = before.get(name, GroupState())
+        reason = _FAILURES.get(state.code)
+        if reason is not None and state.failed_at != known.failed_at:
+            note = f"{name}: {state.why}"
+            yield MachineEvent(status, reason, "ScaleUp", note, warning=True)
+        if state.suspended and state.suspended != known.suspended:
+            note = f"{name}: {state.suspended}; its size stays until it is resumed"
+            yield MachineEvent(status, _SUSPENDED, "ScaleUp", note, warning=True)
+
+
+def _of_pods(
+    earlier: State, state: State, report: CapacityReport, acts: Iterable[MachineAct]
+) -> Iterator[MachineEvent]:
+    """Yield Events for the pods that triggered a scale-out, and for pods that newly no group helps."""
+    increased = scaled_out_groups(acts)
+    for one in report.scale_out.pods:
+        if one.code is PodCode.TRIGGERED and one.group in increased:
+            note = f"pod triggered scale-up: {one.group}: {increased[one.group]}"
+            yield MachineEvent(_pod(report, one), "TriggeredScaleUp", "ScaleUp", note)
+        elif one.code in _NOT_HELPED:
+            uid = report.snapshot.pods.uid[one.pod]
+            if uid in state.pods and earlier.pods.get(uid) != state.pods[uid]:
+                whys = "; ".join(f"{of.group}: {of.message}" for of in one.refusals)
+                note = f"pod did not trigger scale-up: {whys or 'there is no group of machines'}"
+                yield MachineEvent(_pod(report, one), "NotTriggerScaleUp", "ScaleUp", note)
+
+
+def _pod(report: CapacityReport, one: PodVerdict) -> Subject:
+    snapshot = report.snapshot
+    namespace = snapshot.classes[int(snapshot.pods.cls[one.pod])].namespace
+    return Subject("Pod", namespace, snapshot.pods.name[one.pod], snapshot.pods.uid[one.pod])
+
+
+def _of_nodes(
+    earlier: State, state: State, report: CapacityReport, acts: Iterable[MachineAct]
+) -> Iterator[MachineEvent]:
+    """Yield Events for the nodes whose reason has changed, except nodes that were acted on."""
+    acted = {act.node for act in acts if act.status in (ActStatus.DONE, ActStatus.FAILED)}
+    for one in report.nodes:
+        name = report.snapshot.nodes.names[one.node]
+        before, now = earlier.nodes.get(name), state.nodes.get(name)
+        if name in acted or None in (before, now) or before == now:
+            continue
+        reason = _CANDIDATE if one.code in REMOVABLE_CODES else _STAYS
+        note = f"{one.code.value}: {one.message}; it was {before}"
+        yield MachineEvent(_node(name), reason, "ScaleDown", note)
+
+
+THEIRS = ("kube-system", "cluster-autoscaler-status")
+"""The ConfigMap that Cluster Autoscaler writes."""
+
+
+class StatusKeeper:
+    """The ConfigMap ``(namespace, name)`` with the status of machines, in one run."""
+
+    def __init__(
+        self, store: ConfigMapStore, where: tuple[str, str], warn: Callable[[str], None]
+    ) -> None:
+        self._store, self._where, self._warn = store, where, warn
+        self._name = "/".join(where)
+        self._earlier = State()
+
+    def load(self) -> State:
+        """Return the state that earlier runs stored.
+
+        Raises:
+            ClusterReadError: the ConfigMap does not exist, or could not be read.
+        """
+        self._earlier, flaw = decode(self._store.require().data)
+        if flaw is not None:
+            self._warn(f"ConfigMap {self._name}: {flaw}; back-offs of groups start again")
+        return self._earlier
+
+    def keep_groups(self, groups: Mapping[str, GroupState]) -> None:
+        """Store the state of each group before acting on it; other parts do not change.
+
+        It is written even if nothing changes: what cannot be written now could not be written after the act.
+
+        Raises:
+            ClusterReadError: it could not be written.
+        """
+        state = msgspec.structs.replace(self._earlier, groups=changed_states(groups))
+        self._store.update(lambda data: {**data, **encode(state)}, always=True)
+
+    def write(
+        self,
+        report: CapacityReport,
+        groups: Mapping[str, GroupState],
+        acts: Sequence[MachineAct],
+        now: float,
+    ) -> list[MachineEvent]:
+        """Store the status after a run; return the Events to write. ``groups``: name -> state.
+
+        Raises:
+            ClusterReadError: it could not be written, or belongs to another release.
+        """
+        for one in report.autoscalers:
+            if one.name == "Cluster Autoscaler" and self._where == THEIRS:
+                raise ClusterReadError(
+                    f"ConfigMap {self._name} is {one.name}'s own, which runs here ({one.sign}): name another with"
+                    f" --capacity-status"
+                )
+        written = status_of(self._earlier, now, report, groups, scaled_out_groups(acts))
+        kept = self._store.update(lambda _: written.data, written.annotations)
+        subject = Subject("ConfigMap", *self._where, kept.uid)
+        return announcements(self._earlier, written.state, report, acts, subject)

@@ -2,13 +2,85 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
+from rebalancer.base.errors import PolicyError
+from rebalancer.base.sending import SendingError, attempt, check_url, place
 from rebalancer.base.stop import Stop
-from rebalancer.machines.drain.hook import SECONDS
-from rebalancer.node_record.records import BUSY, ReplacePhase, Stage
+from rebalancer.kube.client import Client
+from rebalancer.kube.nodes import NodeView
+from rebalancer.node_record.protocol import Write, change_record
+from rebalancer.node_record.records import BUSY, STAGES, ReplacePhase, Stage
+
+SECONDS = 300.0
+"""For one node; a process that began to remove a machine longer ago than that was killed."""
+_SHOWN = 300
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceHook:
+    """A command or URL, called once per empty node; called again if the caller was killed."""
+
+    command: tuple[str, ...] = ()
+    """The node's name is added as the last argument."""
+    url: str = ""
+    """Gets a POST with ``{"node": ..., "providerID": ...}``; any answer of 2xx is a success."""
+
+    @classmethod
+    def parse(cls, text: str) -> ReplaceHook:
+        """Parse the value of ``--then``.
+
+        Raises:
+            PolicyError: it is neither a command nor a URL.
+        """
+        if text.startswith(("http://", "https://")):
+            try:
+                return cls(url=check_url(text))
+            except SendingError as error:
+                raise PolicyError([f"--then: {error}"]) from None
+        try:
+            command = tuple(shlex.split(text))
+        except ValueError as error:
+            raise PolicyError([f"--then: {error}: {text}"]) from None
+        if not command:
+            raise PolicyError(["--then: write a command, or an http(s) address"])
+        return cls(command=command)
+
+    def call(self, node: str, provider_id: str, environ: Mapping[str, str]) -> str | None:
+        """Remove the machine of a node; return why that failed, or None."""
+        return self._post(node, provider_id) if self.url else self._run(node, provider_id, environ)
+
+    def _run(self, node: str, provider_id: str, environ: Mapping[str, str]) -> str | None:
+        try:
+            done = subprocess.run(  # noqa: S603  (the command is the caller's own)
+                [*self.command, node],
+                env={**environ, "PROVIDER_ID": provider_id},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"{self.command[0]}: {error}"
+        if done.returncode == 0:
+            return None
+        said = " ".join((done.stderr or done.stdout).split())[-_SHOWN:]
+        return f"{self.command[0]} exited with {done.returncode}{f': {said}' if said else ''}"
+
+    def _post(self, node: str, provider_id: str) -> str | None:
+        body = msgspec.json.encode({"node": node, "providerID": provider_id})
+        headers = {"Content-Type": "application/json"}
+        why = attempt("POST", self.url, body, headers, SECONDS)
+        return None if why is None else f"{place(self.url)} {why}"
+
 
 _PAUSE = 5.0
 """Seconds between two looks at nodes that wait for their turn."""
@@ -144,3 +216,29 @@ def _carry_on(
         if (now := nodes.stage(name)) is not None:
             nodes.enter(name, ReplacePhase.DONE, [now])
     return None
+
+
+def stage_of(node: NodeView) -> Stage | None:
+    """Return the stage of a node; None if there is none, it is malformed, or it belongs to another Node."""
+    return STAGES.read(node)
+
+
+def enter(
+    client: Client, name: str, stage: Stage, *, may: Callable[[NodeView, Stage | None], bool]
+) -> bool:
+    """Write a stage on the Node with its uid, if it ``may`` follow the current one; return whether it is there now.
+
+    Of two concurrent processes one succeeds: the write is guarded by the version that was read.
+
+    Raises:
+        ClusterReadError: the node could not be read or written.
+    """
+    entered = False
+
+    def decide(node: NodeView, before: Stage | None) -> Write[Stage] | None:
+        nonlocal entered
+        entered = before == stage or may(node, before)
+        return Write(stage) if entered else None
+
+    node = change_record(client, name, STAGES, decide, uid=stage.uid)
+    return entered and node is not None

@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rebalancer.base.environment import Environment, Timings
 from rebalancer.base.errors import ClusterReadError, PolicyError, RebalancerError, StoppedError
 from rebalancer.base.stop import Stop
+from rebalancer.kube.client import Client
+from rebalancer.kube.evict import AnswerKind, evict
 from rebalancer.machines.drain.choice import NodeChoice
 from rebalancer.machines.drain.cordon import as_cordoned, mask_of
-from rebalancer.machines.drain.orders import OrderedProtections, ordered_policy, unforeseen
-from rebalancer.machines.drain.preflight import NodeCheck, check, without_budgets
-from rebalancer.machines.drain.refusals import with_refusals
-from rebalancer.machines.drain.triage import Orders, daemon_sets_on
+from rebalancer.machines.drain.preflight import (
+    DrainVerdict,
+    NodeCheck,
+    PodCheck,
+    check,
+    without_budgets,
+)
+from rebalancer.machines.drain.triage import Fate, Orders, Triaged, daemon_sets_on, triaged
 from rebalancer.node_record.records import Order
 from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.plan import Code, Cost, Move
+from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.planning import Planned, Planning
+from rebalancer.planner.problem import Problem
 from rebalancer.policy.load import LoadedPolicy
+from rebalancer.policy.model import Eagerness, Mode, Policy, Protect, StrategyPolicy
+from rebalancer.policy.values import Limit, Params
 from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress
 from rebalancer.run.context import RunContext, run_context
@@ -36,13 +50,208 @@ from rebalancer.run.options import (
     StateFlags,
 )
 from rebalancer.run.source import Reading, Source, open_source
+from rebalancer.scheduler.messages import reasons
+from rebalancer.snapshot.columns import Bools, Int32s, freeze
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.protect import Scope
+from rebalancer.snapshot.protect import Scope, protect
+from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
-    from rebalancer.kube.client import Client
     from rebalancer.kube.lease import LeaseTaken
+
+
+def with_refusals(
+    checks: Sequence[NodeCheck], problem: Problem, moves: Sequence[Move], stays: Bools
+) -> list[NodeCheck]:
+    """Return ``checks`` with the scheduler's reason for each pod that no node takes after ``moves``.
+
+    ``stays`` (N,): the nodes that are not emptied.
+    """
+    if not any(_lacks(one) for of in checks for one in of.pods):
+        return list(checks)
+    state = _after(problem, moves)
+    refusals = _Refusals(problem, state, stays)
+    return [
+        replace(of, pods=tuple(refusals.named(one) if _lacks(one) else one for one in of.pods))
+        for of in checks
+    ]
+
+
+def _lacks(check: PodCheck) -> bool:
+    return check.code == Code.NO_ROOM.value and check.move is None
+
+
+def _after(problem: Problem, moves: Sequence[Move]) -> ClusterState:
+    """Return the state with the pods of ``moves`` on their most probable nodes."""
+    snapshot, state = problem.snapshot, ClusterState(problem.snapshot)
+    rows = {
+        snapshot.pods.uid[row]: row for row in snapshot.pods.uid.rows_of({m.uid for m in moves})
+    }
+    for move in moves:
+        if (row := rows.get(move.uid)) is not None and move.landings:
+            likely = max(move.landings, key=lambda one: one.probability).node
+            state.evict(row)
+            cls = snapshot.classes[int(snapshot.pods.cls[row])].replacement
+            state.place(row, cls, snapshot.nodes.index[likely])
+    state.reap()
+    return state
+
+
+class _Refusals:
+    """Runs the scheduler's filters for single pods."""
+
+    def __init__(self, problem: Problem, state: ClusterState, stays: Bools) -> None:
+        self._problem, self._state, self._stays = problem, state, stays
+
+    def named(self, check: PodCheck) -> PodCheck:
+        """Return the check with the scheduler's reason, and with the nodes where only other pods prevent it."""
+        names = self._problem.snapshot.nodes.names
+        model = self._problem.scheduler
+        with self._landing(check.pod) as cls:
+            evaluation = model.evaluate(self._state, cls)
+            why = list(reasons(model, self._state, cls, evaluation))
+            full = model.filters_of(cls).full(self._state, cls) & self._stays
+        counts = Counter(text for node in np.flatnonzero(self._stays) for text in why[node])
+        said = ", ".join(f"{number} {text}" for text, number in counts.most_common())
+        message = f"{check.message}: {said}" if said else check.message
+        return replace(check, message=message, full=tuple(names[n] for n in np.flatnonzero(full)))
+
+    @contextmanager
+    def _landing(self, pod: int) -> Iterator[int]:
+        snapshot = self._problem.snapshot
+        with self._problem.scheduler.pending.before_landing(self._state, pod):
+            yield snapshot.classes[int(snapshot.pods.cls[pod])].replacement
+
+
+_VERDICTS = {
+    AnswerKind.BLOCKED: (DrainVerdict.BLOCKED, Code.PDB.value),
+    AnswerKind.MISCONFIGURED: (DrainVerdict.MISCONFIGURED, Code.PDB_CONFLICT.value),
+}
+_FINE = (AnswerKind.EVICTED, AnswerKind.GONE)
+
+
+def asked(client: Client, snapshot: Snapshot, checks: Sequence[NodeCheck]) -> list[NodeCheck]:
+    """Return the checks with the API server's answer for each pod that would be evicted."""
+    return [
+        replace(check, pods=pods, verdict=NodeCheck.worst_of(pods))
+        for check in checks
+        for pods in [tuple(_asked(client, snapshot, one) for one in check.pods)]
+    ]
+
+
+def _asked(client: Client, snapshot: Snapshot, one: PodCheck) -> PodCheck:
+    if one.fate is not Fate.EVICT or one.verdict is not DrainVerdict.DRAINABLE:
+        return one
+    namespace = snapshot.classes[int(snapshot.pods.cls[one.pod])].namespace
+    pods = snapshot.pods
+    answer = evict(client, namespace, pods.name[one.pod], pods.uid[one.pod], dry_run=True)
+    if answer.kind in _FINE:
+        return one
+    verdict, code = _VERDICTS.get(answer.kind, (DrainVerdict.REFUSED, answer.kind.value))
+    return replace(one, verdict=verdict, code=code, message=answer.message)
+
+
+STRATEGY = "leaving"
+_ALL = Limit.parse("100%")
+
+
+def ordered_policy(
+    loaded: LoadedPolicy, known: Mapping[str, type[Params]], nodes: Sequence[str]
+) -> LoadedPolicy:
+    """Return the policy for emptying ``nodes``: budgets, scheduler and safety of ``loaded``.
+
+    Limits in flight, per owner and in total, hold. Limits per node, run and hour do not, because the user ordered
+    the evictions. Windows are ignored. Pods on other nodes, which may have to make room, are protected and selected
+    as in any run.
+    """
+    given = loaded.policy
+    everything = {"per_node": _ALL, "per_run": _ALL, "per_hour": _ALL, "per_namespace": None}
+    params = known[STRATEGY].model_validate(
+        {
+            "nodes": list(nodes),
+            "annotation": False,
+            "drains": False,
+            "taints": [],
+            "conditions": [],
+        }
+    )
+    policy = Policy(
+        mode=Mode.ENFORCE,
+        eagerness=Eagerness.RELENTLESS,
+        budgets=given.budgets.model_copy(update=everything),
+        select=given.select,
+        protect=given.protect,
+        scheduler=given.scheduler,
+        safety=given.safety,
+        strategies={STRATEGY: StrategyPolicy(params=params)},
+    )
+    return replace(loaded, policy=policy)
+
+
+class OrderedProtections:
+    """The protections of a drain: all pods except those that the order allows to evict, now or ever."""
+
+    def __init__(self, nodes: Sequence[str], orders: Orders) -> None:
+        self._nodes, self._orders = nodes, orders
+
+    def __call__(self, snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
+        """Return the protections (P,) as bits; pods on other nodes are protected as in any run."""
+        bits = protect(snapshot, rules, scope).copy()
+        for one in self.triaged(snapshot):
+            goes = (
+                one.fate is Fate.EVICT
+                and snapshot.classes[int(snapshot.pods.cls[one.pod])].owner >= 0
+            )
+            bits[one.pod] = 0 if goes else (bits[one.pod] or 1)
+        return freeze(bits)
+
+    def triaged(self, snapshot: Snapshot) -> list[Triaged]:
+        """Return the fate of each pod on the nodes."""
+        return triaged(snapshot, mask_of(snapshot, self._nodes), self._orders)
+
+
+def unforeseen(snapshot: Snapshot, checks: Iterable[NodeCheck]) -> list[Move]:
+    """Return moves without a landing, for pods that may leave although the plan cannot move them.
+
+    They have no replacement, or one that fits on no node; or they are not Ready, so that the API evicts them
+    although their PodDisruptionBudget allows no disruption.
+    """
+    disruptions = DisruptionBudgets(snapshot)
+    return [
+        _unforeseen(snapshot, one.pod, disruptions)
+        for check in checks
+        for one in check.pods
+        if one.fate is Fate.EVICT
+        and one.verdict is DrainVerdict.DRAINABLE
+        and one.code not in _LATER
+        and (one.move is None or disruptions.forbidden(int(snapshot.pods.cls[one.pod])) is not None)
+    ]
+
+
+def _unforeseen(snapshot: Snapshot, pod: int, disruptions: DisruptionBudgets) -> Move:
+    cls = int(snapshot.pods.cls[pod])
+    owner = snapshot.owner_of(cls)
+    node = snapshot.nodes.names[int(snapshot.pods.node[pod])]
+    return Move(
+        namespace=snapshot.classes[cls].namespace,
+        pod=snapshot.pods.name[pod],
+        uid=snapshot.pods.uid[pod],
+        owner=owner.ref if owner else "",
+        node=node,
+        landings=(),
+        strategy=STRATEGY,
+        reason=f"{node} must be empty: it is drained",
+        gain=Cost(hard=1.0),
+        cost=1.0,
+        wave=1,
+        budgets=disruptions.refs(pod),
+    )
+
+
+_LATER = frozenset({Code.BUDGET.value, Code.PDB.value})
+"""What holds for a time only: the next round asks again."""
+
 
 _ROUND = 600.0
 """Seconds for one round of planning and evicting; then the cluster is read again."""
@@ -219,8 +428,6 @@ class EmptyingRounds:
                 self._look_up_daemon_sets(source.client, reading.snapshot, names)
             checks = self._checks(run, reading.snapshot, names)
             if self.options.dry_run == "server" and source.client is not None:
-                from rebalancer.machines.drain.dry_evictions import asked  # noqa: PLC0415
-
                 checks = asked(source.client, reading.snapshot, checks)
             return Preflight(source.name, reading.snapshot, names, checks)
 

@@ -4,22 +4,220 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
+from typing import Any
 
+from rebalancer.base.abandonable import Abandonable
+from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
-from rebalancer.machines.interruption.attempt import attempt, context_of
-from rebalancer.machines.interruption.model import DONE, StepContext, Undoing, skipped, timed_out
-from rebalancer.machines.interruption.parts import seconds_of
-from rebalancer.machines.interruption.pipeline import PipelineContext, PlannedStep
-from rebalancer.machines.interruption.record import Record, patiently
+from rebalancer.kube.nodes import NodeView
+from rebalancer.machines.interruption.model import (
+    DONE,
+    Step,
+    StepContext,
+    Undoing,
+    failed,
+    skipped,
+    timed_out,
+)
+from rebalancer.machines.interruption.record import KeptTexts, Record, Wanted, patiently
 from rebalancer.plan.machines import PipelineOutcome, Result, StepOutcome, StepStatus
-from rebalancer.signals.model import Interruption
+from rebalancer.policy.interruption import InterruptionPolicy, StepParams
+from rebalancer.signals.model import Interruption, SignalError
 from rebalancer.signals.state import RecordedInterruption
 from rebalancer.wire.times import rfc3339
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """A step of the policy."""
+
+    name: str
+    """Of the step; a second one of the same has a number."""
+    step: Step
+    params: StepParams
+    part: timedelta | float | None
+    """See ``rebalancer.machines.interruption.pipeline_run``."""
+
+
+def planned_steps(
+    policy: InterruptionPolicy, step_named: Callable[[str], Any]
+) -> tuple[PlannedStep, ...]:
+    """Return the steps of the policy; ``step_named`` returns the plug-in for a name."""
+    names: dict[str, int] = {}
+    steps = []
+    for one in policy.steps:
+        names[one.step] = number = names.get(one.step, 0) + 1
+        name = one.step if number == 1 else f"{one.step}-{number}"
+        steps.append(PlannedStep(name, step_named(one.step), one.params, one.part))
+    return tuple(steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineContext:
+    """The input of a pipeline run."""
+
+    client: Client
+    clock: SystemClock
+    environ: Mapping[str, str]
+    stop: Stop
+    """The process ends, or leads no longer: another one continues from what is recorded on the nodes."""
+    steps: tuple[PlannedStep, ...]
+    policy: InterruptionPolicy
+    kept: KeptTexts
+    """What steps keep beside the record on the node."""
+    sources: frozenset[str]
+    """Names of the sources in the policy: what stands on a node of others is not acted on."""
+    plan: Callable[[], None]
+    """See StepContext."""
+    say: Callable[[str], None]
+    """Writes a line to the process's log."""
+    write_event: Callable[[str, str], None]
+    """Writes an event on the node of a name, with this text."""
+
+
+LEAST = 5.0
+"""Seconds that a step has in any case: a deadline that has passed is often no more than a clock that is ahead."""
+
+StepPart = timedelta | float | None
+"""A time span, a share of all the time, or None for all that the others leave."""
+
+
+def seconds_of(parts: Sequence[StepPart], total: float, left: float) -> float:
+    """Return the seconds for the first of the remaining steps, at least ``LEAST``.
+
+    Parameters
+    ----------
+    parts
+        Of the remaining steps, in order.
+    total
+        Seconds from the start of the first step of all to the end.
+    left
+        Seconds from now to the end.
+
+    If the parts exceed the remaining time, all are shortened by the same factor. Steps without a part share equally
+    what the fixed parts leave.
+    """
+    fixed = [_fixed(part, total) for part in parts]
+    asked = sum(seconds for seconds in fixed if seconds is not None)
+    own = fixed[0]
+    if own is None:
+        spare = left - asked
+        return max(LEAST, spare / fixed.count(None))
+    scale = max(0.0, left) / asked if asked > left and asked > 0 else 1.0
+    return max(LEAST, own * scale)
+
+
+def _fixed(part: StepPart, total: float) -> float | None:
+    if part is None:
+        return None
+    return part.total_seconds() if isinstance(part, timedelta) else part * max(0.0, total)
+
+
+_GOODBYE = 1.0
+"""Seconds for a step to say how far it came, once its part of the time is over."""
+_LONGEST_KEPT = 8 * 1024
+"""Characters that a step may keep."""
+
+
+def attempt(
+    pipeline: PipelineContext,
+    planned: PlannedStep,
+    stop: Stop,
+    act: Callable[[Client], StepOutcome],
+    seconds: float,
+) -> StepOutcome:
+    """Return the outcome of ``act``; if ``stop`` comes first, abandon it and return why.
+
+    ``seconds``: its part of the time, for the message.
+    """
+
+    def acting() -> StepOutcome:
+        client = pipeline.client.beside(stop)
+        try:
+            return act(client)
+        except (ClusterReadError, SignalError) as error:
+            why = " ".join(str(error).split())
+            return failed(why) if stop.reason() is None else timed_out(why)
+        except Exception as error:  # noqa: BLE001  # a plug-in's error must not keep the next step from its turn
+            pipeline.say(f"step {planned.name}: {type(error).__name__}: {error}")
+            return failed(f"{type(error).__name__}: an error of the step")
+        finally:
+            client.close()
+
+    task = Abandonable(acting, name=f"step-{planned.name}")
+    stop.sooner(math.inf, task.done).wait(math.inf)
+    if task.done.wait(_GOODBYE):
+        return task.result()
+    return timed_out(f"it did not end in its {seconds:.0f} s, and is left alone")
+
+
+def context_of(
+    pipeline: PipelineContext,
+    planned: PlannedStep,
+    record: Record,
+    interruption: Interruption,
+    client: Client,
+    stop: Stop,
+    outcomes: Mapping[str, StepOutcome],
+) -> StepContext:
+    """Return the context for a step, which includes the most urgent interruption of its machine."""
+
+    def change(wanted: Wanted, left: str) -> NodeView | None:
+        _require_short(left)
+        return patiently(lambda: record.change(client, (planned.name, left), wanted), stop)
+
+    apart, machine = planned.params.keeps, interruption.instance
+
+    def keep(left: str) -> None:
+        _require_short(left)
+        if apart:
+            patiently(lambda: pipeline.kept.keep(client, machine, planned.name, left), stop)
+            return
+        record.keep(planned.name, left)
+        patiently(lambda: record.write(client), stop)
+
+    return StepContext(
+        interruption=replace(interruption, token=None),
+        node=record.node,
+        instance=interruption.instance,
+        deadline=interruption.deadline,
+        stop=stop,
+        client=client,
+        environ=pipeline.environ,
+        unix=pipeline.clock.unix,
+        outcomes=outcomes,
+        left=pipeline.kept.of(client, machine, planned.name)
+        if apart
+        else record.left(planned.name),
+        keep=keep,
+        change=change,
+        idempotency_key=_idempotency_key(
+            record.node or interruption.instance, record.state.begun, planned.name
+        ),
+        plan=pipeline.plan,
+    )
+
+
+def _idempotency_key(machine: str, begun: float, step: str) -> str:
+    """Return a key for a step in the pipeline run of ``machine`` that started at ``begun`` (Unix seconds).
+
+    An event's id is not sufficient: a taint that is removed and set again has the same id, and must be handled
+    again.
+    """
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"kube-rebalancer/{machine}/{begun!r}/{step}"))
+
+
+def _require_short(left: str) -> None:
+    if len(left) > _LONGEST_KEPT:
+        raise SignalError(f"a step may keep {_LONGEST_KEPT} characters, not {len(left)}")
+
 
 _WRITE = 3.0
 """Seconds for writing how far the steps have come: a server that does not answer takes no step's time."""

@@ -16,8 +16,8 @@ from rebalancer.base.environment import Environment
 from rebalancer.base.errors import RebalancerError
 from rebalancer.commands.replace import ReplaceOptions, replace_nodes, text_of_missing
 from rebalancer.machines.drain import draining, replacing
-from rebalancer.machines.drain.hook import ReplaceHook
-from rebalancer.machines.drain.missing import Missing
+from rebalancer.machines.drain.preflight import Missing
+from rebalancer.machines.drain.replacing import ReplaceHook
 from rebalancer.scheduler.topology import ZONE
 from rebalancer.testing.objects import deployment, job, pdb, require_apart
 from rebalancer.wire.times import rfc3339

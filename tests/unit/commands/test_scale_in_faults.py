@@ -10,7 +10,7 @@ import pytest
 from rebalancer.base.errors import ProviderError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.nodes import NodeView
-from rebalancer.machines.capacity import unneeded
+from rebalancer.machines.capacity import scale_in
 from rebalancer.machines.capacity.scaling import Scaling
 from rebalancer.machines.capacity.writing import enter_ending, left_on
 from rebalancer.plan.machines import ActStatus, MachineAct
@@ -228,13 +228,13 @@ def test_a_node_that_is_protected_since_the_look_is_not_cordoned(tmp_path, monke
         _full(ground, "n1")
         for _ in range(5):
             ground.tick()
-        cordon = unneeded._cordon
+        cordon = scale_in._cordon
 
         def late(*of):
             _annotate(ground, "n2", **{annotation: "true"})
             return cordon(*of)
 
-        monkeypatch.setattr(unneeded, "_cordon", late)
+        monkeypatch.setattr(scale_in, "_cordon", late)
         assert ("DrainStarted", "n2", "waits") in ground.tick()
         assert ground.is_open("n2")
 
@@ -262,7 +262,7 @@ def test_nothing_is_requested_long_after_the_note_on_the_node(tmp_path, monkeypa
             finally:
                 monkeypatch.setattr(Stop, "now", _later(Stop.now, late.pop() if late else 0.0))
 
-        monkeypatch.setattr("rebalancer.machines.capacity.termination.enter_ending", slowly)
+        monkeypatch.setattr("rebalancer.machines.capacity.scale_in.enter_ending", slowly)
         assert ("Draining", "n2", "done") in ground.tick()
         assert (ground.pool.ended, ground.stated("n2")["phase"]) == ([], "leaving")
         assert ("Terminated", "n2", "done") in ground.tick()

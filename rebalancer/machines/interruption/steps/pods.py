@@ -1,17 +1,29 @@
-"""The pods that have to leave a node, read for this node only."""
+"""Leave and escalate: move the pods off a node that will go, and delete those that could not leave in time."""
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar
 
 import numpy as np
+from pydantic import Field
 
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more
+from rebalancer.kube.delete import DELETE, delete_pod
+from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.node_pods import read_node_pods
-from rebalancer.kube.nodes import read_node
+from rebalancer.kube.nodes import NodeChange, NodeView, read_node
+from rebalancer.kube.resources import AccessRule
 from rebalancer.machines.drain.triage import Fate, FateReason, Orders, Triaged, triaged
-from rebalancer.machines.interruption.model import StepContext
+from rebalancer.machines.interruption.model import DONE, StepContext, failed, skipped, timed_out
+from rebalancer.plan.machines import StepOutcome
+from rebalancer.policy.interruption import StepParams
+from rebalancer.policy.values import GracePeriod, PositiveDuration
+from rebalancer.snapshot.leaving import LEAVE
 from rebalancer.snapshot.model import Snapshot
 
 _ALL = Orders(
@@ -81,3 +93,191 @@ def shown(pods: Sequence[PodToLeave]) -> str:
     """Return the pods as text."""
     refs = [f"{pod.ref}{' (terminating)' if pod.terminating else ''}" for pod in pods]
     return f"{len(pods)} on the node: {and_more(refs, 5)}"
+
+
+_NOW = "now"
+_NONE = "none"
+"""Kept where there was no annotation before ours; else, what it said."""
+_POLL_INTERVAL, _MAX_POLL_INTERVAL = 1.0, 10.0
+"""Seconds between two reads of the node's pods; without a deadline, the reads become less frequent."""
+
+
+class LeaveParams(StepParams):
+    """The step leave has no options: how pods leave is the policy's, and the strategy leaving's."""
+
+    strategy: ClassVar[str | None] = "leaving"
+    changes_node: ClassVar[bool] = True
+
+    def part(self) -> timedelta | float | None:
+        """Return None: pods have all the time that the other steps leave."""
+        return None
+
+
+class Leave:
+    """Annotates the node rebalancer/leave: now, so that the strategy leaving moves its pods, and waits for them."""
+
+    Params = LeaveParams
+
+    def act(self, context: StepContext, params: LeaveParams) -> StepOutcome:  # noqa: ARG002  # the contract's
+        """Annotate the node and wait until its pods have left."""
+        kept = context.left or None
+        before = _NONE
+
+        def wanted(node: NodeView) -> NodeChange | None:
+            return (
+                None
+                if node.annotations.get(LEAVE) == _NOW
+                else NodeChange(annotations={LEAVE: _NOW})
+            )
+
+        if kept is None:
+            there = context.change(lambda _: None, "")
+            before = _NONE if there is None else there.annotations.get(LEAVE, _NONE)
+        view = context.change(wanted, kept or before)
+        if view is None:
+            return skipped("the node is gone")
+        # Where others have uncordoned it they had their reasons; but pods that land on it again cannot leave.
+        open_ = "" if view.unschedulable else "; it is not cordoned, and takes new pods"
+        context.plan()
+        trouble = self._emptied(context)
+        return timed_out(f"{trouble}{open_}") if trouble else DONE
+
+    @staticmethod
+    def _emptied(context: StepContext) -> str:
+        """Wait until all pods have left; return what remains or is unknown when the time is over, else empty."""
+        look, trouble = _POLL_INTERVAL, ""
+        while True:
+            try:
+                left = pods_to_leave(context)
+            except ForbiddenError:
+                raise
+            except ClusterReadError as error:
+                # A look that is cut off, since the time is over, says less than the one before.
+                if context.stop.reason() is None or not trouble:
+                    trouble = str(error)
+            else:
+                if not left:
+                    return ""
+                trouble = shown(left)
+            if context.stop.wait(look) is not None:
+                return trouble
+            if context.deadline is None:
+                look = min(1.1 * look, _MAX_POLL_INTERVAL)
+
+    def undo(self, context: StepContext, params: LeaveParams) -> None:  # noqa: ARG002  # the contract's
+        """Remove the annotation."""
+        if not context.left:
+            return
+        before = None if context.left == _NONE else context.left
+
+        def wanted(node: NodeView) -> NodeChange | None:
+            ours = node.annotations.get(LEAVE) == _NOW
+            return NodeChange(annotations={LEAVE: before}) if ours else None
+
+        context.change(wanted, "")
+
+
+class Means(enum.StrEnum):
+    """What to do with pods that could not leave in time."""
+
+    NONE = "none"
+    """They end with their machine."""
+    DELETE = "delete"
+    """They are deleted, whatever their PodDisruptionBudgets say."""
+
+
+class EscalateParams(StepParams):
+    """Options of the step escalate."""
+
+    waits: ClassVar[bool] = True
+
+    means: Means = Field(
+        default=Means.NONE,
+        description="none, or delete: pods that are left are deleted, PodDisruptionBudgets notwithstanding. Needs delete"
+        " on pods.",
+    )
+    grace: GracePeriod = Field(
+        default=timedelta(seconds=30),
+        description="The longest grace period that a pod gets; one with a shorter of its own keeps that.",
+    )
+    margin: PositiveDuration = Field(
+        default=timedelta(seconds=5), description="Seconds to spare beyond the grace period."
+    )
+
+    def part(self) -> timedelta | float | None:
+        """Return the default part: with ``delete``, the grace period and the margin at the end of the time."""
+        return self.grace + self.margin if self.means is Means.DELETE else timedelta(seconds=1)
+
+
+class Escalate:
+    """Deletes the pods that are left on the node, a grace period and a margin before it goes; off by default."""
+
+    Params = EscalateParams
+
+    def rules(self, params: EscalateParams) -> tuple[AccessRule, ...]:
+        """Return the rights to delete pods, if the option asks for it."""
+        return (DELETE,) if params.means is Means.DELETE else ()
+
+    def act(self, context: StepContext, params: EscalateParams) -> StepOutcome:
+        """Delete the remaining pods."""
+        if params.means is Means.NONE:
+            return skipped("the policy says none")
+        if context.deadline is None:
+            return skipped("it is not known when the machine goes")
+        if context.interruption.is_over(context.unix()):
+            return skipped("the machine was to have gone, and is still here")
+        last = params.grace + params.margin
+        wait = context.deadline - last.total_seconds() - context.unix()
+        if not pods_to_leave(context):
+            return skipped("no pod is left")
+        if wait > 0 and context.stop.wait(wait) is not None:
+            return timed_out("it was not time yet")
+        return self._delete(context, int(params.grace.total_seconds()))
+
+    def _delete(self, context: StepContext, longest: int) -> StepOutcome:
+        asked: set[str] = set()
+        refused: dict[str, str] = {}
+        left: Sequence[PodToLeave] = ()
+        while left := self._left(context, left):
+            if context.interruption.is_over(context.unix()):
+                return timed_out(f"{shown(left)}; the machine was to have gone, and is still here")
+            for pod in left:
+                if pod.uid not in asked and not pod.terminating:
+                    self._one(context, pod, longest, asked, refused)
+            if context.stop.wait(_POLL_INTERVAL) is not None:
+                why = "".join(f"; {ref}: {reply}" for ref, reply in refused.items())
+                return (
+                    timed_out(f"{shown(left)}{why}")
+                    if not refused
+                    else failed(f"{shown(left)}{why}")
+                )
+        return DONE
+
+    @staticmethod
+    def _left(context: StepContext, known: Sequence[PodToLeave]) -> Sequence[PodToLeave]:
+        """Return the pods that have to leave; those ``known`` if reading is cut off because the time is over."""
+        try:
+            return pods_to_leave(context)
+        except ClusterReadError:
+            if known and context.stop.reason() is not None:
+                return known
+            raise
+
+    def _one(
+        self,
+        context: StepContext,
+        pod: PodToLeave,
+        longest: int,
+        asked: set[str],
+        refused: dict[str, str],
+    ) -> None:
+        why = delete_pod(
+            context.client, pod.namespace, pod.name, pod.uid, grace=min(pod.grace, longest)
+        )
+        if why is not None and pod.ref in refused and context.stop.reason() is not None:
+            return  # cut off, since the time is over: the reply before says more
+        refused.pop(pod.ref, None)
+        if why is None:
+            asked.add(pod.uid)
+        else:
+            refused[pod.ref] = why

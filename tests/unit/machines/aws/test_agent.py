@@ -13,9 +13,15 @@ from rebalancer.base.stop import Stop
 from rebalancer.commands.node_agent import watch_machine
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.kube.client import connect
-from rebalancer.machines.aws.agent import Agent, write_notice
-from rebalancer.machines.aws.imds import Imds, ImdsError
-from rebalancer.machines.aws.instance_notices import LIFECYCLE, REBALANCE, SPOT
+from rebalancer.machines.aws.agent import (
+    LIFECYCLE,
+    REBALANCE,
+    SPOT,
+    Agent,
+    Imds,
+    ImdsError,
+    write_notice,
+)
 from rebalancer.run.options import ClusterFlags
 from rebalancer.signals.notice import NOTICE, NodeNotice
 from rebalancer.testing.objects import EmbeddedCluster, node

@@ -3,7 +3,7 @@
 import pytest
 
 from rebalancer.base.stop import Stop
-from rebalancer.machines.aws.imds import TOKEN_SECONDS, Imds, ImdsError
+from rebalancer.machines.aws.agent import TOKEN_SECONDS, Imds, ImdsError
 from tests.aws.imds import INSTANCE, metadata_service
 from tests.support.clocks import HandClock
 

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from rebalancer.machines.aws.imds import ImdsError
-from rebalancer.machines.aws.instance_notices import (
+from rebalancer.machines.aws.agent import (
     INSTANCE_ID,
     LIFECYCLE,
     MAINTENANCE,
     REBALANCE,
     SPOT,
+    ImdsError,
     InstanceNotices,
 )
 

@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from rebalancer.machines.capacity.assessment import assess
 from rebalancer.machines.capacity.groups import Groups
+from rebalancer.machines.capacity.of_run import assess
 from rebalancer.machines.capacity.removal import NodeRemoval, removals
 from rebalancer.machines.capacity.report import CapacityReport
-from rebalancer.machines.capacity.scale_out_plan import NO_INPUTS, ScaleOutPlan
-from rebalancer.machines.capacity.scale_out_planner import plan_scale_out
+from rebalancer.machines.capacity.scale_out_plan import NO_INPUTS, ScaleOutPlan, plan_scale_out
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.providers.contract import NodeGroup

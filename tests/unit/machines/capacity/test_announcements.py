@@ -5,12 +5,10 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.kube.events import Subject
-from rebalancer.machines.capacity.announcements import MOST, announcements
-from rebalancer.machines.capacity.backoff import REFUSED, TIMEOUT, GroupState, failed
 from rebalancer.machines.capacity.codes import ScaleInCode
 from rebalancer.machines.capacity.scale_out import ScaleOutCode
-from rebalancer.machines.capacity.state import State
-from rebalancer.machines.capacity.status import status_of
+from rebalancer.machines.capacity.state import REFUSED, TIMEOUT, GroupState, State, failed
+from rebalancer.machines.capacity.status import MOST, announcements, status_of
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.snapshot.autoscalers import Autoscaler
 from rebalancer.testing.workloads import node, workload

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.machines.capacity.backoff import (
+from rebalancer.machines.capacity.groups import Sizes
+from rebalancer.machines.capacity.state import (
     INITIAL,
     MAXIMUM,
     NOT_LAUNCHED,
@@ -16,7 +17,6 @@ from rebalancer.machines.capacity.backoff import (
     observed,
     scaled_out,
 )
-from rebalancer.machines.capacity.sizes import Sizes
 
 _NOW = 1_800_000_000.0
 _PROVISION_TIME = 900.0

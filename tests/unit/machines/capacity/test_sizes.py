@@ -2,8 +2,7 @@
 
 import pytest
 
-from rebalancer.machines.capacity.groups import Groups
-from rebalancer.machines.capacity.sizes import Sizes, size_of_cluster, sizes_of
+from rebalancer.machines.capacity.groups import Groups, Sizes, size_of_cluster, sizes_of
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node

@@ -5,10 +5,9 @@ import pytest
 import yaml
 
 from rebalancer.kube.config_map import MAX_BYTES
-from rebalancer.machines.capacity.backoff import TIMEOUT, GroupState, failed
 from rebalancer.machines.capacity.scale_out_plan import ScaleOutInputs
 from rebalancer.machines.capacity.state import KEY as STATE_KEY
-from rebalancer.machines.capacity.state import State, decode
+from rebalancer.machines.capacity.state import TIMEOUT, GroupState, State, decode, failed
 from rebalancer.machines.capacity.status import KEY, UPDATED, status_of
 from rebalancer.testing.workloads import node, workload
 from tests.unit.machines.capacity.conftest import group

@@ -5,7 +5,7 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.machines.drain.choice import NodeChoice, version_of
-from rebalancer.machines.drain.missing import _first_fit
+from rebalancer.machines.drain.preflight import _first_fit
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.machines.drain.hook import ReplaceHook
+from rebalancer.machines.drain.replacing import ReplaceHook
 from tests.unit.kube.scripted import Say, ScriptedServer
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from rebalancer.machines.drain.cordon import as_cordoned, mask_of
-from rebalancer.machines.drain.orders import OrderedProtections, ordered_policy, unforeseen
 from rebalancer.machines.drain.preflight import DrainVerdict, check, without_budgets
+from rebalancer.machines.drain.rounds import OrderedProtections, ordered_policy, unforeseen
 from rebalancer.machines.drain.triage import Orders
 from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.planning import Planning

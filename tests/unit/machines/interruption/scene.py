@@ -9,11 +9,10 @@ import msgspec
 
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import connect
-from rebalancer.machines.interruption.kept import KeptOfMachine, KeptTexts
 from rebalancer.machines.interruption.model import DONE
-from rebalancer.machines.interruption.pipeline import PipelineContext, PlannedStep
-from rebalancer.machines.interruption.pipeline_run import PipelineRun
+from rebalancer.machines.interruption.pipeline_run import PipelineContext, PipelineRun, PlannedStep
 from rebalancer.machines.interruption.pipeline_runs import PipelineRuns
+from rebalancer.machines.interruption.record import KeptOfMachine, KeptTexts
 from rebalancer.policy.interruption import InterruptionPolicy, StepParams
 from rebalancer.registry import STEPS
 from rebalancer.signals.model import Interruption

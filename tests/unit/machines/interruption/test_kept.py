@@ -10,8 +10,8 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.engine import Durations
 from rebalancer.kube.config_map import MAX_BYTES
-from rebalancer.machines.interruption.kept import KeptTexts
 from rebalancer.machines.interruption.model import DONE
+from rebalancer.machines.interruption.record import KeptTexts
 from rebalancer.plan.machines import StepStatus
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.state import RecordedInterruption, State, StepState

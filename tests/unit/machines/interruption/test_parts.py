@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from rebalancer.machines.interruption.parts import LEAST, seconds_of
+from rebalancer.machines.interruption.pipeline_run import LEAST, seconds_of
 
 
 def s(seconds):
