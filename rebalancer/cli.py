@@ -30,6 +30,7 @@ Exit codes:
 _COMMANDS = {
     "apply": "Carry out a plan that was reviewed before.",
     "capacity": "Say which nodes can be removed, and which groups need more.",
+    "compare": "Play policies on snapshots, and say which is better on what.",
     "completion": "Print a script that completes commands in a shell.",
     "demo": "Tell the story in an embedded cluster.",
     "doctor": "Check what runs need, and what keeps them from moving anything.",

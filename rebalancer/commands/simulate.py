@@ -16,18 +16,14 @@ from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import write
 from rebalancer.commands.flags import POLICY_FLAGS, Whole, examples, output_flag, with_flags
 from rebalancer.machines.capacity.scaling import scaling_strategies
-from rebalancer.planner.planning import Planning, finished_phases, with_methods
-from rebalancer.planner.scheduler_profile import scheduler_profile
+from rebalancer.planner.planning import finished_phases
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
-from rebalancer.run.execution.executor import WavePace
 from rebalancer.run.options import Grouped, PolicyFlags
 from rebalancer.snapshot.columns import freeze
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.measured import with_usage_of
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.protect import Scope
-from rebalancer.whatif.cycles import Loop, LoopPace
 from rebalancer.whatif.edits import (
     NodeToAdd,
     Scale,
@@ -38,8 +34,9 @@ from rebalancer.whatif.edits import (
     scale,
 )
 from rebalancer.whatif.objects import read_data, read_objects, renew_budgets
+from rebalancer.whatif.play import Conditions, play
 from rebalancer.whatif.show import FORMS, render_simulation
-from rebalancer.whatif.world import SimulatedCluster, Span
+from rebalancer.whatif.world import Span
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,28 +72,17 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
     """
     registry = Registry.installed()
     loaded = options.policy.load(registry)
-    snapshot = with_methods(
-        loaded.policy, changed_snapshot(options, stdin, finished_phases(loaded.policy, registry))
+    snapshot = changed_snapshot(options, stdin, finished_phases(loaded.policy, registry))
+    conditions = Conditions(
+        cycles=options.cycles,
+        ready_after=Span.parse(options.ready_after, "--ready-after"),
+        gone_after=Span.parse(options.gone_after, "--gone-after"),
+        apart=Span.parse(options.apart, "--apart"),
+        memory=not options.no_memory,
+        lifted=options.lift_budgets,
     )
-    loop = Loop(
-        SimulatedCluster(
-            snapshot,
-            lambda of: scheduler_profile(loaded.policy, of),
-            None if options.seed is None else np.random.default_rng(options.seed),
-            gone_after=Span.parse(options.gone_after, "--gone-after"),
-            apart=Span.parse(options.apart, "--apart"),
-        ),
-        lambda: Planning(loaded, registry, Scope(), lifted=options.lift_budgets),
-        LoopPace(
-            cycles=options.cycles,
-            ready_after=Span.parse(options.ready_after, "--ready-after"),
-            waves=WavePace.of(loaded.policy.safety),
-            memory=not options.no_memory,
-        ),
-        Timings(environment.clock),
-        windows=_has_windows(loaded.policy),
-    )
-    simulation = loop.run()
+    timings = Timings(environment.clock)
+    simulation = play(snapshot, loaded, registry, conditions, timings, seed=options.seed).simulation
     simulation = replace(
         simulation, warnings=(*_not_simulated(loaded.policy), *simulation.warnings)
     )
@@ -155,10 +141,6 @@ def _not_simulated(policy: Policy) -> Iterator[str]:
     for name, scales in scaling_strategies(policy):
         flag = "--add-node adds one" if scales == "out" else "--remove-node removes one"
         yield f"{name} is not simulated: the nodes stay as they are; {flag}, and rebalancer capacity judges them"
-
-
-def _has_windows(policy: Policy) -> bool:
-    return bool(policy.windows) or any(of.windows for of in policy.strategies.values())
 
 
 @click.command(

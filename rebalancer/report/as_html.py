@@ -43,9 +43,9 @@ _COLUMNS = (("Wave", 0), ("Pod", 2), ("From, to", 4), ("Why", 7), ("Gain", 9), (
 def as_html(report: RunReport) -> Iterator[str]:
     """Yield the report as an HTML document, in pieces."""
     summary = Summary(report)
-    style, script = f"{_text('report.css')}{_text('pod_map.css')}", _text("report.js")
+    style, script = f"{page_text('report.css')}{page_text('pod_map.css')}", page_text("report.js")
     yield from (
-        _environment()
+        page_environment()
         .get_template("report.html.j2")
         .generate(
             report=report,
@@ -55,8 +55,8 @@ def as_html(report: RunReport) -> Iterator[str]:
             # Ours, and hashed as they are: what is between the tags must not be changed by escaping.
             style=Markup(style),  # noqa: S704
             script=Markup(script),  # noqa: S704
-            style_hash=_hash(style),
-            script_hash=_hash(script),
+            style_hash=content_hash(style),
+            script_hash=content_hash(script),
             numbers=_numbers(summary),
             steps=summary.changes.names,
             rules=_rules(summary),
@@ -80,10 +80,11 @@ def as_html(report: RunReport) -> Iterator[str]:
 
 
 @cache
-def _environment() -> Environment:
+def page_environment() -> Environment:
+    """Return the environment of all pages: it escapes each value, and what is not printable in it."""
     made = Environment(
         autoescape=True,
-        loader=FunctionLoader(_text),
+        loader=FunctionLoader(page_text),
         undefined=StrictUndefined,
         trim_blocks=True,
         finalize=_show,
@@ -93,11 +94,13 @@ def _environment() -> Environment:
     return made
 
 
-def _text(name: str) -> str:
+def page_text(name: str) -> str:
+    """Return a file of the folder ``page``."""
     return (files("rebalancer.report") / "page" / name).read_text(encoding="utf-8")
 
 
-def _hash(text: str) -> str:
+def content_hash(text: str) -> str:
+    """Return the hash by which a content security policy allows a style or a script."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 

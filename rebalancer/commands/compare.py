@@ -1,0 +1,221 @@
+"""The command ``rebalancer compare``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from rebalancer.base.data_text import data_text
+from rebalancer.base.environment import Environment, system_environment
+from rebalancer.base.errors import ExitCode
+from rebalancer.base.output import say, write
+from rebalancer.commands.flags import Whole, examples, output_flag, with_flags
+from rebalancer.fleet.compare import Inputs, compare
+from rebalancer.fleet.comparison import Comparison
+from rebalancer.fleet.engines import Engine, InProcess, Processes
+from rebalancer.fleet.sources import list_snapshots
+from rebalancer.fleet.task import Rules, Setting
+from rebalancer.registry import Registry
+from rebalancer.run.options import PolicyFlags, ProgressFlags
+from rebalancer.run.terminal import bars_on
+
+BUILT_IN = "default"
+"""Names the built-in policy in the place of a file."""
+
+FORMS = ("text", "json", "yaml", "html")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareOptions:
+    """The flags of ``compare``."""
+
+    policies: tuple[str, ...]
+    snapshots: tuple[str, ...]
+    judge: str = BUILT_IN
+    cycles: int = 20
+    draws: int = 5
+    seed: int = 0
+    lift_budgets: bool = False
+    no_memory: bool = False
+    jobs: int = 1
+    resume: str | None = None
+    output: str = "text"
+    quiet: bool = False
+
+
+def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
+    """Compare the policies and print the result.
+
+    Raises:
+        RebalancerError: a policy, a snapshot or a flag is wrong.
+    """
+    # What a worker needs is needed here to read the policies only.
+    from rebalancer.fleet.work import as_rules  # noqa: PLC0415
+
+    registry = Registry.installed()
+
+    def load(name: str) -> Rules:
+        flags = PolicyFlags(policy_path=None if name == BUILT_IN else name)
+        return as_rules(flags.load(registry), name)
+
+    inputs = Inputs(
+        policies=tuple(load(name) for name in options.policies),
+        snapshots=tuple(list_snapshots(options.snapshots)),
+        draws=options.draws,
+        seed=options.seed,
+        setting=Setting(
+            judge=load(options.judge),
+            cycles=options.cycles,
+            lifted=options.lift_budgets,
+            memory=not options.no_memory,
+        ),
+    )
+    with _progress(environment, quiet=options.quiet) as reached:
+        comparison = compare(inputs, _engine(options), journal_path=options.resume, reached=reached)
+    write(environment.out, [render(comparison, options.output, options.judge)])
+    if not comparison.failures:
+        return ExitCode.DONE
+    number = len(comparison.failures)
+    say(
+        environment.err,
+        f"rebalancer: {number} of {number + len(comparison.rows)} simulations failed",
+    )
+    return ExitCode.PARTIAL
+
+
+def render(comparison: Comparison, output: str, judge: str) -> str:
+    """Return the comparison in the form ``output``, one of ``FORMS``."""
+    from rebalancer.fleet import show  # noqa: PLC0415
+
+    if output == "text":
+        return show.as_text(comparison, judge)
+    if output == "html":
+        from rebalancer.fleet.page import as_html  # noqa: PLC0415
+
+        return as_html(comparison, judge)
+    return data_text(show.as_data(comparison, judge), output)
+
+
+def _engine(options: CompareOptions) -> Engine:
+    return InProcess() if options.jobs == 1 else Processes(options.jobs)
+
+
+def _progress(environment: Environment, *, quiet: bool) -> AbstractContextManager[Any]:
+    """Return a context with a function that shows how many simulations have ended."""
+    from rebalancer.report.progress import Progress  # noqa: PLC0415
+
+    bars = bars_on(environment, ProgressFlags(quiet=quiet), "auto")
+    return Progress(environment.err, clock=environment.clock.now, bars=bars, form="quiet").course(
+        "comparing", "simulations"
+    )
+
+
+_LISTS = ("--policies", "--snapshots")
+
+
+class _TakesLists(click.Command):
+    """A command whose flags ``_LISTS`` take all words up to the next flag, as a shell's patterns make them."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments."""
+        return super().parse_args(ctx, list(_repeat_flags(args)))
+
+
+def _repeat_flags(args: Sequence[str]) -> Iterator[str]:
+    """Yield the arguments with a flag of ``_LISTS`` before each of its words."""
+    flag, words = "", 0
+    for word in args:
+        if word.startswith("-") and word != "-":
+            name = word.partition("=")[0]
+            flag, words = (name, int("=" in word)) if name in _LISTS else ("", 0)
+        elif flag:
+            if words:
+                yield flag
+            words += 1
+        yield word
+
+
+@click.command(
+    "compare",
+    cls=_TakesLists,
+    epilog=examples(
+        "rebalancer compare --policies default careful.yaml --snapshots recorded/",
+        "rebalancer compare --policies a.yaml b/ --snapshots *.zip --jobs 8 -o html > compared.html",
+        "rebalancer compare --policies a.yaml b.yaml --snapshots monday.zip --resume compared.jsonl",
+    ),
+)
+@click.option(
+    "--policies",
+    multiple=True,
+    required=True,
+    metavar="FILE|DIRECTORY|default ...",
+    help="The policies; default is the built-in one.",
+)
+@click.option(
+    "--snapshots",
+    multiple=True,
+    required=True,
+    metavar="FILE|DIRECTORY ...",
+    help="Snapshot files, and directories of them.",
+)
+@click.option(
+    "--judge",
+    default=BUILT_IN,
+    show_default=True,
+    metavar="FILE|DIRECTORY|default",
+    help="Policy by whose rules all policies' ends are scored.",
+)
+@click.option(
+    "--cycles",
+    type=Whole(min=1),
+    default=20,
+    show_default=True,
+    metavar="N",
+    help="Runs to play at most, as simulate does.",
+)
+@click.option(
+    "--draws",
+    type=Whole(min=1),
+    default=5,
+    show_default=True,
+    metavar="M",
+    help="Times that each policy is played on each snapshot, with other landings.",
+)
+@click.option(
+    "--seed",
+    type=Whole(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Of the landings: another one draws others.",
+)
+@click.option("--lift-budgets", is_flag=True, help="No limit per run and per hour.")
+@click.option("--no-memory", is_flag=True, help="Every run is the first: no cool-downs.")
+@click.option(
+    "--jobs",
+    type=Whole(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes to play in. The result is the same.",
+)
+@click.option(
+    "--resume",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Keep the results in this file, and go on from those that are in it.",
+)
+@with_flags([output_flag(*FORMS, of="comparison")])
+@click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
+def command(**flags: Any) -> int:
+    """Play policies on snapshots, and say which is better on what.
+
+    Each policy is played on each snapshot as simulate does, with landings drawn several times. Differences are paired over the
+    snapshots: a policy is called better only where it is surely so, and what is not shown is said. Ends with code 4 if a
+    simulation failed.
+    """
+    return int(run_compare(CompareOptions(**flags), system_environment()))

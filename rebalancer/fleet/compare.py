@@ -1,0 +1,97 @@
+"""Play every policy on every snapshot, several times, and compare what came of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import msgspec
+
+from rebalancer import __version__
+from rebalancer.base.errors import PolicyError
+from rebalancer.fleet.comparison import Comparison, compare_rows
+from rebalancer.fleet.engines import Engine
+from rebalancer.fleet.journal import Journal, open_journal
+from rebalancer.fleet.sources import digest
+from rebalancer.fleet.task import Failure, Row, Rules, Setting, Task
+
+Reached = Callable[[int, int], None]
+"""Called with the number of tasks that have ended, and of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What is compared."""
+
+    policies: tuple[Rules, ...]
+    snapshots: tuple[str, ...]
+    """Paths or URLs, each once."""
+    draws: int
+    seed: int
+    setting: Setting
+
+
+def list_tasks(inputs: Inputs) -> tuple[list[Task], str]:
+    """Return the tasks, and a digest of all that their results depend on.
+
+    Snapshot by snapshot, so that a worker reads each of them only once. The landings of a draw are drawn from a seed of the
+    snapshot's content: its name and place make no difference, and all policies have the same.
+
+    Raises:
+        PolicyError: two policies have one name, or a snapshot cannot be read.
+    """
+    names = [policy.name for policy in inputs.policies]
+    if len(set(names)) < len(names):
+        raise PolicyError([f"--policies: {_twice(names)} is there twice"])
+    tasks: list[Task] = []
+    every = hashlib.sha256(__version__.encode())
+    for snapshot in inputs.snapshots:
+        content = digest(snapshot)
+        every.update(f"{content}\n".encode())
+        for policy in inputs.policies:
+            for draw in range(inputs.draws):
+                seed = (inputs.seed, int(content[:16], 16), draw)
+                task = Task(len(tasks), policy, snapshot, draw, seed, inputs.setting)
+                every.update(msgspec.json.encode(task))
+                tasks.append(task)
+    return tasks, every.hexdigest()
+
+
+def compare(
+    inputs: Inputs, engine: Engine, *, journal_path: str | None, reached: Reached
+) -> Comparison:
+    """Play all tasks and compare the policies by their results.
+
+    ``journal_path``: a file with the results so far, which an interrupted comparison goes on from. ``reached`` is called
+    with each result. The comparison is the same whatever the engine, and wherever it was interrupted.
+
+    Raises:
+        PolicyError: see :func:`list_tasks`, and :func:`rebalancer.fleet.journal.open_journal`.
+    """
+    tasks, content = list_tasks(inputs)
+    context = nullcontext(None) if journal_path is None else open_journal(journal_path, content)
+    failures: list[Failure] = []
+    with context as journal:
+        rows = dict(journal.rows) if journal is not None else {}
+        left = (task for task in tasks if task.number not in rows)
+        reached(len(rows), len(tasks))
+        for result in _recorded(engine.run(left), journal):
+            if isinstance(result, Row):
+                rows[result.number] = result
+            else:
+                failures.append(result)
+            reached(len(rows) + len(failures), len(tasks))
+    return compare_rows([policy.name for policy in inputs.policies], list(rows.values()), failures)
+
+
+def _recorded(results: Iterator[Row | Failure], journal: Journal | None) -> Iterator[Row | Failure]:
+    for result in results:
+        if journal is not None and isinstance(result, Row):
+            journal.add(result)
+        yield result
+
+
+def _twice(names: Sequence[str]) -> str:
+    return next(name for index, name in enumerate(names) if name in names[:index])

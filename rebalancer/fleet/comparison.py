@@ -1,0 +1,215 @@
+"""What the rows of all tasks say of the policies: means and spread, and who is better on what, how surely."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from rebalancer.fleet.measures import MEASURES, Measure
+from rebalancer.fleet.paired import LEVEL, Difference, adjust, compare_pairs
+from rebalancer.fleet.task import Failure, Left, Row
+from rebalancer.snapshot.columns import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One measure of one policy, over all of its rows."""
+
+    mean: float
+    draws: float
+    """Standard deviation over the draws of a snapshot (root mean square over the snapshots); 0 with one draw."""
+    snapshots: float
+    """Standard deviation over the snapshots, of their means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Two policies in one measure."""
+
+    measure: Measure
+    first: str
+    second: str
+    difference: Difference
+    """``first`` minus ``second``."""
+    p: float
+    """Corrected for all comparisons of the report."""
+    better: str
+    """The policy that is surely better; empty where that is not shown."""
+    against: tuple[str, ...]
+    """Snapshots (or draws of the only one) on which the difference has the other sign than its mean."""
+    equal: int
+    """On how many there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyResult:
+    """All that was measured of one policy."""
+
+    name: str
+    tasks: int
+    """With a result."""
+    silent: int
+    """Tasks that fell silent within the cycles."""
+    measures: Mapping[str, Summary]
+    left: Mapping[str, Left]
+    """Rule -> the mean of what it leaves."""
+    warnings: tuple[tuple[str, int], ...]
+    """What runs warned of, and in how many tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The result of a comparison."""
+
+    policies: tuple[PolicyResult, ...]
+    verdicts: tuple[Verdict, ...]
+    snapshots: tuple[str, ...]
+    """Those that all policies were played on in at least one same draw: the pairs of the verdicts."""
+    paired_by: str
+    """What a pair is: ``snapshot``, or ``draw`` where there is one snapshot only."""
+    rows: tuple[Row, ...]
+    failures: tuple[Failure, ...]
+
+
+def compare_rows(
+    policies: Sequence[str], rows: Sequence[Row], failures: Sequence[Failure]
+) -> Comparison:
+    """Compare policies by their rows, whatever the order of these.
+
+    A draw of a snapshot counts for the verdicts only where all policies have a row of it: else one would be judged
+    on easier clusters than the others.
+    """
+    rows = sorted(rows, key=lambda row: row.number)
+    of_policy = {name: [row for row in rows if row.policy == name] for name in policies}
+    common = _common(of_policy)
+    snapshots = tuple(dict.fromkeys(snapshot for snapshot, _ in common))
+    paired_by = "snapshot" if len(snapshots) != 1 else "draw"
+    values = {name: _means(of, common, paired_by) for name, of in of_policy.items()}
+    names = _pair_names(common, paired_by)
+    return Comparison(
+        policies=tuple(_result(name, of) for name, of in of_policy.items()),
+        verdicts=tuple(_verdicts(policies, values, names)),
+        snapshots=snapshots,
+        paired_by=paired_by,
+        rows=tuple(rows),
+        failures=tuple(sorted(failures, key=lambda failure: failure.number)),
+    )
+
+
+_Draw = tuple[str, int]
+
+
+def _common(of_policy: Mapping[str, Sequence[Row]]) -> list[_Draw]:
+    """Return the (snapshot, draw) pairs of which every policy has a row, in the order of the tasks."""
+    every = [{(row.snapshot, row.draw) for row in rows} for rows in of_policy.values()]
+    shared = set.intersection(*every) if every else set()
+    first = next(iter(of_policy.values()), [])
+    return [(row.snapshot, row.draw) for row in first if (row.snapshot, row.draw) in shared]
+
+
+def _pair_names(common: Sequence[_Draw], paired_by: str) -> list[str]:
+    if paired_by == "draw":
+        return [f"draw {draw}" for _, draw in common]
+    return list(dict.fromkeys(snapshot for snapshot, _ in common))
+
+
+def _means(rows: Sequence[Row], common: Sequence[_Draw], paired_by: str) -> dict[str, Floats]:
+    """Return key -> (pairs,) the value of each draw, or its mean over the draws of each snapshot."""
+    by_draw = {(row.snapshot, row.draw): row for row in rows}
+    groups: dict[object, list[Row]] = {}
+    for draw in common:
+        groups.setdefault(draw if paired_by == "draw" else draw[0], []).append(by_draw[draw])
+    return {
+        measure.key: np.array(
+            [np.mean([row.measures[measure.key] for row in group]) for group in groups.values()],
+            float,
+        )
+        for measure in MEASURES
+    }
+
+
+def _verdicts(
+    policies: Sequence[str], values: Mapping[str, Mapping[str, Floats]], names: Sequence[str]
+) -> Iterator[Verdict]:
+    found = [
+        _verdict(
+            measure, first, second, values[first][measure.key] - values[second][measure.key], names
+        )
+        for first, second in combinations(policies, 2)
+        for measure in MEASURES
+    ]
+    # What differs nowhere can never be claimed, and costs the others nothing.
+    open_ = [index for index, verdict in enumerate(found) if verdict.difference.least_p < 1.0]
+    ps = adjust([found[index].difference.p for index in open_], len(open_))
+    for index, p in zip(open_, ps, strict=True):
+        found[index] = _decide(found[index], p)
+    yield from found
+
+
+def _verdict(
+    measure: Measure, first: str, second: str, differences: Floats, names: Sequence[str]
+) -> Verdict:
+    difference = compare_pairs(differences)
+    sign = np.sign(difference.mean)
+    against = [name for name, of in zip(names, differences.tolist(), strict=True) if of * sign < 0]
+    equal = int((differences == 0).sum())
+    return Verdict(measure, first, second, difference, 1.0, "", tuple(against), equal)
+
+
+def _decide(verdict: Verdict, p: float) -> Verdict:
+    """Return the verdict with its corrected p; a winner is named only if test and interval agree."""
+    of = verdict.difference
+    better = ""
+    if p <= LEVEL and (of.low > 0 or of.high < 0):
+        better = (
+            verdict.first if (of.mean > 0) is verdict.measure.more_is_better else verdict.second
+        )
+    return replace(verdict, p=p, better=better)
+
+
+def _result(name: str, rows: Sequence[Row]) -> PolicyResult:
+    warnings: dict[str, int] = {}
+    for row in rows:
+        for warning in row.warnings:
+            warnings[warning] = warnings.get(warning, 0) + 1
+    return PolicyResult(
+        name=name,
+        tasks=len(rows),
+        silent=sum(row.silent for row in rows),
+        measures={measure.key: _summary(rows, measure.key) for measure in MEASURES},
+        left=_mean_left(rows),
+        warnings=tuple(warnings.items()),
+    )
+
+
+def _summary(rows: Sequence[Row], key: str) -> Summary:
+    groups: dict[str, list[float]] = {}
+    for row in rows:
+        groups.setdefault(row.snapshot, []).append(row.measures[key])
+    if not groups:
+        return Summary(0.0, 0.0, 0.0)
+    means = [float(np.mean(group)) for group in groups.values()]
+    within = [float(np.var(group, ddof=1)) for group in groups.values() if len(group) > 1]
+    return Summary(
+        mean=float(np.mean(means)),
+        draws=float(np.sqrt(np.mean(within))) if within else 0.0,
+        snapshots=float(np.std(means, ddof=1)) if len(means) > 1 else 0.0,
+    )
+
+
+def _mean_left(rows: Sequence[Row]) -> dict[str, Left]:
+    rules = sorted({rule for row in rows for rule in row.left})
+    found: dict[str, Left] = {}
+    for rule in rules:
+        of = [row.left[rule] for row in rows]
+        found[rule] = Left(
+            hard=float(np.mean([one.hard for one in of])),
+            soft=float(np.mean([one.soft for one in of])),
+            imbalance=float(np.mean([one.imbalance for one in of])),
+            unmet=sum(one.unmet for one in of),
+            judged=all(one.judged for one in of),
+        )
+    return found

@@ -1,0 +1,145 @@
+"""Where tasks are worked off: in this process, or in several of this machine.
+
+An engine takes tasks as they come, keeps a bounded number of them under way, and yields what each came to in any order.
+What a task comes to depends on the task alone, so the result is the same whatever the engine, the number of workers,
+or their deaths: a task whose worker dies is tried again, alone, and after ``MAX_DEATHS`` deaths fails by itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import Protocol
+
+from rebalancer.fleet.task import Failure, Row, Task, fail
+
+MAX_DEATHS = 3
+"""So often the worker of a task may die that has no other task."""
+
+_AHEAD = 2
+"""Tasks under way per worker: the next one is there when one ends."""
+
+_SPAWN = multiprocessing.get_context("spawn")
+
+Result = Row | Failure
+
+
+class Engine(Protocol):
+    """What works off tasks."""
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
+        """Yield the result of each task, in any order."""
+
+
+class InProcess:
+    """Works off one task after the other, in this process."""
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
+        """Yield the result of each task, in their order."""
+        for task in tasks:
+            yield attempt(task)
+
+
+class Processes:
+    """Works off tasks in a number of processes of this machine."""
+
+    def __init__(self, jobs: int, work: Callable[[Task], Result] | None = None) -> None:
+        """``work`` is called in a worker with each task; it must be the function of a module."""
+        self._jobs, self._work = jobs, work or attempt
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
+        """Yield the result of each task, in any order."""
+        left = iter(tasks)
+        while True:
+            died: list[Task] = []
+            with _pool(self._jobs) as pool:
+                yield from self._run_until_death(pool, left, died)
+            if not died:
+                return
+            yield from self._run_one_by_one(died)
+
+    def _run_until_death(
+        self, pool: ProcessPoolExecutor, left: Iterator[Task], died: list[Task]
+    ) -> Iterator[Result]:
+        """Yield results until all is done or a worker dies; ``died`` gets the tasks that were under way then."""
+        under_way: dict[Future[Result], Task] = {}
+        while True:
+            for task in left if not died and len(under_way) < self._jobs * _AHEAD else ():
+                try:
+                    under_way[pool.submit(self._work, task)] = task
+                except BrokenProcessPool:
+                    died.append(task)
+                    break
+                if len(under_way) >= self._jobs * _AHEAD:
+                    break
+            if not under_way:
+                return
+            done, _ = wait(under_way, return_when=FIRST_COMPLETED)
+            for future in sorted(done, key=lambda future: under_way[future].number):
+                task = under_way.pop(future)
+                try:
+                    yield future.result()
+                except BrokenProcessPool:
+                    died.append(task)
+
+    def _run_one_by_one(self, tasks: Sequence[Task]) -> Iterator[Result]:
+        """Yield the results of tasks that were under way when a worker died: whose it was is not known."""
+        left, deaths = deque(tasks), 0
+        while left:
+            with _pool(1) as pool:
+                try:
+                    while left:
+                        result = pool.submit(self._work, left[0]).result()
+                        left.popleft()
+                        deaths = 0
+                        yield result
+                except BrokenProcessPool:
+                    deaths += 1
+            if deaths == MAX_DEATHS:
+                why = f"its worker died {deaths} times; is there enough memory?"
+                yield fail(left.popleft(), why)
+                deaths = 0
+
+
+def attempt(task: Task) -> Result:
+    """Play a task in a worker, which imports what that needs with its first task."""
+    work = importlib.import_module("rebalancer.fleet.work")
+    result: Result = work.attempt(task)
+    return result
+
+
+@contextmanager
+def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Yield a pool of workers, which end with the context: at an error at once, in the middle of their tasks."""
+    before = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(jobs, mp_context=_SPAWN, initializer=_begin)
+    try:
+        yield pool
+    except BaseException:
+        for worker in set(multiprocessing.active_children()) - before:
+            worker.kill()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    """Prepare a worker: Ctrl-C is for the parent, and without it a worker ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: multiprocessing.process.BaseProcess) -> None:
+    parent.join()
+    os._exit(1)

@@ -1,0 +1,134 @@
+"""What a simulation is measured by: each measure is a number per task, of which less or more is better."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.plan import Cost, Method
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.whatif.play import Played
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One measure."""
+
+    key: str
+    """In JSON."""
+    head: str
+    """In tables."""
+    words: str
+    better: str = "fewer"
+    """What stands before ``words`` where a policy is better: fewer, less, more."""
+
+    @property
+    def more_is_better(self) -> bool:
+        """Whether a larger value is better."""
+        return self.better == "more"
+
+
+MEASURES = (
+    Measure("evictions", "EVICTED", "evictions"),
+    Measure("movedTwice", "TWICE", "pods moved more than once"),
+    Measure("hardLeft", "HARD LEFT", "pods left to move for hard rules"),
+    Measure("softLeft", "SOFT LEFT", "pods left to move for soft rules"),
+    Measure("unevenness", "UNEVEN", "unevenness of requested cpu and memory", "less"),
+    Measure("waiting", "WAITING", "pods without a node"),
+    Measure("workloadShare", "GONE AT ONCE", "of a workload gone at once", "less"),
+    Measure("budgetShare", "PDB USED", "of a PodDisruptionBudget used at once", "less"),
+    Measure("runs", "RUNS", "runs until silence"),
+    Measure("nodesEmptied", "EMPTIED", "nodes emptied", "more"),
+)
+BY_KEY = {measure.key: measure for measure in MEASURES}
+
+
+def measure(played: Played, left: Cost) -> dict[str, float]:
+    """Return key -> value of all measures; ``left`` is the cost at the end by the rules of the judge."""
+    cycles = played.simulation.cycles
+    return {
+        "evictions": float(sum(cycle.evictions for cycle in cycles)),
+        "movedTwice": float(cycles[-1].moved_twice if cycles else 0),
+        "hardLeft": _rounded(left.hard),
+        "softLeft": _rounded(left.soft),
+        "unevenness": _rounded(unevenness(played.last)),
+        "waiting": float(sum(one.pods for one in played.simulation.waiting)),
+        "workloadShare": _rounded(max(_workload_shares(played), default=0.0)),
+        "budgetShare": _rounded(max(_budget_shares(played), default=0.0)),
+        "runs": float(len(cycles)),
+        "nodesEmptied": float(_empty_nodes(played.last) - _empty_nodes(played.first)),
+    }
+
+
+def unevenness(snapshot: Snapshot) -> float:
+    """Return the standard deviation over the nodes of the requested share, the mean of cpu and memory.
+
+    Nodes that are not Ready, or cordoned, do not count: nothing can be evened out there. 0 without nodes.
+    """
+    nodes, pods = snapshot.nodes, snapshot.pods
+    counted = nodes.ready & ~nodes.unschedulable
+    if not counted.any():
+        return 0.0
+    placed = np.flatnonzero(pods.node >= 0)
+    total = 0.0
+    for resource in (0, 1):
+        asked = np.bincount(
+            pods.node[placed],
+            weights=snapshot.requests[resource, pods.cls[placed]],
+            minlength=len(nodes),
+        )
+        room = np.maximum(nodes.allocatable[resource], 1)
+        total += float(np.std((asked / room)[counted]))
+    return total / 2
+
+
+def _empty_nodes(snapshot: Snapshot) -> int:
+    """Return the number of nodes without pods, not counting pods that are bound to their node."""
+    own = np.array([cls.per_node for cls in snapshot.classes] or [False], bool)
+    pods = snapshot.pods
+    others = (pods.node >= 0) & ~own[pods.cls] if len(pods) else np.zeros(0, bool)
+    return len(snapshot.nodes) - len(np.unique(pods.node[others]))
+
+
+def _waves(played: Played) -> Iterator[list[Outcome]]:
+    """Yield the evictions of each wave. Restarts are none: the new pod is Ready before the old one goes."""
+    for cycle in played.simulation.cycles:
+        waves: dict[int, list[Outcome]] = {}
+        for outcome in cycle.outcomes:
+            if outcome.status.is_carried_out and outcome.move.method is Method.EVICT:
+                waves.setdefault(outcome.move.wave, []).append(outcome)
+        yield from waves.values()
+
+
+def _workload_shares(played: Played) -> Iterator[float]:
+    """Yield, wave by wave, the largest share of the replicas of a workload that was evicted at once."""
+    replicas = {owner.ref: owner.replicas for owner in played.first.owners}
+    for wave in _waves(played):
+        evicted = Counter(outcome.move.owner for outcome in wave if outcome.move.has_replacement)
+        yield max(
+            (_share(number, replicas.get(owner, 0)) for owner, number in evicted.items()),
+            default=0.0,
+        )
+
+
+def _budget_shares(played: Played) -> Iterator[float]:
+    """Yield, wave by wave, the largest share of a PodDisruptionBudget's allowed disruptions that was used at once."""
+    allowed: Mapping[str, int] = {budget.ref: budget.allowed for budget in played.first.budgets}
+    for wave in _waves(played):
+        used = Counter(ref for outcome in wave for ref in outcome.move.budgets)
+        yield max(
+            (_share(number, allowed.get(ref, 0)) for ref, number in used.items()), default=0.0
+        )
+
+
+def _share(number: int, of: int) -> float:
+    return min(1.0, number / of) if of > 0 else 1.0
+
+
+def _rounded(value: float) -> float:
+    """Return ``value`` to nine decimals: what differs by less is equal."""
+    return round(value, 9)

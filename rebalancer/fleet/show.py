@@ -1,0 +1,213 @@
+"""A comparison as text for a terminal, and as data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from rebalancer import API_VERSION
+from rebalancer.base.data_text import plain_number
+from rebalancer.base.plain_text import and_more, columns, count, lines_of, printable_lines
+from rebalancer.fleet.comparison import Comparison, PolicyResult, Summary, Verdict
+from rebalancer.fleet.measures import MEASURES
+from rebalancer.fleet.paired import LEVEL
+
+_MAX_NAMES = 3
+_MAX_FAILURES = 20
+
+
+def as_text(comparison: Comparison, judge: str) -> str:
+    """Return the comparison as tables and sentences; ``judge`` names the policy that scored what is left."""
+    lines = [title(comparison), ""]
+    for part in (MEASURES[:5], MEASURES[5:]):
+        rows = [("POLICY", *(measure.head for measure in part))]
+        rows += [
+            (of.name, *(cell(of.measures[measure.key]) for measure in part))
+            for of in comparison.policies
+        ]
+        lines += [*columns(rows), ""]
+    lines += lines_of(LEGEND.format(judge=judge))
+    lines += ["", "Left by rule (hard / soft / imbalance)", *_left(comparison), ""]
+    for first, second, verdicts in by_pair(comparison):
+        lines += [f"{first} beside {second}"]
+        for sentence in sentences(verdicts, comparison.paired_by):
+            lines += lines_of(sentence, "  ", "      ")
+    for of in comparison.policies:
+        for warning, number in of.warnings:
+            lines += lines_of(f"Warning of {of.name} in {count(number, 'task')}: {warning}")
+    lines += list(failure_lines(comparison))
+    return printable_lines("\n".join(lines).rstrip()) + "\n"
+
+
+LEGEND = (
+    "A cell is the mean over all snapshots, ± the standard deviation over the draws of one snapshot. What is left is scored"
+    " by the rules of {judge} for all policies. UNEVEN: standard deviation of the requested share of nodes. GONE AT ONCE, PDB"
+    " USED: the largest share of a workload's replicas, and of a PodDisruptionBudget, that one wave took. RUNS: until nothing"
+    " more is done, or the cycles end."
+)
+
+
+def title(comparison: Comparison) -> str:
+    """Return one line that says what was compared."""
+    tasks = len(comparison.rows) + len(comparison.failures)
+    policies, snapshots = len(comparison.policies), len(comparison.snapshots)
+    plural = "policy" if policies == 1 else "policies"
+    return f"{policies} {plural} on {count(snapshots, 'snapshot')}, {count(tasks, 'simulation')}"
+
+
+def cell(summary: Summary) -> str:
+    """Return a mean with its spread over the draws."""
+    mean = f"{summary.mean:,.3g}" if abs(summary.mean) < 1000 else f"{summary.mean:,.0f}"
+    return f"{mean} ± {summary.draws:.2g}" if summary.draws else mean
+
+
+def _left(comparison: Comparison) -> list[str]:
+    rules = list(dict.fromkeys(rule for of in comparison.policies for rule in of.left))
+    rows = [("RULE", *(of.name for of in comparison.policies))]
+    rows += [(rule, *(left_cell(of, rule) for of in comparison.policies)) for rule in rules]
+    return columns(rows)
+
+
+def left_cell(of: PolicyResult, rule: str) -> str:
+    """Return what a policy leaves of a rule, in words; the rules that could not be judged are named so."""
+    left = of.left.get(rule)
+    if left is None:
+        return ""
+    if not left.judged:
+        return "not judged"
+    if not (left.unmet or left.hard or left.soft):
+        return "holds"
+    return f"{left.hard:.3g} / {left.soft:.3g} / {left.imbalance:.3g}"
+
+
+def by_pair(comparison: Comparison) -> Iterator[tuple[str, str, list[Verdict]]]:
+    """Yield the verdicts of each pair of policies."""
+    pairs: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in comparison.verdicts:
+        pairs.setdefault((verdict.first, verdict.second), []).append(verdict)
+    for (first, second), verdicts in pairs.items():
+        yield first, second, verdicts
+
+
+def sentences(verdicts: Sequence[Verdict], paired_by: str) -> Iterator[str]:
+    """Yield what can be said of a pair of policies: what one is better on, then what is not shown."""
+    for verdict in verdicts:
+        if verdict.better:
+            yield _better(verdict, paired_by)
+    unsure = [of for of in verdicts if not of.better and of.difference.least_p < 1]
+    for verdict in unsure:
+        yield _unsure(verdict, paired_by)
+    if all(of.difference.least_p == 1 for of in verdicts):
+        yield f"Alike on every {paired_by}, in all measures."
+    elif not any(of.better for of in verdicts):
+        yield "Neither is shown to be better."
+
+
+def _better(verdict: Verdict, paired_by: str) -> str:
+    of, measure = verdict.difference, verdict.measure
+    low, high = sorted((abs(of.low), abs(of.high)))
+    text = (
+        f"{verdict.better} is better: {abs(of.mean):.3g} {measure.better} {measure.words}"
+        f" (95 %: {low:.3g} to {high:.3g}; p {_p(verdict.p)})"
+    )
+    return text + _disagreement(verdict, paired_by)
+
+
+def _unsure(verdict: Verdict, paired_by: str) -> str:
+    of = verdict.difference
+    why = f"p {_p(verdict.p)}"
+    if of.least_p > LEVEL:
+        why = f"too few of the {paired_by}s differ"
+    return (
+        f"Not shown: {verdict.measure.words}, {of.mean:+.3g} (95 %: {of.low:+.3g} to {of.high:+.3g}; {why})"
+        + _disagreement(verdict, paired_by)
+    )
+
+
+def _disagreement(verdict: Verdict, paired_by: str) -> str:
+    number = len(verdict.against)
+    if not number:
+        return "."
+    return (
+        f"; the other way on {count(number, paired_by)}: {and_more(verdict.against, _MAX_NAMES)}."
+    )
+
+
+def _p(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.2g}"
+
+
+def failure_lines(comparison: Comparison) -> Iterator[str]:
+    """Yield a line for each task without a result."""
+    failures = comparison.failures
+    for one in failures[:_MAX_FAILURES]:
+        yield f"Failed: {one.policy} on {one.snapshot}, draw {one.draw}: {one.error}"
+    if len(failures) > _MAX_FAILURES:
+        yield f"... and {count(len(failures) - _MAX_FAILURES, 'more failure')} (-o json shows all)"
+    if failures:
+        yield "Draws without a result of every policy count for no comparison between policies."
+
+
+def as_data(comparison: Comparison, judge: str) -> dict[str, Any]:
+    """Return ``apiVersion: rebalancer/v1, kind: Comparison``."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "Comparison",
+        "judge": judge,
+        "pairedBy": comparison.paired_by,
+        "snapshots": list(comparison.snapshots),
+        "policies": [_policy(of) for of in comparison.policies],
+        "verdicts": [_verdict(of) for of in comparison.verdicts],
+        "rows": [msgspec.to_builtins(row) for row in comparison.rows],
+        "failures": [msgspec.to_builtins(failure) for failure in comparison.failures],
+    }
+
+
+def _policy(of: PolicyResult) -> dict[str, Any]:
+    return {
+        "name": of.name,
+        "tasks": of.tasks,
+        "silent": of.silent,
+        "measures": {
+            key: _numbers(
+                {"mean": one.mean, "overDraws": one.draws, "overSnapshots": one.snapshots}
+            )
+            for key, one in of.measures.items()
+        },
+        "left": {
+            rule: {
+                **_numbers({"hard": one.hard, "soft": one.soft, "imbalance": one.imbalance}),
+                "unmet": one.unmet,
+                "judged": one.judged,
+            }
+            for rule, one in of.left.items()
+        },
+        "warnings": [{"message": text, "tasks": number} for text, number in of.warnings],
+    }
+
+
+def _verdict(of: Verdict) -> dict[str, Any]:
+    difference = of.difference
+    return {
+        "measure": of.measure.key,
+        "first": of.first,
+        "second": of.second,
+        "better": of.better or None,
+        **_numbers(
+            {
+                "difference": difference.mean,
+                "low": difference.low,
+                "high": difference.high,
+                "p": difference.p,
+                "pCorrected": of.p,
+            }
+        ),
+        "against": list(of.against),
+        "equal": of.equal,
+    }
+
+
+def _numbers(values: Mapping[str, float]) -> dict[str, Any]:
+    return {key: plain_number(value) for key, value in values.items()}

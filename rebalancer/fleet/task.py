@@ -1,0 +1,89 @@
+"""One simulation as a value: what a worker is given, and what it returns. Both are plain data, for any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+class Rules(msgspec.Struct, frozen=True):
+    """A policy as text, so that it needs no file where it is used."""
+
+    name: str
+    """As the user has named it."""
+    text: str
+    """The effective policy in YAML, without what the scheduler's configuration says."""
+    configuration: str = ""
+    """The configuration of kube-scheduler that the policy names, in JSON; empty for none."""
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """How all tasks of a comparison are played."""
+
+    judge: Rules
+    """By whose rules the end of every simulation is scored."""
+    cycles: int = 20
+    lifted: bool = False
+    memory: bool = True
+
+
+class Task(msgspec.Struct, frozen=True):
+    """One policy on one snapshot, with landings drawn once."""
+
+    number: int
+    """From 0; rows are in the order of the tasks."""
+    policy: Rules
+    snapshot: str
+    """Path or URL; the worker reads it."""
+    draw: int
+    """From 0."""
+    seed: tuple[int, ...]
+    """Of the landings; the same for all policies of a snapshot and draw."""
+    setting: Setting
+
+
+class Left(msgspec.Struct, frozen=True):
+    """What one rule of the judge leaves at the end, in the entries of the cost."""
+
+    hard: float
+    soft: float
+    imbalance: float
+    unmet: int
+    """Rules that are unmet: a constraint of a workload, a node."""
+    judged: bool = True
+    """False: the strategy could not judge all, because something was not measured."""
+
+
+class Row(msgspec.Struct, frozen=True):
+    """The result of one task. It depends on nothing but the task and its snapshot."""
+
+    number: int
+    policy: str
+    snapshot: str
+    draw: int
+    nodes: int
+    pods: int
+    silent: bool
+    """Whether nothing more will be done: else the cycles came to an end first."""
+    measures: Mapping[str, float]
+    """Name of a measure (``rebalancer.fleet.measures``) -> value."""
+    left: Mapping[str, Left]
+    """Strategy of the judge -> what it leaves."""
+    warnings: tuple[str, ...] = ()
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A task that has no result."""
+
+    number: int
+    policy: str
+    snapshot: str
+    draw: int
+    error: str
+    """One line."""
+
+
+def fail(task: Task, error: str) -> Failure:
+    """Return the failure of a task."""
+    return Failure(task.number, task.policy.name, task.snapshot, task.draw, error)

@@ -1,0 +1,119 @@
+"""What a worker does: play tasks, one after the other. Imported in each worker, so it imports no more than that."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from io import BytesIO
+
+from rebalancer.base.environment import SystemClock, Timings
+from rebalancer.base.errors import PolicyError, RebalancerError
+from rebalancer.base.plain_text import printable
+from rebalancer.fleet.measures import measure
+from rebalancer.fleet.sources import load
+from rebalancer.fleet.task import Failure, Left, Row, Rules, Task, fail
+from rebalancer.plan.plan import Score
+from rebalancer.planner.planning import Planning, finished_phases
+from rebalancer.policy.forms import as_yaml, plain
+from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration
+from rebalancer.policy.load import LoadedPolicy, load_policy
+from rebalancer.registry import Registry
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.protect import Scope
+from rebalancer.whatif.cycles import total
+from rebalancer.whatif.play import Conditions, play
+
+_FROM_CONFIG = "fromConfig"
+_MAX_ERROR = 500
+
+
+def attempt(task: Task) -> Row | Failure:
+    """Play a task; what goes wrong in it is its failure, and of no other task."""
+    try:
+        return work(task)
+    except RebalancerError as error:
+        return fail(task, _one_line(str(error)))
+    except MemoryError:
+        return fail(task, "there is not enough memory")
+    except Exception as error:  # noqa: BLE001  # a defect in one task must not lose the others
+        return fail(task, _one_line(f"{type(error).__name__}: {error}"))
+
+
+def work(task: Task) -> Row:
+    """Play a task and measure it.
+
+    Raises:
+        RebalancerError: the policy or the snapshot cannot be used.
+    """
+    registry, setting = _registry(), task.setting
+    loaded, judge = _load_rules(task.policy), _load_rules(setting.judge)
+    phases = finished_phases(loaded.policy, registry) | finished_phases(judge.policy, registry)
+    snapshot = _load_snapshot(task.snapshot, phases)
+    conditions = Conditions(cycles=setting.cycles, lifted=setting.lifted, memory=setting.memory)
+    played = play(snapshot, loaded, registry, conditions, Timings(SystemClock()), seed=task.seed)
+    scores = Planning(judge, registry, Scope()).scored(played.last).scores
+    return Row(
+        number=task.number,
+        policy=task.policy.name,
+        snapshot=task.snapshot,
+        draw=task.draw,
+        nodes=len(snapshot.nodes),
+        pods=len(snapshot.pods),
+        silent=played.simulation.silent is not None,
+        measures=measure(played, total(scores)),
+        left={name: _left(score) for name, score in sorted(scores.items())},
+        warnings=played.simulation.warnings,
+    )
+
+
+def _left(score: Score) -> Left:
+    hard, soft, imbalance = (float(f"{value:.9g}") for value in score.cost.as_tuple())
+    return Left(hard, soft, imbalance, score.violated, judged=not score.not_judged)
+
+
+def as_rules(loaded: LoadedPolicy, name: str) -> Rules:
+    """Return a policy as text, with the scheduler's configuration that it names."""
+    data = plain(loaded.policy)
+    configuration = loaded.policy.scheduler.configuration
+    if configuration is None:
+        return Rules(name, as_yaml(data))
+    data["scheduler"] = {
+        key: value for key, value in data["scheduler"].items() if key != _FROM_CONFIG
+    }
+    return Rules(name, as_yaml(data), configuration.model_dump_json())
+
+
+@lru_cache(maxsize=1)
+def _registry() -> Registry:
+    return Registry.installed()
+
+
+@lru_cache(maxsize=64)
+def _load_rules(rules: Rules) -> LoadedPolicy:
+    registry = _registry()
+    try:
+        loaded = load_policy(
+            "-",
+            registry,
+            stdin=BytesIO(rules.text.encode()),
+            signals=registry.signals,
+            steps=registry.steps,
+            providers=registry.providers,
+        )
+    except PolicyError as error:
+        raise PolicyError([f"{rules.name}: {error}"]) from None
+    if not rules.configuration:
+        return loaded
+    return loaded.with_scheduler(
+        KubeSchedulerConfiguration.model_validate_json(rules.configuration)
+    )
+
+
+# Tasks come snapshot by snapshot: more of them in memory would serve nothing.
+@lru_cache(maxsize=1)
+def _load_snapshot(source: str, phases: frozenset[str]) -> Snapshot:
+    return load(source, phases)
+
+
+def _one_line(text: str) -> str:
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= _MAX_ERROR else f"{line[:_MAX_ERROR]}..."
