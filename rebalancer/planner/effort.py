@@ -52,11 +52,11 @@ class Effort:
     """Judgements of one choice of nodes to be emptied."""
     emptied_pods: int = 1000
     """Pods on the nodes of one choice."""
-    room: int = 10_000
+    room: int = 4_000
     """Steps of one search for room for a pod that waits."""
-    room_together: int = 20_000
+    room_together: int = 6_000
     """Steps of one search for room for several at once."""
-    room_in_all: int = 60_000
+    room_in_all: int = 40_000
     """Steps of all searches of one plan."""
     room_moves: int = 10
     """Evictions for it."""
@@ -64,6 +64,10 @@ class Effort:
     """Pods that leave one node for it."""
     room_nodes: int = 24
     """Nodes that are tried for each pod of it."""
+    room_repair: int = 2_000
+    """Steps of one repair with the pod in the cluster, where a quarter of the steps of the search did not suffice."""
+    room_repair_together: int = 6_000
+    """Steps of one with several pods."""
     room_orders: int = 3
     """Further orders of the pods that wait, where not all can be let in one after the other."""
     room_tries: int = 30

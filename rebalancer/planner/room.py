@@ -25,6 +25,7 @@ from rebalancer.planner.problem import Contribution, WeightedTerm
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.room_reasons import why_outside
+from rebalancer.planner.room_repair import RoomRepair
 from rebalancer.planner.room_search import Found, Item, Placing, RoomSearch
 from rebalancer.planner.verdict import Verdict
 from rebalancer.scheduler.prediction import Prediction
@@ -377,16 +378,27 @@ class _Way:
         self._items = [self._search.item_of(number, ask) for number, ask in enumerate(asks)]
         self._first = 0
         self._walk: _Walk | None = None
+        self._tries = plan.effort.room_tries
+        """So many ways may still be gone to see whether they can be."""
         self._known: set[frozenset[tuple[int, int]]] = set()
         self.refused: Refused | None = None
         """Why the ways that were found could not be gone."""
 
     def find(self, least: int = 0, most: int = 0) -> Found:
-        """Return what was found; a way that can be gone is added to what is made."""
+        """Return what was found; a way that can be gone is added to what is made.
+
+        Few evictions are tried first. Where that does not come to an end, a repair of the cluster with the asks in it gives a
+        way of more, and the search goes on for one of fewer.
+        """
         effort, plan = self._plan.effort, self._plan
-        steps = effort.room if len(self._asks) == 1 else effort.room_together
-        steps = max(1, min(steps, plan.steps))
-        found = self._search.find(self._items, self._accept, steps, max(1, least), most)
+        single = len(self._asks) == 1
+        steps = max(1, min(effort.room if single else effort.room_together, plan.steps))
+        most = most or effort.room_moves
+        found = self._search.find(
+            self._items, self._accept, max(1, steps // 4), max(1, least), most
+        )
+        if found.placing is None and not found.exhaustive:
+            found = self._by_repair(found, steps, most)
         plan.steps -= self._search.used
         if self._walk is not None:
             if not self._made.steps:
@@ -396,6 +408,22 @@ class _Way:
         if not self._first and found.placing is None:
             self._first = found.fewest
         return found
+
+    def _by_repair(self, found: Found, steps: int, most: int) -> Found:
+        """Return what a repair finds, or a search for fewer evictions after it."""
+        effort, plan = self._plan.effort, self._plan
+        repair = RoomRepair(self._search, self._items, plan.stop)
+        repaired = effort.room_repair if len(self._asks) == 1 else effort.room_repair_together
+        self._tries = effort.room_tries
+        placing = repair.best(self._accept, min(repaired, max(0, plan.steps)), most)
+        plan.steps -= repair.used
+        if placing is not None:
+            most = len(placing.moves) - 1
+        if most < found.fewest:
+            return replace(found, placing=placing)
+        self._tries = effort.room_tries
+        fewer = self._search.find(self._items, self._accept, steps, found.fewest, most)
+        return replace(fewer, placing=fewer.placing or placing)
 
     def free_node(self) -> int | None:
         """Return the node on which the one ask has room as it is, if there is one."""
@@ -424,7 +452,8 @@ class _Way:
         if name in self._known:
             return False
         self._known.add(name)
-        if len(self._known) > self._plan.effort.room_tries:
+        self._tries -= 1
+        if self._tries < 0:
             self._search.give_up()
             return False
         walk = _Walk(self._plan, self._made, self._asks, placing)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from itertools import combinations, combinations_with_replacement
 
@@ -26,6 +26,8 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
 _LOOK = 256
 """Steps between two looks whether planning must end."""
+_LATE_PODS = 2
+"""So many pods leave at most where only their replacements' places make the topology spread allow it."""
 _RULED_PODS = 16
 """Pods elsewhere that may have to leave for the sake of a rule between pods."""
 
@@ -58,6 +60,8 @@ class Item:
     """(K, 1) these."""
     size: float
     """The largest share of the largest node that it asks."""
+    late: bool = False
+    """It is placed after the pods that leave: where their replacements are counts for its topology spread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +112,11 @@ class RoomSearch:
         """
         self._stop = stop
         self._draft, self._effort = draft, effort
-        self._snapshot, self._state = draft.snapshot, draft.state
+        self.snapshot, self._state = draft.snapshot, draft.state
         self._closed = closed
-        snapshot, state = self._snapshot, self._state
-        self._free = snapshot.nodes.allocatable - state.lasting
-        self._places = snapshot.nodes.max_pods.astype(np.int64) - state.lasting_count
+        snapshot, state = self.snapshot, self._state
+        self.free = snapshot.nodes.allocatable - state.lasting
+        self.places = snapshot.nodes.max_pods.astype(np.int64) - state.lasting_count
         pods = state.unmoved()
         pods = pods[evictable[pods]]
         priority = np.array([of.priority for of in snapshot.classes] or [0], np.int64)
@@ -126,12 +130,13 @@ class RoomSearch:
         """By number: an item is placed once."""
         self._left, self.used = 0, 0
         self._cut = False
+        """Something was left out for the sake of time."""
+        self._doubted = False
+        """The same, but only of sets of pods that rarely would do."""
         self._failed: set[tuple[object, ...]] = set()
         self._take: Callable[[], bool] = lambda: False
         self._alike_asks: dict[int, list[int]] = {}
         self._known_choices: dict[object, tuple[list[list[int]], list[_Choices]]] = {}
-        self._falls = False
-        """Only smaller pods are pushed out by one that has to leave itself."""
         self._size = np.maximum(1, snapshot.nodes.allocatable)
         self._most = self._size.max(axis=1, initial=1)
         self._steps: list[tuple[Item, int]] = []
@@ -144,7 +149,7 @@ class RoomSearch:
 
     def item_of(self, number: int, ask: Ask) -> Item:
         """Return what has to be placed for an ask."""
-        nodes, ruled = ask.nodes & ~self._snapshot.nodes.leaving, False
+        nodes, ruled = ask.nodes & ~self.snapshot.nodes.leaving, False
         requests = ask.requests
         if ask.cls >= 0:
             filters = self._draft.scheduler.filters_of(ask.cls)
@@ -169,10 +174,10 @@ class RoomSearch:
     ) -> Found:
         """Return the way with the fewest evictions that ``accept`` takes, to place all ``items``, the first one first.
 
-        ``steps``: so many at most, twice. ``least``: fewer evictions need not be tried; ``most``: more are not, 0: as many
+        ``steps``: so many at most. ``least``: fewer evictions need not be tried; ``most``: more are not, 0: as many
         as the effort allows.
         """
-        self._left, self._cut = steps, False
+        self._left, self._cut, self._doubted = steps, False, False
         self._alike_asks = _twins(items)
         most = most or self._effort.room_moves
         found: list[Placing] = []
@@ -188,26 +193,20 @@ class RoomSearch:
 
         self._take = take
         asks = list(items)[::-1]
-        # First only larger pods push out smaller ones, which comes to an end soon; then all is tried that may do with fewer.
-        self._falls = True
+        evictions, exhaustive, bound = least, False, least
         for evictions in range(least, most + 1):
-            if self._tried(asks, evictions):
-                most = evictions - 1
-                break
-        self.used += steps - max(0, self._left)
-        self._falls, self._left = False, steps
-        evictions, exhaustive = least, False
-        for evictions in range(least, most + 1):
+            bound = bound if self._doubted else evictions
             if self._tried(asks, evictions):
                 self.used += steps - max(0, self._left)
-                return Found(found[-1], min(evictions, *refused), exhaustive=False)
+                return Found(found[-1], min(bound, *refused), exhaustive=False)
             if self._left <= 0 or self._cut:
                 break
         else:
-            evictions, exhaustive = most + 1, True
+            exhaustive = not self._doubted
+            bound = bound if self._doubted else most + 1
         self.used += steps - max(0, self._left)
         placing = found[-1] if found else None
-        return Found(placing, min(evictions, *refused), exhaustive=exhaustive)
+        return Found(placing, min(bound, *refused), exhaustive=exhaustive)
 
     def _tried(self, asks: list[Item], evictions: int) -> bool:
         """Search with so many evictions, if steps are left."""
@@ -216,15 +215,37 @@ class RoomSearch:
 
     def lacking(self, item: Item) -> Ints:
         """Return what each node (R + 1, N) lacks for ``item`` as it is, the places for pods last; 0: nothing."""
-        need = np.vstack([item.requests[:, None] - self._free, item.places - self._places])
+        need = np.vstack([item.requests[:, None] - self.free, item.places - self.places])
         need[:-1][item.requests <= 0] = 0
         return np.maximum(0, need)
 
     def may_leave(self, pods: Int32s, limit: int) -> Bools:
         """Return which of ``pods`` (K,) may leave for what has a priority of ``limit``."""
         may: Bools = np.isin(pods, self._pods)
-        may &= self._priority[self._snapshot.pods.cls[pods]] <= limit
+        may &= self._priority[self.snapshot.pods.cls[pods]] <= limit
         return may
+
+    def evictable_for(self, item: Item) -> Int32s:
+        """Return the pods that may leave for ``item``, node by node."""
+        pods: Int32s = self._pods[self._priority[self.snapshot.pods.cls[self._pods]] <= item.limit]
+        return pods
+
+    def nodes_for(self, item: Item) -> Bools:
+        """Return the nodes (N,) on which ``item`` may stand if there is room, by the rules between pods as they are."""
+        nodes = item.nodes.copy()
+        if item.source >= 0:
+            nodes = self._draft.scheduler.static_mask(item.cls) & ~self._closed
+        if not item.ruled:
+            return nodes
+        if item.source < 0:
+            return nodes & self._passing(item)
+        with self._without(item):
+            return nodes & self._passing(item)
+
+    def nodes_to_try(self, item: Item, evictions: int) -> list[int]:
+        """Return the nodes that ``item`` may get by so many evictions, those that take the fewest first."""
+        fits = np.zeros(len(item.nodes), bool)
+        return self._promising(item, fits, evictions)
 
     def give_up(self) -> None:
         """Try no further way; the steps that are left are not used."""
@@ -260,7 +281,7 @@ class RoomSearch:
         """Return whether so many evictions may do for each of ``asks`` by itself."""
         if leaving:
             needed = np.sum([item.requests for item in leaving], axis=0)
-            if (needed > np.maximum(0, self._free).sum(axis=1)).any():
+            if (needed > np.maximum(0, self.free).sum(axis=1)).any():
                 return False
         for item in asks[:-1]:
             if not self._fitting(item).any() and self._fewest_for(item) > evictions:
@@ -276,7 +297,10 @@ class RoomSearch:
             item = asks[-1]
             return _Chosen(item, self._fitting(item), asks[:-1], leaving)
         fits = [self._fitting(item) for item in leaving]
-        numbers = [int(np.count_nonzero(of)) for of in fits]
+        numbers = [
+            len(of) if item.late else int(np.count_nonzero(of))
+            for item, of in zip(leaving, fits, strict=True)
+        ]
         place = min(range(len(leaving)), key=numbers.__getitem__)
         return _Chosen(leaving[place], fits[place], asks, [*leaving[:place], *leaving[place + 1 :]])
 
@@ -293,23 +317,24 @@ class RoomSearch:
         """Place an item where others leave for it, and all that is left after it."""
         item = chosen.item
         for node in self._promising(item, chosen.fits, evictions):
-            for victims in self._victims(item, node, evictions):
-                leaving = [self._leaving(pod, item) for pod in victims]
-                if self._falls and item.source >= 0 and any(o.size >= item.size for o in leaving):
-                    continue
+            for victims, late in self._victims(item, node, evictions):
+                leaving = [self.leaving(pod, item) for pod in victims]
                 with ExitStack() as stack:
                     for one in leaving:
                         stack.enter_context(self._without(one))
-                    stack.enter_context(self._standing(item, node))
-                    left = evictions - len(leaving)
+                    if late:
+                        leaving.append(_late(item, node))
+                    else:
+                        stack.enter_context(self._standing(item, node))
+                    left = evictions - len(victims)
                     if self._search(chosen.asks, [*chosen.leaving, *leaving], left):
                         return True
         return False
 
     def _fitting(self, item: Item) -> Bools:
         """Return the nodes (N,) that take ``item`` now."""
-        fits = item.nodes & (self._places >= item.places)
-        fits &= (self._free[item.asked] >= item.needs).all(axis=0)
+        fits = item.nodes & (self.places >= item.places)
+        fits &= (self.free[item.asked] >= item.needs).all(axis=0)
         if item.ruled and fits.any():
             fits &= self._passing(item)
         return fits
@@ -337,7 +362,8 @@ class RoomSearch:
             ]
         return max((self._placed[pod][1] for pod in twins if pod in self._placed), default=None)
 
-    def _passing(self, item: Item) -> Bools:
+    def _passing(self, item: Item, *, spread: bool = True) -> Bools:
+        """Return the nodes (N,) that the rules between pods allow, those of topology spread only if asked."""
         for step, node in self._steps[self._followed :]:
             if node < 0:
                 self._state.evict(step.pod)
@@ -345,13 +371,14 @@ class RoomSearch:
             elif step.cls >= 0 and step.pod >= 0:
                 self._state.place(step.pod, step.cls, node)
         self._followed = len(self._steps)
+        left_out = ("NodeResourcesFit",) if spread else ("NodeResourcesFit", "PodTopologySpread")
         return self._draft.scheduler.filters_of(item.cls).passing_but(
-            self._state, item.cls, ("NodeResourcesFit",)
+            self._state, item.cls, left_out
         )
 
     def _slack(self, item: Item, nodes: Int32s) -> Floats:
         """Return the smallest share of what ``item`` asks that each of ``nodes`` would have free beside it."""
-        left = (self._free[item.asked][:, nodes] - item.needs) / self._size[item.asked][:, nodes]
+        left = (self.free[item.asked][:, nodes] - item.needs) / self._size[item.asked][:, nodes]
         slack: Floats = left.min(axis=0, initial=1.0)
         return slack
 
@@ -389,10 +416,10 @@ class RoomSearch:
 
     def sums_of(self, limit: int) -> Ints:
         """Return what the largest pods on each node ask, summed up over all nodes in a row (R + 1, V + 1)."""
-        cls = self._snapshot.pods.cls[self._pods]
-        asks = np.vstack([self._snapshot.requests[:, cls], np.ones((1, len(cls)), np.int64)])
+        cls = self.snapshot.pods.cls[self._pods]
+        asks = np.vstack([self.snapshot.requests[:, cls], np.ones((1, len(cls)), np.int64)])
         asks[:, self._priority[cls] > limit] = 0
-        node = self._snapshot.pods.node[self._pods]
+        node = self.snapshot.pods.node[self._pods]
         sums = np.zeros((len(asks), len(cls) + 1), np.int64)
         for row, of_row in enumerate(asks):
             sums[row, 1:] = np.cumsum(of_row[np.lexsort((-of_row, node))])
@@ -400,8 +427,11 @@ class RoomSearch:
 
     # -- who leaves ----------------------------------------------------------------------------------------
 
-    def _victims(self, item: Item, node: int, most: int) -> Iterator[list[int]]:
-        """Yield the smallest sets of pods without which ``item`` fits on ``node``, none of which holds another."""
+    def _victims(self, item: Item, node: int, most: int) -> Iterator[tuple[list[int], bool]]:
+        """Yield the smallest sets of pods without which ``item`` fits on ``node``, none of which holds another.
+
+        With each, whether it may fit only once they stand elsewhere.
+        """
         lacking = self._lacking_on(item, node)
         if item.ruled and not self._passing(item)[node]:
             here = self._evictable_on(node, item.limit)
@@ -424,13 +454,13 @@ class RoomSearch:
                         victims.append(groups[group][taken[group]])
                     taken[group] += 1
                 if len(victims) == size:
-                    yield victims
+                    yield victims, False
 
     def _lacking_on(self, item: Item, node: int) -> Ints:
         """Return :meth:`lacking` (R + 1,) of one node."""
         lacking = np.zeros(len(item.requests) + 1, np.int64)
-        lacking[item.asked] = item.needs[:, 0] - self._free[item.asked, node]
-        lacking[-1] = item.places - self._places[node]
+        lacking[item.asked] = item.needs[:, 0] - self.free[item.asked, node]
+        lacking[-1] = item.places - self.places[node]
         return np.maximum(0, lacking)
 
     def _choices(self, node: int, limit: int) -> tuple[list[list[int]], list[_Choices]]:
@@ -451,12 +481,12 @@ class RoomSearch:
 
     def _ruled_victims(
         self, item: Item, node: int, lacking: Ints, here: Sequence[int], most: int
-    ) -> Iterator[list[int]]:
+    ) -> Iterator[tuple[list[int], bool]]:
         """Yield the same where rules between pods count: each set is tried."""
         firsts = [pod for group in self._alike(here) for pod in group[:most]]
         pods = [*firsts, *self._rivals(item, node)]
         asks = self._asks(pods)
-        at_home = np.array([self._snapshot.pods.node[pod] == node for pod in pods], bool)
+        at_home = np.array([self.snapshot.pods.node[pod] == node for pod in pods], bool)
         asks[:, ~at_home] = 0
         done: list[set[int]] = []
         for size in range(1, min(most, len(pods), self._effort.room_victims) + 1):
@@ -469,17 +499,21 @@ class RoomSearch:
                     continue
                 with ExitStack() as stack:
                     for place in combo:
-                        stack.enter_context(self._without(self._leaving(pods[place], item)))
+                        stack.enter_context(self._without(self.leaving(pods[place], item)))
                     passes = bool(self._passing(item)[node])
+                    spread_alone = not passes and bool(self._passing(item, spread=False)[node])
                 if passes:
                     done.append(chosen)
-                    yield [pods[place] for place in combo]
+                if spread_alone and size > _LATE_PODS:
+                    self._doubted = True
+                elif passes or spread_alone:
+                    yield [pods[place] for place in combo], not passes
 
     def _rivals(self, item: Item, node: int) -> list[int]:
         """Return pods on other nodes to which the rules of ``item`` refer, one of each class and node."""
         filters = self._draft.scheduler.filters_of(item.cls)
         classes = np.array(sorted(filters.interacting(item.cls)), np.int32)
-        cls, nodes = self._snapshot.pods.cls[self._pods], self._snapshot.pods.node[self._pods]
+        cls, nodes = self.snapshot.pods.cls[self._pods], self.snapshot.pods.node[self._pods]
         rows = np.flatnonzero(
             np.isin(cls, classes) & (nodes != node) & (self._priority[cls] <= item.limit)
         )
@@ -491,26 +525,27 @@ class RoomSearch:
 
     def _evictable_on(self, node: int, limit: int) -> list[int]:
         pods = self._pods[self._starts[node] : self._starts[node + 1]]
-        pods = pods[self._priority[self._snapshot.pods.cls[pods]] <= limit]
+        pods = pods[self._priority[self.snapshot.pods.cls[pods]] <= limit]
         return [pod for pod in pods.tolist() if pod not in self._gone]
 
     def _alike(self, pods: Sequence[int]) -> list[list[int]]:
         """Return ``pods`` of one node by class: any of a class will do, the cheapest first."""
         groups: dict[int, list[int]] = {}
         for pod in pods:
-            groups.setdefault(int(self._snapshot.pods.cls[pod]), []).append(pod)
+            groups.setdefault(int(self.snapshot.pods.cls[pod]), []).append(pod)
         return list(groups.values())
 
     def _asks(self, pods: Sequence[int]) -> Ints:
         """Return what ``pods`` hold (R + 1, K), the places for pods last."""
-        cls = self._snapshot.pods.cls[list(pods)]
-        return np.vstack([self._snapshot.requests[:, cls], np.ones((1, len(cls)), np.int64)])
+        cls = self.snapshot.pods.cls[list(pods)]
+        return np.vstack([self.snapshot.requests[:, cls], np.ones((1, len(cls)), np.int64)])
 
-    def _leaving(self, pod: int, cause: Item) -> Item:
+    def leaving(self, pod: int, cause: Item) -> Item:
+        """Return what has to be placed for a pod that leaves for ``cause``."""
         known = self._items.get((pod, cause.root))
         if known is None:
-            cls, node = int(self._snapshot.pods.cls[pod]), int(self._snapshot.pods.node[pod])
-            replacement = self._snapshot.classes[cls].replacement
+            cls, node = int(self.snapshot.pods.cls[pod]), int(self.snapshot.pods.node[pod])
+            replacement = self.snapshot.classes[cls].replacement
             nodes = self._draft.scheduler.static_mask(replacement) & ~self._closed
             nodes[node] = False
             known = self._items[pod, cause.root] = _item(
@@ -529,8 +564,8 @@ class RoomSearch:
 
     def _asked(self, cls: int) -> Ints:
         rows = self._draft.scheduler.filters_of(cls).resources.asked(cls)
-        requests = np.zeros(len(self._snapshot.resources), np.int64)
-        requests[rows] = self._snapshot.requests[rows, cls]
+        requests = np.zeros(len(self.snapshot.resources), np.int64)
+        requests[rows] = self.snapshot.requests[rows, cls]
         return requests
 
     def _is_ruled(self, cls: int) -> bool:
@@ -541,8 +576,8 @@ class RoomSearch:
 
     @contextmanager
     def _standing(self, item: Item, node: int) -> Iterator[None]:
-        self._free[:, node] -= item.requests
-        self._places[node] -= item.places
+        self.free[:, node] -= item.requests
+        self.places[node] -= item.places
         self._placed[item.pod] = item, node
         self._steps.append((item, node))
         try:
@@ -550,14 +585,14 @@ class RoomSearch:
         finally:
             self._undo()
             del self._placed[item.pod]
-            self._places[node] += item.places
-            self._free[:, node] += item.requests
+            self.places[node] += item.places
+            self.free[:, node] += item.requests
 
     @contextmanager
     def _without(self, item: Item) -> Iterator[None]:
-        requests = self._snapshot.requests[:, self._snapshot.pods.cls[item.pod]]
-        self._free[:, item.source] += requests
-        self._places[item.source] += 1
+        requests = self.snapshot.requests[:, self.snapshot.pods.cls[item.pod]]
+        self.free[:, item.source] += requests
+        self.places[item.source] += 1
         self._gone.add(item.pod)
         self._steps.append((item, -1))
         try:
@@ -565,8 +600,8 @@ class RoomSearch:
         finally:
             self._undo()
             self._gone.discard(item.pod)
-            self._places[item.source] -= 1
-            self._free[:, item.source] -= requests
+            self.places[item.source] -= 1
+            self.free[:, item.source] -= requests
 
     def _undo(self) -> None:
         """Take back the newest step, in the state, too, if it has followed."""
@@ -608,6 +643,13 @@ def _item(
     asked = np.flatnonzero(requests > 0).astype(np.int32)
     needs, size = requests[asked, None], float((requests / most).max(initial=0.0))
     return Item(pod, cls, source, requests, places, nodes, ruled, limit, root, asked, needs, size)
+
+
+def _late(item: Item, node: int) -> Item:
+    """Return ``item`` as one that is placed last, on ``node``."""
+    nodes = np.zeros(len(item.nodes), bool)
+    nodes[node] = item.nodes[node]
+    return replace(item, nodes=nodes, late=True)
 
 
 def _twins(asks: Sequence[Item]) -> dict[int, list[int]]:

@@ -252,6 +252,18 @@ def test_topology_spread_can_be_in_the_way() -> None:
     assert [(move.node, move.landings[0].node) for move in made.moves] == [("n0", "n1")]
 
 
+@pytest.mark.parametrize("policy", ["Ignore", "Honor"])
+def test_where_the_replacement_stands_counts_for_topology_spread(policy: str) -> None:
+    # Zone a has three pods, zone b one, and no room there for the large one. Of a zone with two pods, and two in zone b, the
+    # skew is 1 with it: one move will do, though without its replacement the skew would be 2.
+    nodes = [node("n0", cpu="8", labels={ZONE: "a"}), node("n1", cpu="2", labels={ZONE: "b"})]
+    evenly = spread("web", hard=True, nodeAffinityPolicy=policy)
+    big = waiting("big", cpu="3", spec=evenly, labels={"app": "web"})
+    made = room([*nodes, *workload("web", ["n0", "n0", "n0", "n1"], cpu="500m"), *big])
+    assert [(move.node, move.landings[0].node) for move in made.moves] == [("n0", "n1")]
+    assert made.lower_bound == 1
+
+
 def test_a_pod_of_a_higher_priority_leaves_for_none_below_it_though_it_may_for_another() -> None:
     nodes = [node(f"n{i}", cpu="4") for i in range(4)]
     on = [{"nodeSelector": {HOSTNAME: name}} for name in ("n0", "n1")]
