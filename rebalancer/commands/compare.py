@@ -11,7 +11,7 @@ import click
 
 from rebalancer.base.data_text import data_text
 from rebalancer.base.environment import Environment, system_environment
-from rebalancer.base.errors import ExitCode
+from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say, write
 from rebalancer.commands.flags import Whole, examples, output_flag, with_flags
 from rebalancer.fleet.compare import Inputs, compare
@@ -41,7 +41,10 @@ class CompareOptions:
     seed: int = 0
     lift_budgets: bool = False
     no_memory: bool = False
-    jobs: int = 1
+    jobs: int | None = None
+    """Processes, or workers of a local Ray; None: one process, or as many workers as processors."""
+    ray: str | None = None
+    """Address of a Ray cluster, or ``local``."""
     resume: str | None = None
     output: str = "text"
     quiet: bool = False
@@ -101,7 +104,13 @@ def render(comparison: Comparison, output: str, judge: str) -> str:
 
 
 def _engine(options: CompareOptions) -> Engine:
-    return InProcess() if options.jobs == 1 else Processes(options.jobs)
+    if options.ray is None:
+        return InProcess() if options.jobs in (None, 1) else Processes(options.jobs or 1)
+    from rebalancer.fleet.ray_engine import LOCAL, RayTasks  # noqa: PLC0415
+
+    if options.jobs is not None and options.ray != LOCAL:
+        raise PolicyError([f"--jobs and --ray {options.ray}: the cluster has its own workers"])
+    return RayTasks(options.ray, options.jobs)
 
 
 def _progress(environment: Environment, *, quiet: bool) -> AbstractContextManager[Any]:
@@ -198,10 +207,14 @@ def _repeat_flags(args: Sequence[str]) -> Iterator[str]:
 @click.option(
     "--jobs",
     type=Whole(min=1),
-    default=1,
-    show_default=True,
     metavar="N",
-    help="Processes to play in. The result is the same.",
+    help="Processes to play in (1). The result is the same.",
+)
+@click.option(
+    "--ray",
+    metavar="ADDRESS|local",
+    help="Play on this Ray cluster, or on a Ray of this command alone with --jobs workers (one for each processor). Needs the extra"
+    " ray.",
 )
 @click.option(
     "--resume",

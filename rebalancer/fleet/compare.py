@@ -14,7 +14,7 @@ from rebalancer.base.errors import PolicyError
 from rebalancer.fleet.comparison import Comparison, compare_rows
 from rebalancer.fleet.engines import Engine
 from rebalancer.fleet.journal import Journal, open_journal
-from rebalancer.fleet.sources import digest
+from rebalancer.fleet.sources import absolute, digest
 from rebalancer.fleet.task import Failure, Row, Rules, Setting, Task
 
 Reached = Callable[[int, int], None]
@@ -50,12 +50,14 @@ def list_tasks(inputs: Inputs) -> tuple[list[Task], str]:
     for snapshot in inputs.snapshots:
         content = digest(snapshot)
         every.update(f"{content}\n".encode())
+        source = absolute(snapshot)
         for policy in inputs.policies:
             for draw in range(inputs.draws):
                 seed = (inputs.seed, int(content[:16], 16), draw)
-                task = Task(len(tasks), policy, snapshot, draw, seed, inputs.setting)
+                task = Task(len(tasks), policy, snapshot, "", draw, seed, inputs.setting)
+                # The content counts, not the folder.
                 every.update(msgspec.json.encode(task))
-                tasks.append(task)
+                tasks.append(msgspec.structs.replace(task, source=source))
     return tasks, every.hexdigest()
 
 

@@ -24,7 +24,7 @@ from rebalancer.fleet.task import Failure, Row, Task, fail
 MAX_DEATHS = 3
 """So often the worker of a task may die that has no other task."""
 
-_AHEAD = 2
+AHEAD = 2
 """Tasks under way per worker: the next one is there when one ends."""
 
 _SPAWN = multiprocessing.get_context("spawn")
@@ -72,13 +72,13 @@ class Processes:
         """Yield results until all is done or a worker dies; ``died`` gets the tasks that were under way then."""
         under_way: dict[Future[Result], Task] = {}
         while True:
-            for task in left if not died and len(under_way) < self._jobs * _AHEAD else ():
+            for task in left if not died and len(under_way) < self._jobs * AHEAD else ():
                 try:
                     under_way[pool.submit(self._work, task)] = task
                 except BrokenProcessPool:
                     died.append(task)
                     break
-                if len(under_way) >= self._jobs * _AHEAD:
+                if len(under_way) >= self._jobs * AHEAD:
                     break
             if not under_way:
                 return

@@ -38,6 +38,11 @@ def list_snapshots(named: Sequence[str]) -> list[str]:
     return list(every)
 
 
+def absolute(source: str) -> str:
+    """Return a source that does not depend on the working directory."""
+    return str(Path(source).absolute())
+
+
 def load(source: str, finished: frozenset[str]) -> Snapshot:
     """Return the snapshot of a file, with finished pods in these phases.
 

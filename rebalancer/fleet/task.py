@@ -35,7 +35,9 @@ class Task(msgspec.Struct, frozen=True):
     """From 0; rows are in the order of the tasks."""
     policy: Rules
     snapshot: str
-    """Path or URL; the worker reads it."""
+    """As the user has named it."""
+    source: str
+    """Where a worker reads it, whatever its working directory."""
     draw: int
     """From 0."""
     seed: tuple[int, ...]

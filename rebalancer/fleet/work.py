@@ -47,7 +47,7 @@ def work(task: Task) -> Row:
     registry, setting = _registry(), task.setting
     loaded, judge = _load_rules(task.policy), _load_rules(setting.judge)
     phases = finished_phases(loaded.policy, registry) | finished_phases(judge.policy, registry)
-    snapshot = _load_snapshot(task.snapshot, phases)
+    snapshot = _load_snapshot(task.source, phases)
     conditions = Conditions(cycles=setting.cycles, lifted=setting.lifted, memory=setting.memory)
     played = play(snapshot, loaded, registry, conditions, Timings(SystemClock()), seed=task.seed)
     scores = Planning(judge, registry, Scope()).scored(played.last).scores
