@@ -41,6 +41,7 @@ _COMMANDS = {
     "node-agent": "Say on this node that its EC2 instance will go.",
     "plan": "Plan moves and carry none out.",
     "policy": "Check, show and migrate policies.",
+    "record": "Keep snapshots of the cluster in a directory, for compare.",
     "replace": "Replace old nodes, one after the other.",
     "report": "Print the JSON schema of reports.",
     "run": "Plan moves and carry them out, once.",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rebalancer.base.errors import PolicyError
+from rebalancer.fleet.delta import SUFFIX, restore
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
 
@@ -49,7 +50,15 @@ def load(source: str, finished: frozenset[str]) -> Snapshot:
     Raises:
         PolicyError: it cannot be read, or holds no nodes or pods.
     """
-    return load_judgeable(source, finished=finished)
+    if not source.endswith(SUFFIX):
+        return load_judgeable(source, finished=finished)
+    try:
+        restored = restore(Path(source))
+    except (ValueError, EOFError) as error:
+        raise PolicyError([f"{source}: {error}"]) from None
+    except OSError as error:
+        raise PolicyError([f"{source}: cannot be read: {error.strerror or error}"]) from None
+    return load_judgeable("-", stdin=restored, finished=finished)
 
 
 def digest(source: str) -> str:

@@ -66,7 +66,7 @@ class SnapshotArchive:
         Raises:
             ValueError: the stream is not a complete snapshot file.
         """
-        with _as_value_errors():
+        with as_value_errors():
             self._zip = zipfile.ZipFile(stream)
         text = b"".join(self._pieces(MANIFEST, _MAX_MANIFEST))
         self.manifest: Manifest = decode_manifest(text)
@@ -87,7 +87,7 @@ class SnapshotArchive:
             )
 
     def _pieces(self, name: str, most: int) -> Iterator[bytes]:
-        with _as_value_errors(name):
+        with as_value_errors(name):
             info = self._zip.getinfo(name)
             if info.compress_type not in _METHODS:
                 raise ValueError("it is compressed in a way that snapshots are not")
@@ -102,7 +102,7 @@ class SnapshotArchive:
 
 
 @contextmanager
-def _as_value_errors(name: str = "") -> Iterator[None]:
+def as_value_errors(name: str = "") -> Iterator[None]:
     """Convert zipfile's errors on damaged files into a ValueError that names the member."""
     where = f"{name}: " if name else ""
     try:
@@ -164,7 +164,7 @@ def _read_protobuf(stored: StoredList, pieces: Iterator[bytes], objects: Collect
 
 
 def _read_json(stored: StoredList, pieces: Iterator[bytes], objects: Collected) -> None:
-    kind, lines = stored.kind, _split_lines(pieces)
+    kind, lines = stored.kind, split_lines(pieces)
     if next(lines, b"") != json_head(kind):
         raise ValueError(f"it is no list of {kind}, or cut off")
     line = b""
@@ -175,7 +175,12 @@ def _read_json(stored: StoredList, pieces: Iterator[bytes], objects: Collected) 
         raise ValueError("cut off")
 
 
-def _split_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+def split_lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a list in JSON without their ends.
+
+    Raises:
+        ValueError: a line is longer than any object.
+    """
     rest = b""
     for piece in pieces:
         *lines, rest = (rest + piece).split(b"\n")

@@ -124,7 +124,23 @@ class ListFrames:
             raise BrokenListError("an item is longer than its list")
 
 
-def _prefix(data: bytearray, position: int) -> tuple[int, int, int] | None:
+def split_items(run: bytes) -> Iterator[bytes]:
+    """Yield the fields of a run one by one, each with its prefix: joined they are the run again.
+
+    Raises:
+        BrokenListError: the run is cut off.
+    """
+    position = 0
+    while position < len(run):
+        prefix = _prefix(run, position)
+        if prefix is None or prefix[2] + prefix[1] > len(run):
+            raise BrokenListError("a run is cut off")
+        end = prefix[2] + prefix[1]
+        yield run[position:end]
+        position = end
+
+
+def _prefix(data: bytes | bytearray, position: int) -> tuple[int, int, int] | None:
     """Return the field number, the length and the position of a value; None if the data are incomplete."""
     tag, position = _varint(data, position)
     if position < 0:
@@ -135,7 +151,7 @@ def _prefix(data: bytearray, position: int) -> tuple[int, int, int] | None:
     return None if position < 0 else (tag >> 3, length, position)
 
 
-def _varint(data: bytearray, position: int) -> tuple[int, int]:
+def _varint(data: bytes | bytearray, position: int) -> tuple[int, int]:
     """Return a number and the position after it; the position is -1 if the data are incomplete."""
     value = shift = 0
     while position < len(data):

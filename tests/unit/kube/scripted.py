@@ -68,6 +68,8 @@ class ScriptedServer:
 
     def __init__(self, certificate: tuple[Path, Path] | None = None) -> None:
         """Speak TLS if a certificate and its key are given."""
+        self.date = 1795168800.0
+        """What its clock says, which stands: 2026-11-20T10:00:00Z."""
         self.asked: list[Asked] = []
         self.most_at_once = 0
         self._scripts: dict[tuple[str, str], Script] = {}
@@ -202,8 +204,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
 
     def date_time_string(self, timestamp: float | None = None) -> str:
-        # A server whose clock stands: 2026-11-20T10:00:00Z.
-        return super().date_time_string(1795168800 if timestamp is None else timestamp)
+        return super().date_time_string(self.owner.date if timestamp is None else timestamp)
 
     def _drop(self) -> None:
         self.wfile.flush()

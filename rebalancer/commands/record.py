@@ -1,0 +1,133 @@
+"""The command ``rebalancer record``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rebalancer.base.durations import at_least_a_second
+from rebalancer.base.environment import Environment, system_environment
+from rebalancer.base.errors import ClusterReadError, ExitCode
+from rebalancer.base.output import say, write
+from rebalancer.commands.flag_values import parsed
+from rebalancer.commands.flags import CLUSTER, Whole, examples, with_flags
+from rebalancer.fleet.record import Recorded, Retention, open_folder, record
+from rebalancer.run.options import ClusterFlags
+from rebalancer.wire.quantity import parse
+
+
+def run_record(
+    access: ClusterFlags,
+    folder: Path,
+    retention: Retention,
+    every: float | None,
+    environment: Environment,
+) -> ExitCode:
+    """Record once, or every so many seconds until a signal; return 4 if one of several could not be recorded.
+
+    Raises:
+        RebalancerError: the folder cannot be used, or the only snapshot could not be taken.
+    """
+    stop = environment.until_signal()
+    client = access.client(environment, stop)
+    failed = False
+    with open_folder(folder):
+        while True:
+            started = environment.clock.now()
+            try:
+                done = record(client, folder, retention, clock=environment.clock.unix)
+                for line in _describe(done):
+                    say(environment.err, line)
+                write(environment.out, [f"{done.file}\n"])
+            except ClusterReadError as error:
+                if every is None:
+                    raise
+                failed = True
+                say(environment.err, f"rebalancer: {error}")
+            if every is None:
+                return ExitCode.DONE
+            # Written to: from here on a signal ends the loop, and cuts nothing off.
+            environment.committed.set()
+            if environment.stop.wait(max(0.0, started + every - environment.clock.now())):
+                return ExitCode.PARTIAL if failed else ExitCode.DONE
+
+
+def _describe(done: Recorded) -> list[str]:
+    objects = sum(done.captured.counts.values())
+    lines = [f"rebalancer: {note}" for note in done.captured.notes]
+    removed = f", {done.removed:,} old ones removed" if done.removed else ""
+    return [*lines, f"{done.file.name}: {objects:,} objects in {done.bytes:,} bytes{removed}"]
+
+
+def _bytes(text: str) -> int:
+    """Parse a size such as 5Gi.
+
+    Raises:
+        ValueError: it is no quantity, or not positive.
+    """
+    size = parse(text.removesuffix("B"))
+    if size <= 0:
+        raise ValueError(f"{text!r} is no size; write for example 5Gi")
+    return size
+
+
+@click.command(
+    "record",
+    epilog=examples(
+        "rebalancer record --to recorded/ --keep 7d --max-size 5Gi",
+        "rebalancer record --to recorded/ --every 10m",
+    ),
+)
+@with_flags(CLUSTER)
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(file_okay=False),
+    required=True,
+    metavar="DIRECTORY",
+    help="Where the snapshots are kept; one directory for each cluster.",
+)
+@click.option(
+    "--every",
+    callback=parsed(at_least_a_second),
+    metavar="DURATION",
+    help="Go on, and take one every so often, until a signal. Default: take one.",
+)
+@click.option(
+    "--keep",
+    callback=parsed(at_least_a_second),
+    metavar="DURATION",
+    help="Remove snapshots that are older than this: 7d. Default: none.",
+)
+@click.option(
+    "--max-size",
+    callback=parsed(_bytes),
+    metavar="SIZE",
+    help="Remove the oldest ones beyond this size of the directory: 5Gi. Default: none.",
+)
+@click.option(
+    "--deltas",
+    type=Whole(min=0),
+    default=23,
+    show_default=True,
+    metavar="N",
+    help="After a whole snapshot, keep so many as what has changed since.",
+)
+def command(
+    folder: str,
+    every: float | None,
+    keep: float | None,
+    max_size: int | None,
+    deltas: int,
+    **cluster: Any,
+) -> int:
+    """Keep snapshots of the cluster in a directory, for compare.
+
+    It reads what snapshot reads, and writes to the directory only. The names of pods, nodes and workloads are in it as they are:
+    protect it as you protect the cluster's own lists.
+    """
+    retention = Retention(keep, max_size, deltas)
+    access = ClusterFlags(**cluster)
+    return int(run_record(access, Path(folder), retention, every, system_environment()))

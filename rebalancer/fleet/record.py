@@ -1,0 +1,195 @@
+"""A folder of snapshots of one cluster, taken every so often: whole ones now and then, in between what has changed.
+
+``20261124T100528Z.full.zip`` is a snapshot file as any other; ``20261124T101528Z.delta.zip`` is what is new beside the newest
+whole one before it (``rebalancer.fleet.delta``). A file gets its name when it is complete: whatever has such a name may be read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rebalancer.base.errors import PolicyError
+from rebalancer.fleet.delta import SUFFIX, write_delta
+from rebalancer.kube.capture import Captured, write_cluster_snapshot
+from rebalancer.kube.client import Client
+from rebalancer.snapshot.load import SnapshotArchive
+from rebalancer.snapshot.store import open_for_writing
+from rebalancer.wire.times import rfc3339, unix_seconds
+
+FULL = ".full.zip"
+_NAME = re.compile(r"(\d{8}T\d{6}Z)(?:\.full|\.delta)\.zip", re.ASCII)
+_CAPTURE, _LOCK = ".capture.zip", ".lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """How long snapshots stay."""
+
+    age: float | None = None
+    """Seconds; None: for ever."""
+    size: int | None = None
+    """Bytes of the folder; None: any."""
+    deltas: int = 23
+    """Snapshots after a whole one that are kept as what has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One snapshot that was added."""
+
+    file: Path
+    bytes: int
+    captured: Captured
+    removed: int
+    """Files that the retention has removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    at: float
+    bytes: int
+
+    @property
+    def is_full(self) -> bool:
+        return self.path.name.endswith(FULL)
+
+
+@contextmanager
+def open_folder(folder: Path) -> Iterator[None]:
+    """Hold a folder, which is made if it does not exist, for one process that records.
+
+    Raises:
+        PolicyError: it cannot be made or written, or another process records into it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise PolicyError([f"{folder}: cannot be written: {error.strerror or error}"]) from None
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise PolicyError([f"{folder}: another process records into it"]) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def record(
+    client: Client, folder: Path, retention: Retention, *, clock: Callable[[], float]
+) -> Recorded:
+    """Add a snapshot of the cluster to a folder that is held, and remove what is too old or too much.
+
+    Raises:
+        ClusterReadError: the cluster could not be read; the folder stays as it is.
+        PolicyError: the folder cannot be written, or the newest whole snapshot in it is damaged.
+    """
+    capture = folder / _CAPTURE
+    try:
+        captured = write_cluster_snapshot(client, capture, clock=clock)
+        file = _add(folder, capture, retention)
+        removed = prune(folder, retention)
+        return Recorded(file, file.stat().st_size, captured, removed)
+    except OSError as error:
+        raise PolicyError([f"{folder}: {error.strerror or error}"]) from None
+    finally:
+        with contextlib.suppress(OSError):
+            capture.unlink(missing_ok=True)
+
+
+def _add(folder: Path, capture: Path, retention: Retention) -> Path:
+    """Give a captured snapshot its name, whole or as what has changed; return the file."""
+    with capture.open("rb") as stream:
+        at = unix_seconds(SnapshotArchive(stream).manifest.captured_at)
+    files = list_files(folder)
+    if files and files[-1].at >= at:
+        raise PolicyError(
+            [
+                f"{folder}: holds a snapshot of {files[-1].path.name}, which is not older than the cluster's clock"
+            ]
+        )
+    name = _name(at)
+    base = next((file for file in reversed(files) if file.is_full), None)
+    following = [file for file in files if base is not None and file.at > base.at]
+    if base is not None and len(following) < retention.deltas:
+        target = folder / f"{name}{SUFFIX}"
+        try:
+            with open_for_writing(target) as stream:
+                write_delta(base.path, capture, stream)
+                stream.flush()
+                os.fsync(stream.fileno())
+        except ValueError as error:
+            raise PolicyError(
+                [f"{base.path}: {error}; remove it and what follows it, or record elsewhere"]
+            ) from None
+        # Where nearly all has changed, the next ones are better kept beside this one.
+        if target.stat().st_size < capture.stat().st_size / 2:
+            return target
+        target.unlink()
+    with capture.open("rb+") as stream:
+        os.fsync(stream.fileno())
+    full = folder / f"{name}{FULL}"
+    capture.replace(full)
+    return full
+
+
+def prune(folder: Path, retention: Retention) -> int:
+    """Remove the oldest snapshots until age and size are kept; return their number. The newest one stays.
+
+    A whole snapshot goes after all that is kept beside it.
+    """
+    files = list_files(folder)
+    newest = files[-1].at if files else 0.0
+    size = sum(file.bytes for file in files)
+    removed = 0
+    for group in _groups(files):
+        full, *deltas = group
+        for file in (*deltas, full):
+            too_old = retention.age is not None and file.at < newest - retention.age
+            too_much = retention.size is not None and size > retention.size
+            needed = file is full and any(other.path.exists() for other in deltas)
+            if file.at == newest or needed or not (too_old or too_much):
+                break
+            file.path.unlink()
+            size -= file.bytes
+            removed += 1
+    return removed
+
+
+def list_files(folder: Path) -> list[_File]:
+    """Return the snapshots of a folder, oldest first."""
+    found = [
+        _File(path, _seconds(match[1]), path.stat().st_size)
+        for path in folder.iterdir()
+        if (match := _NAME.fullmatch(path.name))
+    ]
+    return sorted(found, key=lambda file: (file.at, file.path.name))
+
+
+def _groups(files: Sequence[_File]) -> list[list[_File]]:
+    """Return the whole snapshots, each with those that are kept beside it."""
+    groups: list[list[_File]] = []
+    for file in files:
+        if file.is_full or not groups:
+            groups.append([])
+        groups[-1].append(file)
+    return groups
+
+
+def _name(at: float) -> str:
+    return rfc3339(at).replace("-", "").replace(":", "")
+
+
+def _seconds(name: str) -> float:
+    return unix_seconds(
+        f"{name[:4]}-{name[4:6]}-{name[6:8]}T{name[9:11]}:{name[11:13]}:{name[13:15]}Z"
+    )

@@ -1,0 +1,130 @@
+"""A folder of snapshots: what is added, what is removed, and what is never half there."""
+
+import json
+from random import Random
+
+import pytest
+
+from rebalancer.base.errors import ClusterReadError, PolicyError
+from rebalancer.cli import command
+from rebalancer.fleet.record import Retention, list_files, open_folder, prune, record
+from rebalancer.fleet.sources import list_snapshots, load
+from rebalancer.snapshot.load import load_snapshot
+from tests.unit.kube.scripted import (
+    Say,
+    client_of,
+    kubeconfig,
+    list_body,
+    node,
+    owned_pod,
+    status_body,
+)
+from tests.unit.kube.test_capture import TEN, cluster
+
+TICK = 600.0
+
+
+def pods_at(server, tick):
+    """The cluster at a tick: pod b has another node each time, and the clock goes on."""
+    cluster(server)
+    pods = [owned_pod(f"p-{number}") for number in range(200)]
+    noise = Random(1)  # what does not compress, as names and uids do not
+    for one in pods:
+        one["metadata"]["annotations"] = {"noise": f"{noise.getrandbits(512):x}"}
+    pods.append(owned_pod("moves", f"n{tick}"))
+    server.on("GET", "/api/v1/pods", Say(list_body(pods)))
+    server.on("GET", "/api/v1/nodes", Say(list_body([node(f"n{number}") for number in range(9)])))
+
+
+@pytest.fixture
+def recorded(server, tmp_path):
+    """Six ticks, with a whole snapshot every three."""
+    folder = tmp_path / "recorded"
+    client = client_of(server.url, tmp_path)
+    with open_folder(folder):
+        for tick in range(6):
+            pods_at(server, tick)
+            server.date = TEN + tick * TICK
+            record(client, folder, Retention(deltas=2), clock=lambda: TEN)
+    return folder
+
+
+def test_whole_ones_and_what_changed_between_them_are_all_read(recorded):
+    names = [file.path.name for file in list_files(recorded)]
+    kinds = [name.partition(".")[2] for name in names]
+    assert kinds == ["full.zip", "delta.zip", "delta.zip"] * 2
+    assert names[0] == "20261120T100000Z.full.zip"
+    sizes = [file.bytes for file in list_files(recorded)]
+    assert sizes[1] < sizes[0] / 2
+    for tick, source in enumerate(list_snapshots([str(recorded)])):
+        snapshot = load(source, frozenset())
+        row = list(snapshot.pods.name).index("moves")
+        assert snapshot.nodes.names[int(snapshot.pods.node[row])] == f"n{tick}"
+        assert snapshot.captured_at == TEN + tick * TICK
+    assert not [path for path in recorded.iterdir() if path.name.endswith(".partial")]
+
+
+def test_a_whole_one_is_a_snapshot_file_as_any_other(recorded):
+    assert len(load_snapshot(recorded / "20261120T100000Z.full.zip").pods) == 201
+
+
+@pytest.mark.parametrize(
+    ("retention", "kept"),
+    [
+        (Retention(), 6),
+        (Retention(age=5 * TICK), 6),
+        (Retention(age=4 * TICK), 6),  # the whole one is needed by the next ones
+        (Retention(age=3 * TICK), 5),  # a delta of the first three goes, and its base stays
+        (Retention(age=2 * TICK), 3),
+        (Retention(age=TICK), 3),
+        (Retention(age=1.0), 2),
+        (Retention(size=1), 2),  # the newest one, and its base
+    ],
+)
+def test_the_oldest_go_and_nothing_that_is_needed(recorded, retention, kept):
+    assert prune(recorded, retention) == 6 - kept
+    assert len(list_files(recorded)) == kept
+    for source in list_snapshots([str(recorded)]):
+        load(source, frozenset())
+
+
+def test_a_cluster_that_cannot_be_read_leaves_the_folder_as_it_is(recorded, server, tmp_path):
+    before = {path.name: path.read_bytes() for path in recorded.iterdir()}
+    server.on("GET", "/api/v1/nodes", Say(status_body(500, "InternalError"), status=500))
+    client = client_of(server.url, tmp_path)
+    with open_folder(recorded), pytest.raises(ClusterReadError):
+        record(client, recorded, Retention(), clock=lambda: TEN + 9 * TICK)
+    assert {path.name: path.read_bytes() for path in recorded.iterdir()} == before
+
+
+def test_a_damaged_whole_one_is_said(recorded, server, tmp_path):
+    (recorded / "20261120T103000Z.full.zip").write_bytes(b"PK")
+    client = client_of(server.url, tmp_path)
+    server.date = TEN + 9 * TICK
+    with open_folder(recorded), pytest.raises(PolicyError, match="remove it and what follows it"):
+        record(client, recorded, Retention(), clock=lambda: TEN + 9 * TICK)
+
+
+def test_two_processes_do_not_record_into_one_folder(tmp_path):
+    with (
+        open_folder(tmp_path),
+        pytest.raises(PolicyError, match="another process records"),
+        open_folder(tmp_path),
+    ):
+        pass
+
+
+def test_the_command_records_once_and_compare_reads_it(server, tmp_path, capsys, monkeypatch):
+    cluster(server)
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, server.url)))
+    folder = str(tmp_path / "recorded")
+    assert command(["record", "--to", folder, "--keep", "7d", "--max-size", "1Gi"]) == 0
+    file = capsys.readouterr().out.strip()
+    assert file.endswith(".full.zip")
+    assert command(["compare", "--policies", "default", "--snapshots", folder, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["snapshots"] == [file]
+
+
+def test_sizes_are_quantities(tmp_path, capsys):
+    assert command(["record", "--to", str(tmp_path), "--max-size", "lots"]) == 2
+    assert "max-size" in capsys.readouterr().err
