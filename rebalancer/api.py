@@ -8,6 +8,7 @@ A :class:`Strategy` has a ``Params`` model and a ``terms`` method, and is regist
 
 from __future__ import annotations
 
+from rebalancer.cost.ask import Ask
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains
 from rebalancer.cost.pod_term import PodTerm
@@ -15,11 +16,11 @@ from rebalancer.cost.price_group import PriceGroup
 from rebalancer.cost.rules import SpreadRule
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
 from rebalancer.cost.spread_group import SpreadGroup
-from rebalancer.cost.strategy import Ask, Emptiable, Ended, Strategy
+from rebalancer.cost.strategy import Emptiable, Ended, Strategy
 from rebalancer.cost.streaks import Streaks
-from rebalancer.cost.term import Candidates, Entry, Gauge, Group, Term, Unmet, View
+from rebalancer.cost.term import Candidates, Entry, Gauge, Group, Term, View
 from rebalancer.policy.select import LabelsField, SelectorText
-from rebalancer.policy.values import Direction, Duration, LabelKey, Params, Percent
+from rebalancer.policy.values import Direction, Duration, LabelKey, Params, Percent, Quantity
 from rebalancer.snapshot.leaving import LEAVING
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.usage import MEASURED
@@ -49,6 +50,7 @@ __all__ = [
     "PodState",
     "PodTerm",
     "PriceGroup",
+    "Quantity",
     "SelectorText",
     "Snapshot",
     "SpreadGroup",
@@ -56,6 +58,5 @@ __all__ = [
     "Strategy",
     "Streaks",
     "Term",
-    "Unmet",
     "View",
 ]

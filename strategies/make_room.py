@@ -12,13 +12,10 @@ from pydantic import Field
 
 from rebalancer.api import (
     Ask,
-    Candidates,
     Duration,
-    Entry,
     Params,
     Strategy,
     Term,
-    Unmet,
     View,
 )
 
@@ -46,7 +43,7 @@ class MakeRoom(Strategy):
 
     def terms(self, view: View, params: MakeRoomParams) -> Sequence[Term]:
         """Return one soft term: a pod that waits is one that still has to be let in."""
-        return [_WaitingTerm(view, _waiting(view, params))]
+        return self.room_terms(view, params)
 
     def room_after(self, params: MakeRoomParams) -> float:
         """See Strategy."""
@@ -91,47 +88,3 @@ def _waiting(view: View, params: MakeRoomParams) -> _Int32s:
 def _is_known(view: View, cls: int) -> bool:
     """Return whether the scheduler looks at pods of a class, and it is known what it does with them."""
     return not (view.scheduler.rejection(cls) or view.scheduler.unmodelled(cls))
-
-
-class _WaitingTerm(Term):
-    """One for each pod that waits. No single move is a candidate: the planner searches for several together."""
-
-    entry = Entry.SOFT
-
-    def __init__(self, view: View, pods: _Int32s) -> None:
-        self._view, self._pods = view, pods
-
-    def _left(self) -> _Int32s:
-        return self._pods[self._view.state.node_of[self._pods] < 0]
-
-    def potential(self) -> float:
-        """See Term, as for all that follows."""
-        return float(len(self._left()))
-
-    def violated(self) -> int:
-        return len(self._left())
-
-    def candidates(self, classes: _Int32s | None = None) -> Candidates:  # noqa: ARG002
-        return Candidates.none()
-
-    def concerns(self, cls: int, replacement: int) -> bool:  # noqa: ARG002
-        return False
-
-    def delta(
-        self,
-        cls: int,  # noqa: ARG002
-        node: int,  # noqa: ARG002
-        replacement: int,  # noqa: ARG002
-        destinations: _Int32s,
-    ) -> NDArray[np.float64]:
-        return np.zeros(len(destinations))
-
-    def describe(self, cls: int, node: int) -> str:  # noqa: ARG002
-        return ""
-
-    def unmet(self) -> Sequence[Unmet]:
-        snapshot, nowhere = self._view.snapshot, np.array([-1], np.int32)
-        return [
-            Unmet(f"{snapshot.pod_ref(pod)} waits for room", snapshot.pods.cls[[pod]], nowhere)
-            for pod in self._left().tolist()
-        ]

@@ -7,9 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from rebalancer.cost.ask import Ask
+from rebalancer.cost.room_term import RoomTerm
 from rebalancer.cost.term import Term, View
 from rebalancer.policy.values import Params
-from rebalancer.snapshot.columns import Bools, Int32s, Ints
+from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.model import Snapshot
 
 
@@ -25,26 +27,6 @@ class Emptiable:
     """(N,) the nodes of which one is worth emptying at all: they take pods."""
     needed: int
     """At least so many nodes have to hold pods."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Ask:
-    """Room that is wanted on one node, and for which pods may have to leave it."""
-
-    pod: int
-    """The pod that waits for it, -1: none does yet."""
-    cls: int
-    """The class that is to be scheduled there; -1: no pod is, and only what follows counts."""
-    nodes: Bools
-    """(N,) the nodes on which it may be."""
-    priority: int
-    """Only pods of at most this priority leave for it."""
-    requests: Ints
-    """(R,) what must be free there; of a pod that is to be scheduled, what it asks."""
-    places: int = 1
-    """For how many pods."""
-    text: str = ""
-    """What it is for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +82,13 @@ class Strategy(ABC):
     def asks(self, view: View, params: Any) -> Sequence[Ask]:  # noqa: ARG002
         """Return for what room is wanted, the most important first: the planner searches the fewest moves that make it.
 
-        The terms of such a strategy count what has no room yet, and name no candidates.
+        The terms of such a strategy are :meth:`room_terms`.
         """
         return ()
+
+    def room_terms(self, view: View, params: Any) -> Sequence[Term]:
+        """Return the term of what :meth:`asks` want: one for each room that there is not yet."""
+        return [RoomTerm(view, self.asks(view, params))]
 
     def room_after(self, params: Any) -> float | None:  # noqa: ARG002
         """Return the seconds after which room is made for a pod that waits; None: it makes none for such pods."""

@@ -182,6 +182,8 @@ class Move:
     """Nodes that carry a mark while the replacement is placed, in order; without them it would land elsewhere."""
     method: Method = Method.EVICT
     cause: Cause = Cause.PLACE
+    unit: str = ""
+    """The name of the moves that are made all or none; empty for a move by itself."""
     room: tuple[str, ...] | None = None
     """Of a move that makes room for what waits: the nodes that stay marked after it, until that has its room; else None."""
 

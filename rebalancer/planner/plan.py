@@ -106,7 +106,11 @@ def _plan(draft: Draft, stop: Callable[[], str | None], observer: PlanObserver |
             unmet=explained(draft, ()),
         )
 
-    return Plan((*moves, *removals.moves), Later(whole, brief), warnings=notices(draft))
+    return Plan(
+        (*moves, *removals.moves),
+        Later(whole, brief),
+        warnings=(*notices(draft), *result.rooms.notes),
+    )
 
 
 def _explained(

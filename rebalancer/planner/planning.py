@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rebalancer.base.environment import Timings, collector_paused
-from rebalancer.cost.strategy import Ask, Emptiable, Ended, Strategy
+from rebalancer.cost.ask import Ask
+from rebalancer.cost.room_term import RoomTerm
+from rebalancer.cost.strategy import Emptiable, Ended, Strategy
 from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import Term, View
 from rebalancer.plan.outcome import Outcome, Pace
@@ -357,7 +359,32 @@ class Planning:
         if (strategy := self._emptier(name)) is None:
             return None
         params = self._policy.strategies[name].params
-        return lambda view: strategy.emptiable(view, params)
+        rooms = [
+            _terms(
+                self._registry,
+                self._policy.strategy_of(other),
+                self._policy.strategies[other].params,
+            )
+            for other in _active(self._policy)
+            if self._asks(other) is not None
+        ]
+        return lambda view: _but_for(rooms, view, strategy.emptiable(view, params))
+
+
+def _but_for(
+    rooms: Sequence[Callable[[View], Sequence[Term]]], view: View, emptiable: Emptiable
+) -> Emptiable:
+    """Return what may be emptied without the nodes that are kept free for pods to come."""
+    kept = np.zeros(len(view.snapshot.nodes), bool)
+    for terms in rooms:
+        for term in terms(view):
+            if isinstance(term, RoomTerm):
+                kept |= term.kept()
+    kept &= emptiable.nodes
+    if not kept.any():
+        return emptiable
+    why = dict.fromkeys(np.flatnonzero(kept).tolist(), "kept free for pods to come")
+    return replace(emptiable, nodes=emptiable.nodes & ~kept, kept={**emptiable.kept, **why})
 
 
 _NEEDS_MARKS = "no node is emptied without steer: marks, for the scheduler would fill it again; nodes that are marked stay so"

@@ -35,6 +35,8 @@ class Chosen:
     marks: tuple[int, ...] = ()
     """Nodes that are marked while it lands."""
     cause: Cause = Cause.PLACE
+    unit: str = ""
+    """See Move."""
     room: tuple[int, ...] | None = None
     """Of a move that makes room for one that waits: the nodes that stay marked until that has its room; None: of any other."""
 
@@ -77,6 +79,7 @@ class Rendering:
             marks=self.names(chosen.marks),
             method=Method.RESTART if of_class.restarts else Method.EVICT,
             cause=chosen.cause,
+            unit=chosen.unit,
             room=None if chosen.room is None else self.names(chosen.room),
         )
 

@@ -196,7 +196,7 @@ class _Review:
         """Return ``moves`` without first moves whose second move was dropped."""
         coming: set[str] = set()
         linked: list[Move] = []
-        moves = self._whole_rooms(moves)
+        moves = self._whole_units(moves)
         for move in reversed(moves):
             for_a_move = move.makes_way_for and move.room is None
             if for_a_move and move.makes_way_for not in coming:
@@ -206,19 +206,15 @@ class _Review:
             linked.append(move)
         return linked[::-1]
 
-    def _whole_rooms(self, moves: Sequence[Move]) -> list[Move]:
-        """Return the moves without those that make room together with one that does not go."""
+    def _whole_units(self, moves: Sequence[Move]) -> list[Move]:
+        """Return the moves without those of units of which one does not go."""
         left = {move.uid for move in moves}
-        broken = {
-            move.makes_way_for
-            for move in self._moves
-            if move.room is not None and move.uid not in left
-        } - {""}
+        broken = {move.unit for move in self._moves if move.uid not in left} - {""}
         for move in moves:
-            if move.room is not None and move.makes_way_for in broken:
-                why = "another pod stays that would have to leave with it to make room"
+            if move.unit in broken:
+                why = "another pod stays that would have to leave with it"
                 self._ended[move.uid] = Status.DROPPED, why
-        return [m for m in moves if m.room is None or m.makes_way_for not in broken]
+        return [move for move in moves if move.unit not in broken]
 
     def _in_vain(self, other: str) -> str:
         if other in self._ended:

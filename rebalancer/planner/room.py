@@ -8,6 +8,7 @@ it was meant for: only a way at whose end that pod has its node is gone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,8 +16,8 @@ from itertools import groupby
 
 import numpy as np
 
+from rebalancer.cost.ask import Ask
 from rebalancer.cost.guards import guard_term
-from rebalancer.cost.strategy import Ask
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
@@ -45,6 +46,8 @@ class Rooms:
     """At least so many evictions let in what the moves let in."""
     skips: tuple[Skip, ...] = ()
     """The pods that stay outside, each with the reason."""
+    notes: tuple[str, ...] = ()
+    """Why there is no room that no pod waits for, one line each."""
 
     def joined(self, other: Rooms) -> Rooms:
         """Return both together."""
@@ -53,6 +56,7 @@ class Rooms:
             max(self.waves, other.waves),
             max(self.fewest, other.fewest),
             (*self.skips, *other.skips),
+            (*self.notes, *other.notes),
         )
 
 
@@ -78,13 +82,14 @@ def make_room(
         if not (asks := of.asks(draft.view_of(of))) or stop() is not None:
             continue
         made = _RoomPlan(draft, of, asks, effort, stop, rooms.waves + 1, tuple(done)).made()
-        made.onto(draft)
+        made.onto(draft, reserving=False)
         done.append(made.onto)
         rooms = Rooms(
             (*rooms.chosen, *(_kept(step.chosen, most_landings) for step in made.steps)),
             made.last_wave,
             max(rooms.fewest, made.fewest),
             (*rooms.skips, *made.skips),
+            (*rooms.notes, *made.notes),
         )
     return rooms
 
@@ -142,26 +147,31 @@ class _Made:
     entries: list[_Entry] = field(default_factory=list)
     fewest: int = 0
     skips: tuple[Skip, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def last_wave(self) -> int:
         """The newest wave, 0 if there is none yet."""
         return max((step.chosen.wave for step in self.steps), default=self.first_wave - 1)
 
-    def onto(self, draft: Draft, *, ended: bool = True) -> None:
-        """Do it all on ``draft``; the last wave is at its end then, or (not ``ended``) its moves are in flight."""
+    def onto(self, draft: Draft, *, ended: bool = True, reserving: bool = True) -> None:
+        """Do it all on ``draft``; the last wave is at its end then, or (not ``ended``) its moves are in flight.
+
+        ``reserving``: what no pod waits for takes its room, so that the search keeps off it. In the state of the plan it is
+        free, as it will be, and the term of its strategy keeps others off.
+        """
         last = self.last_wave
-        self._enter(draft, self.first_wave - 1)
+        self._enter(draft, self.first_wave - 1, reserving=reserving)
         for wave, steps in groupby(self.steps, key=lambda step: step.chosen.wave):
             for step in steps:
                 move(draft, step.chosen, step.prediction, step.lands, ready=step.ready)
             if wave < last or ended:
                 end_wave(draft)
-                self._enter(draft, wave)
+                self._enter(draft, wave, reserving=reserving)
 
-    def _enter(self, draft: Draft, wave: int) -> None:
+    def _enter(self, draft: Draft, wave: int, *, reserving: bool) -> None:
         for entry in self.entries:
-            if entry.wave == wave:
+            if entry.wave == wave and (reserving or entry.ask.pod >= 0):
                 enter(draft, entry.ask, entry.node)
 
     def open_rooms(self) -> set[int]:
@@ -237,6 +247,7 @@ class _RoomPlan:
         best, outside = self._together(best, outside)
         best = self._with_fewer(best)
         best.skips = tuple(self._skips(outside))
+        best.notes = tuple(self._notes(outside))
         return best
 
     def _orders(self, outside: Mapping[int, Refused]) -> Iterator[list[Ask]]:
@@ -319,6 +330,17 @@ class _RoomPlan:
                 code=refused[0],
                 message=refused[1],
             )
+
+    def _notes(self, outside: Mapping[int, Refused]) -> Iterator[str]:
+        """Yield why there is no room for what no pod waits for, the same text once with its number."""
+        texts = Counter(
+            f"{self._asks[number].text}: {refused[1]}"
+            for number, refused in sorted(outside.items())
+            if self._asks[number].pod < 0
+        )
+        for text, number in texts.items():
+            times = f" ({number} of them)" if number > 1 else ""
+            yield f"{self._of.strategy}: no room for {text}{times}"
 
     # -- asked by ways ---------------------------------------------------------------------------------
 
@@ -535,9 +557,22 @@ class _Walk:
             reason = f"makes room for {ask.text} on {self._node_of(step.root)}"
             hard, soft, balance = step.chosen.gain
             # With the last of its moves an ask has its room.
-            gain = hard, soft + self._plan.of.weight * (place == last[step.root]), balance
-            chosen = replace(step.chosen, makes_way_for=ask.pod, reason=reason, gain=gain)
+            if ask.pod >= 0:
+                soft += self._plan.of.weight * (place == last[step.root])
+            chosen = replace(
+                step.chosen,
+                makes_way_for=ask.pod,
+                reason=reason,
+                gain=(hard, soft, balance),
+                unit=self._unit_of(ask, step.root),
+            )
             self.steps[place] = replace(step, chosen=chosen)
+
+    def _unit_of(self, ask: Ask, root: int) -> str:
+        """Return the name of the moves for one ask: its pod's uid, or what is to be free and where."""
+        if ask.pod >= 0:
+            return self._draft.snapshot.pods.uid[ask.pod]
+        return f"{self._plan.strategy}: {ask.text} on {self._node_of(root)}"
 
     def _next(self, wave: int, why: Refused) -> tuple[_Step | None, Refused]:
         """Make the first move that can be made now; if none can, return why the last one cannot."""

@@ -25,10 +25,10 @@ class RoomCheck:
 
     def verdict(self, move: Move) -> Verdict | str:
         """Return the verdict on a move, or why it should not be made."""
-        waits = move.makes_way_for
-        if waits and waits not in self._refused:
-            self._refused[waits] = self._why_not(waits)
-        if waits and (why := self._refused[waits]) is not None:
+        unit = move.unit
+        if unit not in self._refused:
+            self._refused[unit] = self._why_not(unit, move.makes_way_for)
+        if (why := self._refused[unit]) is not None:
             return why
         return self._verdict(move)
 
@@ -41,21 +41,26 @@ class RoomCheck:
             verdict = self._judge.harmless(pod, int(state.node_of[pod]))
         return replace(verdict, marks=tuple(marks.tolist()))
 
-    def _why_not(self, waits: str) -> str | None:
-        """Return why nothing need leave any more for the pod of a uid, or why it would not help."""
+    def _why_not(self, unit: str, waits: str) -> str | None:
+        """Return why nothing of a unit need leave any more for the pod of a uid (empty: for none), or why it would not help."""
         state, row = self._draft.state, self._rows.get(waits)
-        if row is None:
+        what = (
+            "the pod that it makes room for would stay outside"
+            if waits
+            else "no room would be made"
+        )
+        if waits and row is None:
             return "the pod that it makes room for is gone"
-        if state.node_of[row] >= 0:
+        if row is not None and state.node_of[row] >= 0:
             return "the pod that it makes room for has its node"
-        moves = [move for move in self._moves if move.makes_way_for == waits]
         gone: list[int] = []
         try:
-            for move in moves:
-                if (why := self._leave(move, gone)) is not None:
-                    return f"the pod that it makes room for would stay outside: {why}"
-            fits = self._draft.scheduler.feasible(state, int(state.cls_of[row])).any()
-            return None if fits else "the pod that it makes room for would not fit even then"
+            for move in self._moves:
+                if move.unit == unit and (why := self._leave(move, gone)) is not None:
+                    return f"{what}: {why}"
+            if row is None or self._draft.scheduler.feasible(state, int(state.cls_of[row])).any():
+                return None
+            return "the pod that it makes room for would not fit even then"
         finally:
             for pod in reversed(gone):
                 state.unplace(pod)

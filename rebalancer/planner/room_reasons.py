@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from rebalancer.cost.strategy import Ask
+from rebalancer.cost.ask import Ask
 from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Contribution

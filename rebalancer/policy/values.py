@@ -24,6 +24,7 @@ from pydantic.alias_generators import to_camel
 
 from rebalancer.base.durations import format_duration, parse_duration
 from rebalancer.base.plain_text import quote_value
+from rebalancer.wire.quantity import parse as parse_quantity
 
 _COUNT_MAX = 1_000_000
 _MAX_DURATION = timedelta(days=366)
@@ -233,6 +234,21 @@ Percent = Annotated[
     WithJsonSchema({"type": "string", "pattern": r"^\d+(\.\d+)?\s*%$", "examples": ["20%"]}),
 ]
 """A fraction from 0 to 1, written in the file as ``0%`` to ``100%``; strategies may use it, too."""
+
+
+def _quantity(value: Any) -> str:
+    text = str(value) if isinstance(value, str | int | float) else ""
+    if parse_quantity(text) <= 0:
+        raise ValueError(f"{quote_value(value)} is not more than nothing")
+    return text
+
+
+Quantity = Annotated[
+    str,
+    BeforeValidator(_quantity),
+    WithJsonSchema({"type": ["string", "number"], "examples": ["32", "128Gi"]}),
+]
+"""An amount of a resource above 0, as in a pod's requests; ``Snapshot.amounts`` counts with it."""
 
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?\Z", re.ASCII)

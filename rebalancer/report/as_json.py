@@ -206,6 +206,7 @@ def move_data(outcome: Outcome) -> dict[str, Any]:
         "observed": move.observed,
         "makesWayFor": move.makes_way_for or None,
         "marks": list(move.marks),
+        "unit": move.unit or None,
         "room": None if move.room is None else list(move.room),
         "method": move.method.value,
         "outcome": outcome.status.value,

@@ -65,6 +65,7 @@ class _Move(msgspec.Struct, rename={"node": "from", "makes_way_for": "makesWayFo
     cost: float = 1.0
     landings: list[_Landing] = []
     marks: list[_Name] = []
+    unit: str | None = None
     room: list[_Name] | None = None
     method: Method = Method.EVICT
     outcome: str = Status.PLANNED.value
@@ -328,6 +329,7 @@ def _move(move: _Move) -> Move:
         wave=move.wave,
         makes_way_for=move.makes_way_for or "",
         marks=tuple(move.marks),
+        unit=move.unit or "",
         room=None if move.room is None else tuple(move.room),
         method=move.method,
     )

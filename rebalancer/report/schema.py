@@ -90,6 +90,7 @@ class MoveOfReport(_Object):
         str | None, Meta(description="uid of a pod that moves later, or that waits for the room")
     ]
     marks: Annotated[list[str], Meta(description="nodes marked while its replacement is placed")]
+    unit: Annotated[str | None, Meta(description="name of the moves that are made all or none")]
     room: Annotated[
         list[str] | None,
         Meta(

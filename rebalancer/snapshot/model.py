@@ -21,6 +21,7 @@ from rebalancer.snapshot.usage import Usage
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
 from rebalancer.wire.pod_state import PodState
+from rebalancer.wire.quantity import parse as parse_quantity
 
 POD_INDEX, POD_NAME = "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"
 _OF_ONE_REPLICA = (POD_INDEX, POD_NAME)
@@ -391,6 +392,15 @@ class Snapshot:
                 key = (cls.namespace, cls.controller_uid, frozenset(own))
             group[index] = numbers.setdefault(key, len(numbers))
         return freeze(group)
+
+    def amounts(self, of: Mapping[str, str]) -> Ints | None:
+        """Return quantities by resource as a column (R,) of base units; None: no node and no pod names one of the resources."""
+        amounts = np.zeros(len(self.resources), np.int64)
+        for name, text in of.items():
+            if name not in self.resources:
+                return None
+            amounts[self.resources.index(name)] = parse_quantity(text, milli=name == "cpu")
+        return freeze(amounts)
 
     @cached_property
     def gang_sizes(self) -> Mapping[tuple[str, str], int]:

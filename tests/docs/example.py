@@ -172,6 +172,14 @@ def _make_room(cluster: EmbeddedCluster) -> None:
     _settled(cluster, deployment("model", 1, cpu="6"))
 
 
+def _slots(cluster: EmbeddedCluster) -> None:
+    """Three nodes of eight CPUs are half full."""
+    cluster.apply(*(node(f"node-{zone}1", zone=f"zone-{zone}", cpu="8") for zone in "abc"))
+    cluster.advance(_MINUTES)
+    _settled(cluster, deployment("web", 6, cpu="1"))
+    _settled(cluster, deployment("cache", 3, cpu="2"))
+
+
 def _capacity(cluster: EmbeddedCluster) -> None:
     """Two nodes of three are hardly used, one holds a single replica, one is full, and two workloads wait for room."""
     for name, pool in (*((f"node-{zone}1", "web") for zone in "abc"), ("node-d1", "batch")):
@@ -201,6 +209,7 @@ _DRIFTS: Mapping[str, Callable[[EmbeddedCluster], None]] = {
     "stuck": _stuck,
     "failed-pods": _failed_pods,
     "make-room": _make_room,
+    "slots": _slots,
     "capacity": _capacity,
 }
 

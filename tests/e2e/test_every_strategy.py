@@ -25,6 +25,7 @@ strategies:
   placement: {avoid: {pool: batch}, select: {labels: {app: plain}}}
   pod-affinity: {preferred: true}
   restarts: {podRestartThreshold: 5}
+  slots: {free: {cpu: 1}}  # as make-room
   stuck: {after: 1s}
   taints: {preferNoSchedule: true}
   topology-spread: {}

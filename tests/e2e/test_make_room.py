@@ -145,3 +145,22 @@ def test_pods_of_a_daemonset_get_in_on_their_own_nodes_under_serve(cluster, flag
     assert marks(cluster) == []
     again = rebalancer("run", "--yes", *flags)
     assert again.report["moves"] == []
+
+
+def test_a_slot_is_kept_free_for_a_pod_that_is_still_to_come(cluster, flags, tmp_path):
+    fill(cluster)
+    policy = tmp_path / "slots.yaml"
+    policy.write_text(POLICY.replace("make-room: {after: 1s}", "slots: {free: {cpu: 6}}"))
+    slots = (f"--policy={policy}", *flags[1:])
+    ran = rebalancer("run", "--yes", *slots)
+    assert ran.code == 0, ran.err
+    (move,) = ran.evicted
+    assert (move["pod"].rpartition("-")[0].rpartition("-")[0], move["predicted"]) == ("twos", True)
+    operations.wait_pods_ready(cluster.api, 9, 60)
+    assert marks(cluster) == []
+    again = rebalancer("run", "--yes", *slots)
+    assert (again.code, again.report["moves"]) == (0, [])
+    cluster.apply([objects.deployment("big", 1, cpu="6")])
+    operations.wait_pods_ready(cluster.api, 10, 60)
+    (big,) = pod_of(cluster, "big")
+    assert big["spec"]["nodeName"] == move["from"]

@@ -381,3 +381,16 @@ def test_between_waves_the_marks_of_the_plan_count_whether_the_nodes_show_them_y
     planning = planning_of()
     moves = planning.plan(snapshot, 0.0, Timings(SystemClock())).plan.moves
     assert [why for _, why in planning.rechecked(snapshot, moves, 0.0)] == [None, None]
+
+
+def test_a_node_with_a_slot_that_is_asked_for_is_not_emptied_nor_filled():
+    def slots(cpu):
+        return f"  slots: {{free: {{cpu: {cpu}}}}}"
+
+    # n1 has 3.5 CPUs of 4 free, n0 2.5: of the slots of 3 there is one.
+    plan = planned([*PAIR, *BUSY, *FEW], others=slots(3))
+    assert not plan.moves
+    assert "kept free for pods to come" in plan.nodes["n1"].message
+    # Of slots of 2 each node has one: the other one will do, once it has taken in the pods of this one.
+    plan = planned([*PAIR, *BUSY, *FEW], others=slots(2))
+    assert plan.emptied in (("n1",), ("n0",))

@@ -24,11 +24,13 @@ from rebalancer.testing.contract import ContractError, check_strategy
 from rebalancer.testing.workloads import ZONE
 from strategies.lifetime import LifetimeParams
 from strategies.placement import PlacementParams
+from strategies.slots import SlotsParams
 from strategies.utilisation.params import LowUtilisationParams
 
 REGISTRY = Registry.installed()
 PARAMS = {
     "placement": PlacementParams.model_validate({"avoid": {ZONE: "zone-a"}}),
+    "slots": SlotsParams.model_validate({"free": {"cpu": "2"}}),
     "lifetime": LifetimeParams.model_validate({"maxPodLifeTime": "1h"}),
 }
 

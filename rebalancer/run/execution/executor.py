@@ -243,15 +243,13 @@ class Executor:
         return done
 
     def _in_vain(self, move: Move) -> Outcome | None:
-        """Return how a move ends that makes room together with others, one of which has not been made."""
-        if not move.room or not move.makes_way_for:
+        """Return how a move of a unit ends of which another has not been made."""
+        if not move.unit:
             return None
         for outcome in self._outcomes.values():
-            of_same = outcome.move.room is not None
-            of_same &= outcome.move.makes_way_for == move.makes_way_for
             left = outcome.status.may_have_evicted or outcome.status is Status.GONE
-            if of_same and not left:
-                why = f"the pod that it makes room for stays outside: {outcome.move.ref} did not leave"
+            if outcome.move.unit == move.unit and not left:
+                why = f"it would be in vain: {outcome.move.ref} did not leave"
                 return Outcome(move, Status.DROPPED, why)
         return None
 
@@ -261,7 +259,11 @@ class Executor:
         The room opens once the victims are gone. A pod that does not come then is left outside, and so the run ends.
         """
         coming = {move.makes_way_for for move in self._left}
-        rooms = [move for move in made if move.room and move.makes_way_for not in coming]
+        rooms = [
+            move
+            for move in made
+            if move.room and move.makes_way_for and move.makes_way_for not in coming
+        ]
         until, gone = self._stop.now() + self._pace.ready, False
         while waiting := self._waiting(rooms):
             if not gone and not self._arrivals.ending(rooms):
@@ -309,11 +311,11 @@ class Executor:
 
     def _unmark(self) -> None:
         """Remove the marks of a wave whose replacements have their nodes, but for what is being made free still."""
-        coming = {move.makes_way_for for move in self._left if move.room is not None}
+        coming = {move.unit for move in self._left if move.room is not None}
         newest = {
-            outcome.move.makes_way_for: outcome.move.room or ()
+            outcome.move.unit: outcome.move.room or ()
             for outcome in self._outcomes.values()
-            if outcome.status.is_carried_out and outcome.move.makes_way_for in coming
+            if outcome.status.is_carried_out and outcome.move.unit in coming
         }
         try:
             if self._marks is not None:

@@ -33,7 +33,7 @@ class RecordedMarks:
 def making(
     name: str, *, wave: int = 1, marks: tuple[str, ...] = ("n1",), room: tuple[str, ...] = ("n1",)
 ) -> Move:
-    return replace(move(name, wave=wave), makes_way_for=WAITS, marks=marks, room=room)
+    return replace(move(name, wave=wave), makes_way_for=WAITS, unit=WAITS, marks=marks, room=room)
 
 
 def test_the_room_is_marked_until_the_pod_has_its_node() -> None:
@@ -73,9 +73,7 @@ def test_where_one_cannot_leave_those_that_are_left_stay() -> None:
     marks = RecordedMarks(world)
     done = execute(world, [making("b"), making("c"), other], marks=marks)
     assert statuses(done) == [Status.MISCONFIGURED, Status.DROPPED, Status.EVICTED]
-    assert done.outcomes[1].message == (
-        "the pod that it makes room for stays outside: default/b did not leave"
-    )
+    assert done.outcomes[1].message == ("it would be in vain: default/b did not leave")
     assert world.evictions == ["b", "other"]
     assert [nodes for _, nodes in marks.stood] == [("n1",), ("n5",), ()]
 

@@ -1,0 +1,134 @@
+"""The term of strategies that make room: what has none yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.cost.ask import Ask
+from rebalancer.cost.term import Candidates, Entry, Term, Unmet, View
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
+
+
+class RoomTerm(Term):
+    """Soft: one for each pod that waits for room, and one for each room that no pod asks for and that is not free.
+
+    No single move is a candidate: the planner searches for several together (``rebalancer.planner.room``). A move that lands
+    where room is to stay free is worse by it, whichever strategy plans it.
+    """
+
+    entry = Entry.SOFT
+
+    def __init__(self, view: View, asks: Sequence[Ask]) -> None:
+        self._view = view
+        self._pods = np.array([ask.pod for ask in asks if ask.pod >= 0], np.int32)
+        kinds: dict[object, list[Ask]] = {}
+        for ask in asks:
+            if ask.pod < 0:
+                kinds.setdefault((ask.nodes.tobytes(), ask.requests.tobytes()), []).append(ask)
+        self._kinds = [_Kind(alike[0], len(alike)) for alike in kinds.values()]
+
+    def _left(self) -> Int32s:
+        return self._pods[self._view.state.node_of[self._pods] < 0]
+
+    def potential(self) -> float:
+        """Return how many rooms there are not."""
+        return float(self.violated())
+
+    def violated(self) -> int:
+        """Return how many rooms there are not."""
+        lacking = sum(int(kind.lacks(self._now(kind).sum())) for kind in self._kinds)
+        return len(self._left()) + lacking
+
+    def candidates(self, classes: Int32s | None = None) -> Candidates:  # noqa: ARG002
+        """Return none, see the class."""
+        return Candidates.none()
+
+    def concerns(self, cls: int, replacement: int) -> bool:  # noqa: ARG002
+        """Return whether some room is kept for no pod yet."""
+        return bool(self._kinds)
+
+    def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
+        """Return how many rooms more are missing (K,), see Term."""
+        of_class, source, other = np.array([[cls], [node], [replacement]], np.int32)
+        of = np.zeros(len(destinations), np.int64)
+        return self.deltas(of_class, source, other, destinations, of)
+
+    def deltas(
+        self, cls: Int32s, node: Int32s, replacement: Int32s, destinations: Int32s, of: Ints
+    ) -> Floats:
+        """Return :meth:`delta` of many moves (E,), in one pass."""
+        change = np.zeros(len(destinations))
+        free, requests = self._free(), self._view.snapshot.requests
+        ones = np.ones((1, requests.shape[1]), np.int64)
+        asks = np.vstack([requests, ones])
+        source, same = node[of], destinations == node[of]
+        for kind in self._kinds:
+            now = kind.rooms(free) * kind.ask.nodes
+            left = kind.rooms(free[:, node] + asks[:, cls])[of]
+            gone = asks[:, cls[of]] * same
+            came = kind.rooms(free[:, destinations] + gone - asks[:, replacement[of]])
+            rooms = now.sum() + (came - now[destinations]) * kind.ask.nodes[destinations]
+            rooms += np.where(same, 0, (left - now[source]) * kind.ask.nodes[source])
+            change += kind.lacks(rooms) - kind.lacks(now.sum())
+        return change
+
+    def describe(self, cls: int, node: int) -> str:  # noqa: ARG002
+        """Return nothing: there are no candidates."""
+        return ""
+
+    def unmet(self) -> Sequence[Unmet]:
+        """Return one for each room that there is not."""
+        snapshot, nowhere = self._view.snapshot, np.array([-1], np.int32)
+        no_class = np.zeros(0, np.int32)
+        waiting = [
+            Unmet(f"{snapshot.pod_ref(pod)} waits for room", snapshot.pods.cls[[pod]], nowhere)
+            for pod in self._left().tolist()
+        ]
+        lacking = [
+            Unmet(f"{kind.ask.text} is not free", no_class, nowhere, of_workload=False)
+            for kind in self._kinds
+            for _ in range(int(kind.lacks(self._now(kind).sum())))
+        ]
+        return [*waiting, *lacking]
+
+    def kept(self) -> Bools:
+        """Return the nodes (N,) with the rooms that stay free for no pod yet: of those that have some, the first ones."""
+        kept = np.zeros(len(self._view.snapshot.nodes), bool)
+        for kind in self._kinds:
+            rooms = self._now(kind)
+            kept |= (rooms > 0) & (np.cumsum(rooms) - rooms < kind.wanted)
+        return kept
+
+    def _free(self) -> Ints:
+        """Return what is free on each node (R + 1, N) once all that terminates is gone, the places for pods last."""
+        nodes, state = self._view.snapshot.nodes, self._view.state
+        return np.vstack(
+            [nodes.allocatable - state.lasting, nodes.max_pods - state.lasting_count]
+        ).astype(np.int64)
+
+    def _now(self, kind: _Kind) -> Ints:
+        rooms: Ints = kind.rooms(self._free()) * kind.ask.nodes
+        return rooms
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """Rooms that are alike."""
+
+    ask: Ask
+    wanted: int
+
+    def rooms(self, free: Ints) -> Ints:
+        """Return how many fit into what is free on nodes (R + 1, K)."""
+        needs = np.append(self.ask.requests, self.ask.places)
+        rows = np.flatnonzero(needs > 0)
+        rooms: Ints = np.maximum(0, free[rows] // needs[rows, None]).min(axis=0)
+        return rooms
+
+    def lacks(self, rooms: Ints) -> Ints:
+        """Return how many are missing."""
+        lacks: Ints = np.maximum(0, self.wanted - rooms)
+        return lacks

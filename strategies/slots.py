@@ -1,0 +1,100 @@
+"""Slots: nodes that have so much free, for pods that are still to come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from rebalancer.api import (
+    Ask,
+    LabelKey,
+    LabelsField,
+    Params,
+    Quantity,
+    Strategy,
+    Term,
+    View,
+)
+
+_Bools = NDArray[np.bool_]
+
+
+class SlotsParams(Params):
+    """Options of slots."""
+
+    free: dict[str, Quantity] = Field(
+        default={},
+        description="What a slot has free on one node, by resource, as in a pod's requests.",
+    )
+    count: int = Field(default=1, ge=1, le=100, description="How many slots there should be.")
+    per: LabelKey | None = Field(
+        default=None,
+        description="A label of nodes: so many slots on the nodes of each of its values; absent: on all nodes together.",
+    )
+    nodes: LabelsField | None = Field(
+        default=None, description="Labels of the nodes that count; absent: all."
+    )
+    priority: int = Field(
+        default=0, description="Pods of a higher priority than this do not leave for a slot."
+    )
+
+    @model_validator(mode="after")
+    def _asks_for_something(self) -> SlotsParams:
+        if not self.free:
+            raise ValueError("slots needs free, with amounts of resources: {cpu: 4, memory: 16Gi}")
+        return self
+
+
+class Slots(Strategy):
+    """Keeps so much free on so many nodes, or in each zone or pool, by the fewest moves.
+
+    A slot is room for one pod that asks for ``free``; a node with twice as much free holds two. Once there are enough,
+    nothing moves, and no other strategy fills them.
+    """
+
+    Params = SlotsParams
+    makes_room: ClassVar[bool] = True
+
+    def terms(self, view: View, params: SlotsParams) -> Sequence[Term]:
+        """Return one soft term: the slots that are missing."""
+        return self.room_terms(view, params)
+
+    def asks(self, view: View, params: SlotsParams) -> Sequence[Ask]:
+        """See Strategy."""
+        amounts = view.snapshot.amounts(params.free)
+        # No node has any of a resource that neither nodes nor pods name.
+        nothing = np.zeros(len(view.snapshot.resources), np.int64)
+        known = amounts is not None
+        text = ", ".join(f"{name} {amount}" for name, amount in sorted(params.free.items()))
+        return [
+            Ask(
+                pod=-1,
+                cls=-1,
+                nodes=nodes & known,
+                priority=params.priority,
+                requests=amounts if amounts is not None else nothing,
+                text=f"a slot of {text}{where}",
+            )
+            for nodes, where in _places(view, params)
+            for _ in range(params.count)
+        ]
+
+
+def _places(view: View, params: SlotsParams) -> Iterator[tuple[_Bools, str]]:
+    """Yield the nodes of each place that should have slots, with its name in words."""
+    nodes = view.snapshot.nodes
+    able = nodes.ready & ~nodes.unschedulable & ~nodes.leaving & ~view.to_be_empty()
+    if params.nodes:
+        able &= view.snapshot.nodes_matching(params.nodes)
+    if params.per is None:
+        yield able, ""
+        return
+    column = nodes.labels.column(params.per)
+    for number, value in enumerate(nodes.labels.values(params.per)):
+        of_value = column == number
+        if of_value.any():
+            yield able & of_value, f" in {params.per}={value}"
