@@ -114,6 +114,7 @@ def _kept(chosen: Chosen, most: int | None) -> Chosen:
 # -- ways that were gone ------------------------------------------------------------------------------------
 
 Refused = tuple[Code, str]
+_TAKEN: Refused = (Code.NO_ROOM, "another pod that waits would take the room")
 
 
 @dataclass(frozen=True, slots=True)
@@ -480,6 +481,12 @@ class _Way:
             return False
         walk = _Walk(self._plan, self._made, self._asks, placing)
         refused = walk.go()
+        for backwards in (False, True) if refused == _TAKEN and len(self._asks) > 1 else ():
+            # With one room after the other each is there alone for the pod that it is meant for.
+            walk = _Walk(self._plan, self._made, self._asks, placing)
+            walk.open_one_by_one(backwards=backwards)
+            if (refused := walk.go()) is None:
+                break
         if refused is not None:
             self.refused = self.refused or refused
             return False
@@ -515,6 +522,11 @@ class _Walk:
         self.steps: list[_Step] = []
         self.entries: list[_Entry] = []
         self._ask_of = dict(enumerate(asks))
+
+    def open_one_by_one(self, *, backwards: bool) -> None:
+        """Make the moves for one ask after the other, in the order of the asks or backwards."""
+        sign = -1 if backwards else 1
+        self._left.sort(key=lambda item: sign * item.root)
 
     def go(self) -> Refused | None:
         """Make all moves, beginning with the wave that is in flight; return why it cannot be done."""
@@ -605,7 +617,7 @@ class _Walk:
                     draft.scheduler.predict(draft.state, ask.cls).nodes if taken < 0 else [taken]
                 )
                 if not len(nodes):
-                    return Code.NO_ROOM, "another pod that waits would take the room"
+                    return _TAKEN
                 node = int(nodes[0])
             enter(draft, ask, node)
             self.entries.append(_Entry(ask, node, wave))
