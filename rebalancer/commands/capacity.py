@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -16,6 +19,8 @@ from rebalancer.commands.flag_values import named, reference
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_flag, with_flags
 from rebalancer.machines.capacity.of_run import judged
 from rebalancer.machines.capacity.report import capacity_data, capacity_table
+from rebalancer.planner.planning import room_after
+from rebalancer.registry import Registry
 from rebalancer.run.context import RunContext, run_context
 from rebalancer.run.one_run import recall
 from rebalancer.run.options import RunOptions
@@ -74,6 +79,7 @@ def capacity(options: RunOptions, environment: Environment) -> ExitCode:
         reading = source.read()
         recall(run, source, reading)
         report = judged(run, source, reading.snapshot)
+        report = replace(report, moves=_moves(run, reading.snapshot))
     text = printable_lines(capacity_table(report))
     if options.ending.output in DATA_FORMS:
         text = data_text(
@@ -81,6 +87,14 @@ def capacity(options: RunOptions, environment: Environment) -> ExitCode:
         )
     write(environment.out, [text])
     return ExitCode.DONE
+
+
+def _moves(run: RunContext, snapshot: Snapshot) -> dict[str, int]:
+    """Return uid of a pending pod -> the moves that would let it in, if a strategy of the policy makes room."""
+    if math.isinf(room_after(run.loaded.policy, Registry.installed())):
+        return {}
+    plan = run.planning.plan(snapshot, 0.0, run.timings).plan
+    return Counter(move.makes_way_for for move in plan.moves if move.room is not None)
 
 
 def _head(run: RunContext, source: Source, snapshot: Snapshot) -> dict[str, Any]:

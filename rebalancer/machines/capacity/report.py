@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rebalancer.base.data_text import plain_number
@@ -38,6 +38,12 @@ class CapacityReport:
     scale_out: ScaleOutPlan
     inputs: ScaleOutInputs = NO_INPUTS
     """What the plan of the scale-out goes by."""
+    moves: Mapping[str, int] = field(default_factory=dict)
+    """uid of a pending pod -> so many moves of other pods would let it in, by a strategy that makes room."""
+
+    def moves_for(self, pod: int) -> int:
+        """Return how many moves would let a pending pod in; 0: none are planned for it."""
+        return self.moves.get(self.snapshot.pods.uid[pod], 0)
 
     def removable(self, group: NodeGroup) -> int:
         """Return how many nodes of a group can be removed."""
@@ -79,7 +85,10 @@ def capacity_data(report: CapacityReport) -> dict[str, Any]:
             }
             for step in report.scale_out.increases
         ],
-        "pending": [pending_data(report.snapshot, one) for one in report.scale_out.pods],
+        "pending": [
+            {**pending_data(report.snapshot, one), "moves": report.moves_for(one.pod) or None}
+            for one in report.scale_out.pods
+        ],
     }
 
 
@@ -195,6 +204,10 @@ def _pending(report: CapacityReport) -> Iterator[str]:
         yield line
         if one.code is PodCode.FITS:
             continue
+        if moves := report.moves_for(one.pod):
+            yield from lines_of(
+                f"{count(moves, 'move')} instead of a machine: see run", "    ", "      "
+            )
         for text in pending_words(one):
             yield from lines_of(text, "    ", "      ")
 

@@ -28,6 +28,21 @@ def test_says_as_data_what_the_table_says():
     assert all(f"{name} " in table and code in table for name, code in codes.items())
 
 
+def test_says_how_many_moves_would_do_instead_of_a_machine():
+    files = (
+        "--snapshot",
+        "docs/examples/make-room.zip",
+        "--policy",
+        "docs/examples/make-room.yaml",
+    )
+    (one,) = json.loads(called("capacity", *files, "-o", "json").stdout)["pending"]
+    assert (one["pod"].partition("-")[0], one["moves"]) == ("model", 1)
+    assert "1 move instead of a machine" in called("capacity", *files).stdout
+    # Without a strategy that makes room none is planned.
+    (other,) = json.loads(called("capacity", *files[:2], "-o", "json").stdout)["pending"]
+    assert other["moves"] is None
+
+
 def test_says_the_same_twice():
     once = called("capacity", "--snapshot", _EXAMPLE, "-o", "yaml")
     assert once == called("capacity", "--snapshot", _EXAMPLE, "-o", "yaml")

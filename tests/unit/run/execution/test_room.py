@@ -78,6 +78,20 @@ def test_where_one_cannot_leave_those_that_are_left_stay() -> None:
     assert [nodes for _, nodes in marks.stood] == [("n1",), ("n5",), ()]
 
 
+def test_room_for_no_pod_yet_is_made_all_or_none_and_waited_for_by_none() -> None:
+    world = World(answers={"b": [AnswerKind.MISCONFIGURED]})
+    marks = RecordedMarks(world)
+
+    def slot(name: str, number: int, wave: int = 1) -> Move:
+        return replace(making(name, wave=wave), makes_way_for="", unit=f"slot {number}")
+
+    moves = [slot("a", 1), slot("b", 2), slot("c", 2), slot("d", 1, wave=2), slot("e", 2, wave=2)]
+    done = execute(world, moves, marks=marks)
+    assert (done.stopped, world.evictions) == (None, ["a", "b", "d"])
+    assert [status for status in statuses(done) if status is Status.DROPPED] == [Status.DROPPED] * 2
+    assert marks.stood[-1][1] == ()
+
+
 def test_one_that_is_gone_already_leaves_its_room() -> None:
     world = World(waiting={WAITS: ("default/big", 5.0)}, answers={"b": [AnswerKind.GONE]})
     done = execute(world, [making("b"), making("c")], marks=RecordedMarks(world))
