@@ -1,5 +1,5 @@
 {{- /* The pod of a run: (dict "root" $ "args" LIST "command" LIST "quiet" BOOL "serves" BOOL); quiet: no metrics, no
-notice; serves: one that goes on and answers */ -}}
+notice; serves: one that goes on and answers; "serviceAccount" and "claim" NAME: of a pod that keeps files at /recorded */ -}}
 {{- define "rebalancer.podTemplate" -}}
 {{- $root := .root -}}
 {{- with $root.Values -}}
@@ -13,7 +13,7 @@ metadata:
   {{- end }}
 spec:
   restartPolicy: {{ ternary "Always" "Never" (default false $.serves) }}
-  serviceAccountName: {{ include "rebalancer.serviceAccount" $root | quote }}
+  serviceAccountName: {{ $.serviceAccount | default (include "rebalancer.serviceAccount" $root) | quote }}
   automountServiceAccountToken: true
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ .terminationGracePeriodSeconds }}
@@ -53,7 +53,9 @@ spec:
   hostNetwork: true
   {{- end }}
   securityContext:
-    {{- toYaml .podSecurityContext | nindent 4 }}
+    {{- /* A new volume belongs to root. */}}
+    {{- $group := ternary (dict "fsGroup" (.podSecurityContext.runAsGroup | default 65532)) (dict) (not (empty $.claim)) }}
+    {{- toYaml (merge (dict) .podSecurityContext $group) | nindent 4 }}
   containers:
     - name: rebalancer
       image: {{ include "rebalancer.image" $root | quote }}
@@ -103,6 +105,9 @@ spec:
         {{- toYaml .securityContext | nindent 8 }}
       volumeMounts:
         - {name: policy, mountPath: /etc/rebalancer/policy, readOnly: true}
+        {{- if $.claim }}
+        - {name: recorded, mountPath: /recorded}
+        {{- end }}
         {{- if (.usage).secretName }}
         - {name: usage, mountPath: /var/run/secrets/usage, readOnly: true}
         {{- end }}
@@ -112,6 +117,10 @@ spec:
   volumes:
     - name: policy
       configMap: {name: {{ include "rebalancer.policyName" $root | quote }}}
+    {{- with $.claim }}
+    - name: recorded
+      persistentVolumeClaim: {claimName: {{ . | quote }}}
+    {{- end }}
     {{- with (.usage).secretName }}
     - name: usage
       secret: {secretName: {{ . | quote }}}

@@ -192,6 +192,15 @@ _OWN: dict[str, Schema] = {
             "tolerations": _OBJECTS,
         }
     ),
+    "record": _closed(
+        {
+            "enabled": _FLAG,
+            "schedule": {"type": "string", "minLength": 9},
+            "keep": {"type": "string", "minLength": 2},
+            "maxSize": {"type": "string", "pattern": "^[1-9][0-9]*([kMGT]i?)?$"},
+            "claim": _NAME,
+        }
+    ),
     "serviceAccount": _closed({"create": _FLAG, "name": _NAME, "annotations": _TEXTS}),
     "resources": _OBJECT,
     "priorityClassName": _NAME,

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from rebalancer.commands.node_agent import command as agent_command
+from rebalancer.commands.record import command as record_command
 from rebalancer.commands.run import command as run_command
 from rebalancer.commands.serve import command as serve_command
 from rebalancer.kube.access import (
@@ -160,6 +161,31 @@ def test_an_agent_on_each_node_may_change_nodes_and_its_policy_says_which():
     selector, labels = spec["selector"]["matchLabels"], spec["template"]["metadata"]["labels"]
     assert selector.items() <= labels.items()
     assert selector["app.kubernetes.io/component"] == "node-agent"
+
+
+def test_snapshots_are_kept_by_an_account_that_only_lists():
+    manifests = render({"record": {"enabled": True, "claim": "recorded"}})
+    name = f"rebalancing-{NAME}-record"
+    assert rules(one(manifests, "ClusterRole", name)) == set(READ_RULES)
+    account = {"kind": "ServiceAccount", "name": f"{NAME}-record", "namespace": "rebalancing"}
+    assert one(manifests, "ClusterRoleBinding", name)["subjects"] == [account]
+    job = one(manifests, "CronJob", f"{NAME}-record")["spec"]
+    pod = job["jobTemplate"]["spec"]["template"]["spec"]
+    assert pod["serviceAccountName"] == account["name"]
+    assert pod["securityContext"]["fsGroup"] == 65532
+    assert {"name": "recorded", "persistentVolumeClaim": {"claimName": "recorded"}} in pod[
+        "volumes"
+    ]
+    (recording,) = pod["containers"]
+    assert {"name": "recorded", "mountPath": "/recorded"} in recording["volumeMounts"]
+    known = {flag for parameter in record_command.params for flag in parameter.opts}
+    assert recording["args"][:2] == ["record", "--to=/recorded"]
+    assert {argument.partition("=")[0] for argument in recording["args"][1:]} <= known
+
+
+def test_snapshots_are_kept_only_where_there_is_a_volume_for_them():
+    with pytest.raises(HelmError, match=r"record\.enabled needs record\.claim"):
+        render({"record": {"enabled": True}})
 
 
 def test_agents_that_could_change_every_node_are_installed_only_where_that_is_accepted():
@@ -663,6 +689,11 @@ CHANGED = {
     "nodeAgent.nodeSelector": {"on": "ec2"},
     "nodeAgent.affinity": {"podAffinity": {}},
     "nodeAgent.tolerations": [{"key": "spot"}],
+    "record.enabled": True,
+    "record.schedule": "7 * * * *",
+    "record.keep": "13d",
+    "record.maxSize": "11Gi",
+    "record.claim": "another-claim",
     "serviceAccount.create": False,
     "serviceAccount.name": "another",
     "serviceAccount.annotations": {"role": "arn"},
@@ -703,6 +734,8 @@ NEEDS: dict[str, dict[str, Any]] = {
     "networkPolicy.extraEgress": {"networkPolicy": {"enabled": True}},
     "drain": {"drain": {"enabled": True}},
     "nodeAgent": {"nodeAgent": {"enabled": True}},
+    "record": {"record": {"enabled": True, "claim": "recorded"}},
+    "record.enabled": {"record": {"claim": "recorded"}},
     "serve": {"kind": "Deployment"},
     "serve.service": {"kind": "Deployment", "serve": {"service": {"enabled": True}}},
     "serve.service.enabled": {"kind": "Deployment"},

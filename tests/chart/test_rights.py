@@ -141,6 +141,11 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
         {"nodeAgent": {"enabled": True}},
         {f"{_RELEASE}-node-agent": _CHANGES_NODES},
     ),
+    (
+        "snapshots for compare",
+        {"record": {"enabled": True, "claim": "recorded"}},
+        {f"{_RELEASE}-record": _READS},
+    ),
 ]
 
 
