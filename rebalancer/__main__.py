@@ -32,7 +32,7 @@ def main() -> None:
     # What libraries log is said by our own errors, in words that hold no secret and no control characters.
     logging.getLogger().addHandler(logging.NullHandler())
     # Nothing is imported before it is needed.
-    from rebalancer.base.termination import ignore_termination  # noqa: PLC0415
+    from rebalancer.base.environment import ignore_termination  # noqa: PLC0415
     from rebalancer.cli import command  # noqa: PLC0415
     from rebalancer.commands.call import say_stopped  # noqa: PLC0415
 

@@ -24,7 +24,7 @@ from rebalancer.policy.values import Direction, Duration, LabelKey, Params, Perc
 from rebalancer.snapshot.leaving import LEAVING
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.usage import MEASURED
-from rebalancer.wire.pod_state import PodState
+from rebalancer.wire.pods import PodState
 
 __all__ = [
     "LEAVING",

@@ -24,7 +24,7 @@ from benchmarks.decisions.tables import left, table
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ExitCode
 from rebalancer.commands.simulate import SimulateOptions, simulate
-from rebalancer.whatif.objects import read_objects
+from rebalancer.whatif.edits import read_objects
 
 CYCLES = 25
 """As many as the live runs may make."""

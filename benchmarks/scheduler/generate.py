@@ -22,7 +22,7 @@ from benchmarks.scheduler.vocabulary import (
     ZONES,
     Manifest,
 )
-from rebalancer.scheduler.images import normalized
+from rebalancer.scheduler.scores import normalized
 
 _ALL = (*features.PLAIN, *features.OWNERS, *features.STORAGE)
 # Pairs that the API server refuses, or that one field cannot hold at once.

@@ -1,6 +1,6 @@
 """SIGINT and SIGTERM during start-up: the process prints one line and exits.
 
-These handlers hold until a command installs its own (``rebalancer.base.termination``); nothing has been changed by
+These handlers hold until a command installs its own (``rebalancer.base.environment``); nothing has been changed by
 then. This module imports nothing slow: before it is loaded, the interpreter's own handlers answer a signal.
 """
 

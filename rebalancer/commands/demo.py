@@ -17,8 +17,7 @@ from rebalancer.commands import run
 from rebalancer.commands.call import call
 from rebalancer.commands.flags import CLUSTER, examples, with_flags
 from rebalancer.embedded.apiserver.discovery import BUILD
-from rebalancer.embedded.demo import DRIFTS_PATH, KeptError, keep_cluster, run_demo
-from rebalancer.embedded.drifts import LIVE
+from rebalancer.embedded.demo import DRIFTS_PATH, LIVE, KeptError, keep_cluster, run_demo
 from rebalancer.kube.client import Client
 from rebalancer.run.options import ClusterFlags
 

@@ -22,13 +22,11 @@ from rebalancer.commands.flags import (
     with_flags,
 )
 from rebalancer.doctor.cluster import check_cluster
-from rebalancer.doctor.finding import Check, Finding, Grade, not_judged
-from rebalancer.doctor.report import doctor_data, doctor_text
+from rebalancer.doctor.report import Check, Finding, Grade, doctor_data, doctor_text, not_judged
 from rebalancer.registry import Registry
-from rebalancer.run.context import run_context
+from rebalancer.run.context import run_context, terminal_look
 from rebalancer.run.options import RunOptions
 from rebalancer.run.source import Source, open_source
-from rebalancer.run.terminal import terminal_look
 
 _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
 

@@ -31,7 +31,7 @@ from rebalancer.machines.drain.preflight import refuses
 from rebalancer.machines.drain.report import DrainReport
 from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds, Preflight
 from rebalancer.machines.drain.triage import Orders
-from rebalancer.run.identity import own_pod
+from rebalancer.run.context import own_pod
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
@@ -213,7 +213,7 @@ class Drain:
 
     def look(self) -> Left:
         """Return the pods still on the nodes."""
-        from rebalancer.kube.node_pods import read_node_pods  # noqa: PLC0415
+        from rebalancer.kube.nodes import read_node_pods  # noqa: PLC0415
         from rebalancer.machines.drain.draining import left_of  # noqa: PLC0415
 
         pods = read_node_pods(

@@ -30,7 +30,7 @@ from rebalancer.machines.drain.replacing import replace as replace_all
 from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds
 from rebalancer.node_record.records import ReplacePhase, Stage
 from rebalancer.policy.windows import is_open
-from rebalancer.run.identity import instance
+from rebalancer.run.context import instance
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

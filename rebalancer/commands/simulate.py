@@ -30,10 +30,12 @@ from rebalancer.whatif.edits import (
     add_node,
     cordon_node,
     lose_zone,
+    read_data,
+    read_objects,
     remove_node,
+    renew_budgets,
     scale,
 )
-from rebalancer.whatif.objects import read_data, read_objects, renew_budgets
 from rebalancer.whatif.play import Conditions, play
 from rebalancer.whatif.show import FORMS, render_simulation
 from rebalancer.whatif.world import Span

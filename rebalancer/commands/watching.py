@@ -10,12 +10,11 @@ from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError, Stop
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import printable_lines
 from rebalancer.report.render import TABLES, render
-from rebalancer.run.context import run_context
+from rebalancer.run.context import Look, run_context, terminal_look
 from rebalancer.run.ending import run_report
 from rebalancer.run.one_run import make_plan, recall
 from rebalancer.run.options import ProgressFlags, RunOptions
 from rebalancer.run.source import open_source
-from rebalancer.run.terminal import Look, terminal_look
 
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 _COLORS = re.compile(r"\x1b\[[\d;]*m")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from rebalancer.base.plain_text import and_more, count
-from rebalancer.doctor.finding import Check, Finding, Grade, check
+from rebalancer.doctor.report import Check, Finding, Grade, check
 from rebalancer.planner.findings import (
     against_autoscalers,
     closed_disruption_budgets,

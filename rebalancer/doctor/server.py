@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more, count
-from rebalancer.doctor.finding import Check, Finding, Grade, check, not_judged
+from rebalancer.doctor.report import Check, Finding, Grade, check, not_judged
 from rebalancer.kube.access import (
     AUTOSCALER_RULES,
     EVENT_RULES,

@@ -14,18 +14,21 @@ import yaml
 
 from rebalancer.embedded import manifests
 from rebalancer.embedded.apiserver import kinds
-from rebalancer.embedded.apiserver.api import AccessControl, Api
+from rebalancer.embedded.apiserver.api import AccessControl, Api, apply_patch
 from rebalancer.embedded.apiserver.defaults import admit, charge
-from rebalancer.embedded.apiserver.deletion import delete
+from rebalancer.embedded.apiserver.eviction import delete
 from rebalancer.embedded.apiserver.http import Faults, Server
 from rebalancer.embedded.apiserver.kinds import Json, Kind, condition, is_ready
-from rebalancer.embedded.apiserver.patch import apply_patch
 from rebalancer.embedded.apiserver.store import EmbeddedClock, Store, clone
 from rebalancer.embedded.controllers.budgets import Budgets
-from rebalancer.embedded.controllers.daemonsets import DaemonSets
-from rebalancer.embedded.controllers.deployments import Deployments, ReplicaSets
+from rebalancer.embedded.controllers.deployments import (
+    DaemonSets,
+    Deployments,
+    Jobs,
+    ReplicaSets,
+    StatefulSets,
+)
 from rebalancer.embedded.controllers.garbage import GarbageCollector, Namespaces, Quotas
-from rebalancer.embedded.controllers.jobs import Jobs
 from rebalancer.embedded.controllers.kubelets import (
     NODE_LOST,
     NODE_NOT_READY,
@@ -40,7 +43,6 @@ from rebalancer.embedded.controllers.scheduling import (
     Scheduling,
     StoreSnapshots,
 )
-from rebalancer.embedded.controllers.statefulsets import StatefulSets
 from rebalancer.embedded.engine import Controller, Durations, Engine
 from rebalancer.snapshot.model import Snapshot
 

@@ -19,14 +19,154 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rebalancer.base.errors import ExitCode, RebalancerError
-from rebalancer.embedded import drifts
 from rebalancer.embedded.apiserver.kinds import Json
 from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.controllers.pods import controller_of, is_active
-from rebalancer.embedded.drifts import RULES, SHOP, ZONES
 from rebalancer.embedded.engine import Durations
-from rebalancer.embedded.manifests import ZONE
+from rebalancer.embedded.manifests import (
+    HOSTNAME,
+    ZONE,
+    deployment,
+    pdb,
+    prefer_apart,
+    require_apart,
+    spread,
+    statefulset,
+)
+
+ZONES = ("zone-a", "zone-b", "zone-c")
+SHOP = "shop"
+_NODES_PER_ZONE = 4
+_SET_UP_SECONDS = 300.0
+_QUIET_SECONDS = 600.0
+
+RULES: Mapping[str, str] = {
+    "api": "spread over zones, soft",
+    "cart": "apart by zone, preferred",
+    "checkout": "spread over zones, hard",
+    "images": "apart by host, required",
+    "ledger": "StatefulSet, spread, soft",
+    "mail": "nothing",
+    "metrics": "apart by host, preferred",
+    "payments": "spread, soft; PDB: 3 of 4",
+    "search": "apart by zone, preferred",
+}
+"""Placement rules of each workload of the second drift, in few words."""
+
+
+def two_zones(cluster: EmbeddedCluster) -> None:
+    """Three replicas with preferred anti-affinity by zone, and only two zones."""
+    for zone in ZONES[:2]:
+        _join(cluster, zone, 2)
+    cluster.advance(_SET_UP_SECONDS)
+    cluster.apply(deployment(SHOP, 3, affinity=prefer_apart({"app": SHOP})))
+    cluster.advance(_SET_UP_SECONDS)
+
+
+def third_zone(cluster: EmbeddedCluster) -> None:
+    """A node of the third zone joins; some minutes pass."""
+    _join(cluster, ZONES[2], 1)
+    cluster.advance(_QUIET_SECONDS)
+
+
+def many_workloads(cluster: EmbeddedCluster) -> None:
+    """Twelve nodes in three zones, nine workloads, all rules met."""
+    for zone in ZONES:
+        _join(cluster, zone, _NODES_PER_ZONE)
+    cluster.advance(_SET_UP_SECONDS)
+    cluster.apply(*_workloads())
+    cluster.advance(_SET_UP_SECONDS)
+
+
+def zone_lost(cluster: EmbeddedCluster) -> None:
+    """The third zone is lost with its pods; their replacements are in the other two."""
+    for number in range(_NODES_PER_ZONE):
+        cluster.remove_node(_name(ZONES[2], number))
+    cluster.advance(_QUIET_SECONDS)
+
+
+def zone_back(cluster: EmbeddedCluster) -> None:
+    """The third zone is back, empty; some minutes pass."""
+    _join(cluster, ZONES[2], _NODES_PER_ZONE)
+    cluster.advance(_QUIET_SECONDS)
+
+
+def _join(cluster: EmbeddedCluster, zone: str, nodes: int) -> None:
+    for number in range(nodes):
+        cluster.add_node(_name(zone, number), zone)
+
+
+def _name(zone: str, number: int) -> str:
+    return f"node-{zone[-1]}{number + 1}"
+
+
+def _workloads() -> list[dict[str, Any]]:
+    def labels(name: str) -> dict[str, str]:
+        return {"app": name}
+
+    def soft(name: str) -> list[dict[str, Any]]:
+        return [spread(labels(name), hard=False)]
+
+    return [
+        deployment("api", 6, topologySpreadConstraints=soft("api")),
+        deployment("cart", affinity=prefer_apart(labels("cart"))),
+        deployment("checkout", topologySpreadConstraints=[spread(labels("checkout"))]),
+        deployment("images", affinity=require_apart(labels("images"))),
+        deployment("mail", 2),
+        deployment("metrics", affinity=prefer_apart(labels("metrics"), HOSTNAME)),
+        deployment("payments", 4, topologySpreadConstraints=soft("payments")),
+        deployment("search", affinity=prefer_apart(labels("search"))),
+        statefulset("ledger", topologySpreadConstraints=soft("ledger")),
+        pdb("payments", labels("payments"), minAvailable=3),
+    ]
+
+
+# -- of a cluster that lives on: nothing is advanced, pods start and stop meanwhile -------------------------
+
+
+def _lose_zone(cluster: EmbeddedCluster) -> None:
+    for node in cluster.objects("Node"):
+        if node["metadata"]["labels"].get(ZONE) == ZONES[2]:
+            cluster.remove_node(node["metadata"]["name"])
+    cluster.settle()
+
+
+def _bring_zone_back(cluster: EmbeddedCluster) -> None:
+    _lose_zone(cluster)
+    _join(cluster, ZONES[2], _NODES_PER_ZONE)
+    cluster.settle()
+
+
+def _add_nodes(cluster: EmbeddedCluster) -> None:
+    there = len(cluster.objects("Node"))
+    for zone in ZONES:
+        cluster.add_node(f"node-{zone[-1]}{there + 1}", zone)
+    cluster.settle()
+
+
+def _drain_and_return(cluster: EmbeddedCluster) -> None:
+    names = [f"node-{zone[-1]}1" for zone in ZONES if _is_there(cluster, f"node-{zone[-1]}1")]
+    cluster.cordon(names)
+    for pod in cluster.objects("Pod"):
+        if pod["spec"].get("nodeName") in names:
+            cluster.delete("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
+    cluster.settle()
+    cluster.cordon(names, on=False)
+
+
+def _is_there(cluster: EmbeddedCluster, node: str) -> bool:
+    return any(each["metadata"]["name"] == node for each in cluster.objects("Node"))
+
+
+LIVE: Mapping[str, tuple[str, Callable[[EmbeddedCluster], None]]] = {
+    "zone-lost": (f"{ZONES[2]} is lost with its nodes", _lose_zone),
+    "zone-back": (f"{ZONES[2]} was lost and is back, empty", _bring_zone_back),
+    "new-nodes": ("a node has joined in each zone, empty", _add_nodes),
+    "drained-return": ("a node of each zone was emptied and is back", _drain_and_return),
+}
+"""Name -> what has happened then, and how it is done."""
+
 
 ZoneCounts = Mapping[str, Counter[str]]
 """Workload -> zone -> replicas."""
@@ -247,14 +387,14 @@ class _Demo:
                 f"An embedded Kubernetes now runs in this process, at {cluster.url}. Its objects, its API, "
                 "its controllers and its evictions are real; only the containers are simulated."
             )
-            drifts.two_zones(cluster)
+            two_zones(cluster)
             before = list_placed(cluster)
             screen.say(
                 f'Two zones are up. The three replicas of "{SHOP}" prefer different '
                 "zones (preferred anti-affinity); with two zones, two of them share one:"
             )
             screen.show(draw_zones(before, ZONES, ZONES[:2], frozenset()))
-            drifts.third_zone(cluster)
+            third_zone(cluster)
             if _has_moved(before, list_placed(cluster)):
                 raise _DemoFailedError("Kubernetes moved a pod by itself")
             screen.say(
@@ -284,9 +424,9 @@ class _Demo:
         screen = self._screen
         screen.title("2. A zone comes back")
         with self._cluster() as cluster:
-            drifts.many_workloads(cluster)
-            drifts.zone_lost(cluster)
-            drifts.zone_back(cluster)
+            many_workloads(cluster)
+            zone_lost(cluster)
+            zone_back(cluster)
             cluster.catch_up()
             before = list_placed(cluster)
             screen.say(
@@ -402,13 +542,13 @@ def keep_cluster(now: Callable[[], float], kubeconfig: Path) -> Iterator[Embedde
     # No pod is too young to be moved.
     clock = EmbeddedClock(now() - _PAST_SECONDS, now)
     with EmbeddedCluster(clock, seed=_SEED, timings=Durations()) as cluster:
-        drifts.many_workloads(cluster)
-        drifts.zone_lost(cluster)
-        drifts.zone_back(cluster)
+        many_workloads(cluster)
+        zone_lost(cluster)
+        zone_back(cluster)
         cluster.catch_up()
         cluster.access.anonymous = True
         one_by_one = threading.Lock()
-        for name, (happened, drift) in drifts.LIVE.items():
+        for name, (happened, drift) in LIVE.items():
             cluster.on_post(DRIFTS_PATH + name, _action(cluster, happened, drift, one_by_one))
         try:
             kubeconfig.unlink(missing_ok=True)

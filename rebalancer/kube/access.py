@@ -15,8 +15,7 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.node_pods import READ_DAEMON_SET
-from rebalancer.kube.nodes import CHANGE_NODE, READ_NODE
+from rebalancer.kube.nodes import CHANGE_NODE, READ_DAEMON_SET, READ_NODE
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.restart import RESTART_RULES
 from rebalancer.wire.kinds import (

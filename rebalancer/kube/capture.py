@@ -11,9 +11,8 @@ import msgspec
 
 from rebalancer.kube.access import missing_lists
 from rebalancer.kube.client import JSON, Client
-from rebalancer.kube.decoders import IN_PROTOBUF
 from rebalancer.kube.failures import ForbiddenError, StatusError
-from rebalancer.kube.lists import phase_selector
+from rebalancer.kube.lists import IN_PROTOBUF, phase_selector
 from rebalancer.kube.metrics import NotMeasuredError, UsageSource, usage_notes
 from rebalancer.kube.pages import Listing, read_pages, restarting
 from rebalancer.kube.read import read_version

@@ -13,7 +13,7 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, explain_refusal
 from rebalancer.kube.failures import ForbiddenError, TransportError, status_of
 from rebalancer.kube.resources import AccessRule
-from rebalancer.snapshot.surge import why_no_surge
+from rebalancer.snapshot.owners import why_no_surge
 from rebalancer.wire import objects as o
 from rebalancer.wire.kinds import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
 from rebalancer.wire.opt_outs import evict_opt_out

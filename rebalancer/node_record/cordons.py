@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rebalancer.kube.nodes import NodeChange, NodeView
-from rebalancer.node_record.protocol import EXCLUDE, Claims
-from rebalancer.node_record.records import CLOSING, INTERRUPTIONS
+from rebalancer.node_record.records import CLOSING, EXCLUDE, INTERRUPTIONS, Claims
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE
 from rebalancer.snapshot.leaving import DRAIN, LEAVE, LEAVING

@@ -35,9 +35,9 @@ from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.marks import as_planned_on, to_be_empty, with_empty_marks
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.owners import with_restarts
 from rebalancer.snapshot.protect import NONE_ENDED, Scope, find_done, protect, protect_ended
 from rebalancer.snapshot.selected import select_pods, with_avoided
-from rebalancer.snapshot.surge import with_restarts
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ import msgspec
 import yaml
 
 from rebalancer import API_VERSION
+from rebalancer.base.data_text import YamlLoader, yaml_events
 from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.file_text import YamlLoader, yaml_events
 from rebalancer.plan.outcome import Status
 from rebalancer.plan.plan import Cost, Landing, Method, Move, NodeCode
 from rebalancer.policy.load import LoadedPolicy, flags_of_changes

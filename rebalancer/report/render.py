@@ -2,20 +2,81 @@
 
 Such a run has not read the cluster. Its JSON and YAML have the keys of every other report, so that one program can
 read both: lists are empty, and values that depend on the cluster are null.
+
+A spreadsheet executes a cell that starts with ``=``, ``+``, ``-`` or ``@`` as a formula, and the names come from the
+cluster. Such a text gets a leading apostrophe, which marks text in a spreadsheet. Numbers are not changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import csv
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from io import StringIO
 from typing import TYPE_CHECKING, Any
 
 from rebalancer import API_VERSION
-from rebalancer.base.data_text import DATA_FORMS, data_text
+from rebalancer.base.data_text import DATA_FORMS, data_text, plain_number
 from rebalancer.base.plain_text import WIDTH, printable
+from rebalancer.plan.outcome import Outcome
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.report.as_json import as_json, as_yaml, describe_reviewed_plan
+from rebalancer.report.changes import likely
 from rebalancer.report.model import RunReport
+
+HEAD = (
+    "wave", "namespace", "pod", "uid", "owner", "from", "fromZone", "to", "toZone", "probability",
+    "strategy", "method", "reason", "gainHard", "gainSoft", "gainImbalance", "cost", "outcome", "message",
+    "landed", "landedZone", "predicted", "seconds",
+)  # fmt: skip
+"""``to`` is the most probable landing, ``landed`` the real one."""
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def as_csv(report: RunReport) -> Iterator[str]:
+    """Yield a header line, then one line per move."""
+    stream = StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    for row in (HEAD, *(_row(report, outcome) for outcome in report.outcomes)):
+        writer.writerow([_cell(value) for value in row])
+        yield stream.getvalue()
+        stream.seek(0)
+        stream.truncate()
+
+
+def _row(report: RunReport, outcome: Outcome) -> tuple[str | float | None, ...]:
+    move, target = outcome.move, likely(outcome.move)
+    return (
+        move.wave,
+        move.namespace,
+        move.pod,
+        move.uid,
+        move.owner,
+        move.node,
+        report.domain_of(move.node),
+        target,
+        report.domain_of(target) if target is not None else None,
+        plain_number(move.landings[0].probability) if move.landings else None,
+        move.strategy,
+        move.method.value,
+        move.reason,
+        *(plain_number(entry) for entry in move.gain.as_tuple()),
+        plain_number(move.cost),
+        outcome.status.value,
+        outcome.message,
+        outcome.landed,
+        report.domain_of(outcome.landed) if outcome.landed is not None else None,
+        None if outcome.predicted is None else str(outcome.predicted).lower(),
+        plain_number(outcome.seconds, 4),
+    )
+
+
+def _cell(value: str | float | None) -> str | float:
+    if not isinstance(value, str):
+        return "" if value is None else value
+    return printable(f"'{value}" if value.startswith(_FORMULA) else value)
+
 
 TABLES = ("table", "wide")
 """For a terminal."""
@@ -43,8 +104,6 @@ def render(
 
             return (as_markdown(report),)
         case "csv":
-            from rebalancer.report.as_csv import as_csv  # noqa: PLC0415
-
             return as_csv(report)
     from rebalancer.report.as_table import as_table  # noqa: PLC0415
 
@@ -87,8 +146,6 @@ def render_lease_taken(report: LeaseTakenReport, output: str) -> str:
         head = '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
         return f"{head}\n<title>{line}</title>\n</head>\n<body>\n<p>{line}</p>\n</body>\n</html>\n"
     if output == "csv":
-        from rebalancer.report.as_csv import HEAD  # noqa: PLC0415
-
         return f"{','.join(HEAD)}\n"
     return f"{printable(report.line)}\n"
 

@@ -25,11 +25,9 @@ from rebalancer.planner.plan import PlanObserver
 from rebalancer.planner.planning import Planned
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
-from rebalancer.run.context import RunContext, run_context
-from rebalancer.run.ending import report, report_lease_taken
-from rebalancer.run.identity import instance, name_in_lasting_marks
+from rebalancer.run.context import RunContext, instance, name_in_lasting_marks, run_context
+from rebalancer.run.ending import publisher, report, report_lease_taken
 from rebalancer.run.options import Ending, Publishing, RunOptions
-from rebalancer.run.publish import publisher
 from rebalancer.run.source import Reading, Source, open_source
 from rebalancer.snapshot.marks import describe_expired, marks_on
 from rebalancer.snapshot.model import Snapshot
@@ -368,9 +366,12 @@ def recall(run: RunContext, source: Source, reading: Reading) -> MemoryStore | N
         return None
     from rebalancer.run.memory.cooling import describe_cooling  # noqa: PLC0415
     from rebalancer.run.memory.document import count_last_hour  # noqa: PLC0415
-    from rebalancer.run.memory.journal import pace_of  # noqa: PLC0415
-    from rebalancer.run.memory.store import MemoryStore, open_config_map  # noqa: PLC0415
-    from rebalancer.run.memory.streaks import recall_streaks  # noqa: PLC0415
+    from rebalancer.run.memory.remember import recall_streaks  # noqa: PLC0415
+    from rebalancer.run.memory.store import (  # noqa: PLC0415
+        MemoryStore,
+        open_config_map,
+        pace_of,
+    )
 
     memory = MemoryStore(
         open_config_map(source.client, run.state.memory),

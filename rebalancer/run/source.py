@@ -15,8 +15,7 @@ from rebalancer.base.environment import Environment, collector_paused
 from rebalancer.base.errors import ClusterReadError, StoppedError
 from rebalancer.base.output import say
 from rebalancer.policy.cluster import ConfigMapKey
-from rebalancer.run.context import RunContext
-from rebalancer.run.identity import identity
+from rebalancer.run.context import RunContext, identity
 from rebalancer.run.options import ClusterFlags
 from rebalancer.scheduler.configured import not_followed
 from rebalancer.snapshot.load import load_judgeable
@@ -185,7 +184,7 @@ def usage_source(settings: UsageSettings, client: Client, stop: Stop) -> UsageSo
         from rebalancer.kube.metrics import MetricsApi  # noqa: PLC0415
 
         return MetricsApi(client)
-    from rebalancer.kube.prometheus import PrometheusSource  # noqa: PLC0415
+    from rebalancer.kube.metrics import PrometheusSource  # noqa: PLC0415
 
     return PrometheusSource(settings.prometheus, stop)
 

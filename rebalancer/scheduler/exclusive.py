@@ -1,14 +1,20 @@
-"""Things that only one pod per node can use: host ports, and disks without a claim."""
+"""Things that only one pod per node can use: host ports (NodePorts), and disks without a claim (VolumeRestrictions).
+
+Source: ``plugins/volumerestrictions``, ``isVolumeConflict``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 import numpy as np
 
 from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
+from rebalancer.wire import objects as o
+from rebalancer.wire.objects import SchedulingSpec
 
 How = TypeVar("How")
 
@@ -55,3 +61,61 @@ class Exclusive(Generic[How]):
             }
             rivals = self._rivals[cls] = np.array(sorted(classes), np.int32)
         return rivals
+
+
+_ANY = "0.0.0.0"  # noqa: S104  # compared, never bound
+_Port = tuple[str, int, str]
+
+
+def host_ports(spec: SchedulingSpec) -> set[_Port]:
+    """Return (protocol, port, address) of the host ports of app containers and sidecars."""
+    sidecars = (c for c in spec.init_containers or () if c.restart_policy == "Always")
+    return {
+        (port.protocol or "TCP", port.host_port, port.host_ip or _ANY)
+        for container in (*sidecars, *spec.containers)
+        for port in container.ports or ()
+        if port.host_port > 0
+    }
+
+
+def ports(snapshot: Snapshot) -> Exclusive[str]:
+    """Return which classes use the same host ports, each with its address."""
+    return Exclusive(
+        (
+            (index, (protocol, port), address)
+            for index, of_class in enumerate(snapshot.classes)
+            for protocol, port, address in host_ports(of_class.spec)
+        ),
+        lambda one, other: _ANY in (one, other) or one == other,
+    )
+
+
+def disks(snapshot: Snapshot) -> Exclusive[bool]:
+    """Return which classes use the same disks, each shared or exclusive."""
+    return Exclusive(
+        (
+            (index, name, shared)
+            for index, of_class in enumerate(snapshot.classes)
+            for volume in of_class.spec.volumes or ()
+            if volume.disk is not None
+            for name, shared in _names(volume.disk)
+        ),
+        lambda one, other: not (one and other),
+    )
+
+
+def _names(disk: o.Disk) -> Iterator[tuple[Hashable, bool]]:
+    """Yield (key that is equal for equal disks, whether pods may share the disk if all of them allow it).
+
+    Yields nothing for types of disks without such a conflict.
+    """
+    match disk:
+        case o.GCEDisk():
+            yield ("gce", disk.pd_name), disk.read_only
+        case o.AWSDisk():
+            yield ("aws", disk.volume_id), False
+        case o.ISCSIDisk():
+            yield ("iscsi", disk.iqn), disk.read_only
+        case o.RBDDisk():
+            for monitor in disk.monitors:
+                yield ("rbd", monitor, disk.pool, disk.image), disk.read_only

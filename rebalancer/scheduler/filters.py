@@ -7,12 +7,10 @@ from collections.abc import Hashable, Iterator, Sequence
 import numpy as np
 
 from rebalancer.scheduler.attach_limits import AttachLimits
-from rebalancer.scheduler.declared_features import declaring, needed_features
-from rebalancer.scheduler.disks import disks
+from rebalancer.scheduler.exclusive import disks, ports
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
-from rebalancer.scheduler.placement import Placement
-from rebalancer.scheduler.ports import ports
+from rebalancer.scheduler.placement import Placement, declaring, needed_features
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.spread import Pair, Spread

@@ -2,26 +2,243 @@
 
 A *part* of a row is a set of windows with equal inputs for normalisation. A *win* of a part is a set of windows with
 equal best scores.
+
+A set is a *ring*: its nodes in search order, starting again after the last. Rings are rows of one array, as wide as
+the longest ring; entries beyond the end of a shorter ring are ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rebalancer.scheduler.many_scores import ManyScores, ManySpreads
 from rebalancer.scheduler.profile import (
     INTER_POD_AFFINITY,
     NODE_AFFINITY,
     POD_TOPOLOGY_SPREAD,
     TAINT_TOLERATION,
 )
-from rebalancer.scheduler.rings import Rings, narrow, sums
+from rebalancer.scheduler.rounding import go_log, go_round
 from rebalancer.scheduler.sampling import MAX_KINDS
-from rebalancer.scheduler.scores import between, by_largest, from_fewest
-from rebalancer.snapshot.columns import Bools, Floats, Ints
+from rebalancer.scheduler.scores import RawScores, between, by_largest, from_fewest
+from rebalancer.scheduler.spread import Pair, SoftSpread
+from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
+
+_NARROW = 1 << 22
+
+
+class Rings:
+    """Feasible nodes in search order, and all windows of ``size`` consecutive nodes."""
+
+    def __init__(self, order: Int32s, feasible: Bools, size: int) -> None:
+        """``order`` (N,) comes from ``search_order``; each row of ``feasible`` (M, N) has more than ``size`` nodes."""
+        self.size, self._feasible = size, feasible
+        self.number = len(order)
+        """N"""
+        in_order = feasible[:, order]
+        self.count = in_order.sum(axis=1)
+        """(M,) F, the nodes of each ring."""
+        ring, rank = in_order.nonzero()
+        place = np.arange(len(rank)) - (np.cumsum(self.count) - self.count)[ring]
+        self.width = int(self.count.max(initial=0))
+        ranks = np.zeros((len(feasible), self.width), np.int64)
+        ranks[ring, place] = rank
+        self.nodes: Int32s = order[ranks]
+        """(M, W) the nodes of each ring."""
+        self._places = np.zeros(feasible.shape, np.int32)
+        self._places[ring, order[rank]] = place
+        self._search_rank = np.empty(len(order), np.int64)
+        self._search_rank[order] = np.arange(len(order))
+        self.begins: Bools = np.arange(self.width) < self.count[:, None]
+        """(M, W) where a window begins: at each node."""
+        before = np.roll(ranks, 1, axis=1)
+        before[:, 0] = np.take_along_axis(ranks, self.count[:, None] - 1, axis=1)[:, 0] - len(order)
+        self.weight: Floats = (ranks - before) / len(order)
+        """(M, W) how likely each window is."""
+        again = np.arange(self.width + size) % self.count[:, None]
+        self.around: Int32s = np.take_along_axis(self.nodes, again, axis=1)
+        """(M, W + size) the nodes, continued around the end, so that every window is a slice."""
+
+    def largest(self, values: Ints) -> Ints:
+        """Return the maximum of ``values`` (V, W + size) in each window (V, W)."""
+        block, level = values, 1
+        while 2 * level <= self.size:
+            block = np.maximum(block[:, :-level], block[:, level:])
+            level *= 2
+        shift = self.size - level
+        largest: Ints = np.maximum(block[:, : self.width], block[:, shift : shift + self.width])
+        return largest
+
+    def smallest(self, values: Ints) -> Ints:
+        """Return the minimum of ``values`` (V, W + size) in each window (V, W)."""
+        return -self.largest(-values)
+
+    def total(self, marked: Bools) -> Ints:
+        """Return the number of marked nodes (V, W + size) in each window (V, W)."""
+        until = sums(marked)
+        total: Ints = until[:, self.size :][:, : self.width] - until[:, : self.width]
+        return total
+
+    def count_scored(self, domains: NDArray[np.intp] | None, ignored: Bools) -> Ints:
+        """Return the number of distinct domains (None: of nodes) in each window: (M, W), or (M, 1) if all are equal.
+
+        ``domains`` (N,): the domain of each node; nodes in ``ignored`` (N,) are not counted.
+        """
+        if domains is not None:
+            return self._distinct(domains, ~ignored)
+        if not ignored.any():
+            return np.full((len(self.count), 1), self.size)
+        return self.total(~ignored[self.around])
+
+    def _distinct(self, values: NDArray[np.intp], kept: Bools) -> Ints:
+        """Return the number of distinct ``values`` (N,) of the ``kept`` nodes (N,) per window, (M, W) or (M, 1)."""
+        by_value = np.lexsort((self._search_rank, values))
+        by_value = by_value[kept[by_value]]
+        ring, column = self._feasible[:, by_value].nonzero()
+        nodes = by_value[column]
+        place, value = self._places[ring, nodes], values[nodes]
+        first = np.ones(len(ring) + 1, bool)
+        first[1:-1] = (ring[1:] != ring[:-1]) | (value[1:] != value[:-1])
+        # Where a value's next node is further away than a window reaches, windows in between lack it.
+        following = np.append(place[1:], 0)
+        last = first[1:].nonzero()[0]
+        following[last] = place[first[:-1]] + self.count[ring[last]]
+        counts = np.bincount(ring[first[:-1]], minlength=len(self.count))[:, None]
+        far = (following - place > self.size).nonzero()[0]
+        if not len(far):
+            return counts
+        lacking = np.zeros((len(self.count), 2 * self.width + 1), np.int64)
+        np.add.at(lacking, (ring[far], place[far] + 1), 1)
+        np.add.at(lacking, (ring[far], following[far] - self.size + 1), -1)
+        lacking = np.cumsum(lacking, axis=1)
+        around = np.arange(self.width) + self.count[:, None]
+        lacks = lacking[:, : self.width] + np.take_along_axis(
+            lacking, np.minimum(around, 2 * self.width), axis=1
+        )
+        return counts - lacks
+
+
+def sums(marked: Bools) -> Int32s:
+    """Return the running sums (V, L + 1): the number of marked entries (V, L) before each position."""
+    until = np.zeros((marked.shape[0], marked.shape[1] + 1), np.int32)
+    np.cumsum(marked, axis=1, out=until[:, 1:])
+    return until
+
+
+def narrow(values: Ints) -> Ints:
+    """Return ``values`` with half the bit width if they fit; later operations are then twice as fast."""
+    if values.size and int(values.min()) > -_NARROW and int(values.max()) < _NARROW:
+        return values.astype(np.int32)
+    return values
+
+
+@dataclass(frozen=True, slots=True)
+class ManySpreads:
+    """Soft spread of pods whose constraints have the same domains."""
+
+    rows: Int32s
+    """(G,) which pods, ascending."""
+    like: SoftSpread
+    """Of one of them: what all of them agree in."""
+    counts: tuple[Ints, ...]
+    """Per constraint (G, D + 1) or (G, N)."""
+
+    def raw(self, of: Ints, sizes: Sequence[Ints]) -> Ints:
+        """Return the raw scores (X, N) of pods ``of`` (X,) of this group; as ``SoftSpread.raw``, for many.
+
+        ``sizes``: the number of scored domains (X,) per constraint.
+        """
+        total: Floats | None = None
+        for constraint, counts, size, domains in zip(
+            self.like.constraints, self.counts, sizes, self.like.domains, strict=True
+        ):
+            topology = constraint.topology
+            factor = np.array([go_log(float(n + 2)) for n in size.tolist()])[:, None]
+            term: Floats = counts[of] * factor + float(constraint.max_skew - 1)
+            if domains is not None:
+                term[:, topology.size] = 0.0
+                term = np.take(term, topology.domain, axis=1)
+            elif not topology.everywhere:
+                term[:, ~topology.present] = 0.0
+            total = term if total is None else total + term
+        assert total is not None  # noqa: S101  # pods without constraints are in no group
+        return go_round(total)
+
+
+@dataclass(frozen=True, slots=True)
+class ManyScores:
+    """Raw scores before normalisation; None for a plug-in that skips all pods."""
+
+    fixed_total: Ints
+    """(K, N) see RawScores."""
+    taints: Ints | None
+    affinity: Ints | None
+    interpod: Ints | None
+    spreads: tuple[ManySpreads, ...]
+
+
+def stack_scores(raws: Sequence[RawScores], of: Ints, leaving: Sequence[Pair]) -> ManyScores:
+    """Return the scores of pods (K,): pod k has ``raws[of[k]]``, without the spread count of ``leaving[k]``."""
+    return ManyScores(
+        narrow(np.stack([raw.fixed_total for raw in raws]))[of],
+        _fill([raw.taints if raw.taints.any() else None for raw in raws], of),
+        _fill([raw.affinity for raw in raws], of),
+        _fill([raw.interpod for raw in raws], of),
+        tuple(_spreads([raw.spread for raw in raws], of, leaving)),
+    )
+
+
+def _fill(columns: Sequence[Ints | None], of: Ints) -> Ints | None:
+    """Return columns as rows (K, N), with zeros for None; None if all columns are None."""
+    some = next((column for column in columns if column is not None), None)
+    if some is None:
+        return None
+    none = np.zeros_like(some)
+    return narrow(np.stack([none if column is None else column for column in columns]))[of]
+
+
+def _spreads(
+    spreads: Sequence[SoftSpread | None], of: Ints, leaving: Sequence[Pair]
+) -> Iterator[ManySpreads]:
+    """Yield the soft spreads of pods, grouped by equal domains."""
+    groups: dict[Hashable, list[SoftSpread]] = {}
+    places: dict[int, tuple[Hashable, int]] = {}
+    for index, spread in enumerate(spreads):
+        if spread is not None:
+            mine = groups.setdefault(about := _about(spread), [])
+            places[index] = about, len(mine)
+            mine.append(spread)
+    for about, mine in groups.items():
+        rows = [
+            row for row, index in enumerate(of.tolist()) if places.get(index, (None,))[0] == about
+        ]
+        place = [places[index][1] for index in of[rows].tolist()]
+        counts = []
+        for column, domains in enumerate(mine[0].domains):
+            many = np.stack([spread.counts[column] for spread in mine])[place]
+            first = 0
+            for cls, members in groupby(place):
+                until = first + len(list(members))
+                constraint = mine[cls].constraints[column]
+                here = [leaving[row] for row in rows[first:until]]
+                constraint.leave(many[first:until], here, per_node=domains is None)
+                first = until
+            counts.append(many)
+        yield ManySpreads(np.array(rows, np.int32), mine[0], tuple(counts))
+
+
+def _about(spread: SoftSpread) -> Hashable:
+    """Return a key that is equal for constraints with the same domains and skews."""
+    constraints = [
+        (id(constraint.topology), constraint.max_skew, id(domains))
+        for constraint, domains in zip(spread.constraints, spread.domains, strict=True)
+    ]
+    return id(spread.ignored), *constraints
+
 
 _LARGE = 1 << 30
 # From such a weight on, totals do not fit into 32 bits.

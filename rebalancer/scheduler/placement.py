@@ -1,11 +1,15 @@
 """Filters and scores that depend on the node alone: node affinity, taints, cordons.
 
 Sources: ``plugins/nodeaffinity``, ``plugins/tainttoleration``, ``plugins/nodeunschedulable``.
+
+Source: ``plugins/nodedeclaredfeatures`` and ``InferForScheduling`` of each feature in
+``component-helpers/nodedeclaredfeatures/features``. The features that are missing here have no scheduling
+requirement, or are off (VolumeBindMountOptions of 1.37 is alpha: the API server drops the field).
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +21,7 @@ from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.nodes import UNSCHEDULABLE
 from rebalancer.wire import objects as o
 from rebalancer.wire.marks import ANY_MARK
+from rebalancer.wire.objects import SchedulingSpec
 from rebalancer.wire.scale_in import TAINT
 
 _HARD = ("NoSchedule", "NoExecute")
@@ -193,3 +198,23 @@ def _preferred(spec: o.SchedulingSpec) -> tuple[o.PreferredSchedulingTerm, ...] 
 def _required(spec: o.SchedulingSpec) -> o.NodeSelector | None:
     affinity = spec.affinity.node_affinity if spec.affinity else None
     return affinity.required if affinity else None
+
+
+def needed_features(spec: SchedulingSpec) -> Iterator[str]:
+    """Yield the features that a kubelet must have to run the pod."""
+    containers = (*spec.containers, *(spec.init_containers or ()))
+    rules = (rule for container in containers for rule in container.restart_policy_rules or ())
+    if any(rule.action == "RestartAllContainers" for rule in rules):
+        yield "RestartAllContainersOnContainerExits"
+    if spec.host_network and spec.host_users is False:
+        yield "UserNamespacesHostNetworkSupport"
+
+
+def declaring(snapshot: Snapshot, cls: int) -> Bools | None:
+    """Return the nodes (N,) that declare all features a class needs; None if it needs none."""
+    mask: Bools | None = None
+    for feature in needed_features(snapshot.classes[cls].spec):
+        none = np.zeros(len(snapshot.nodes), bool)
+        has = snapshot.nodes.declared_features.get(feature, none)
+        mask = has if mask is None else mask & has
+    return mask

@@ -3,6 +3,9 @@
 Source: ``plugins/noderesources`` (``fit.go``, ``least_allocated.go``, ``most_allocated.go``,
 ``requested_to_capacity_ratio.go``, ``balanced_allocation.go``). All divisions of arrays are Go's on non-negative
 integers, so ``//`` is the same.
+
+A pod may request an extended resource that no device plug-in offers; if a DeviceClass names it, the scheduler
+allocates devices for it (KEP-5004). DeviceClasses and ResourceSlices are not read.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ import numpy as np
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.requests import DEFAULT_SCORED, pod_requests
+from rebalancer.snapshot.nodes import DEFAULT_SCORED, pod_requests
 from rebalancer.snapshot.state import ClusterState
 
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
@@ -219,3 +222,35 @@ def _balance(used: Ints, allocatable: Ints) -> Ints:
         squares = sum(np.where(has, (share - mean) * (share - mean), 0.0))
         deviation = np.where(count > 2, np.sqrt(squares / size), deviation)
     return ((1.0 - deviation) * float(_MAX)).astype(np.int64)
+
+
+class UnofferedResources:
+    """Finds the extended resources that, at least in part, do not come from device plug-ins."""
+
+    def __init__(self, snapshot: Snapshot, resources: Resources) -> None:
+        self._snapshot, self._resources = snapshot, resources
+        self._unoffered: dict[int, bool] = {}
+
+    def of(self, cls: int) -> list[str]:
+        """Return the resources of a class that may be allocated without appearing in the node's allocatable."""
+        names = self._resources.names
+        return [
+            names[row]
+            for row in self._resources.asked(cls)
+            if _extended(names[row]) and self._is_unoffered(row)
+        ]
+
+    def _is_unoffered(self, row: int) -> bool:
+        unoffered = self._unoffered.get(row)
+        if unoffered is None:
+            offered = self._snapshot.nodes.allocatable[row] > 0
+            pods = self._snapshot.pods
+            using = (pods.node >= 0) & (self._snapshot.requests[row] > 0)[pods.cls]
+            elsewhere = not offered[pods.node[using]].all()
+            unoffered = self._unoffered[row] = elsewhere or not np.any(offered)
+        return unoffered
+
+
+def _extended(name: str) -> bool:
+    """Return whether a DeviceClass may provide a resource (``IsDRAExtendedResourceName``)."""
+    return name.startswith("deviceclass.resource.kubernetes.io/") or extended(name)

@@ -5,12 +5,11 @@ Source: ``plugins/helper/normalize_score.go`` and each plug-in's NormalizeScore.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.scheduler.images import Images
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.placement import Placement
@@ -26,10 +25,63 @@ from rebalancer.scheduler.profile import (
     SchedulerProfile,
 )
 from rebalancer.scheduler.spread import SoftSpread, Spread
+from rebalancer.scheduler.topology import ArrayCache
 from rebalancer.scheduler.volumes import VolumeRulebook
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.state import ClusterState
+from rebalancer.wire.objects import SchedulingSpec
+
+_MB = 1024 * 1024
+_LOW = 23 * _MB
+_HIGH_PER_IMAGE = 1000 * _MB
+
+
+class Images:
+    """Scores (N,) by the images that a class needs."""
+
+    def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
+        self._snapshot = snapshot
+        self._volumes = profile.counts_image_volumes
+        self._expected = profile.expects_image_volumes
+        self._cache = ArrayCache(len(snapshot.nodes))
+        self.none = np.zeros(len(snapshot.nodes), np.int64)
+        """The score (N,) of a class whose images no node has."""
+
+    def score(self, cls: int) -> Ints:
+        """Return the score (N,) of a class, cached by its images."""
+        spec = self._snapshot.classes[cls].spec
+        known = self._snapshot.nodes.images
+        names = tuple(name for name in self._names(spec) if name in known)
+        expected = len(spec.containers) + len(spec.init_containers or ())
+        if self._expected:
+            expected += sum(volume.image is not None for volume in spec.volumes or ())
+        if not names or not expected:
+            return self.none
+        return self._cache.get((names, expected), lambda: self._score(names, expected))
+
+    def _names(self, spec: SchedulingSpec) -> Iterator[str]:
+        for container in (*(spec.init_containers or ()), *spec.containers):
+            yield normalized(container.image)
+        if self._volumes:
+            for volume in spec.volumes or ():
+                if volume.image is not None:
+                    yield normalized(volume.image.reference)
+
+    def _score(self, names: tuple[str, ...], expected: int) -> Ints:
+        total = np.zeros(len(self.none), np.int64)
+        for name in names:
+            size, holders = self._snapshot.nodes.images[name]
+            # int64(float64(size) * (nodes with the image / all nodes)), as Go truncates.
+            total[holders] += int(float(size) * (len(holders) / len(total)))
+        high = _HIGH_PER_IMAGE * expected
+        return 100 * (np.clip(total, _LOW, high) - _LOW) // (high - _LOW)
+
+
+def normalized(name: str) -> str:
+    """Return the image name with its implied tag (``normalizedImageName``)."""
+    return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
+
 
 _MAX = 100
 

@@ -6,8 +6,9 @@ Each run does what ``rebalancer run`` does after reading: the same plan, evictio
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
-from contextlib import ExitStack
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -20,24 +21,227 @@ from rebalancer.base.errors import (
     StoppedError,
 )
 from rebalancer.base.output import say
-from rebalancer.base.stop import Stop
+from rebalancer.base.stop import Clock, Stop
+from rebalancer.kube.access import AUTOSCALER_FOLLOW_RULES, FOLLOW_RULES, require
 from rebalancer.kube.cache import ClusterCache, Observer
 from rebalancer.kube.client import Client
+from rebalancer.kube.config_map import ConfigMapMissingError
+from rebalancer.kube.lease import AcquiredLease, Lease, LeaseTaken, is_final
+from rebalancer.kube.read import read_cluster
+from rebalancer.kube.resources import AccessRule
 from rebalancer.machines.capacity import scaling_of
 from rebalancer.planner.planning import room_after
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
-from rebalancer.run.context import RunContext, run_context
+from rebalancer.run.context import RunContext, identity, run_context
+from rebalancer.run.memory.store import open_config_map
 from rebalancer.run.one_run import EndedRun, publish_run, run_on
 from rebalancer.run.options import PolicyFlags, RunOptions
-from rebalancer.run.source import Followed, Source, usage_of
+from rebalancer.run.source import Followed, Source, release, require_rights, usage_of
 from rebalancer.serve import triggers
-from rebalancer.serve.following import Following, Rights
 from rebalancer.serve.health import Health
 from rebalancer.serve.interruptions import Interruptions
-from rebalancer.serve.leading import Leading, Lost
 from rebalancer.serve.triggers import ClusterTriggers, Schedule, Triggers
+from rebalancer.wire.kinds import PODS
 from rebalancer.wire.pods import PodRecord
+
+LEASE_SECONDS = 15
+"""Another replica takes the Lease when it was not renewed for so long. A single run's lasts longer, since no other
+process waits for it."""
+_TRY_AGAIN = 2.0
+"""Seconds after the Lease could not be read or written."""
+
+Lost = Callable[[], str | None]
+"""Returns why this process leads no longer, None while it does."""
+
+
+class Leading:
+    """Waits for the Lease, and releases it."""
+
+    def __init__(
+        self,
+        lease: tuple[str, str] | None,
+        environment: Environment,
+        stop: Stop,
+        health: Health,
+        follows: Callable[[], bool],
+    ) -> None:
+        """``lease``: (namespace, name); None: this process leads alone.
+
+        ``follows`` returns whether the process has read the cluster before.
+        """
+        self._lease, self._environment, self._stop = lease, environment, stop
+        self._health, self._follows = health, follows
+        self._identity = identity(environment)
+
+    @contextmanager
+    def term(self, client: Client, waiting: Callable[[], None]) -> Iterator[Lost | None]:
+        """Yield a function that says why the term is over; None to try the Lease again, or after a signal.
+
+        ``waiting`` is called while another replica leads.
+
+        Raises:
+            ClusterReadError: the Lease is refused or does not exist, and this process has not led yet.
+        """
+        if self._lease is None:
+            yield _never
+            return
+        acquired = self._acquire(client, *self._lease, waiting)
+        if acquired is None:
+            yield None
+            return
+        try:
+            yield acquired.explain_loss
+        finally:
+            self._health.leads = False
+            release(self._environment, acquired)
+
+    def _acquire(
+        self, client: Client, namespace: str, name: str, waiting: Callable[[], None]
+    ) -> AcquiredLease | None:
+        health, err, stands_by = self._health, self._environment.err, False
+
+        def note_look() -> None:
+            nonlocal stands_by
+            health.beat()
+            if not stands_by:
+                stands_by = health.stands_by = True
+                say(err, "rebalancer: another run has the Lease: standing by")
+            waiting()
+
+        lease = Lease(
+            client,
+            namespace,
+            name,
+            identity=self._identity,
+            duration=LEASE_SECONDS,
+            clock=self._environment.clock.unix,
+        )
+        # What asks for it again and again, since the server fails, does not hang either.
+        health.beat()
+        try:
+            taken = lease.acquire(note_look)
+        except ClusterReadError as error:
+            if is_final(error) and not self._follows():
+                raise
+            say(err, f"rebalancer: {error}; it is tried again")
+            self._stop.wait(_TRY_AGAIN)
+            return None
+        finally:
+            health.stands_by = False
+        health.beat()
+        return None if isinstance(taken, LeaseTaken) else taken
+
+
+def _never() -> None:
+    """Return None: without a Lease none can be lost."""
+
+
+_COMPACT = 60.0
+"""Seconds between two times at which what is kept is compacted."""
+
+
+class Rights:
+    """The rights of this process, checked once per policy."""
+
+    def __init__(self, interruptions: Interruptions) -> None:
+        self._interruptions = interruptions
+        self._allowed = ""
+        """Hash of the policy for whose runs all rights are there."""
+
+    def require(self, run: RunContext, client: Client) -> None:
+        """Check all rights that runs under the policy of ``run`` need.
+
+        Raises:
+            ForbiddenError: rights are missing; the message names all of them.
+            ClusterReadError: no answer at all.
+        """
+        loaded = run.loaded
+        if self._allowed == loaded.policy_hash:
+            return
+        autoscalers = AUTOSCALER_FOLLOW_RULES if run.planning.autoscalers else ()
+        watch = AccessRule("watch", PODS.group, PODS.plural)
+        follows = (*FOLLOW_RULES, *autoscalers, watch)
+        if run.acts:
+            steps = self._interruptions.rules(loaded.policy)
+            require_rights(run, client, usage_of(run, client), (*follows, *steps))
+        else:
+            require(client, follows)
+        self._allowed = loaded.policy_hash
+
+
+class Following:
+    """Reads the cluster once and follows it; reads it again if the policy needs more lists than are followed."""
+
+    def __init__(self, clock: Clock, health: Health, rights: Rights, observer: Observer) -> None:
+        self._clock = clock
+        self._health, self._rights, self._observer = health, rights, observer
+        self._cache: ClusterCache | None = None
+        self._at_end = ExitStack()
+        self._finished: frozenset[str] = frozenset()
+        """The phases of the pods that have ended and are followed, too."""
+        self._autoscalers = False
+        """Whether HorizontalPodAutoscalers are followed, too."""
+        self._compacted = -math.inf
+
+    def open_cache(self, run: RunContext, client: Client) -> ClusterCache:
+        """Return a cache of all lists that the policy of ``run`` needs.
+
+        Raises:
+            ClusterReadError: the cluster could not be read, or must not be; or the memory does not exist.
+        """
+        planning = run.planning
+        follows = planning.finished <= self._finished and planning.autoscalers <= self._autoscalers
+        if self._cache is None or not follows:
+            self._cache = self._health.cache = None
+            self.close()
+            self._cache = self._at_end.enter_context(self._read(run, client))
+            self._health.cache = self._cache
+            self._finished, self._autoscalers = planning.finished, planning.autoscalers
+        return self._cache
+
+    def has_begun(self) -> bool:
+        """Return whether a cluster is being followed."""
+        return self._cache is not None
+
+    def _read(self, run: RunContext, client: Client) -> ClusterCache:
+        self._rights.require(run, client)
+        _require_memory(run, client)
+        kept = read_cluster(
+            client,
+            clock=run.environment.clock.unix,
+            keep=True,
+            finished=run.planning.finished,
+            autoscalers=run.planning.autoscalers,
+            progress=self._health.beat,
+        ).kept
+        if kept is None:
+            raise ValueError("what was read to be followed is kept")
+        return ClusterCache(client, kept, seconds=math.inf, observer=self._observer)
+
+    def compact(self, evicted: set[str]) -> None:
+        """Compact the stored data once a minute; ``evicted``: uids of the pods that the last run evicted."""
+        now = self._clock.now()
+        if self._cache is not None and now - self._compacted >= _COMPACT:
+            self._compacted = now
+            self._cache.compact(evicted)
+
+    def close(self) -> None:
+        """Stop following."""
+        self._at_end.close()
+
+
+def _require_memory(run: RunContext, client: Client) -> None:
+    """Raise ClusterReadError if the memory's ConfigMap does not exist. If it is unreadable now, runs evict nothing."""
+    if run.state.memory is None:
+        return
+    try:
+        open_config_map(client, run.state.memory).require()
+    except ConfigMapMissingError:
+        raise
+    except ClusterReadError:
+        return
+
 
 _THOROUGH = 20
 """Runs between two looks of the garbage collector at what has outlasted runs."""

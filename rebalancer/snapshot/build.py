@@ -12,10 +12,9 @@ from typing import Any, NamedTuple, Required, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from rebalancer.snapshot.autoscaled import fold_autoscalers
+from rebalancer.snapshot.autoscalers import fold_autoscalers
 from rebalancer.snapshot.classes import Classes
 from rebalancer.snapshot.columns import Ints
-from rebalancer.snapshot.kept import Memo, NoMemo
 from rebalancer.snapshot.labels import ClassIndex
 from rebalancer.snapshot.measured import PodUse, fold_usage
 from rebalancer.snapshot.model import (
@@ -28,7 +27,7 @@ from rebalancer.snapshot.model import (
     Volumes,
 )
 from rebalancer.snapshot.nodes import fold_nodes
-from rebalancer.snapshot.owners import Ownership, pod_selector
+from rebalancer.snapshot.owners import Memo, NoMemo, Ownership, pod_selector
 from rebalancer.snapshot.pod_table import PodTable, SettledPods
 from rebalancer.snapshot.usage import MEASURED
 from rebalancer.wire import objects as o

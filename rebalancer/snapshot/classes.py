@@ -8,17 +8,17 @@ import msgspec
 import numpy as np
 
 from rebalancer.snapshot.columns import Int32s, Ints
-from rebalancer.snapshot.kept import Memo
 from rebalancer.snapshot.model import Owner, PodClass, PodFlag
+from rebalancer.snapshot.nodes import Amounts, pod_requests, score_requests
 from rebalancer.snapshot.owners import (
     Controller,
+    Memo,
     Ownership,
     SeenPods,
     assumptions,
     replacement_spec,
 )
 from rebalancer.snapshot.pod_table import ClassSpec
-from rebalancer.snapshot.requests import Amounts, pod_requests, score_requests
 from rebalancer.wire import objects as o
 
 _BASE_RESOURCES = ("cpu", "memory", "ephemeral-storage")

@@ -20,7 +20,7 @@ from rebalancer.snapshot.leaving import Announcement
 from rebalancer.snapshot.usage import Usage
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
-from rebalancer.wire.pod_state import PodState
+from rebalancer.wire.pods import PodState
 from rebalancer.wire.quantity import parse as parse_quantity
 
 POD_INDEX, POD_NAME = "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"

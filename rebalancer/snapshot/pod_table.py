@@ -19,8 +19,7 @@ from rebalancer.snapshot.model import PodFlag, Pods
 from rebalancer.snapshot.owners import Controller
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut, opt_outs
-from rebalancer.wire.pod_state import PodState
-from rebalancer.wire.pods import FINISHED, NO_ANNOTATIONS, PodAnnotations, PodRecord
+from rebalancer.wire.pods import FINISHED, NO_ANNOTATIONS, PodAnnotations, PodRecord, PodState
 
 _MANY_NEWS = 1000
 """Changes that may wait for the next snapshot, however few pods there are."""

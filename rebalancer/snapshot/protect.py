@@ -10,14 +10,14 @@ import numpy as np
 from rebalancer.base.plain_text import count
 from rebalancer.policy.protect import Exempting, LocalStorage, Protect
 from rebalancer.policy.select import Select
-from rebalancer.snapshot.autoscaled import just_scaled, scaling_text
+from rebalancer.snapshot.autoscalers import just_scaled, scaling_text
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 from rebalancer.snapshot.selected import select_pods
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
-from rebalancer.wire.pod_state import PodState
+from rebalancer.wire.pods import PodState
 from rebalancer.wire.quantity import parse
 
 # pkg/apis/scheduling/types.go: SystemCriticalPriority.

@@ -26,8 +26,8 @@ from msgspec import Raw
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PolicyError
 from rebalancer.wire import kinds
-from rebalancer.wire.decoder import JsonDecoder
 from rebalancer.wire.kinds import WORKLOADS
+from rebalancer.wire.lists import JsonDecoder
 from rebalancer.wire.times import rfc3339, unix_seconds
 
 API_VERSIONS = {one.kind: one.api_version for one in kinds.IN_SNAPSHOTS}

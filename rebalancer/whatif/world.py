@@ -31,7 +31,7 @@ from rebalancer.snapshot.model import (
     too_few_ready,
 )
 from rebalancer.snapshot.state import ClusterState, TerminatingPod
-from rebalancer.wire.pod_state import RUNNING
+from rebalancer.wire.pods import RUNNING
 
 _MAX_SECONDS = 3600.0
 

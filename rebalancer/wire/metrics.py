@@ -2,7 +2,7 @@
 
 An aggregated API server (metrics-server, or an adapter) serves them, not the cluster's own server, so any value is
 possible. An unreadable value counts as not measured. Source: ``k8s.io/metrics/pkg/apis/metrics/v1beta1``.
-Measurements of Prometheus have the same form (``rebalancer.kube.prometheus``), with ``shares``, ``since`` and an
+Measurements of Prometheus have the same form (``rebalancer.kube.metrics``), with ``shares``, ``since`` and an
 annotation that the API does not have.
 """
 

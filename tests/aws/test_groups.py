@@ -25,7 +25,7 @@ from rebalancer.machines.aws.services import ATTEMPTS, asking, did_nothing, serv
 from rebalancer.providers.contract import KnownNode, NodeGroup
 from rebalancer.providers.guarded import GroupSizeError, Guarded
 from rebalancer.signals.model import SignalError
-from rebalancer.testing.providers import check_provider, check_scaling
+from rebalancer.testing.signals import check_provider, check_scaling
 from rebalancer.wire.objects import Taint
 
 _REGION = "eu-west-1"

@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rebalancer.embedded import drifts
+from rebalancer.embedded import demo
 from rebalancer.embedded.apiserver.kinds import POD
 from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
@@ -25,9 +25,9 @@ _SOURCE = "https://cluster.example"
 
 
 def _zone_back(cluster: EmbeddedCluster) -> None:
-    drifts.many_workloads(cluster)
-    drifts.zone_lost(cluster)
-    drifts.zone_back(cluster)
+    demo.many_workloads(cluster)
+    demo.zone_lost(cluster)
+    demo.zone_back(cluster)
 
 
 def _nodes(cluster: EmbeddedCluster, *zones: str) -> None:

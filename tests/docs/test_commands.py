@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from image import oci
-from rebalancer.embedded import drifts
+from rebalancer.embedded import demo
 from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.engine import Durations
@@ -88,9 +88,9 @@ def test_every_program_is_known() -> None:
 def cluster() -> Iterator[EmbeddedCluster]:
     clock = EmbeddedClock(time.time() - _AGO, time.time)
     with EmbeddedCluster(clock, seed=7, timings=Durations().faster(_SPEED)) as running:
-        drifts.many_workloads(running)
-        drifts.zone_lost(running)
-        drifts.zone_back(running)
+        demo.many_workloads(running)
+        demo.zone_lost(running)
+        demo.zone_back(running)
         running.catch_up()
         configmap = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "memory"}}
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}

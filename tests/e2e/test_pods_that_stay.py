@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rebalancer.kube import decoders, lists, read
+from rebalancer.kube import lists, read
 from rebalancer.kube.client import JSON, connect
 from tests.controlplane import ControlPlane, Options, objects, operations, wait_until
 from tests.e2e.product import Product, grant, rebalancer
@@ -54,7 +54,7 @@ def test_the_pods_of_a_pod_group_stay_together(gangs, tmp_path, monkeypatch):
 
     client = connect(kubeconfig=gangs.kubeconfig, environ={})
     in_protobuf = read.read_cluster(client, clock=lambda: 0.0).snapshot
-    monkeypatch.setattr(lists, "POD_DECODERS", {JSON: decoders.POD_DECODERS[JSON]})
+    monkeypatch.setattr(lists, "POD_DECODERS", {JSON: lists.POD_DECODERS[JSON]})
     in_json = read.read_cluster(client, clock=lambda: 0.0).snapshot
     for snapshot in (in_protobuf, in_json):
         assert [cls.gang for cls in snapshot.classes if cls.gang] == ["PodGroup train"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube import decoders, lists, read
+from rebalancer.kube import lists, read
 from rebalancer.kube.client import JSON, Client, connect
 from rebalancer.wire.protobuf import PROTOBUF
 from tests.controlplane import ControlPlane, drift, objects, operations
@@ -47,8 +47,8 @@ def test_protobuf_and_json_give_the_same_snapshot(
 ) -> None:
     streamed = read.read_cluster(client, clock=lambda: 0.0)
     paged = read.read_cluster(client, clock=lambda: 0.0, page_size=7)
-    monkeypatch.setattr(lists, "POD_DECODERS", {JSON: decoders.POD_DECODERS[JSON]})
-    monkeypatch.setattr(decoders, "IN_PROTOBUF", frozenset())
+    monkeypatch.setattr(lists, "POD_DECODERS", {JSON: lists.POD_DECODERS[JSON]})
+    monkeypatch.setattr(lists, "IN_PROTOBUF", frozenset())
     in_json = read.read_cluster(client, clock=lambda: 0.0)
     assert len(in_json.snapshot.pods) > 100
     [spec] = [c.spec for c in in_json.snapshot.classes if c.labels.get("app") == "peculiar"]

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.kube.kubeconfig import choose
+from rebalancer.kube.credentials import choose
 from tests.fuzz.target import Target
 
 _FILE = Path(tempfile.mkdtemp(prefix="fuzz-")) / "config"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from rebalancer.kube.config_map import StoredMap
 from rebalancer.run.memory.cooling import describe_cooling
 from rebalancer.run.memory.document import KEY, count_last_hour
+from rebalancer.run.memory.remember import recall_streaks
 from rebalancer.run.memory.store import MemoryStore
-from rebalancer.run.memory.streaks import recall_streaks
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, workload
 from tests.fuzz.target import Target

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.sending import HttpAnswer
 from rebalancer.base.stop import Stop
-from rebalancer.kube import prometheus
+from rebalancer.kube import metrics
 from rebalancer.kube.metrics import NotMeasuredError
 from rebalancer.kube.pages import Listing
 from rebalancer.policy.cluster import Prometheus
@@ -16,7 +16,7 @@ from tests.fuzz.target import Target
 STATUSES = (200, 400, 401, 302)
 
 
-class _Answered(prometheus.PrometheusSource):
+class _Answered(metrics.PrometheusSource):
     """A source that has its answer."""
 
     def __init__(self, unit: str, answer: HttpAnswer) -> None:

@@ -11,7 +11,7 @@ from io import BytesIO
 from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.store import MANIFEST
-from rebalancer.whatif.objects import read_objects
+from rebalancer.whatif.edits import read_objects
 from tests.fuzz.target import Target, joined, split
 
 

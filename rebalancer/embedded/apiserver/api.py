@@ -1,4 +1,8 @@
-"""The API server's logic: a request in, an answer out, no network."""
+"""The API server's logic: a request in, an answer out, no network.
+
+Server-side apply is treated as a strategic merge: fields are not owned, so an applied manifest can add
+and change fields, but not remove them.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,106 @@ from typing import Any
 
 import msgspec
 
-from rebalancer.embedded.apiserver import discovery, status
+from rebalancer.embedded.apiserver import discovery, kinds
 from rebalancer.embedded.apiserver.defaults import admit, charge
-from rebalancer.embedded.apiserver.deletion import delete
-from rebalancer.embedded.apiserver.eviction import evict
-from rebalancer.embedded.apiserver.kinds import ACCESS_REVIEW, Json, Kind, Target, parse_path
+from rebalancer.embedded.apiserver.eviction import delete, evict
+from rebalancer.embedded.apiserver.kinds import (
+    ACCESS_REVIEW,
+    ApiError,
+    Json,
+    Kind,
+    Target,
+    bad_request,
+    parse_path,
+)
 from rebalancer.embedded.apiserver.paging import Pager, Watch
-from rebalancer.embedded.apiserver.patch import apply_patch
 from rebalancer.embedded.apiserver.store import Store, clone
+
+# Lists that a strategic merge patch merges, with the merge key of their items.
+_MERGE_KEYS = {
+    "conditions": "type",
+    "containers": "name",
+    "initContainers": "name",
+    "env": "name",
+    "ports": "containerPort",
+    "volumes": "name",
+    "ownerReferences": "uid",
+    "topologySpreadConstraints": "topologyKey",
+}
+
+
+def apply_patch(content_type: str, obj: Json, patch: Any) -> Json:
+    """Return the patched object; 415 for an unknown patch type, 400 for an invalid patch."""
+    kind = content_type.partition(";")[0].strip()
+    if kind == "application/json-patch+json":
+        return _json_patch(obj, patch)
+    if not isinstance(patch, Mapping):
+        raise bad_request("the patch is not an object")
+    if kind == "application/merge-patch+json":
+        return dict(_merge(obj, patch, strategic=False))
+    if kind in ("application/strategic-merge-patch+json", "application/apply-patch+yaml"):
+        return dict(_merge(obj, patch, strategic=True))
+    message = f"the body of the request was in an unknown format - {kind} is not a patch type"
+    raise ApiError(415, "UnsupportedMediaType", message)
+
+
+def _merge(old: Any, new: Mapping[str, Any], *, strategic: bool) -> Json:
+    merged = dict(old) if isinstance(old, Mapping) else {}
+    for key, value in new.items():
+        if value is None:
+            merged.pop(key, None)
+        elif isinstance(value, Mapping):
+            merged[key] = _merge(merged.get(key), value, strategic=strategic)
+        elif strategic and key in _MERGE_KEYS and isinstance(value, list):
+            merged[key] = _merge_list(merged.get(key) or [], value, _MERGE_KEYS[key])
+        else:
+            merged[key] = value
+    return merged
+
+
+def _merge_list(old: Sequence[Json], new: Sequence[Json], by: str) -> list[Json]:
+    merged = {item.get(by): item for item in old}
+    for item in new:
+        if item.get("$patch") == "delete":
+            merged.pop(item.get(by), None)
+        else:
+            merged[item.get(by)] = _merge(merged.get(item.get(by)), item, strategic=True)
+    return list(merged.values())
+
+
+def _json_patch(obj: Json, operations: Any) -> Json:
+    if not isinstance(operations, list):
+        raise bad_request("a JSON patch is a list of operations")
+    for operation in operations:
+        try:
+            obj = _operate(obj, operation)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise bad_request(f"the JSON patch cannot be applied: {error!r}") from None
+    return obj
+
+
+def _operate(obj: Json, operation: Mapping[str, Any]) -> Json:
+    path = [part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]]
+    parent: Any = obj
+    for part in path[:-1]:
+        parent = parent[int(part)] if isinstance(parent, list) else parent[part]
+    last: Any = path[-1]
+    if isinstance(parent, list):
+        last = len(parent) if last == "-" else int(last)
+    kind = operation["op"]
+    if kind == "test":
+        if parent[last] != operation["value"]:
+            raise ValueError(f"test of {operation['path']} failed")
+    elif kind == "remove":
+        del parent[last]
+    elif kind == "add" and isinstance(parent, list):
+        parent.insert(last, operation["value"])
+    elif kind in ("add", "replace"):
+        parent[last] = operation["value"]
+    else:
+        raise ValueError(f"operation {kind!r} is not known")
+    return obj
+
 
 _REVIEWS = f"{ACCESS_REVIEW.root}/{ACCESS_REVIEW.plural}"
 
@@ -60,7 +156,7 @@ class Api:
         """Return the answer to a request; a refusal is an answer with a Status object."""
         try:
             return self._answer(request)
-        except status.ApiError as refusal:
+        except kinds.ApiError as refusal:
             body = msgspec.json.encode(refusal.status())
             return Reply(refusal.code, body, retry_after=refusal.retry_after)
 
@@ -79,7 +175,7 @@ class Api:
             return _json(200, document)
         target = parse_path(request.path)
         if target is None:
-            raise status.no_such_path()
+            raise kinds.no_such_path()
         watch = request.query.get("watch", "") in ("1", "true", "True")
         self._access.check(user, verb_of(request.method, target, watch=watch), target)
         with self._store.lock:
@@ -96,7 +192,7 @@ class Api:
         if not target.name:
             if request.method == "DELETE":
                 return self._delete_collection(request, target)
-            raise status.not_allowed(target.kind)
+            raise kinds.not_allowed(target.kind)
         if request.method == "PUT":
             return self._update(target, request.query, _decode(request))
         if request.method == "PATCH":
@@ -105,13 +201,13 @@ class Api:
             obj = self._store.get(target.kind, target.namespace, target.name)
             options = _options(request)
             return _json(200, add_type(target, delete(self._store, target.kind, obj, options)))
-        raise status.not_allowed(target.kind)
+        raise kinds.not_allowed(target.kind)
 
     def _read(self, request: Request, target: Target) -> Reply:
         shape = self._shape(request, target)
         if target.name:
             if target.subresource not in ("", "status"):
-                raise status.not_allowed(target.kind)
+                raise kinds.not_allowed(target.kind)
             obj = self._store.get(target.kind, target.namespace, target.name)
             return _json(200, shape(obj))
         page = self.pager.page(target, request.query)
@@ -140,7 +236,7 @@ class Api:
     def _create(self, request: Request, target: Target) -> Reply:
         evicts = target.subresource == "eviction"
         if not evicts and (target.name or (target.kind.namespaced and not target.namespace)):
-            raise status.not_allowed(target.kind)
+            raise kinds.not_allowed(target.kind)
         manifest = _decode(request)
         if evicts:
             options = dict(manifest.get("deleteOptions") or {})
@@ -161,7 +257,7 @@ class Api:
         new = {key: value for key, value in new.items() if key not in ("kind", "apiVersion")}
         new.setdefault("metadata", {"name": target.name})
         if new["metadata"].get("name", target.name) != target.name:
-            raise status.bad_request("the name of the object does not match the name on the URL")
+            raise kinds.bad_request("the name of the object does not match the name on the URL")
         if query.get("dryRun"):
             return _json(200, add_type(target, new))
         only = target.subresource == "status"
@@ -185,11 +281,11 @@ class Api:
 
     def _delete_collection(self, request: Request, target: Target) -> Reply:
         if target.kind.namespaced and not target.namespace:
-            raise status.not_allowed(target.kind)
+            raise kinds.not_allowed(target.kind)
         query = {key: value for key, value in request.query.items() if key.endswith("Selector")}
         for obj in self.pager.page(target, query).items:
             delete(self._store, target.kind, obj, _options(request))
-        return _json(200, status.success())
+        return _json(200, kinds.success())
 
 
 def add_type(target: Target, obj: Mapping[str, Any]) -> Json:
@@ -205,9 +301,9 @@ def _decode(request: Request, *, must_be_object: bool = True) -> Any:
     try:
         decoded = msgspec.json.decode(request.body)
     except msgspec.DecodeError as error:
-        raise status.bad_request(f"the body is not JSON: {error}") from None
+        raise kinds.bad_request(f"the body is not JSON: {error}") from None
     if must_be_object and not isinstance(decoded, dict):
-        raise status.bad_request("the body is not an object")
+        raise kinds.bad_request("the body is not an object")
     return decoded
 
 
@@ -224,7 +320,7 @@ def _check_type(target: Target, manifest: Json) -> None:
     kind = target.kind
     given = (manifest.get("apiVersion") or kind.api_version, manifest.get("kind") or kind.kind)
     if given != (kind.api_version, kind.kind):
-        raise status.bad_request(
+        raise kinds.bad_request(
             f"{given[1]} in version {given[0]!r} cannot be handled as a {kind.kind}: the types differ"
         )
 
@@ -246,7 +342,7 @@ class AccessControl:
         scheme, _, token = authorization.partition(" ")
         user = self.tokens.get(token.strip()) if scheme.lower() == "bearer" else None
         if user is None:
-            raise status.no_identity()
+            raise kinds.no_identity()
         return user
 
     def check(self, user: str, verb: str, target: Target) -> None:
@@ -259,7 +355,7 @@ class AccessControl:
             f'in the namespace "{target.namespace}"' if target.namespace else "at the cluster scope"
         )
         why = f'User "{user}" cannot {verb} resource "{plural}" in API group "{target.kind.group}" {where}'
-        raise status.forbidden(target.kind, target.name, why)
+        raise kinds.forbidden(target.kind, target.name, why)
 
     def review(self, review: Mapping[str, Any]) -> Json:
         """Answer a SelfSubjectAccessReview."""

@@ -16,10 +16,10 @@ from typing import Any
 
 import msgspec
 
-from rebalancer.embedded.apiserver import kinds, status
+from rebalancer.embedded.apiserver import kinds
 from rebalancer.embedded.apiserver.kinds import POD, QUOTA, Json, Kind
 from rebalancer.embedded.apiserver.store import Store
-from rebalancer.snapshot.requests import pod_requests
+from rebalancer.snapshot.nodes import pod_requests
 from rebalancer.wire.objects import SchedulingSpec
 from rebalancer.wire.pods import FINISHED
 from rebalancer.wire.quantity import parse_resource
@@ -38,13 +38,13 @@ _COUNTED = ("pods", "count/pods")
 def admit(store: Store, kind: Kind, namespace: str, manifest: Mapping[str, Any]) -> Json:
     """Return a new object with its defaults, ready to be stored.
 
-    Raises :class:`status.ApiError` as the server does: 404 for a namespace that does not exist, 403 for
+    Raises :class:`kinds.ApiError` as the server does: 404 for a namespace that does not exist, 403 for
     one that is being deleted, 422 for a name or spec that is not valid.
     """
     made = {key: value for key, value in manifest.items() if key not in ("kind", "apiVersion")}
     made["metadata"] = dict(made.get("metadata") or {})
     if made["metadata"].get("resourceVersion"):
-        raise status.bad_request("resourceVersion should not be set on objects to be created")
+        raise kinds.bad_request("resourceVersion should not be set on objects to be created")
     _check_name(kind, made["metadata"])
     if kind.namespaced:
         _check_namespace(store, kind, namespace, made["metadata"])
@@ -57,18 +57,18 @@ def admit(store: Store, kind: Kind, namespace: str, manifest: Mapping[str, Any])
 def _check_name(kind: Kind, metadata: Json) -> None:
     name = metadata.get("name") or metadata.get("generateName", "").rstrip("-.")
     if not name:
-        raise status.invalid(
+        raise kinds.invalid(
             kind, "", "metadata.name", "Required value: name or generateName is required"
         )
     if len(name) > _MAX_NAME or not _NAME.match(name):
-        raise status.invalid(
+        raise kinds.invalid(
             kind, name, "metadata.name", f'Invalid value: "{name}": a lowercase RFC 1123 subdomain'
         )
 
 
 def _check_namespace(store: Store, kind: Kind, namespace: str, metadata: Json) -> None:
     if metadata.get("namespace", namespace) != namespace:
-        raise status.bad_request(
+        raise kinds.bad_request(
             "the namespace of the provided object does not match the namespace sent on the request"
         )
     stored = store.get(kinds.NAMESPACE, "", namespace)
@@ -76,7 +76,7 @@ def _check_namespace(store: Store, kind: Kind, namespace: str, metadata: Json) -
         why = (
             f"unable to create new content in namespace {namespace} because it is being terminated"
         )
-        raise status.forbidden(kind, metadata.get("name", ""), why)
+        raise kinds.forbidden(kind, metadata.get("name", ""), why)
 
 
 def pod_spec(spec: Json) -> None:
@@ -105,7 +105,7 @@ def _pod(store: Store, made: Json) -> None:
     spec = made.setdefault("spec", {})
     if not spec.get("containers"):
         name = made["metadata"].get("name", "")
-        raise status.invalid(kinds.POD, name, "spec.containers", "Required value")
+        raise kinds.invalid(kinds.POD, name, "spec.containers", "Required value")
     pod_spec(spec)
     for container in (*spec["containers"], *spec.get("initContainers", ())):
         resources = container["resources"]
@@ -139,7 +139,7 @@ def _prioritise(store: Store, pod: str, spec: Json) -> None:
     priority_class = store.find(kinds.PRIORITY_CLASS, "", name) if name else None
     if name and name not in _SYSTEM_PRIORITIES and priority_class is None:
         why = f"no PriorityClass with name {name} was found"
-        raise status.forbidden(kinds.POD, pod, why)
+        raise kinds.forbidden(kinds.POD, pod, why)
     spec["priority"] = _SYSTEM_PRIORITIES.get(name, (priority_class or {}).get("value", 0))
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
@@ -180,7 +180,7 @@ def _workload(kind: Kind, extra: Mapping[str, Any]) -> Callable[[Store, Json], N
         name = made["metadata"].get("name", "")
         template = spec.get("template") or {}
         if not (template.get("spec") or {}).get("containers"):
-            raise status.invalid(kind, name, "spec.template.spec.containers", "Required value")
+            raise kinds.invalid(kind, name, "spec.template.spec.containers", "Required value")
         for field, value in extra.items():
             spec.setdefault(field, value)
         pod_spec(template["spec"])
@@ -196,17 +196,17 @@ def _check_selector(kind: Kind, name: str, spec: Mapping[str, Any]) -> None:
     labels = spec["template"].get("metadata", {}).get("labels") or {}
     wanted = (spec.get("selector") or {}).get("matchLabels") or {}
     if not spec.get("selector"):
-        raise status.invalid(kind, name, "spec.selector", "Required value")
+        raise kinds.invalid(kind, name, "spec.selector", "Required value")
     if any(labels.get(key) != value for key, value in wanted.items()):
         why = "Invalid value: `selector` does not match template `labels`"
-        raise status.invalid(kind, name, "spec.template.metadata.labels", why)
+        raise kinds.invalid(kind, name, "spec.template.metadata.labels", why)
 
 
 def _budget(_: Store, made: Json) -> None:
     spec = made.setdefault("spec", {})
     if "minAvailable" in spec and "maxUnavailable" in spec:
         why = "minAvailable and maxUnavailable cannot be both set"
-        raise status.invalid(kinds.BUDGET, made["metadata"].get("name", ""), "spec", why)
+        raise kinds.invalid(kinds.BUDGET, made["metadata"].get("name", ""), "spec", why)
     if "minAvailable" not in spec:
         spec.setdefault("maxUnavailable", 1)
     # Clients cannot set the status: no disruption is allowed until the controller has written it.
@@ -269,7 +269,7 @@ def charge(store: Store, kind: Kind, namespace: str, pod: Json) -> None:
         )
         if over:
             name = quota["metadata"]["name"]
-            raise status.forbidden(
+            raise kinds.forbidden(
                 POD,
                 pod["metadata"].get("name") or pod["metadata"].get("generateName", ""),
                 f"exceeded quota: {name}, requested: {_format(over, requested)}, used: "

@@ -23,9 +23,8 @@ from typing import Any
 import msgspec
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.embedded.apiserver import status
-from rebalancer.embedded.apiserver.kinds import Json, Kind, Target
-from rebalancer.embedded.apiserver.status import bad_request, version_expiry
+from rebalancer.embedded.apiserver import kinds
+from rebalancer.embedded.apiserver.kinds import Json, Kind, Target, bad_request, version_expiry
 from rebalancer.embedded.apiserver.store import Change, Store
 from rebalancer.policy.select import parse_selector
 from rebalancer.snapshot.labels import matches
@@ -241,7 +240,7 @@ class Watch:
         self._seconds = float(text) if text.isdecimal() and int(text) else _MAX_WATCH_SECONDS
         self._wanted = query.get("resourceVersion", "")
         if self._wanted and not self._wanted.isdecimal():
-            raise status.bad_request(f'Invalid value: "{self._wanted}": resourceVersion')
+            raise kinds.bad_request(f'Invalid value: "{self._wanted}": resourceVersion')
         self._version = int(self._wanted or 0) or store.version
         self._first = [] if self._wanted not in ("", "0") else list(self._present())
 
@@ -262,7 +261,7 @@ class Watch:
         while (now := time.monotonic()) < end:
             try:
                 changes = self._wait(min(_POLL, end - now))
-            except status.ApiError as error:
+            except kinds.ApiError as error:
                 yield _encode("ERROR", error.status())
                 return
             for change in changes:

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from rebalancer.embedded.apiserver import status
+from rebalancer.embedded.apiserver import kinds
 from rebalancer.embedded.apiserver.kinds import Json, Kind
 from rebalancer.wire.times import rfc3339
 
@@ -123,7 +123,7 @@ class Store:
         """Return an object; 404 if there is none."""
         obj = self.find(kind, namespace, name)
         if obj is None:
-            raise status.not_found(kind, name)
+            raise kinds.not_found(kind, name)
         return obj
 
     def items(self, kind: Kind, namespace: str = "") -> Sequence[Json]:
@@ -145,7 +145,7 @@ class Store:
     def changes_since(self, version: int) -> Sequence[Change]:
         """Return the changes after ``version``; 410 if some of them were dropped from the log."""
         if version < self._forgotten:
-            raise status.version_expiry(f"too old resource version: {version} ({self._forgotten})")
+            raise kinds.version_expiry(f"too old resource version: {version} ({self._forgotten})")
         start = bisect_right(self._log, version, key=lambda change: change.version)
         return self._log[start:]
 
@@ -156,7 +156,7 @@ class Store:
         metadata = made["metadata"]
         name = metadata.get("name") or self.generate_name(kind, namespace, metadata["generateName"])
         if (namespace, name) in self._objects.get(kind, {}):
-            raise status.already_exists(kind, name)
+            raise kinds.already_exists(kind, name)
         metadata["name"] = name
         if kind.namespaced:
             metadata["namespace"] = namespace
@@ -177,7 +177,7 @@ class Store:
         metadata, before = new["metadata"], old["metadata"]
         wanted = metadata.get("resourceVersion")
         if wanted and wanted != before["resourceVersion"]:
-            raise status.write_conflict(kind, before["name"])
+            raise kinds.write_conflict(kind, before["name"])
         if status_only:
             new = {**old, "status": new.get("status", {})}
             if "status" not in old and not new["status"]:

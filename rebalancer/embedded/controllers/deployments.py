@@ -1,27 +1,44 @@
-"""Deployments: one ReplicaSet per template, and rolling updates from the old ones to the new one.
+"""Deployments, StatefulSets, DaemonSets and Jobs.
 
 Source: ``k8s.io/kubernetes/pkg/controller/deployment`` (sync.go, rolling.go, recreate.go), without
 roll-back, proportional scaling and progress deadlines.
+
+Source: ``k8s.io/kubernetes/pkg/controller/statefulset/stateful_set_control.go``. Claims of volumeClaimTemplates are
+named in the pods but not created: no volumes are provisioned here.
+
+Source: ``k8s.io/kubernetes/pkg/controller/job``, for NonIndexed Jobs without pod failure policy actions. A
+replacement is created after the back-off that an eviction starts, even if the evicted pod still
+terminates; with ``podReplacementPolicy: Failed`` or a podFailurePolicy (KEP-3939), the back-off begins
+when that pod is deleted.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 
-from rebalancer.embedded.apiserver.deletion import delete
+from rebalancer.embedded.apiserver.eviction import delete
 from rebalancer.embedded.apiserver.kinds import (
+    DAEMON_SET,
     DEPLOYMENT,
+    JOB,
+    NODE,
     POD,
     REPLICA_SET,
+    STATEFUL_SET,
+    ApiError,
     Json,
     Kind,
+    condition,
+    is_ready,
     set_condition,
 )
-from rebalancer.embedded.apiserver.status import ApiError
-from rebalancer.embedded.apiserver.store import Key, clone
+from rebalancer.embedded.apiserver.store import Change, Key, clone
+from rebalancer.embedded.controllers.nodes import tolerates
 from rebalancer.embedded.controllers.pods import (
     WorkloadController,
     controller_of,
@@ -30,10 +47,13 @@ from rebalancer.embedded.controllers.pods import (
     first_to_go,
     is_active,
     is_terminating,
+    owner_key,
     reference_to,
 )
 from rebalancer.embedded.engine import Engine
-from rebalancer.snapshot.labels import object_selector
+from rebalancer.snapshot.labels import NodeLabels, object_selector
+from rebalancer.wire.objects import Affinity
+from rebalancer.wire.pods import FINISHED
 from rebalancer.wire.quantity import share_of
 
 HASH = "pod-template-hash"
@@ -244,3 +264,323 @@ class ReplicaSets(WorkloadController):
                 new["status"].pop("conditions", None)
 
         self.store.modify(self.kind, replica_set, report)
+
+
+_REVISION = "controller-revision-hash"
+
+
+class StatefulSets(WorkloadController):
+    """Keeps the pods 0 .. replicas-1 of every StatefulSet."""
+
+    kind = STATEFUL_SET
+
+    def reconcile(self, stateful_set: Json, key: Key) -> None:
+        """Create missing pods, delete surplus and outdated ones, write the status."""
+        self._scale(stateful_set, key)
+        self._report(stateful_set)
+
+    def _pod(self, stateful_set: Json, ordinal: int) -> Json | None:
+        metadata = stateful_set["metadata"]
+        return self.store.find(POD, metadata["namespace"], f"{metadata['name']}-{ordinal}")
+
+    def _scale(self, stateful_set: Json, key: Key) -> None:
+        """Create pods in order, then delete from the highest ordinal, then update one."""
+        replicas = stateful_set["spec"]["replicas"]
+        ordered = stateful_set["spec"]["podManagementPolicy"] == "OrderedReady"
+        for ordinal in range(replicas):
+            pod = self._pod(stateful_set, ordinal)
+            if pod is None and not self._create(stateful_set, ordinal, key):
+                return
+            if pod is not None and pod["status"]["phase"] in FINISHED and not is_terminating(pod):
+                delete(self.store, POD, pod, {})
+            if ordered and not (pod is not None and is_ready(pod) and not is_terminating(pod)):
+                return
+        owned = self.store.dependents(stateful_set["metadata"]["uid"], POD)
+        surplus = [pod for pod in owned if _ordinal(pod) >= replicas]
+        for pod in sorted(surplus, key=_ordinal, reverse=True):
+            if not is_terminating(pod):
+                delete(self.store, POD, pod, {})
+            if ordered:
+                return
+        self._update(stateful_set)
+
+    def _create(self, stateful_set: Json, ordinal: int, key: Key) -> bool:
+        name = f"{stateful_set['metadata']['name']}-{ordinal}"
+        labels = {
+            "statefulset.kubernetes.io/pod-name": name,
+            "apps.kubernetes.io/pod-index": str(ordinal),
+            _REVISION: _revision(stateful_set),
+        }
+
+        def amend(spec: Json) -> None:
+            spec["hostname"] = name
+            if stateful_set["spec"].get("serviceName"):
+                spec["subdomain"] = stateful_set["spec"]["serviceName"]
+            claims = stateful_set["spec"].get("volumeClaimTemplates") or ()
+            if claims:
+                spec["volumes"] = [
+                    *spec.get("volumes", ()),
+                    *(_volume(claim["metadata"]["name"], name) for claim in claims),
+                ]
+
+        try:
+            create_pod(self.store, STATEFUL_SET, stateful_set, name, labels, amend)
+        except ApiError:
+            self.engine.after(_RETRY_SECONDS, lambda: self.note(key))
+            return False
+        return True
+
+    def _update(self, stateful_set: Json) -> None:
+        """Delete the highest outdated pod, if all above it are updated and ready."""
+        strategy = stateful_set["spec"]["updateStrategy"]
+        if strategy["type"] != "RollingUpdate":
+            return
+        partition = (strategy.get("rollingUpdate") or {}).get("partition", 0)
+        for ordinal in range(stateful_set["spec"]["replicas"] - 1, partition - 1, -1):
+            pod = self._pod(stateful_set, ordinal)
+            if pod is None or is_terminating(pod):
+                return
+            if pod["metadata"]["labels"].get(_REVISION) != _revision(stateful_set):
+                delete(self.store, POD, pod, {})
+                return
+            if not is_ready(pod):
+                return
+
+    def _report(self, stateful_set: Json) -> None:
+        revision = _revision(stateful_set)
+        owned = self.store.dependents(stateful_set["metadata"]["uid"], POD)
+        active = [pod for pod in owned if is_active(pod)]
+        ready = sum(is_ready(pod) for pod in active)
+        updated = sum(p["metadata"]["labels"].get(_REVISION) == revision for p in active)
+
+        def report(new: Json) -> None:
+            status = new["status"]
+            done = updated == len(active) == new["spec"]["replicas"]
+            status |= {
+                "replicas": len(owned),
+                "readyReplicas": ready,
+                "availableReplicas": ready,
+                "updatedReplicas": updated,
+                "updateRevision": revision,
+                "currentRevision": revision if done else status.get("currentRevision", revision),
+                "observedGeneration": new["metadata"]["generation"],
+            }
+            status["currentReplicas"] = sum(
+                p["metadata"]["labels"].get(_REVISION) == status["currentRevision"] for p in active
+            )
+
+        self.store.modify(STATEFUL_SET, stateful_set, report)
+
+
+def _revision(stateful_set: Json) -> str:
+    return f"{stateful_set['metadata']['name']}-{template_hash(stateful_set)}"
+
+
+def _ordinal(pod: Json) -> int:
+    return int(pod["metadata"]["name"].rsplit("-", 1)[1])
+
+
+def _volume(claim: str, pod: str) -> Json:
+    return {"name": claim, "persistentVolumeClaim": {"claimName": f"{claim}-{pod}"}}
+
+
+# k8s.io/kubernetes/pkg/controller/daemon/util: AddOrUpdateDaemonPodTolerations.
+_TOLERATED = (
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+)
+
+
+class DaemonSets(WorkloadController):
+    """Keeps one pod on every node that the template's selectors and tolerations allow."""
+
+    kind = DAEMON_SET
+
+    def observe(self, change: Change) -> None:
+        """Queue a DaemonSet when it or its pods changed, and all of them when a node changed."""
+        super().observe(change)
+        if change.kind is NODE:
+            for daemon_set in self.store.items(DAEMON_SET):
+                self.note((daemon_set["metadata"]["namespace"], daemon_set["metadata"]["name"]))
+
+    def reconcile(self, daemon_set: Json, _key: Key) -> None:
+        """Create missing pods, delete those on nodes that are no longer eligible, write the status."""
+        nodes = [node for node in self.store.items(NODE) if _is_eligible(daemon_set, node)]
+        wanted = {node["metadata"]["name"] for node in nodes}
+        # A replacement waits until the old pod is deleted: there is one per node.
+        by_node = {
+            _node_of(pod): pod for pod in self.store.dependents(daemon_set["metadata"]["uid"], POD)
+        }
+        for name in sorted(wanted - set(by_node)):
+            create_pod(self.store, DAEMON_SET, daemon_set, amend=partial(_pin, node=name))
+        for name in sorted(set(by_node) - wanted):
+            if is_active(by_node[name]):
+                delete(self.store, POD, by_node[name], {})
+        self._report(daemon_set, len(wanted))
+
+    def _report(self, daemon_set: Json, wanted: int) -> None:
+        owned = self.store.dependents(daemon_set["metadata"]["uid"], POD)
+        active = [pod for pod in owned if is_active(pod)]
+        ready = sum(is_ready(pod) for pod in active)
+
+        def report(new: Json) -> None:
+            new["status"] |= {
+                "desiredNumberScheduled": wanted,
+                "currentNumberScheduled": len(active),
+                "updatedNumberScheduled": len(active),
+                "numberReady": ready,
+                "numberAvailable": ready,
+                "numberMisscheduled": 0,
+                "observedGeneration": new["metadata"]["generation"],
+            }
+
+        self.store.modify(DAEMON_SET, daemon_set, report)
+
+
+def _is_eligible(daemon_set: Json, node: Json) -> bool:
+    spec = daemon_set["spec"]["template"]["spec"]
+    name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
+    if any(labels.get(key) != value for key, value in (spec.get("nodeSelector") or {}).items()):
+        return False
+    affinity = msgspec.convert(spec.get("affinity") or {}, Affinity).node_affinity
+    required = affinity.required if affinity is not None else None
+    if required is not None and not NodeLabels([name], [labels]).selector(required)[0]:
+        return False
+    tolerations = [*(spec.get("tolerations") or ()), *_tolerations()]
+    return all(
+        taint["effect"] == "PreferNoSchedule" or any(tolerates(t, taint) for t in tolerations)
+        for taint in node["spec"].get("taints") or ()
+    )
+
+
+def _tolerations() -> list[Json]:
+    return [{"key": key, "operator": "Exists", "effect": effect} for key, effect in _TOLERATED]
+
+
+def _pin(spec: Json, node: str) -> None:
+    """Restrict the pod to this node by node affinity, as the controller does since 1.12."""
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {
+        "nodeSelectorTerms": [{"matchFields": [field]}]
+    }
+    spec["tolerations"] = [*(spec.get("tolerations") or ()), *_tolerations()]
+
+
+def _node_of(pod: Json) -> str:
+    required = pod["spec"]["affinity"]["nodeAffinity"][
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    return str(required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0])
+
+
+# Ten minutes for a first pause of ten seconds.
+_MAX_BACKOFF = 60
+
+
+@dataclass
+class _Record:
+    """How the pods of one Job ended: uid to phase, and the failures in a row."""
+
+    ended: dict[str, str] = field(default_factory=dict)
+    failures: int = 0
+    """Since the last success."""
+    last_failure: float = 0.0
+
+
+class Jobs(WorkloadController):
+    """Keeps ``parallelism`` pods running until ``completions`` have succeeded."""
+
+    kind = JOB
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine)
+        self._records: dict[str, _Record] = {}
+
+    def observe(self, change: Change) -> None:
+        """Record how a pod of a Job ended, and queue the Job."""
+        if change.kind is POD and (key := owner_key(change.object, JOB)) is not None:
+            self._count(change, key)
+        super().observe(change)
+
+    def _count(self, change: Change, key: Key) -> None:
+        """Record how a pod ended: it counts for its Job even after it is deleted."""
+        pod, job = change.object, self.store.find(JOB, *key)
+        phase = pod["status"]["phase"]
+        early = is_terminating(pod) and job is not None and not _waits(job["spec"])
+        if phase not in FINISHED and (change.new is None or early):
+            # Unless the Job waits for its end, a pod counts as failed as soon as it is being deleted.
+            phase = "Failed"
+        record = self._records.setdefault(pod["metadata"]["ownerReferences"][0]["uid"], _Record())
+        uid = pod["metadata"]["uid"]
+        if phase not in FINISHED or uid in record.ended:
+            return
+        record.ended[uid] = phase
+        record.failures = record.failures + 1 if phase == "Failed" else 0
+        record.last_failure = self.store.clock.now()
+
+    def reconcile(self, job: Json, key: Key) -> None:
+        """Create or delete pods, and write the status."""
+        spec = job["spec"]
+        record = self._records.setdefault(job["metadata"]["uid"], _Record())
+        ended = list(record.ended.values())
+        succeeded, failed = ended.count("Succeeded"), ended.count("Failed")
+        owned = self.store.dependents(job["metadata"]["uid"], POD)
+        active = [pod for pod in owned if is_active(pod)]
+        waiting = sum(is_terminating(pod) for pod in owned) if _waits(spec) else 0
+        over = self._over(job, succeeded, failed)
+        wanted = 0 if over else min(spec["parallelism"], spec["completions"] - succeeded)
+        for pod in active[max(0, wanted) :]:
+            delete(self.store, POD, pod, {})
+        missing = wanted - len(active) - waiting
+        pause = self._pause(record) if missing > 0 else 0.0
+        if pause > 0:
+            self.engine.after(pause, lambda: self.note(key))
+        else:
+            for _ in range(missing):
+                create_pod(self.store, JOB, job)
+        self._report(job, succeeded, failed, over)
+
+    def _pause(self, record: _Record) -> float:
+        """Return how long the next pod has to wait (``backoff_utils.go: getRemainingTime``)."""
+        if not record.failures:
+            return 0.0
+        first = self.engine.timings.job_backoff
+        pause = min(first * 2 ** (record.failures - 1), first * _MAX_BACKOFF)
+        return max(0.0, record.last_failure + pause - self.store.clock.now())
+
+    def _over(self, job: Json, succeeded: int, failed: int) -> str:
+        if succeeded >= job["spec"]["completions"]:
+            return "Complete"
+        return "Failed" if failed > job["spec"]["backoffLimit"] else ""
+
+    def _report(self, job: Json, succeeded: int, failed: int, over: str) -> None:
+        owned = self.store.dependents(job["metadata"]["uid"], POD)
+        active = [pod for pod in owned if is_active(pod)]
+        now = self.store.timestamp()
+
+        def report(new: Json) -> None:
+            status = new["status"]
+            status |= {
+                "active": len(active),
+                "ready": sum(is_ready(pod) for pod in active),
+                "terminating": sum(is_terminating(pod) for pod in owned),
+                "succeeded": succeeded,
+                "failed": failed,
+            }
+            status.setdefault("startTime", now)
+            if over and condition(status, over) is None:
+                set_condition(status, over, "True", now)
+                if over == "Complete":
+                    status["completionTime"] = now
+
+        self.store.modify(JOB, job, report)
+
+
+def _waits(spec: Json) -> bool:
+    """Whether a replacement is created only when the failed pod has ended."""
+    return spec.get("podReplacementPolicy") == "Failed" or bool(spec.get("podFailurePolicy"))

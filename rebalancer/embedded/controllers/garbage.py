@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rebalancer.embedded.apiserver.defaults import format_amount, sum_used
-from rebalancer.embedded.apiserver.deletion import delete
+from rebalancer.embedded.apiserver.eviction import delete
 from rebalancer.embedded.apiserver.kinds import KINDS, NAMESPACE, QUOTA
 from rebalancer.embedded.apiserver.store import Change, Key
 from rebalancer.embedded.engine import Controller

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 
 from rebalancer.base.durations import parse_go_duration
-from rebalancer.embedded.apiserver.deletion import delete
+from rebalancer.embedded.apiserver.eviction import delete
 from rebalancer.embedded.apiserver.kinds import NODE, POD, Json, is_ready, set_condition
 from rebalancer.embedded.apiserver.store import Change, Key
 from rebalancer.embedded.controllers.pods import controller_of, is_terminating

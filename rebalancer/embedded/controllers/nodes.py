@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from rebalancer.embedded.apiserver.defaults import NOT_READY, UNREACHABLE
-from rebalancer.embedded.apiserver.deletion import delete
+from rebalancer.embedded.apiserver.eviction import delete
 from rebalancer.embedded.apiserver.kinds import NODE, POD, Json, condition, is_ready, set_condition
 from rebalancer.embedded.apiserver.store import Change, Key
 from rebalancer.embedded.controllers.pods import is_terminating

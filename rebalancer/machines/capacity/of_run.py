@@ -34,8 +34,7 @@ from rebalancer.providers.contract import Machines, Provider
 from rebalancer.providers.guarded import Guarded
 from rebalancer.providers.labelled import LabelledGroups
 from rebalancer.registry import PlugIns, Registry
-from rebalancer.run.context import RunContext
-from rebalancer.run.identity import instance
+from rebalancer.run.context import RunContext, instance
 from rebalancer.run.source import Reading, Source
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.autoscalers import autoscalers

@@ -19,7 +19,7 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.nodes import AddedNode, with_nodes
 from rebalancer.snapshot.state import ClusterState, TerminatingPod
-from rebalancer.wire.pod_state import PodState
+from rebalancer.wire.pods import PodState
 
 WEIGHED = ("cpu", "memory")
 """The resources by which pods are ordered and waste is measured."""

@@ -11,8 +11,7 @@ import numpy as np
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView
 from rebalancer.node_record.cordons import is_nobodys, open_or_hand_over
-from rebalancer.node_record.protocol import Write, change_record
-from rebalancer.node_record.records import DRAINS, STAGE, Order
+from rebalancer.node_record.records import DRAINS, STAGE, Order, Write, change_record
 from rebalancer.snapshot.columns import Bools, freeze
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.nodes import UNSCHEDULABLE

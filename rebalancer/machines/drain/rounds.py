@@ -38,8 +38,7 @@ from rebalancer.policy.model import Eagerness, Mode, Policy, Protect, StrategyPo
 from rebalancer.policy.values import Limit, Params
 from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress
-from rebalancer.run.context import RunContext, run_context
-from rebalancer.run.identity import instance
+from rebalancer.run.context import RunContext, instance, run_context
 from rebalancer.run.one_run import act, make_plan
 from rebalancer.run.options import (
     ClusterFlags,
@@ -458,7 +457,7 @@ class EmptyingRounds:
     def _look_up_daemon_sets(
         self, client: Client, snapshot: Snapshot, names: Sequence[str]
     ) -> None:
-        from rebalancer.kube.node_pods import is_missing  # noqa: PLC0415
+        from rebalancer.kube.nodes import is_missing  # noqa: PLC0415
 
         named = sorted(daemon_sets_on(snapshot, mask_of(snapshot, names)))
         missing = frozenset(ref for ref in named if is_missing(client, *ref))

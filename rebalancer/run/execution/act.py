@@ -20,7 +20,7 @@ from rebalancer.planner.planning import ClusterNow, Planned, Planning
 from rebalancer.policy.cluster import Safety
 from rebalancer.run.execution.cluster import ClusterActor, no_grace, open_feed
 from rebalancer.run.execution.executor import Execution, Executor, Recheck, WavePace, WaveProgress
-from rebalancer.run.execution.feed import PodFeed
+from rebalancer.run.execution.landing import PodFeed
 from rebalancer.run.execution.marks import Marker
 from rebalancer.snapshot.model import Snapshot
 

@@ -13,7 +13,7 @@ from rebalancer.kube.events import EventWriter, Subject
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView, evict, read_pod
 from rebalancer.kube.restart import Restart
 from rebalancer.plan.plan import Method, Move
-from rebalancer.run.execution.feed import PodFeed
+from rebalancer.run.execution.landing import PodFeed
 from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.wire.times import rfc3339
 

@@ -6,15 +6,18 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rebalancer.wire import objects as o
-from rebalancer.wire.pod_state import (
+from rebalancer.wire.pods import (
+    ANNOTATION_NAMES,
+    NO_ANNOTATIONS,
     ContainerKind,
     ContainerState,
+    PodAnnotations,
     PodCondition,
+    PodRecord,
     PodState,
     says_something,
     state_of,
 )
-from rebalancer.wire.pods import ANNOTATION_NAMES, NO_ANNOTATIONS, PodAnnotations, PodRecord
 from rebalancer.wire.protobuf.podspec import (
     forget_pinned_node,
     scheduling_spec,

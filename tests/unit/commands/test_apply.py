@@ -14,7 +14,7 @@ import yaml
 
 from rebalancer.base.errors import ExitCode, PolicyError, StoppedError
 from rebalancer.cli import command
-from rebalancer.embedded import drifts
+from rebalancer.embedded import demo
 from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.engine import Durations
 from rebalancer.run.execution.act import Acting
@@ -103,9 +103,9 @@ def returned_zone():
     with EmbeddedCluster(
         EmbeddedClock(1_790_000_000.0, time.monotonic), seed=7, timings=DEMO
     ) as cluster:
-        drifts.many_workloads(cluster)
-        drifts.zone_lost(cluster)
-        drifts.zone_back(cluster)
+        demo.many_workloads(cluster)
+        demo.zone_lost(cluster)
+        demo.zone_back(cluster)
         cluster.advance(7200)
         yield cluster
 

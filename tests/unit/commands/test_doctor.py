@@ -8,7 +8,7 @@ import pytest
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.cli import command
 from rebalancer.commands.doctor import doctor
-from rebalancer.doctor.finding import Grade
+from rebalancer.doctor.report import Grade
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.run.options import RunOptions
 from tests.unit.commands.embedded import third_zone_joined

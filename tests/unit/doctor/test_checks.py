@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from rebalancer.doctor.cluster import check_cluster
-from rebalancer.doctor.finding import Grade, check
+from rebalancer.doctor.report import Grade, check
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.testing.snapshots import snapshot_of

@@ -11,7 +11,7 @@ import pytest
 
 from rebalancer.cli import command
 from rebalancer.commands.demo import drift
-from rebalancer.embedded import drifts
+from rebalancer.embedded import demo
 from rebalancer.embedded.cluster import TOKEN, EmbeddedCluster
 from rebalancer.embedded.demo import KeptError, keep_cluster
 from rebalancer.embedded.manifests import ZONE
@@ -53,7 +53,7 @@ def test_it_drifts_on_request_and_settles(
     playground: tuple[EmbeddedCluster, Path], client: Client
 ) -> None:
     cluster, _ = playground
-    old, all_zones = {"zone-a", "zone-b"}, set(drifts.ZONES)
+    old, all_zones = {"zone-a", "zone-b"}, set(demo.ZONES)
     nodes = 12
     for name, zones, there in (
         ("zone-lost", old, 8),
@@ -62,7 +62,7 @@ def test_it_drifts_on_request_and_settles(
         ("new-nodes", old, nodes + 3),
         ("drained-return", all_zones, nodes + 3),
     ):
-        assert drift(client, name) == drifts.LIVE[name][0]
+        assert drift(client, name) == demo.LIVE[name][0]
         assert set(by_zone(cluster)) == zones, name
         assert all(pod["status"]["phase"] == "Running" for pod in cluster.objects("Pod")), name
         alive = cluster.objects("Node")

@@ -8,8 +8,7 @@ import pytest
 
 from rebalancer.embedded.apiserver import kinds
 from rebalancer.embedded.apiserver.eviction import evict
-from rebalancer.embedded.apiserver.kinds import condition, is_ready
-from rebalancer.embedded.apiserver.status import ApiError
+from rebalancer.embedded.apiserver.kinds import ApiError, condition, is_ready
 from rebalancer.embedded.apiserver.store import EmbeddedClock
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.embedded.controllers.kubelets import (

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalancer.embedded.apiserver import kinds
-from rebalancer.embedded.apiserver.kinds import Target, parse_path
+from rebalancer.embedded.apiserver.api import apply_patch
+from rebalancer.embedded.apiserver.kinds import ApiError, Target, parse_path
 from rebalancer.embedded.apiserver.paging import Pager, label_selector
-from rebalancer.embedded.apiserver.patch import apply_patch
-from rebalancer.embedded.apiserver.status import ApiError
 from rebalancer.embedded.apiserver.store import EmbeddedClock, Store
 from rebalancer.snapshot.labels import object_selector
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.embedded.apiserver.kinds import CONFIG_MAP, DEPLOYMENT, POD
-from rebalancer.embedded.apiserver.status import ApiError
+from rebalancer.embedded.apiserver.kinds import CONFIG_MAP, DEPLOYMENT, POD, ApiError
 from rebalancer.embedded.apiserver.store import EmbeddedClock, Store, clone
 
 

@@ -11,8 +11,7 @@ import pytest
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.kube.capture import write_cluster_snapshot
-from rebalancer.kube.metrics import read_metrics
-from rebalancer.kube.prometheus import PrometheusSource
+from rebalancer.kube.metrics import PrometheusSource, read_metrics
 from rebalancer.kube.read import ClusterReading, read_cluster
 from rebalancer.policy.cluster import Prometheus
 from rebalancer.snapshot.load import load_snapshot

@@ -11,8 +11,7 @@ from rebalancer.kube.nodes import NodeView
 from rebalancer.machines.drain.cordon import order_of
 from rebalancer.machines.interruption.steps.cordon import Cordon
 from rebalancer.node_record.cordons import is_handed_over, open_or_hand_over
-from rebalancer.node_record.protocol import Claims
-from rebalancer.node_record.records import Order
+from rebalancer.node_record.records import Claims, Order
 from rebalancer.plan.machines import StepStatus
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE, State, StepState, state_in, written

@@ -7,7 +7,7 @@ from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.values import Limit
-from rebalancer.snapshot.surge import HASH, with_restarts
+from rebalancer.snapshot.owners import HASH, with_restarts
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import HOSTNAME, disruption_budget, node, workload
 from tests.strategies.pod_states import ago, condition

@@ -9,7 +9,7 @@ from rebalancer.policy.values import ProviderParams
 from rebalancer.providers.contract import KnownNode, NodeGroup
 from rebalancer.providers.guarded import GroupSizeError, Guarded
 from rebalancer.providers.labelled import LabelledGroups
-from rebalancer.testing.providers import check_scaling
+from rebalancer.testing.signals import check_scaling
 
 _POOL = NodeGroup(name="pool", instances=("a", "b", "c"), minimum=2, maximum=4, desired=3)
 

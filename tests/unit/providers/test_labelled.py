@@ -5,7 +5,7 @@ import pytest
 from rebalancer.providers.contract import KnownNode
 from rebalancer.providers.labelled import GROUP_LABELS, LabelledGroups
 from rebalancer.registry import PROVIDERS
-from rebalancer.testing.providers import check_provider
+from rebalancer.testing.signals import check_provider
 
 _NODES = [
     KnownNode("a", "aws:///zone-a/i-1", {"eks.amazonaws.com/nodegroup": "web"}),

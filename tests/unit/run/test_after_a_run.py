@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from rebalancer.base.environment import Environment
-from rebalancer.embedded import drifts
+from rebalancer.embedded import demo
 from rebalancer.embedded.engine import Durations
 from rebalancer.metrics import table
 from rebalancer.metrics.collect import of_report as metrics_of
@@ -83,9 +83,9 @@ def drifted(seed):
         seed=seed, timings=Durations(start_up=0.05, shutdown=0.05, node_start_up=0.05)
     )
     with cluster:
-        drifts.many_workloads(cluster)
-        drifts.zone_lost(cluster)
-        drifts.zone_back(cluster)
+        demo.many_workloads(cluster)
+        demo.zone_lost(cluster)
+        demo.zone_back(cluster)
         cluster.settle()
         yield cluster
 

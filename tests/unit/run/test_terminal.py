@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.run.context import bars_on, terminal_look
 from rebalancer.run.options import ProgressFlags
-from rebalancer.run.terminal import bars_on, terminal_look
 from tests.docs.pages import ROOT
 from tests.unit.report.test_report_bars import WIPED
 

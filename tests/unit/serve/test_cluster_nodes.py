@@ -4,7 +4,7 @@ import pytest
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
-from rebalancer.serve.cluster_nodes import ClusterNodes
+from rebalancer.serve.interruptions import ClusterNodes
 from rebalancer.wire.objects import Node, NodeSpec, ObjectMeta
 
 STOP = Stop(SystemClock())

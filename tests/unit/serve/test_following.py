@@ -5,9 +5,9 @@ import pytest
 from rebalancer.kube.access import AUTOSCALER_FOLLOW_RULES, FOLLOW_RULES, MARK_RULES
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.resources import AccessRule
-from rebalancer.serve import following
-from rebalancer.serve.following import Following, Rights
+from rebalancer.serve import loop
 from rebalancer.serve.health import Health
+from rebalancer.serve.loop import Following, Rights
 from tests.support.clocks import HandClock
 from tests.unit.commands.serving import like
 
@@ -18,13 +18,11 @@ PODS = AccessRule("watch", "", "pods")
 def asked(monkeypatch):
     """What was asked for: for runs that act, and for those that only observe."""
     made = []
-    monkeypatch.setattr(following, "usage_of", lambda *_: None)
+    monkeypatch.setattr(loop, "usage_of", lambda *_: None)
     monkeypatch.setattr(
-        following, "require_rights", lambda run, client, usage, also: made.append(("acts", {*also}))
+        loop, "require_rights", lambda run, client, usage, also: made.append(("acts", {*also}))
     )
-    monkeypatch.setattr(
-        following, "require", lambda client, rules: made.append(("observes", {*rules}))
-    )
+    monkeypatch.setattr(loop, "require", lambda client, rules: made.append(("observes", {*rules})))
     return made
 
 
@@ -70,7 +68,7 @@ def test_rights_are_asked_for_once_for_each_policy_and_again_after_a_refusal(ask
         raise ForbiddenError((PODS,))
 
     with monkeypatch.context() as refusing:
-        refusing.setattr(following, "require_rights", refuse)
+        refusing.setattr(loop, "require_rights", refuse)
         with pytest.raises(ForbiddenError):
             made.require(run(policy_hash="third"), None)
     made.require(run(policy_hash="third"), None)

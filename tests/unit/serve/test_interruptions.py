@@ -9,8 +9,7 @@ from rebalancer.kube.access import MARK_RULES
 from rebalancer.kube.delete import DELETE
 from rebalancer.registry import Registry
 from rebalancer.run.options import PolicyFlags
-from rebalancer.serve import signal_pipeline
-from rebalancer.serve.interruptions import Interruptions
+from rebalancer.serve.interruptions import Interruptions, SignalPipeline
 from tests.unit.commands.serving import like
 
 SIGNALS = "signals: {kubernetes: {}}\nstrategies: {leaving: {}}\n"
@@ -54,7 +53,7 @@ def started(monkeypatch):
         made.append(Pipeline(len(made) + 1, call_planner))
         return made[-1]
 
-    monkeypatch.setattr(signal_pipeline.SignalPipeline, "start", start)
+    monkeypatch.setattr(SignalPipeline, "start", start)
     return made
 
 

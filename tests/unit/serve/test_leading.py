@@ -11,9 +11,9 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.failures import ForbiddenError, StatusError
 from rebalancer.kube.lease import LeaseTaken
 from rebalancer.kube.resources import AccessRule
-from rebalancer.serve import leading
+from rebalancer.serve import loop
 from rebalancer.serve.health import Health
-from rebalancer.serve.leading import Leading
+from rebalancer.serve.loop import Leading
 from tests.unit.commands.serving import like
 
 FORBIDDEN = ForbiddenError((AccessRule("update", "coordination.k8s.io", "leases"),))
@@ -46,7 +46,7 @@ class Scene:
         self.looks = 0
         stop: Any = Stop(clock)
         stop.wait = self.waits.append
-        monkeypatch.setattr(leading, "Lease", lambda *_, **__: like(acquire=acquire))
+        monkeypatch.setattr(loop, "Lease", lambda *_, **__: like(acquire=acquire))
         self.leading = Leading(lease, self.environment, stop, self.health, lambda: follows)
 
     def term(self):

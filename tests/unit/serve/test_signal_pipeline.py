@@ -10,8 +10,7 @@ from rebalancer.base.errors import PolicyError
 from rebalancer.kube.client import connect
 from rebalancer.policy.interruption import InterruptionPolicy
 from rebalancer.registry import Registry
-from rebalancer.serve.cluster_nodes import ClusterNodes
-from rebalancer.serve.signal_pipeline import SignalPipeline
+from rebalancer.serve.interruptions import ClusterNodes, SignalPipeline
 from rebalancer.signals.model import SignalError
 from rebalancer.testing.objects import EmbeddedCluster
 from tests.unit.commands.serving import like

@@ -3,7 +3,7 @@
 import gc
 import weakref
 
-from rebalancer.snapshot.kept import Memo, NoMemo
+from rebalancer.snapshot.owners import Memo, NoMemo
 
 
 class Counted:

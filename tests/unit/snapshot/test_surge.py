@@ -4,7 +4,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from rebalancer.snapshot.surge import HASH, why_no_surge, with_restarts
+from rebalancer.snapshot.owners import HASH, why_no_surge, with_restarts
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import disruption_budget, node, workload
 from rebalancer.wire import objects as o

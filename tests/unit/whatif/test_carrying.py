@@ -11,7 +11,7 @@ from rebalancer.run.execution.executor import WavePace
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import disruption_budget, node, spread, workload
-from rebalancer.whatif.carrying import carry_out
+from rebalancer.whatif.cycles import carry_out
 from rebalancer.whatif.world import SimulatedCluster, Span
 from tests.unit.whatif.play import REGISTRY, evictions, play
 

@@ -6,7 +6,7 @@ import io
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.store import Capture, SnapshotWriter
-from rebalancer.whatif.objects import read_objects
+from rebalancer.whatif.edits import read_objects
 from rebalancer.wire.protobuf.schema import message
 from tests.unit.wire.protobuf_bytes import encoded, field
 from tests.unit.wire.test_protobuf_objects import replica_set

@@ -8,14 +8,15 @@ from rebalancer.base.errors import PolicyError
 from rebalancer.testing.workloads import HOSTNAME, ZONE, node, workload
 from rebalancer.whatif.edits import (
     NodeToAdd,
+    Objects,
     Scale,
     add_node,
     cordon_node,
     lose_zone,
     remove_node,
+    renew_budgets,
     scale,
 )
-from rebalancer.whatif.objects import Objects, renew_budgets
 
 
 def objects_of(*items):

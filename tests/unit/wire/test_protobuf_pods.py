@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalancer.wire import objects as o
-from rebalancer.wire.pod_state import RUNNING
-from rebalancer.wire.pods import NO_ANNOTATIONS, PodRecord, decode_page
+from rebalancer.wire.pods import NO_ANNOTATIONS, RUNNING, PodRecord, decode_page
 from rebalancer.wire.protobuf import BrokenListError
 from rebalancer.wire.protobuf.frames import ListFrames
 from rebalancer.wire.protobuf.pods import pod_records

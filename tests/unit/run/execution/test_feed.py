@@ -7,7 +7,7 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.watch import EventType
-from rebalancer.run.execution.feed import PodFeed
+from rebalancer.run.execution.landing import PodFeed
 from rebalancer.wire.pods import NO_ANNOTATIONS, PodRecord
 
 ADDED, MODIFIED, DELETED = EventType.ADDED, EventType.MODIFIED, EventType.DELETED

@@ -25,7 +25,7 @@ from rebalancer.run.memory.document import (
     encode,
     shorten,
 )
-from rebalancer.run.memory.streaks import recall_streaks, without_old
+from rebalancer.run.memory.remember import recall_streaks, without_old
 from tests.unit.run.memory.outcomes import well
 
 NOW = 1_800_000_000

@@ -21,13 +21,13 @@ from rebalancer.run.memory.remember import (
     STRIKES,
     after_run,
     forget_stale,
+    recall_streaks,
 )
-from rebalancer.run.memory.streaks import recall_streaks
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.usage import Usage
 from rebalancer.testing.snapshots import snapshot_of
 from rebalancer.testing.workloads import node, spread, workload
-from rebalancer.whatif.carrying import carry_out
+from rebalancer.whatif.cycles import carry_out
 from rebalancer.whatif.world import SimulatedCluster
 from tests.unit.run.memory.outcomes import NOW, WEB, cluster, outcome
 from tests.unit.whatif.play import REGISTRY

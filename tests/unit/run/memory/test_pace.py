@@ -5,7 +5,7 @@ import pytest
 from rebalancer.plan.outcome import Outcome, Pace, Status
 from rebalancer.plan.plan import Cause, Cost, Move
 from rebalancer.run.memory.document import Document, PaceMemory, decode, encode
-from rebalancer.run.memory.journal import pace_of, with_pace, with_pace_of_cut
+from rebalancer.run.memory.store import pace_of, with_pace, with_pace_of_cut
 
 KNOWN = Document(pace=PaceMemory(5, 1, 3.0))
 

@@ -21,10 +21,8 @@ from rebalancer.run.memory.document import (
     decode,
     encode,
 )
-from rebalancer.run.memory.journal import pace_of
-from rebalancer.run.memory.remember import remember
-from rebalancer.run.memory.store import MemoryStore, open_config_map
-from rebalancer.run.memory.streaks import recall_streaks
+from rebalancer.run.memory.remember import recall_streaks, remember
+from rebalancer.run.memory.store import MemoryStore, open_config_map, pace_of
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
 from tests.unit.run.memory.outcomes import NOW, TERM, WEB, badly, cluster, outcome, well
 

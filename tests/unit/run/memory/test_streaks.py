@@ -5,7 +5,12 @@ import pytest
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.outcome import Status
 from rebalancer.run.memory.document import MAX_BYTES, Document, StreakMemory, encode
-from rebalancer.run.memory.streaks import FORGOTTEN_AFTER, recall_streaks, with_streaks, without_old
+from rebalancer.run.memory.remember import (
+    FORGOTTEN_AFTER,
+    recall_streaks,
+    with_streaks,
+    without_old,
+)
 from tests.unit.run.memory.outcomes import NOW, outcome
 
 LOW = "low-utilisation"
