@@ -22,8 +22,7 @@ from rebalancer.cost.term import Candidates, Entry, Gauge, Group, Term, View
 from rebalancer.policy.select import LabelsField, SelectorText
 from rebalancer.policy.values import Direction, Duration, LabelKey, Params, Percent, Quantity
 from rebalancer.snapshot.leaving import LEAVING
-from rebalancer.snapshot.model import PodClass, Snapshot
-from rebalancer.snapshot.usage import MEASURED
+from rebalancer.snapshot.model import MEASURED, PodClass, Snapshot
 from rebalancer.wire.pods import PodState
 
 __all__ = [

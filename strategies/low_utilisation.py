@@ -10,8 +10,7 @@ from rebalancer.api import (
     View,
 )
 from strategies.utilisation.measured import MeasuredTerm
-from strategies.utilisation.params import LowUtilisationParams
-from strategies.utilisation.requested import UtilisationTerm
+from strategies.utilisation.requested import LowUtilisationParams, UtilisationTerm
 
 
 class LowUtilisation(Strategy):

@@ -19,8 +19,7 @@ from rebalancer.machines.capacity.scale_out_plan import ScaleOutPlan, plan_scale
 from rebalancer.policy.cluster import CapacitySettings
 from rebalancer.providers.contract import NodeGroup, NodeTemplate
 from rebalancer.scheduler.profile import SchedulerProfile
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import HOSTNAME, apart, node, workload
+from rebalancer.testing.snapshots import HOSTNAME, apart, node, snapshot_of, workload
 
 _CPU = (250, 500, 750, 1000, 1500, 2000, 3000)
 _MEMORY = (512, 1024, 2048, 4096, 6144)

@@ -10,8 +10,16 @@ import numpy as np
 
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import HOSTNAME, ZONE, Object, apart, node, spread, workload
+from rebalancer.testing.snapshots import (
+    HOSTNAME,
+    ZONE,
+    Manifest,
+    apart,
+    node,
+    snapshot_of,
+    spread,
+    workload,
+)
 from rebalancer.whatif.world import SimulatedCluster
 
 _SIZES = (("4", "16Gi"), ("8", "32Gi"))
@@ -37,7 +45,7 @@ class Workload:
 class Cluster:
     """A cluster as API objects, and as the snapshot of them."""
 
-    objects: Sequence[Object]
+    objects: Sequence[Manifest]
     snapshot: Snapshot
     workloads: Sequence[Workload]
 
@@ -107,7 +115,7 @@ def _workloads(random: np.random.Generator, nodes: int) -> list[Workload]:
     return workloads
 
 
-def _daemons(nodes: int) -> list[Object]:
+def _daemons(nodes: int) -> list[Manifest]:
     objects = workload("agent", [f"n{i:02}" for i in range(nodes)], kind="StatefulSet", cpu="100m")
     owner = {
         "kind": "DaemonSet",

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rebalancer.testing.workloads import (
+from rebalancer.testing.snapshots import (
     HOSTNAME,
     ZONE,
     apart,

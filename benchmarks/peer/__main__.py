@@ -27,7 +27,7 @@ from benchmarks.peer.clusters import frozen_cluster
 from benchmarks.peer.differences import UNNAMED, Comparison, compared
 from benchmarks.peer.policies import random_policy, scope_policy
 from rebalancer.base.environment import Environment, SystemClock
-from rebalancer.commands.migrate import migrated
+from rebalancer.commands.policy import migrated
 from rebalancer.commands.run import run_once
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.migrate.merge import as_file

@@ -16,8 +16,7 @@ import numpy as np
 
 from benchmarks.phases.shapes import Shape, as_json
 from rebalancer.cost.bound import bounds_of
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Plan
+from rebalancer.plan.plan import Outcome, Plan, Status
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.plan import plan
 from rebalancer.planner.planning import Planning

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rebalancer.testing.workloads import OLD, apart, disruption_budget, node, workload
+from rebalancer.testing.snapshots import OLD, apart, disruption_budget, node, workload
 
 _GI = 2**30
 _SINCE = "2027-01-15T07:00:00Z"

@@ -15,7 +15,7 @@ from benchmarks.scale.fill import OPTIONS, Originals, entries
 from benchmarks.scale.shape import Shape
 from benchmarks.scale.varied import varied
 from rebalancer.snapshot.store import Capture, SnapshotWriter
-from rebalancer.wire.protobuf.changes import ProtobufChange
+from rebalancer.wire.protobuf.frames import ProtobufChange
 from rebalancer.wire.protobuf.lists import strip_run
 from tests.controlplane.cluster import ControlPlane
 

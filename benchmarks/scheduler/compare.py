@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from benchmarks.scheduler.journal import Decision
-from rebalancer.scheduler.messages import reasons
+from rebalancer.scheduler.explain import reasons
 from rebalancer.scheduler.model import Evaluation, SchedulerModel
 from rebalancer.scheduler.profile import DEFAULT_WEIGHTS, SchedulerProfile
 from rebalancer.snapshot.model import Snapshot

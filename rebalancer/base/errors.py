@@ -8,7 +8,7 @@
     |- PluginError            2  a strategy could not be loaded or broke its contract
     |- StoppedError         130  a signal came before anything was moved
 
-The answers to an eviction are not exceptions but outcomes (``rebalancer.plan.outcome``).
+The answers to an eviction are not exceptions but outcomes (``rebalancer.plan.plan``).
 """
 
 from __future__ import annotations

@@ -8,14 +8,15 @@ from typing import Any
 import click
 
 from rebalancer.base.durations import format_duration
-from rebalancer.commands.flag_values import duration, named
 from rebalancer.commands.flags import (
     CLUSTER,
     DEFAULTS,
     POLICY_FLAGS,
     RUN,
     YES,
+    duration,
     examples,
+    named,
     with_flags,
 )
 from rebalancer.commands.run import run_or_ask

@@ -15,8 +15,15 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import printable_lines
-from rebalancer.commands.flag_values import named, reference
-from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_flag, with_flags
+from rebalancer.commands.flags import (
+    CLUSTER,
+    POLICY_FLAGS,
+    examples,
+    named,
+    output_flag,
+    reference,
+    with_flags,
+)
 from rebalancer.machines.capacity.of_run import judged
 from rebalancer.machines.capacity.report import capacity_data, capacity_table
 from rebalancer.planner.planning import room_after

@@ -12,13 +12,14 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import WIDE, Paint
-from rebalancer.commands.flag_values import named, reference
 from rebalancer.commands.flags import (
     CLUSTER,
     COLOR,
     POLICY_FLAGS,
     examples,
+    named,
     output_flag,
+    reference,
     with_flags,
 )
 from rebalancer.doctor.cluster import check_cluster

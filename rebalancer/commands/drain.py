@@ -14,19 +14,22 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
 from rebalancer.base.output import say, write
 from rebalancer.base.plain_text import count
-from rebalancer.commands import names
-from rebalancer.commands.flag_values import duration, label_selector, named, reference
 from rebalancer.commands.flags import (
     CLUSTER,
     POLICY,
     PROGRESS,
     SET,
     Whole,
+    complete_nodes,
+    duration,
     examples,
+    label_selector,
+    named,
     output_flag,
+    reference,
     with_flags,
 )
-from rebalancer.machines.drain.choice import NodeChoice
+from rebalancer.machines.drain.cordon import NodeChoice
 from rebalancer.machines.drain.preflight import refuses
 from rebalancer.machines.drain.report import DrainReport
 from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds, Preflight
@@ -388,7 +391,7 @@ Exit codes:
         "rebalancer drain -l pool=old --ignore-daemonsets --timeout 30m",
     ),
 )
-@click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=names.nodes)
+@click.argument("nodes", nargs=-1, metavar="[NODE]...", shell_complete=complete_nodes)
 @click.option(
     "-l",
     "--selector",

@@ -17,9 +17,17 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError, ProviderError
 from rebalancer.base.output import write
 from rebalancer.base.plain_text import printable_lines, wrap
-from rebalancer.commands import names
-from rebalancer.commands.flag_values import named, reference
-from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, output_flag, with_flags
+from rebalancer.commands.flags import (
+    CLUSTER,
+    POLICY_FLAGS,
+    complete_nodes,
+    complete_pods,
+    examples,
+    named,
+    output_flag,
+    reference,
+    with_flags,
+)
 from rebalancer.explain.codes import CodeMeaning, codes_text, list_codes
 from rebalancer.explain.find import find_ended, find_node, find_pod, find_workload
 from rebalancer.explain.node import NodeRecorder, node_data, node_facts, node_table
@@ -31,8 +39,7 @@ from rebalancer.explain.workload import (
     workload_facts,
     workload_table,
 )
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Code, NodeCode
+from rebalancer.plan.plan import Code, NodeCode, Status
 from rebalancer.planner.plan import PlanObserver
 from rebalancer.report.model import RunReport
 from rebalancer.run.context import run_context
@@ -231,7 +238,7 @@ _EXPLAINED = [
 
 
 @command.command("pod", epilog=examples("rebalancer explain pod web-0 --node node-a1"))
-@click.argument("pod", metavar="[NAMESPACE/]NAME", shell_complete=names.pods)
+@click.argument("pod", metavar="[NAMESPACE/]NAME", shell_complete=complete_pods)
 @click.option(
     "--node",
     metavar="NAME",
@@ -248,7 +255,7 @@ def _pod(pod: str, node: str | None, **options: Any) -> int:
 
 
 @command.command("node", epilog=examples("rebalancer explain node node-a1"))
-@click.argument("node", metavar="NAME", shell_complete=names.nodes)
+@click.argument("node", metavar="NAME", shell_complete=complete_nodes)
 @with_flags(_EXPLAINED)
 def _node(node: str, **options: Any) -> int:
     """How it stands, its pods, what leaves and lands.

@@ -2,16 +2,171 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 
 import click
+from click.shell_completion import CompletionItem
 
-from rebalancer.base.durations import at_least_a_second, format_duration, parse_seconds
-from rebalancer.commands import flag_values, names
-from rebalancer.commands.flag_values import named, parsed, reference
+from rebalancer.base.durations import (
+    at_least_a_second,
+    format_duration,
+    parse_duration,
+    parse_seconds,
+)
+from rebalancer.base.environment import SystemClock
+from rebalancer.base.errors import PolicyError, RebalancerError
+from rebalancer.base.stop import Stop
 from rebalancer.run.options import FAIL_ON, RunOptions
+
+if TYPE_CHECKING:
+    from rebalancer.policy.select import Select
+    from rebalancer.wire.objects import LabelSelector
+
+
+Value = TypeVar("Value")
+Callback = Callable[[click.Context, click.Parameter, str | None], Value]
+"""What click calls with the text of a flag."""
+
+
+def parsed(parse: Callable[[str], Value]) -> Callback[Value | None]:
+    """Return a click callback that parses a flag with ``parse``; without a value it returns None.
+
+    A ValueError of ``parse`` becomes the error message.
+    """
+
+    def read(_context: click.Context, _flag: click.Parameter, text: str | None) -> Value | None:
+        try:
+            return None if text is None else parse(text)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+
+    return read
+
+
+def named(parse: Callable[[str, str], Value]) -> Callback[Value | None]:
+    """Return a click callback that calls ``parse`` with the flag's name and text; without a value it returns None.
+
+    A PolicyError of ``parse``, which names the flag, ends the command.
+    """
+
+    def read(_context: click.Context, flag: click.Parameter, text: str | None) -> Value | None:
+        return None if text is None else parse(flag.opts[0], text)
+
+    return read
+
+
+def reference(flag: str, text: str) -> tuple[str, str]:
+    """Parse ``NAMESPACE/NAME`` as a pair.
+
+    Raises:
+        PolicyError: the text has another form.
+    """
+    namespace, _, name = text.partition("/")
+    if not namespace or not name:
+        raise PolicyError([f"{flag} {text}: write NAMESPACE/NAME"])
+    return namespace, name
+
+
+def duration(flag: str, text: str) -> float:
+    """Parse ``90s``, ``5m`` or ``1h30m``; return seconds.
+
+    Raises:
+        PolicyError: the text has another form.
+    """
+    try:
+        return parse_duration(text).total_seconds()
+    except ValueError as error:
+        raise PolicyError([f"{flag}: {error}"]) from None
+
+
+def label_selector(flag: str, text: str) -> LabelSelector | None:
+    """Parse the label selector of a flag; None for an empty one, which selects everything.
+
+    Raises:
+        PolicyError: the text is not a selector.
+    """
+    # The policy's models are imported where a selector is given: commands without one load no policy.
+    from rebalancer.policy.select import parse_selector  # noqa: PLC0415
+
+    try:
+        return parse_selector(text).wire() if text else None
+    except PolicyError as error:
+        raise PolicyError([f"{flag} {text}: {error}"]) from None
+
+
+def select(flag: str, text: str) -> Select:
+    """Parse a ``select`` in the syntax of a policy.
+
+    Raises:
+        PolicyError: the text is not a ``select``.
+    """
+    from rebalancer.policy.load import parse_select  # noqa: PLC0415
+
+    return parse_select(text, flag)
+
+
+_SECONDS = 2.0
+"""A person waits for it at a prompt."""
+_MOST = 500
+_NAMES_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def complete_nodes(
+    context: click.Context, _parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Return the names of nodes that start with ``begun``."""
+    return _items(_names(context, "/api/v1/nodes"), begun)
+
+
+def complete_namespaces(
+    context: click.Context, _parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Return the namespaces that start with ``begun``."""
+    return _items(_names(context, "/api/v1/namespaces"), begun)
+
+
+def complete_pods(
+    context: click.Context, _parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Return namespaces as ``NAMESPACE/``; after the slash, the pods of that namespace."""
+    namespace, slash, _ = begun.partition("/")
+    if not slash:
+        # As directories are: no space follows, so that the name can.
+        return _items([f"{name}/" for name in _names(context, "/api/v1/namespaces")], begun)
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
+    return _items([f"{namespace}/{name}" for name in _names(context, path)], begun)
+
+
+def _items(names: list[str], begun: str) -> list[CompletionItem]:
+    return [CompletionItem(name) for name in names if name.startswith(begun)]
+
+
+def _names(context: click.Context, path: str) -> list[str]:
+    from rebalancer.kube.client import connect  # noqa: PLC0415
+
+    clock = SystemClock()
+    flags = context.params
+    try:
+        client = connect(
+            kubeconfig=flags.get("kubeconfig"),
+            context=flags.get("context_name"),
+            environ=os.environ,
+            stop=Stop(clock, clock.now() + _SECONDS),
+        )
+        answer = client.get(path, query={"limit": str(_MOST)}, accept=_NAMES_ONLY, seconds=_SECONDS)
+        items = json.loads(answer.body)["items"]
+        return sorted(item["metadata"]["name"] for item in items)
+    except (RebalancerError, ValueError, KeyError, TypeError):
+        # A prompt is no place for messages.
+        return []
+
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
@@ -187,19 +342,19 @@ SCOPE = [
         "-n",
         "--namespace",
         metavar="NAME",
-        shell_complete=names.namespaces,
+        shell_complete=complete_namespaces,
         help="Move pods of this namespace only.",
     ),
     click.option(
         "-l",
         "--selector",
-        callback=named(flag_values.label_selector),
+        callback=named(label_selector),
         metavar="LABELS",
         help="Move pods with these labels only, as kubectl takes them: app=web,tier!=batch.",
     ),
     click.option(
         "--select",
-        callback=named(flag_values.select),
+        callback=named(select),
         metavar="YAML",
         help="Move these pods only, in the words of a policy's select: '{namespaces: [shop-*], minReplicas: 3}'.",
     ),

@@ -14,11 +14,10 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say, write
 from rebalancer.base.plain_text import count, printable_json, printable_lines
-from rebalancer.commands.flag_values import named, reference
-from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
+from rebalancer.commands.flags import CLUSTER, examples, named, output_flag, reference, with_flags
 from rebalancer.kube.config_map import ConfigMapStore
-from rebalancer.run.memory.cooling import is_resting, state_words
 from rebalancer.run.memory.document import Document, TermMemory, count_last_hour, decode
+from rebalancer.run.memory.remember import is_resting, state_words
 from rebalancer.run.options import ClusterFlags
 from rebalancer.wire.times import rfc3339
 

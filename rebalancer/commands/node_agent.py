@@ -11,8 +11,7 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
 from rebalancer.base.sending import SendingError, check_url
-from rebalancer.commands.flag_values import parsed
-from rebalancer.commands.flags import CLUSTER, examples, with_flags
+from rebalancer.commands.flags import CLUSTER, examples, parsed, with_flags
 from rebalancer.run.options import ClusterFlags
 
 _PATIENCE = 5.0

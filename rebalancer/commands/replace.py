@@ -19,11 +19,18 @@ from rebalancer.commands.drain import (
     finished,
     orders_of,
 )
-from rebalancer.commands.flag_values import duration, named
-from rebalancer.commands.flags import CLUSTER, POLICY, SET, Whole, examples, with_flags
+from rebalancer.commands.flags import (
+    CLUSTER,
+    POLICY,
+    SET,
+    Whole,
+    duration,
+    examples,
+    named,
+    with_flags,
+)
 from rebalancer.kube.nodes import NodeView, read_node
-from rebalancer.machines.drain.choice import NodeChoice, version_of
-from rebalancer.machines.drain.cordon import finish
+from rebalancer.machines.drain.cordon import NodeChoice, finish, version_of
 from rebalancer.machines.drain.preflight import Missing, missing_nodes, refuses
 from rebalancer.machines.drain.replacing import ReplaceHook, ReplacementPace, enter, stage_of
 from rebalancer.machines.drain.replacing import replace as replace_all

@@ -1,19 +1,27 @@
 """``run``: read the cluster, plan, act, report.
 
 ``apply`` and dry runs differ only in where a plan comes from and ends.
+
+The question goes to the controlling terminal, wherever standard input and output lead: ``run > report`` and ``run |
+less`` ask, too.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+import os
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 import click
 
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
-from rebalancer.commands.ask import asks, run_asking, terminal_at_hand
+from rebalancer.base.output import write
+from rebalancer.base.plain_text import count
 from rebalancer.commands.flags import (
     CLUSTER,
     POLICY_FLAGS,
@@ -25,14 +33,141 @@ from rebalancer.commands.flags import (
     with_flags,
 )
 from rebalancer.machines.capacity import scaling_of
+from rebalancer.plan.plan import Status
 from rebalancer.policy.load import LoadedPolicy
+from rebalancer.policy.model import Mode
 from rebalancer.registry import Registry
+from rebalancer.report.render import TABLES
 from rebalancer.run import one_run
 from rebalancer.run.ending import print_report
 from rebalancer.run.options import RunOptions
 
 if TYPE_CHECKING:
     from rebalancer.report.model import RunReport
+
+
+_TERMINAL = "/dev/tty"
+"""The terminal that controls the process."""
+
+
+class Terminal:
+    """The terminal on which a person sees a plan and answers."""
+
+    def __init__(self, number: int, out: TextIO) -> None:
+        """``number``: file descriptor of the open terminal, for reading; ``out``: writes to it."""
+        self._number, self.out = number, out
+
+    def ask(self, question: str) -> bool:
+        """Return whether the answer is yes. No answer, or the end of input, counts as no."""
+        with self._line_by_line():
+            while True:
+                write(self.out, [f"\n{question} [y/N]: "])
+                answer = self._line().strip().lower()
+                if answer in {"y", "yes"}:
+                    return True
+                if answer in {"", "n", "no"}:
+                    return False
+                write(self.out, ["Answer y or n.\n"])
+
+    def _line(self) -> str:
+        try:
+            return os.read(self._number, 1024).decode(errors="replace")
+        except OSError:
+            # The terminal has gone.
+            return ""
+
+    @contextmanager
+    def _line_by_line(self) -> Iterator[None]:
+        """Switch the terminal to echo and line mode, even under a pager; discard earlier input."""
+        before = termios.tcgetattr(self._number)
+        asking = termios.tcgetattr(self._number)
+        asking[0] |= termios.ICRNL
+        asking[3] |= termios.ICANON | termios.ECHO | termios.ISIG
+        termios.tcsetattr(self._number, termios.TCSAFLUSH, asking)
+        try:
+            yield
+        finally:
+            termios.tcsetattr(self._number, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def terminal_at_hand() -> Iterator[Terminal | None]:
+    """Yield the terminal; None if the process has none, or runs in the background with all streams redirected."""
+    number = (
+        _opened() if any(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr)) else None
+    )
+    if number is None:
+        yield None
+        return
+    with open(number, "w", encoding="utf-8", errors="replace") as out:  # noqa: PTH123  # no path
+        yield Terminal(number, out)
+
+
+def _opened() -> int | None:
+    try:
+        return os.open(_TERMINAL, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def asks(options: RunOptions) -> bool:
+    """Return whether a run with these flags needs consent."""
+    only_looks = options.dry_run or options.whole or options.cluster.snapshot_path is not None
+    return not (only_looks or options.yes)
+
+
+class Steps(Protocol):
+    """The parts of a run with consent."""
+
+    def look(self, options: RunOptions, out: TextIO) -> tuple[ExitCode, RunReport | None]:
+        """Make a dry run, and write its report to ``out``."""
+
+    def print_plan(self, report: RunReport) -> ExitCode:
+        """Print the report of the dry run in the requested form."""
+
+    def act(self, plan: bytes) -> ExitCode:
+        """Execute the plan, given in the format that ``apply`` reads, and print the report."""
+
+
+def run_asking(options: RunOptions, terminal: Terminal, steps: Steps) -> ExitCode:
+    """Show the plan of a dry run on the terminal, and execute it after a yes.
+
+    After the answer, moves are judged again on the current cluster, as for any reviewed plan. If there are no moves,
+    the plan is printed in the requested form, unless the terminal has shown just that.
+    """
+    in_sight = sys.stdout.isatty()
+    ending = options.ending
+    is_table = ending.output in TABLES
+    form = ending.output if is_table else "table"
+    shown = replace(
+        options,
+        dry_run=True,
+        ending=replace(ending, output=form, detailed_exitcode=False),
+    )
+    code, report = steps.look(shown, sys.stdout if in_sight else terminal.out)
+    if report is None:
+        return code
+    if (question := question_of(report)) is not None:
+        if terminal.ask(question):
+            from rebalancer.report.as_json import as_json  # noqa: PLC0415
+
+            return steps.act("".join(as_json(report)).encode())
+        write(terminal.out, ["Declined: no pod was moved, and no node was marked.\n"])
+        code = ExitCode.DONE
+    return code if in_sight and is_table else steps.print_plan(replace(report, exit_code=int(code)))
+
+
+def question_of(report: RunReport) -> str | None:
+    """Return the question to ask before the plan is executed; None if the plan changes nothing.
+
+    Marks that keep nodes empty expire unless runs renew them, so a plan without moves may change something.
+    """
+    if report.standstill or report.loaded.policy.mode is not Mode.ENFORCE:
+        return None
+    if moves := sum(one.status is Status.PLANNED for one in report.outcomes):
+        return "Evict this pod?" if moves == 1 else f"Evict these {moves:,} pods?"
+    marked = len(report.plan.emptied or ())
+    return f"Mark {count(marked, 'node')} as to be empty, or renew these marks?" if marked else None
 
 
 def run_once(
@@ -81,7 +216,7 @@ def run_or_ask(options: RunOptions) -> int:
 
 
 class _Steps:
-    """The parts of a run with consent: see ``rebalancer.commands.ask.Steps``."""
+    """The parts of a run with consent: see ``rebalancer.commands.run.Steps``."""
 
     def __init__(self, options: RunOptions, loaded: LoadedPolicy, environment: Environment) -> None:
         self._options, self._loaded, self._environment = options, loaded, environment

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from rebalancer.base.environment import system_environment
-from rebalancer.commands.flag_values import named, parsed, reference
 from rebalancer.commands.flags import (
     CLUSTER,
     COLOR,
@@ -20,12 +19,14 @@ from rebalancer.commands.flags import (
     STATE,
     deadline_flag,
     examples,
+    named,
     output_flag,
+    parsed,
+    reference,
     with_flags,
 )
 from rebalancer.run.options import RunOptions
-from rebalancer.serve.endpoints import answer_requests, parse_address
-from rebalancer.serve.health import Health
+from rebalancer.serve.health import Health, answer_requests, parse_address
 
 PATIENCE = 5.0
 """Seconds for what is under way when a signal comes to end by itself; the chart's pod has 10."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.snapshot.class_counts import Runs
 from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.state import Runs
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,8 @@ from rebalancer.kube.metrics import UsageSource
 from rebalancer.kube.resources import AccessRule
 from rebalancer.policy.model import Mode
 from rebalancer.run.context import RunContext
-from rebalancer.run.memory.cooling import describe_cooling
 from rebalancer.run.memory.document import decode
+from rebalancer.run.memory.remember import describe_cooling
 
 _SHOWN = 3
 _GRANT = "the chart grants what its values ask for; by hand, add to a role:"

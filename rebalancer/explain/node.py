@@ -14,14 +14,12 @@ from rebalancer.base.plain_text import columns, count, lines_of, more, percent
 from rebalancer.cost.term import Gauge
 from rebalancer.explain.pods import PodDecision, PodFacts, Recorder, facts_of, pod_data
 from rebalancer.explain.text import MAX_ENTRIES, format_unaffected_pod, head, pod_lines
-from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import NodeVerdict
+from rebalancer.plan.plan import NodeVerdict, Outcome
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.rendering import Chosen
 from rebalancer.report import words
 from rebalancer.report.model import RunReport
-from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.usage import MEASURED
+from rebalancer.snapshot.model import MEASURED, Snapshot
 from rebalancer.wire.objects import Taint
 
 _KEEPS_OFF = ("NoSchedule", "NoExecute")

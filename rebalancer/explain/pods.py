@@ -14,8 +14,7 @@ import numpy as np
 
 from rebalancer.base.data_text import plain_number
 from rebalancer.cost.term import Candidates, Entry, Term
-from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import Cause, Code, Skip
+from rebalancer.plan.plan import Cause, Code, Outcome, Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.reasons import protection_code

@@ -7,8 +7,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from rebalancer.base.plain_text import count, lines_of, more, printable, wrap
 from rebalancer.cost.term import Entry
 from rebalancer.explain.pods import Breach, PodDecision, PodFacts
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Method
+from rebalancer.plan.plan import Method, Status
 from rebalancer.report import words
 from rebalancer.report.model import RunReport
 from rebalancer.report.words import ending

@@ -18,8 +18,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError, explain_errors
-from rebalancer.kube.lists import phase_selector, read_objects, read_pods
-from rebalancer.kube.pages import Listing
+from rebalancer.kube.lists import Listing, phase_selector, read_objects, read_pods
 from rebalancer.kube.read import Kept
 from rebalancer.kube.watch import EventType, Watch, WatchEvent, Where, object_changes, pod_changes
 from rebalancer.snapshot.build import Fold, Settled

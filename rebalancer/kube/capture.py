@@ -12,9 +12,8 @@ import msgspec
 from rebalancer.kube.access import missing_lists
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.failures import ForbiddenError, StatusError
-from rebalancer.kube.lists import IN_PROTOBUF, phase_selector
+from rebalancer.kube.lists import IN_PROTOBUF, Listing, phase_selector, read_pages, restarting
 from rebalancer.kube.metrics import NotMeasuredError, UsageSource, usage_notes
-from rebalancer.kube.pages import Listing, read_pages, restarting
 from rebalancer.kube.read import read_version
 from rebalancer.kube.transport import Response
 from rebalancer.snapshot.store import Capture, SnapshotWriter, StoredList, open_for_writing

@@ -122,7 +122,7 @@ def status_of(body: bytes) -> ApiStatus:
     """
     try:
         if body.startswith(b"k8s\0"):
-            from rebalancer.wire.protobuf.changes import refusal_in  # noqa: PLC0415
+            from rebalancer.wire.protobuf.frames import refusal_in  # noqa: PLC0415
 
             return ApiStatus(*refusal_in(body))
         return _statuses.decode(body)

@@ -32,7 +32,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.access import USAGE_RULES
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.failures import TransportError, refusal, status_of
-from rebalancer.kube.pages import Listing
+from rebalancer.kube.lists import Listing
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Stream
 from rebalancer.policy.cluster import Prometheus

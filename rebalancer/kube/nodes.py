@@ -16,7 +16,7 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import StatusError, TransportError, status_of
-from rebalancer.kube.pages import Listing, read_pages, restarting
+from rebalancer.kube.lists import Listing, read_pages, restarting
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
 from rebalancer.snapshot.build import Fold

@@ -18,13 +18,13 @@ from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.lists import (
     PAGE,
     STREAMS_SINCE,
+    Listing,
     ListOptions,
     read_late,
     read_objects,
     read_pods,
 )
 from rebalancer.kube.metrics import MetricsList, UsageSource, read_metrics, usage_notes
-from rebalancer.kube.pages import Listing
 from rebalancer.kube.resources import AccessRule
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration

@@ -124,7 +124,7 @@ class _Json(ChangeDecoder[T]):
 
 class _Protobuf(ChangeDecoder[T]):
     def __init__(self, decode: Callable[[bytes], T]) -> None:
-        from rebalancer.wire.protobuf.changes import ChangeFrames  # noqa: PLC0415
+        from rebalancer.wire.protobuf.frames import ChangeFrames  # noqa: PLC0415
 
         self._frames, self._decode = ChangeFrames(), decode
 

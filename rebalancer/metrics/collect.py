@@ -1,4 +1,8 @@
-"""Compute the values of the metrics from the report of a run, and push or write them."""
+"""Compute the values of the metrics from the report of a run, and push or write them.
+
+Metrics of a run are gauges. Counters (``_total``) cover all runs, because a scrape may miss a run that is soon
+followed by the next: a serving process keeps the counters itself, runs of the CronJob keep them in the memory.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,186 @@ from prometheus_client.registry import Collector
 from rebalancer import __version__
 from rebalancer.base.sending import send
 from rebalancer.base.stop import Stop
-from rebalancer.metrics import table
-from rebalancer.metrics.table import Metric
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Code
-from rebalancer.plan.totals import RESULTS, Remembered, Totals
+from rebalancer.plan.plan import Code, Outcome, Status
+from rebalancer.plan.totals import MAX_SERIES, RESULTS, Remembered, Totals
+from rebalancer.plan.totals import OTHERS as OTHER_NAMESPACES
 from rebalancer.report.model import RunReport
+
+MAX_OWNERS = 20
+"""Owners with a time series of their own in one metric; the evictions of all others are one more."""
+OTHERS = "other"
+"""Value of the label ``owner`` for these others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric: name, labels and meaning."""
+
+    name: str
+    labels: tuple[str, ...]
+    meaning: str
+
+    @property
+    def counts(self) -> bool:
+        """Whether the metric is a counter; else it is a gauge of the last run."""
+        return self.name.endswith("_total")
+
+
+BUILD = Metric("rebalancer_build_info", ("version",), "Always 1; the label is the version.")
+LAST_RUN = Metric(
+    "rebalancer_last_run_timestamp_seconds", (), "When the last run ended, in Unix seconds."
+)
+EXIT_CODE = Metric("rebalancer_last_run_exit_code", (), "Exit code of the last run.")
+DRY_RUN = Metric("rebalancer_dry_run", (), "1 if the run was not to evict, 0 if it was.")
+NODES = Metric("rebalancer_nodes", (), "Nodes of the snapshot.")
+PODS = Metric("rebalancer_pods", (), "Pods of the snapshot.")
+PLANNED = Metric(
+    "rebalancer_moves_planned",
+    ("strategy",),
+    "Moves of the plan, by the strategy that asks for most.",
+)
+MOVES = Metric("rebalancer_moves", ("outcome",), "Moves of the plan by outcome.")
+EVICTIONS = Metric(
+    "rebalancer_evictions",
+    ("owner",),
+    f"Evicted pods by owner: the {MAX_OWNERS} with most of them, the sum of all further ones as {OTHERS}.",
+)
+LANDINGS = Metric(
+    "rebalancer_landings",
+    ("result",),
+    "Evicted pods whose replacement landed as-predicted, elsewhere, or is not seen yet (unknown).",
+)
+GAIN = Metric(
+    "rebalancer_gain",
+    ("entry",),
+    "Predicted gain of the evicted pods' moves by entry of the cost: hard, soft, imbalance.",
+)
+SKIPS = Metric("rebalancer_skips", ("code",), "Pods that stay by reason code.")
+UNMET = Metric(
+    "rebalancer_rules_unmet",
+    ("strategy", "when"),
+    "Unmet rules before the run, as planned for after it, and in the cluster that it has left, scored again (before, after, now; absent where it was not).",
+)
+UNSATISFIABLE = Metric(
+    "rebalancer_rules_unsatisfiable", ("strategy",), "Rules that no placement can satisfy."
+)
+NOT_JUDGED = Metric(
+    "rebalancer_rules_not_judged",
+    ("strategy",),
+    "Reasons why a strategy could not judge its rules.",
+)
+BACKLOG = Metric(
+    "rebalancer_backlog_moves", (), "Moves that budgets and time leave to later runs; an estimate."
+)
+STANDSTILL = Metric(
+    "rebalancer_standstill",
+    (),
+    "Reasons why the cluster was too far from normal to act; 0 if it was not.",
+)
+CUT = Metric("rebalancer_cut", (), "1 if the run ended before its plan did, otherwise 0.")
+PHASES = Metric("rebalancer_phase_seconds", ("phase",), "Seconds by phase of the run.")
+MEMORY = Metric(
+    "rebalancer_memory_owners",
+    ("state",),
+    "Remembered owners by state: fine, resting, given-up. Absent without --memory.",
+)
+AGAIN = Metric(
+    "rebalancer_moved_again",
+    ("owner",),
+    "Evicted pods on a node to which an earlier run had moved a pod of the same owner, bounded as "
+    "rebalancer_evictions. Absent without --memory.",
+)
+LEADS = Metric(
+    "rebalancer_leads",
+    (),
+    "1 while serve has the Lease, 0 while it stands by. Of serve only.",
+)
+SILENCE = Metric(
+    "rebalancer_watch_silence_seconds",
+    (),
+    "Seconds since the API server has last said something to each watch; the longest. Of serve only.",
+)
+
+RUNS_TOTAL = Metric(
+    "rebalancer_runs_total",
+    ("exit_code",),
+    "Runs by exit code, since the counting began; only serve counts those that failed before they had a report, too.",
+)
+MOVES_TOTAL = Metric(
+    "rebalancer_moves_total",
+    ("outcome", "strategy", "namespace"),
+    f"Moves that were tried, by outcome, strategy and namespace, since the counting began; those beyond {MAX_SERIES} combinations under the namespace {OTHER_NAMESPACES}.",
+)
+LANDINGS_TOTAL = Metric(
+    "rebalancer_landings_total",
+    ("result",),
+    "Evicted pods by landing, as rebalancer_landings, since the counting began.",
+)
+
+ATTENDED = Metric(
+    "rebalancer_interruptions_attended",
+    ("state",),
+    "Machines that go: waiting for their time or a place, or under-way. Of serve with signals only, as the next three.",
+)
+INTERRUPTIONS = Metric(
+    "rebalancer_interruptions_ended",
+    ("source", "result"),
+    "Interruptions that came to their end, since the process leads: done, incomplete, cancelled, expired, gone, withdrawn.",
+)
+STEPS = Metric(
+    "rebalancer_interruption_steps",
+    ("step", "status"),
+    "Steps that came to their end, since the process leads: done, failed, timed-out, skipped.",
+)
+FAILING = Metric(
+    "rebalancer_signal_source_failing",
+    ("source",),
+    "1 while a signal source cannot be reached, otherwise 0.",
+)
+
+TABLE = (
+    BUILD,
+    LAST_RUN,
+    EXIT_CODE,
+    DRY_RUN,
+    NODES,
+    PODS,
+    PLANNED,
+    MOVES,
+    EVICTIONS,
+    LANDINGS,
+    GAIN,
+    SKIPS,
+    UNMET,
+    UNSATISFIABLE,
+    NOT_JUDGED,
+    BACKLOG,
+    STANDSTILL,
+    CUT,
+    PHASES,
+    MEMORY,
+    AGAIN,
+    LEADS,
+    SILENCE,
+    RUNS_TOTAL,
+    MOVES_TOTAL,
+    LANDINGS_TOTAL,
+    ATTENDED,
+    INTERRUPTIONS,
+    STEPS,
+    FAILING,
+)
+"""All metrics, in the order of the documentation."""
+
+
+def as_markdown() -> str:
+    """Return the table for docs/metrics.md (``make docs`` writes it there)."""
+    rows = [
+        f"| `{one.name}` | {', '.join(f'`{label}`' for label in one.labels)} | {one.meaning} |"
+        for one in TABLE
+    ]
+    return "\n".join(["| metric | labels | meaning |", "|---|---|---|", *rows])
+
 
 Values = Mapping[tuple[str, ...], float]
 """Values of the labels, in the order of the table -> value of the metric."""
@@ -33,9 +211,9 @@ Values = Mapping[tuple[str, ...], float]
 def of_end(exit_code: int, now: float) -> dict[Metric, Values]:
     """Return the metrics that every run has, even a run that failed without a report. ``now``: Unix seconds."""
     return {
-        table.BUILD: {(__version__,): 1},
-        table.LAST_RUN: {(): now},
-        table.EXIT_CODE: {(): exit_code},
+        BUILD: {(__version__,): 1},
+        LAST_RUN: {(): now},
+        EXIT_CODE: {(): exit_code},
     }
 
 
@@ -49,31 +227,29 @@ def of_report(report: RunReport, remembered: Remembered | None, now: float) -> d
     whens = {"before": plan.before, "after": plan.after, "now": report.now or {}}
     return {
         **of_end(report.exit_code, now),
-        table.DRY_RUN: {(): report.dry_run},
-        table.NODES: {(): len(snapshot.nodes)},
-        table.PODS: {(): len(snapshot.pods)},
-        table.PLANNED: {(name,): strategies[name] for name in plan.before},
-        table.MOVES: {(status.value,): statuses[status] for status in Status},
-        table.EVICTIONS: _by_owner(evicted),
-        table.LANDINGS: _landings(evicted),
-        table.GAIN: {
+        DRY_RUN: {(): report.dry_run},
+        NODES: {(): len(snapshot.nodes)},
+        PODS: {(): len(snapshot.pods)},
+        PLANNED: {(name,): strategies[name] for name in plan.before},
+        MOVES: {(status.value,): statuses[status] for status in Status},
+        EVICTIONS: _by_owner(evicted),
+        LANDINGS: _landings(evicted),
+        GAIN: {
             (entry,): sum(getattr(one.move.gain, entry) for one in evicted)
             for entry in ("hard", "soft", "imbalance")
         },
-        table.SKIPS: {(code.value,): codes[code] for code in Code},
-        table.UNMET: {
+        SKIPS: {(code.value,): codes[code] for code in Code},
+        UNMET: {
             (name, when): score.violated
             for when, scores in whens.items()
             for name, score in scores.items()
         },
-        table.UNSATISFIABLE: {
-            (name,): len(score.unsatisfiable) for name, score in plan.before.items()
-        },
-        table.NOT_JUDGED: {(name,): len(score.not_judged) for name, score in plan.before.items()},
-        table.BACKLOG: {(): plan.backlog.moves},
-        table.STANDSTILL: {(): len(report.standstill)},
-        table.CUT: {(): report.cut is not None},
-        table.PHASES: {(phase,): seconds for phase, seconds in report.timings.items()},
+        UNSATISFIABLE: {(name,): len(score.unsatisfiable) for name, score in plan.before.items()},
+        NOT_JUDGED: {(name,): len(score.not_judged) for name, score in plan.before.items()},
+        BACKLOG: {(): plan.backlog.moves},
+        STANDSTILL: {(): len(report.standstill)},
+        CUT: {(): report.cut is not None},
+        PHASES: {(phase,): seconds for phase, seconds in report.timings.items()},
         **({} if remembered is None else _of_memory(remembered, evicted)),
     }
 
@@ -81,23 +257,21 @@ def of_report(report: RunReport, remembered: Remembered | None, now: float) -> d
 def of_totals(totals: Totals) -> dict[Metric, Values]:
     """Return the counters over all runs."""
     return {
-        table.RUNS_TOTAL: {(code,): runs for code, runs in totals.runs.items()},
-        table.MOVES_TOTAL: {
+        RUNS_TOTAL: {(code,): runs for code, runs in totals.runs.items()},
+        MOVES_TOTAL: {
             (outcome, strategy, space): n for outcome, strategy, space, n in totals.moves
         },
         # Always there, also as 0: the growth of a series counts from its first sample.
-        table.LANDINGS_TOTAL: {
-            (result,): totals.landings.get(result, 0) for result in RESULTS.values()
-        },
+        LANDINGS_TOTAL: {(result,): totals.landings.get(result, 0) for result in RESULTS.values()},
     }
 
 
 def of_serving(*, leads: bool, silence: float) -> dict[Metric, Values]:
     """Return the metrics of a serving process that exist before its first run. ``silence`` is in seconds."""
     return {
-        table.BUILD: {(__version__,): 1},
-        table.LEADS: {(): leads},
-        table.SILENCE: {(): silence},
+        BUILD: {(__version__,): 1},
+        LEADS: {(): leads},
+        SILENCE: {(): silence},
     }
 
 
@@ -114,10 +288,10 @@ class SignalCounts:
 def of_signals(counts: SignalCounts) -> dict[Metric, Values]:
     """Return the metrics of received signals."""
     values = {
-        table.ATTENDED: counts.under_way,
-        table.INTERRUPTIONS: counts.ended,
-        table.STEPS: counts.steps,
-        table.FAILING: counts.failing,
+        ATTENDED: counts.under_way,
+        INTERRUPTIONS: counts.ended,
+        STEPS: counts.steps,
+        FAILING: counts.failing,
     }
     return {metric: of for metric, of in values.items() if of}
 
@@ -125,7 +299,7 @@ def of_signals(counts: SignalCounts) -> dict[Metric, Values]:
 def registry(values: Mapping[Metric, Values]) -> CollectorRegistry:
     """Return the values as a registry of prometheus_client."""
     made = CollectorRegistry()
-    for metric in table.TABLE:
+    for metric in TABLE:
         if metric not in values:
             continue
         if metric.counts:
@@ -161,17 +335,17 @@ def _by_owner(evicted: Iterable[Outcome]) -> Values:
     """Return the evictions per owner: the ``MAX_OWNERS`` largest, and the sum of the rest as ``OTHERS``."""
     counts = Counter(one.move.owner for one in evicted)
     most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    values: dict[tuple[str, ...], float] = {(ref,): n for ref, n in most[: table.MAX_OWNERS]}
+    values: dict[tuple[str, ...], float] = {(ref,): n for ref, n in most[:MAX_OWNERS]}
     # Always there, so that a query has an answer where nothing was evicted.
-    return values | {(table.OTHERS,): sum(n for _, n in most[table.MAX_OWNERS :])}
+    return values | {(OTHERS,): sum(n for _, n in most[MAX_OWNERS:])}
 
 
 def _of_memory(remembered: Remembered, evicted: Iterable[Outcome]) -> Mapping[Metric, Values]:
     states, targets = remembered.states, remembered.targets
     again = [one for one in evicted if one.move.node in targets.get(one.move.owner, ())]
     return {
-        table.MEMORY: {(state,): states.get(state, 0) for state in ("fine", "resting", "given-up")},
-        table.AGAIN: _by_owner(again),
+        MEMORY: {(state,): states.get(state, 0) for state in ("fine", "resting", "given-up")},
+        AGAIN: _by_owner(again),
     }
 
 

@@ -12,11 +12,10 @@ from rebalancer import API_VERSION
 from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import PolicyError, RebalancerError
 from rebalancer.migrate.options import budgets, defaults, equivalent
-from rebalancer.migrate.peer import PeerPolicy
+from rebalancer.migrate.plugins import PeerPolicy
 from rebalancer.migrate.pods import Evictor, common, limits, protections, select_of
-from rebalancer.migrate.source import KeyFate, Notes
 from rebalancer.migrate.usage import read_usage
-from rebalancer.migrate.uses import Options, Peer, Use, Written
+from rebalancer.migrate.uses import KeyFate, Notes, Options, Peer, Use, Written
 from rebalancer.policy.forms import as_yaml
 from rebalancer.policy.load import load_text
 from rebalancer.policy.protect import Protect

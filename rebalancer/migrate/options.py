@@ -9,7 +9,6 @@ from typing import Any
 
 from rebalancer.base.durations import format_duration
 from rebalancer.base.plain_text import quote_value
-from rebalancer.migrate.peer import PeerPolicy
 from rebalancer.migrate.plugins import (
     DuplicatesArgs,
     FailedArgs,
@@ -17,14 +16,14 @@ from rebalancer.migrate.plugins import (
     LifeTimeArgs,
     LowUtilizationArgs,
     NodeAffinityArgs,
+    PeerPolicy,
     PodCondition,
     RestartArgs,
     SpreadArgs,
     TaintArgs,
 )
-from rebalancer.migrate.source import KeyFate, Notes
 from rebalancer.migrate.usage import METRIC, by_prometheus, resource_of
-from rebalancer.migrate.uses import Options, Use, Written
+from rebalancer.migrate.uses import KeyFate, Notes, Options, Use, Written
 from rebalancer.policy.document import KeyPath
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Params

@@ -12,10 +12,8 @@ from typing import Any
 
 from rebalancer.base.durations import format_duration, parse_go_duration
 from rebalancer.base.errors import PolicyError
-from rebalancer.migrate.peer import PeerPolicy
-from rebalancer.migrate.plugins import EvictorArgs, Namespaces, OwnerKinds, Selector
-from rebalancer.migrate.source import KeyFate, Notes
-from rebalancer.migrate.uses import Use, Written
+from rebalancer.migrate.plugins import EvictorArgs, Namespaces, OwnerKinds, PeerPolicy, Selector
+from rebalancer.migrate.uses import KeyFate, Notes, Use, Written
 from rebalancer.policy.document import KeyPath
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.select import parse_selector

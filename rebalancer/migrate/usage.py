@@ -13,10 +13,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from rebalancer.base.durations import format_duration
-from rebalancer.migrate import peer as theirs
+from rebalancer.migrate import plugins as theirs
 from rebalancer.migrate.plugins import LowUtilizationArgs
-from rebalancer.migrate.source import KeyFate, Notes
-from rebalancer.migrate.uses import Peer, Use
+from rebalancer.migrate.uses import KeyFate, Notes, Peer, Use
 from rebalancer.policy.cluster import Prometheus, looks_back
 from rebalancer.policy.document import KeyPath
 

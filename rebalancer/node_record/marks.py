@@ -11,10 +11,9 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, TaintJson, change_node
 from rebalancer.kube.resources import AccessRule
-from rebalancer.wire import scale_in
+from rebalancer.wire import marks
 from rebalancer.wire.kinds import NODES
-from rebalancer.wire.marks import EFFECT, Mark, is_mark, parse_mark
-from rebalancer.wire.scale_in import ScaleIn, scale_in_of
+from rebalancer.wire.marks import EFFECT, Mark, ScaleIn, is_mark, parse_mark, scale_in_of
 
 LIST_NODES = AccessRule("list", "", NODES.plural)
 _PAGE = 500
@@ -38,7 +37,7 @@ class NodeMark:
     @property
     def scale_in(self) -> ScaleIn | None:
         """The scale-in record of the node; None if there is none, or it is malformed."""
-        return scale_in_of({scale_in.KEY: self.value}) if self.of_scale_in else None
+        return scale_in_of({marks.SCALE_IN: self.value}) if self.of_scale_in else None
 
 
 def set_mark(client: Client, node: str, mark: Mark) -> str | None:
@@ -105,8 +104,8 @@ def list_marks(client: Client) -> Iterator[NodeMark]:
                 if is_mark(taint.key, taint.effect):
                     yield NodeMark(node.metadata.name, taint.value)
             annotations = node.metadata.annotations or {}
-            if scale_in.is_written(annotations, (t.key for t in node.spec.taints or ())):
-                written = annotations.get(scale_in.KEY, "")
+            if marks.is_written(annotations, (t.key for t in node.spec.taints or ())):
+                written = annotations.get(marks.SCALE_IN, "")
                 yield NodeMark(node.metadata.name, written, of_scale_in=True)
         token = page.metadata.continue_ or None
 

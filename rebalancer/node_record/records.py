@@ -4,17 +4,23 @@ A record says who wrote it, why, until when, for which Node (its uid), and wheth
 It is read, judged and written in :func:`change_record` only: guarded by the version that was read, so that of two
 processes one succeeds; never on another Node of the same name; and in the same write that cordons the node, so that
 the record says who did. Only the component that made a cordon, or was handed it, uncordons the node
-(``rebalancer.node_record.cordons``).
+(``rebalancer.node_record.records``).
 
 The content of a node is only a hint, to people and to other components: a kubelet may write any annotation of its
 own node. Decisions about rights, deletions and calls to a cloud use the cloud's answers, or a ConfigMap that only
 this program writes.
+
+A node has one cordon, and it does not say who set it; the same holds for the label that takes the node out of load
+balancers. The record of each of our components says whether it made them. A component that lets go of a node which
+another component wants cordoned hands them over to that one, in the same write; so the last component uncordons the
+node. If people want the node empty (``rebalancer/leave``, taints, notices) it stays cordoned, and a cordon or label
+set by people always stays.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
@@ -22,12 +28,12 @@ import msgspec
 
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, change_node
+from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE, State
 from rebalancer.signals.state import read as state_read
 from rebalancer.signals.state import written as state_written
-from rebalancer.snapshot.leaving import DRAIN
-from rebalancer.wire.scale_in import GOING, ScaleIn
-from rebalancer.wire.scale_in import KEY as SCALE_IN
+from rebalancer.snapshot.leaving import DRAIN, LEAVE, LEAVING
+from rebalancer.wire.marks import GOING, SCALE_IN, ScaleIn
 from rebalancer.wire.times import rfc3339
 
 R = TypeVar("R")
@@ -272,3 +278,92 @@ SCALE_INS = Form(
 INTERRUPTIONS = Form(STATE, state_read, state_written, _state_entry, _owning_state)
 CLOSING: tuple[Form[Any], ...] = (DRAINS, INTERRUPTIONS, SCALE_INS)
 """Those who close nodes: what one lets go, the first that wants it gets."""
+
+
+_WISHES = frozenset({DRAIN, LEAVE, NOTICE, STATE})
+"""Annotations that want a node closed, whatever they say."""
+
+
+def let_go(node: NodeView, holder: str, claims: Claims) -> NodeChange:
+    """Return the change by which ``holder`` lets go of its claims: each is undone, handed over, or left as people want it.
+
+    ``holder``: the annotation of the component; this annotation itself is not changed here. ``claims``: which parts
+    to let go of.
+    """
+    cordon, label = NodeChange(), NodeChange()
+    if claims.cordon and node.unschedulable:
+        cordon = _handed_over(node, holder, Claims(cordon=True))
+        opens = cordon == NodeChange() and not is_wanted_closed(node, holder)
+        cordon = NodeChange(unschedulable=False) if opens else cordon
+    if claims.exclude and EXCLUDE in node.labels:
+        label = _handed_over(_with(node, cordon), holder, Claims(exclude=True))
+        label = label if label != NodeChange() else NodeChange(labels={EXCLUDE: None})
+    return NodeChange(
+        unschedulable=cordon.unschedulable,
+        annotations={**cordon.annotations, **label.annotations},
+        labels=label.labels,
+    )
+
+
+def open_or_hand_over(node: NodeView, holder: str) -> NodeChange:
+    """Return the change that lets go of the cordon alone, see :func:`let_go`."""
+    return let_go(node, holder, Claims(cordon=True))
+
+
+def is_nobodys(node: NodeView, holder: str) -> bool:
+    """Return whether the cordon would have no owner if ``holder`` gave it up: others want it, but cannot uncordon later."""
+    handed = _handed_over(node, holder, Claims(cordon=True))
+    return node.unschedulable and handed == NodeChange() and is_wanted_closed(node, holder)
+
+
+def is_handed_over(node: NodeView, claims: Claims) -> bool:
+    """Return whether the record of the node's interruption contains all of these claims."""
+    state = INTERRUPTIONS.read(node)
+    if state is None:
+        return False
+    owns = INTERRUPTIONS.entry(state).owns
+    return owns.cordon >= claims.cordon and owns.exclude >= claims.exclude
+
+
+def is_wanted_closed(node: NodeView, holder: str) -> bool:
+    """Return whether something that cannot uncordon the node later wants it cordoned.
+
+    Such a claim does not show in the cordon if the node was cordoned already.
+    """
+    # What announced the machine was withdrawn; the step leave takes its own annotation away by itself.
+    keys = _WISHES - {holder} - ({NOTICE} if holder == STATE else set())
+    taints = (taint.get("key") for taint in node.taints)
+    return any(key in node.annotations for key in keys) or any(
+        key in LEAVING.taints for key in taints
+    )
+
+
+def _handed_over(node: NodeView, holder: str, claims: Claims) -> NodeChange:
+    """Return the change that makes another component own these claims; an empty change if none can.
+
+    The other component must want them, and be able to undo them later.
+    """
+    return next(
+        (NodeChange(annotations=heir) for heir in _heirs(node, holder, claims)), NodeChange()
+    )
+
+
+def _heirs(node: NodeView, holder: str, claims: Claims) -> Iterator[dict[str, str]]:
+    for form in CLOSING:
+        record = form.read(node)
+        if record is None or form.key == holder:
+            continue
+        entry = form.entry(record)
+        if entry.uid == node.uid and _covers(entry.wants, claims):
+            yield {form.key: form.encode(form.owning(record, claims))}
+
+
+def _covers(wants: Claims, claims: Claims) -> bool:
+    return wants.cordon >= claims.cordon and wants.exclude >= claims.exclude
+
+
+def _with(node: NodeView, change: NodeChange) -> NodeView:
+    """Return the node with the annotations of ``change``, so that a second change of one record keeps the first."""
+    annotations = {**node.annotations}
+    annotations.update({key: text for key, text in change.annotations.items() if text is not None})
+    return replace(node, annotations=annotations)

@@ -12,7 +12,7 @@ from typing import Any
 from rebalancer.base.data_text import names_in
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.plain_text import and_more, count, printable
-from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Status
 from rebalancer.report.model import RunReport
 from rebalancer.report.summary import Summary
 from rebalancer.report.words import describe_done

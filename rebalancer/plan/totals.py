@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Outcome, Status
 
 MAX_SERIES = 500
 """Combinations of outcome, strategy and namespace with a sum of their own."""

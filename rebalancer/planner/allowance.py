@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from rebalancer.plan.outcome import Pace
+from rebalancer.plan.plan import Pace
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets

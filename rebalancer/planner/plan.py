@@ -13,8 +13,7 @@ import numpy as np
 from rebalancer.base.environment import collector_paused
 from rebalancer.cost.bound import EntryBounds, lower_bound
 from rebalancer.cost.streaks import Streaks
-from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import Backlog, Code, Explanation, Later, Move, Plan, Score, Skip
+from rebalancer.plan.plan import Backlog, Code, Explanation, Later, Move, Outcome, Plan, Score, Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.ended import Removals

@@ -14,8 +14,7 @@ from rebalancer.cost.room_term import RoomTerm
 from rebalancer.cost.strategy import Emptiable, Ended, Strategy
 from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import Term, View
-from rebalancer.plan.outcome import Outcome, Pace
-from rebalancer.plan.plan import Method, Move, Plan, Score, UnmetRule
+from rebalancer.plan.plan import Method, Move, Outcome, Pace, Plan, Score, UnmetRule
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.notices import scope_notes
 from rebalancer.planner.plan import Callbacks, Decision, PlanObserver, never, plan

@@ -14,8 +14,17 @@ from itertools import groupby
 
 from rebalancer.base.plain_text import count
 from rebalancer.cost.bound import lower_bound
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Backlog, Cause, Code, Explanation, Later, Move, Plan
+from rebalancer.plan.plan import (
+    Backlog,
+    Cause,
+    Code,
+    Explanation,
+    Later,
+    Move,
+    Outcome,
+    Plan,
+    Status,
+)
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.notices import notices
 from rebalancer.planner.plan import Callbacks, Decision, last_wave, size_of

@@ -12,7 +12,7 @@ from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.reasons import protection_code
 from rebalancer.planner.room_search import Found, Item, RoomSearch
-from rebalancer.scheduler.messages import unschedulable_message
+from rebalancer.scheduler.explain import unschedulable_message
 from rebalancer.snapshot.columns import Ints
 
 _PODS = "places for pods"

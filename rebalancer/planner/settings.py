@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rebalancer.plan.outcome import Pace
+from rebalancer.plan.plan import Pace
 from rebalancer.policy.model import Budgets, Eagerness
 
 

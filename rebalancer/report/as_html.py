@@ -20,7 +20,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from rebalancer.base.plain_text import and_more, count, printable, printable_json
-from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.plan import Outcome
 from rebalancer.report import skips, words
 from rebalancer.report.changes import NodeLoad, WorkloadChange
 from rebalancer.report.model import RunReport

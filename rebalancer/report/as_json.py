@@ -16,8 +16,7 @@ from rebalancer import API_VERSION
 from rebalancer.base.data_text import plain_number, yaml_text
 from rebalancer.base.plain_text import printable_json
 from rebalancer.plan.machines import InterruptedMachine
-from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import Cost, NodeCount, Plan, Score, Skip, UnmetRule
+from rebalancer.plan.plan import Cost, NodeCount, Outcome, Plan, Score, Skip, UnmetRule
 from rebalancer.report.model import RunReport, rules_left
 from rebalancer.wire.times import rfc3339
 

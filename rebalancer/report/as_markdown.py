@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rebalancer.base.plain_text import and_more, count, printable
-from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.plan import Outcome
 from rebalancer.report import skips, words
 from rebalancer.report.changes import WorkloadChange
 from rebalancer.report.model import RunReport

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rebalancer.base.plain_text import WIDTH, Paint, and_more, count, printable, wrap
-from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Outcome, Status
 from rebalancer.report import skips, words
 from rebalancer.report.changes import WorkloadChange
 from rebalancer.report.model import RunReport

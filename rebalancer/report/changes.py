@@ -15,8 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Move
+from rebalancer.plan.plan import Move, Outcome, Status
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.columns import Floats, Int32s, Ints, sum_by_node
 from rebalancer.snapshot.model import PodFlag, Snapshot

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from rebalancer.base.plain_text import count
 from rebalancer.plan.machines import InterruptedMachine, MachineAct
-from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import Code, Plan, Score, UnmetRule
+from rebalancer.plan.plan import Code, Outcome, Plan, Score, UnmetRule
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rebalancer.base.plain_text import and_more, count, percent
-from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.plan import Outcome
 from rebalancer.report import words
 from rebalancer.report.changes import Changes, Flow, Shares, Step, select_outcomes
 from rebalancer.report.model import RunReport

@@ -21,8 +21,7 @@ from rebalancer import API_VERSION
 from rebalancer.base.data_text import YamlLoader, yaml_events
 from rebalancer.base.durations import format_duration
 from rebalancer.base.errors import PolicyError
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Cost, Landing, Method, Move, NodeCode
+from rebalancer.plan.plan import Cost, Landing, Method, Move, NodeCode, Status
 from rebalancer.policy.load import LoadedPolicy, flags_of_changes
 from rebalancer.policy.model import Mode
 from rebalancer.wire.times import unix_seconds

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from rebalancer.base.output import OutputError, write
 from rebalancer.base.plain_text import count, printable, printable_json
-from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import Move
+from rebalancer.plan.plan import Move, Outcome
 
 if TYPE_CHECKING:
     from rebalancer.report.bars import Bars

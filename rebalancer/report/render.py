@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import DATA_FORMS, data_text, plain_number
 from rebalancer.base.plain_text import WIDTH, printable
-from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.plan import Outcome
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.report.as_json import as_json, as_yaml, describe_reviewed_plan
 from rebalancer.report.changes import likely

@@ -9,8 +9,7 @@ from msgspec import Meta
 
 from rebalancer import API_VERSION
 from rebalancer.plan.machines import ActStatus, StepStatus
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Code, Method, NodeCode
+from rebalancer.plan.plan import Code, Method, NodeCode, Status
 
 _ID = "https://kube-rebalancer.invalid/schemas/report-v1.json"
 """A name, and no address: nothing is served there."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rebalancer.base.plain_text import count
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Code, Move, Score, UnmetRule
+from rebalancer.plan.plan import Code, Move, Score, Status, UnmetRule
 from rebalancer.policy.model import Mode
 from rebalancer.report import skips, words
 from rebalancer.report.changes import Changes, select_outcomes

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rebalancer.base.plain_text import count, percent, printable
 from rebalancer.plan.machines import InterruptedMachine, MachineAct, Result
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Cost, Landing, Method, Move, Score
+from rebalancer.plan.plan import Cost, Landing, Method, Move, Outcome, Score, Status
 from rebalancer.policy.model import Mode
 from rebalancer.report.model import RunReport
 from rebalancer.wire.times import rfc3339

@@ -12,8 +12,7 @@ from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import OutputError, say, write
 from rebalancer.base.stop import Stop
 from rebalancer.plan.machines import ActStatus
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Code, Plan, Score
+from rebalancer.plan.plan import Code, Outcome, Plan, Score, Status
 from rebalancer.planner.planning import ClusterNow, Planned
 from rebalancer.report.model import RunReport
 from rebalancer.report.render import render
@@ -269,7 +268,7 @@ class Publisher:
         """Publish a finished run. ``memory``: the document before it; ``totals``: counters including this run."""
         if self._measures:
             from rebalancer.metrics.collect import of_report, of_totals, registry  # noqa: PLC0415
-            from rebalancer.run.memory.cooling import summarize_memory  # noqa: PLC0415
+            from rebalancer.run.memory.remember import summarize_memory  # noqa: PLC0415
 
             now = self.environment.clock.unix()
             values = of_report(

@@ -20,7 +20,7 @@ from rebalancer.base.errors import (
 )
 from rebalancer.base.output import say
 from rebalancer.plan.machines import MachineAct
-from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.plan import Outcome
 from rebalancer.planner.plan import PlanObserver
 from rebalancer.planner.planning import Planned
 from rebalancer.policy.load import LoadedPolicy
@@ -364,9 +364,11 @@ def recall(run: RunContext, source: Source, reading: Reading) -> MemoryStore | N
     """
     if source.client is None or run.state.memory is None:
         return None
-    from rebalancer.run.memory.cooling import describe_cooling  # noqa: PLC0415
     from rebalancer.run.memory.document import count_last_hour  # noqa: PLC0415
-    from rebalancer.run.memory.remember import recall_streaks  # noqa: PLC0415
+    from rebalancer.run.memory.remember import (  # noqa: PLC0415
+        describe_cooling,
+        recall_streaks,
+    )
     from rebalancer.run.memory.store import (  # noqa: PLC0415
         MemoryStore,
         open_config_map,

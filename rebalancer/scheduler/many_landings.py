@@ -22,10 +22,9 @@ from rebalancer.scheduler.profile import (
     POD_TOPOLOGY_SPREAD,
     TAINT_TOLERATION,
 )
-from rebalancer.scheduler.rounding import go_log, go_round
 from rebalancer.scheduler.sampling import MAX_KINDS
 from rebalancer.scheduler.scores import RawScores, between, by_largest, from_fewest
-from rebalancer.scheduler.spread import Pair, SoftSpread
+from rebalancer.scheduler.spread import Pair, SoftSpread, go_log, go_round
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
 _NARROW = 1 << 22

@@ -20,9 +20,8 @@ from rebalancer.snapshot.labels import unparsable
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.nodes import UNSCHEDULABLE
 from rebalancer.wire import objects as o
-from rebalancer.wire.marks import ANY_MARK
+from rebalancer.wire.marks import ANY_MARK, TAINT
 from rebalancer.wire.objects import SchedulingSpec
-from rebalancer.wire.scale_in import TAINT
 
 _HARD = ("NoSchedule", "NoExecute")
 _PREFER = ("PreferNoSchedule",)

@@ -22,8 +22,7 @@ from rebalancer.plan.machines import InterruptedMachine
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
 from rebalancer.run.context import RunContext, instance
-from rebalancer.signals.model import SignalError, SourceContext
-from rebalancer.signals.nodes import FollowedNodes
+from rebalancer.signals.model import FollowedNodes, SignalError, SourceContext
 from rebalancer.wire.objects import Node
 
 if TYPE_CHECKING:

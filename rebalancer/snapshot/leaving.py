@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from rebalancer.wire import objects as o
-from rebalancer.wire.scale_in import GOING, KEY, Phase, ScaleIn, scale_in_of
+from rebalancer.wire.marks import GOING, SCALE_IN, Phase, ScaleIn, scale_in_of
 from rebalancer.wire.times import unix_seconds
 
 LEAVE = "rebalancer/leave"
@@ -164,7 +164,7 @@ def scale_in_notice(state: ScaleIn) -> Announcement:
     kind = NoticeKind.SCALE_IN if state.phase in GOING else NoticeKind.NOTED
     at = state.since if state.phase is Phase.UNNEEDED else state.at
     why = f" ({state.why})" if state.why else ""
-    return Announcement(kind, KEY, 0.0, f"scale-in: {state.phase} since {at}{why}", state)
+    return Announcement(kind, SCALE_IN, 0.0, f"scale-in: {state.phase} since {at}{why}", state)
 
 
 def is_leaving(node: o.Node, notices: tuple[Announcement, ...]) -> bool:

@@ -26,8 +26,7 @@ from rebalancer.snapshot.columns import (
     freeze,
     sum_by_node,
 )
-from rebalancer.snapshot.model import Nodes, PodClass, PodFlag, Pods, Snapshot
-from rebalancer.snapshot.usage import MEASURED, Usage
+from rebalancer.snapshot.model import MEASURED, Nodes, PodClass, PodFlag, Pods, Snapshot, Usage
 from rebalancer.wire import objects as o
 from rebalancer.wire.metrics import NodeMetrics, PodMetrics
 

@@ -17,11 +17,44 @@ from rebalancer.policy.select import LabelSelect
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints, StringColumn, freeze
 from rebalancer.snapshot.labels import ClassIndex, NodeLabels, matches, with_label_keys
 from rebalancer.snapshot.leaving import Announcement
-from rebalancer.snapshot.usage import Usage
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
 from rebalancer.wire.pods import PodState
 from rebalancer.wire.quantity import parse as parse_quantity
+
+MEASURED = ("cpu", "memory")
+"""Axis M of all columns, in the base units of the snapshot's resources."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Measured usage as read-only columns over the nodes and classes of a snapshot."""
+
+    nodes: Ints
+    """(M, N) in use on each node, by whatever runs there; 0 where it is not known.
+
+    As measured, or as estimated once pods have moved (``rebalancer.snapshot.measured``).
+    """
+    known: Bools
+    """(N,) nodes whose measurement is fresh enough to go by, and not of an earlier node of that name."""
+    classes: Ints
+    """(M, C) mean over the measured pods of each class; of what it replaces, or what it requests, where none was.
+
+    Replicas share their work: what one of them uses at the moment says little of its replacement.
+    """
+    at: float
+    """Unix seconds at which the newest measurement of a node was made, or began; 0 if there is none."""
+    measured: tuple[bool, ...] = (True,) * len(MEASURED)
+    """(M,) what was measured at all; of all others nothing is known, and ``classes`` has their requests."""
+    why_unknown: Mapping[str, str] = field(default_factory=dict)
+    """Node -> why what was answered of it is no measurement, where that is known."""
+    others: tuple[str, ...] = ()
+    """Names of a few measured nodes, where the cluster has none of all that were measured."""
+
+    def has(self, resource: str) -> bool:
+        """Return whether a resource of MEASURED was measured."""
+        return self.measured[MEASURED.index(resource)]
+
 
 POD_INDEX, POD_NAME = "apps.kubernetes.io/pod-index", "statefulset.kubernetes.io/pod-name"
 _OF_ONE_REPLICA = (POD_INDEX, POD_NAME)

@@ -26,8 +26,7 @@ from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect
 from rebalancer.snapshot.state import ClusterState
-from rebalancer.testing.snapshots import snapshot_of, with_usage
-from rebalancer.testing.workloads import apart, node, spread, workload
+from rebalancer.testing.snapshots import apart, node, snapshot_of, spread, with_usage, workload
 
 _PlugIn = TypeVar("_PlugIn")
 _TOLERANCE = 1e-6

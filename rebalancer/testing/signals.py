@@ -17,12 +17,12 @@ from rebalancer.policy.values import is_label_key, is_label_value
 from rebalancer.providers.contract import KnownNode, Machines, NodeGroup, NodeTemplate
 from rebalancer.signals.model import (
     LONGEST_RECEIVE,
+    FollowedNodes,
     Interruption,
     Receiver,
     SignalSource,
     SourceContext,
 )
-from rebalancer.signals.nodes import FollowedNodes
 from rebalancer.testing.contract import ContractError
 from rebalancer.wire.quantity import parse, parse_resource
 

@@ -10,14 +10,12 @@ from rebalancer.base.environment import Timings
 from rebalancer.base.stop import Stop
 from rebalancer.cost.streaks import Streaks
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Cost, Move, Score
+from rebalancer.plan.plan import Cost, Move, Outcome, Score, Status
 from rebalancer.planner.planning import Planned, Planning
 from rebalancer.run.execution.executor import Execution, Executor, Recheck, WavePace
 from rebalancer.run.execution.landing import Replacement
-from rebalancer.run.memory.cooling import describe_cooling
 from rebalancer.run.memory.document import Document, count_last_hour
-from rebalancer.run.memory.remember import after_run, forget_stale, recall_streaks
+from rebalancer.run.memory.remember import after_run, describe_cooling, forget_stale, recall_streaks
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.whatif.world import Replaced, SimulatedCluster, Span, Waiting, set_measured_at
 

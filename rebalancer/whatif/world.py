@@ -14,7 +14,7 @@ import numpy as np
 from rebalancer.base.durations import parse_seconds
 from rebalancer.base.errors import PolicyError
 from rebalancer.kube.evict import PodView
-from rebalancer.scheduler.messages import unschedulable_message
+from rebalancer.scheduler.explain import unschedulable_message
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.scheduler.profile import SchedulerProfile

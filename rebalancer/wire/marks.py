@@ -1,15 +1,22 @@
-"""A mark: the soft taint by which a run keeps pods off a node for a while.
+"""Records on nodes: a mark, the soft taint by which a run keeps pods off a node for a while; and the scale-in record.
 
 The two reasons have separate keys, since a node has at most one taint per key and effect. The value is
 ``REASON.EXPIRY.RUN``, with the expiry in UTC as ``20261122T091500Z``. Values of taints follow the rules of label
 values: at most 63 characters of ``[A-Za-z0-9._-]``, with an alphanumeric character first and last.
+
+The record is one annotation, written in the same request as the cordon and the taint, so a killed run leaves a
+complete step or none.
 """
 
 from __future__ import annotations
 
+import enum
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+
+import msgspec
 
 from rebalancer.wire.objects import Taint
 
@@ -67,3 +74,68 @@ def parse_mark(value: str) -> Mark | None:
 def is_mark(key: str, effect: str) -> bool:
     """Return whether a taint is a mark. A taint with one of our keys but another effect is not."""
     return key in KEYS.values() and effect == EFFECT
+
+
+SCALE_IN = "rebalancer/scale-in"
+"""Of the annotation, and of the taint."""
+TAINT = Taint(key=SCALE_IN, effect="NoSchedule")
+
+
+class Phase(enum.StrEnum):
+    """The phase of a node's scale-in."""
+
+    UNNEEDED = "unneeded"
+    """It can be removed, and nothing else was done to it."""
+    LEAVING = "leaving"
+    """It is cordoned and tainted, and is being drained."""
+    ENDING = "ending"
+    """It was empty, and its machine is being terminated, or was: the Node is left to the cloud controller."""
+    FAILED = "failed"
+    """Its scale-in has failed and was cancelled; nothing is removed during a cool-down."""
+
+
+GOING = frozenset({Phase.LEAVING, Phase.ENDING})
+"""The phases in which the node is cordoned."""
+
+
+def is_written(annotations: Mapping[str, str], taint_keys: Iterable[str | None]) -> bool:
+    """Return whether a node has any trace of scale-in, readable or not."""
+    return SCALE_IN in annotations or SCALE_IN in taint_keys
+
+
+class ScaleIn(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The content of the annotation; times are RFC 3339."""
+
+    phase: Phase
+    since: str
+    """Since when it is unneeded, without a break."""
+    at: str
+    """When that was seen last; from ``leaving`` on: when the phase began."""
+    by: str = ""
+    """The process that brought it there."""
+    uid: str = ""
+    """Of the Node, from ``leaving`` on: another one of its name is another machine."""
+    cordoned: bool = False
+    """Whether it was us who cordoned it."""
+    excluded: bool = False
+    """Whether it was us who labelled it so that load balancers leave it out."""
+    empty: str = ""
+    """When it was first seen empty while something else was waited for, see ``rebalancer.machines.capacity.writing.delay_of``."""
+    release: str = ""
+    """Namespace and name of the Lease under which it was written: another release leaves it alone. Empty: written without one."""
+    why: str = ""
+    """Of ``failed``; before: why its machine is to be terminated a second time."""
+
+    @property
+    def value(self) -> str:
+        """The value of the annotation."""
+        return msgspec.json.encode(self).decode()
+
+
+def scale_in_of(annotations: Mapping[str, str]) -> ScaleIn | None:
+    """Return the scale-in record of a node; None if there is none, or it is malformed."""
+    text = annotations.get(SCALE_IN)
+    try:
+        return None if text is None else msgspec.json.decode(text, type=ScaleIn)
+    except (ValueError, RecursionError):
+        return None

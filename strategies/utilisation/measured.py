@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rebalancer.api import MEASURED, Candidates, Gauge, Streaks, View
-from strategies.utilisation.params import LowUtilisationParams
-from strategies.utilisation.requested import _ALL, Some, UtilisationTerm
+from strategies.utilisation.requested import _ALL, LowUtilisationParams, Some, UtilisationTerm
 
 # At most so many nodes without a measurement are named.
 _SHOWN = 3

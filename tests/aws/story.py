@@ -15,8 +15,7 @@ from rebalancer.machines.interruption.listening import Listening
 from rebalancer.machines.interruption.pipeline_run import PlannedStep
 from rebalancer.node_record.records import EXCLUDE as LABEL
 from rebalancer.plan.machines import PipelineOutcome
-from rebalancer.signals.model import Interruption, SignalError
-from rebalancer.signals.nodes import FollowedNodes
+from rebalancer.signals.model import FollowedNodes, Interruption, SignalError
 from rebalancer.signals.state import STATE
 from rebalancer.testing.objects import node
 from rebalancer.testing.signals import surroundings

@@ -12,8 +12,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.machines.aws import sqs
 from rebalancer.machines.aws.sqs import SqsParams, SqsSource
 from rebalancer.plan.machines import PipelineOutcome, Result
-from rebalancer.signals.model import Interruption, SignalError
-from rebalancer.signals.nodes import FollowedNodes
+from rebalancer.signals.model import FollowedNodes, Interruption, SignalError
 from rebalancer.testing.signals import check_source, surroundings
 from rebalancer.wire.objects import Node, NodeSpec, ObjectMeta
 from tests.aws.messages import event, health, hook, rebalance, spot, state

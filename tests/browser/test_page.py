@@ -7,14 +7,24 @@ from importlib.resources import files
 
 import pytest
 
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Code, Cost, Explanation, Landing, Later, Move, Plan, Score, Skip
+from rebalancer.plan.plan import (
+    Code,
+    Cost,
+    Explanation,
+    Landing,
+    Later,
+    Move,
+    Outcome,
+    Plan,
+    Score,
+    Skip,
+    Status,
+)
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
 from rebalancer.report.render import render
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.browser.chromium import chromium
 from tests.docs.pages import ROOT
 

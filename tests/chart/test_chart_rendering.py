@@ -26,10 +26,9 @@ from rebalancer.kube.access import (
     lease_rules,
 )
 from rebalancer.kube.delete import DELETE
-from rebalancer.kube.evict import EVICT
+from rebalancer.kube.evict import EVICT, RESTART_RULES
 from rebalancer.kube.read import scheduler_rules
 from rebalancer.kube.resources import AccessRule
-from rebalancer.kube.restart import RESTART_RULES
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.load import load_policy

@@ -11,8 +11,7 @@ from rebalancer.explain.codes import member_texts
 from rebalancer.machines.capacity.codes import GroupCode, PodCode, RemovalCode, ScaleInCode
 from rebalancer.machines.capacity.scale_out import ScaleOutCode
 from rebalancer.machines.drain.preflight import DrainVerdict
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Code, NodeCode
+from rebalancer.plan.plan import Code, NodeCode, Status
 from rebalancer.policy.cluster import Expander
 from rebalancer.policy.forms import schema
 from rebalancer.policy.load import load_policy

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from rebalancer.metrics.table import as_markdown
+from rebalancer.metrics.collect import as_markdown
 from tests.docs import tables
 from tests.docs.pages import ROOT
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.commands.migrate import migrated
+from rebalancer.commands.policy import migrated
 from rebalancer.registry import Registry
 from tests.controlplane import build
 

@@ -11,8 +11,7 @@ from rebalancer.kube.access import (
     READ_RULES,
 )
 from rebalancer.kube.client import connect
-from rebalancer.kube.evict import AnswerKind
-from rebalancer.kube.restart import RESTART_RULES, RESTARTED_AT, Restart
+from rebalancer.kube.evict import RESTART_RULES, RESTARTED_AT, AnswerKind, Restart
 from tests.controlplane import audit, objects, operations
 from tests.e2e.product import grant, rebalancer
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rebalancer.kube.config_map import StoredMap
-from rebalancer.run.memory.cooling import describe_cooling
 from rebalancer.run.memory.document import KEY, count_last_hour
-from rebalancer.run.memory.remember import recall_streaks
+from rebalancer.run.memory.remember import describe_cooling, recall_streaks
 from rebalancer.run.memory.store import MemoryStore
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.fuzz.target import Target
 
 _SNAPSHOT = snapshot_of([node("n-a", "a"), *workload("web", ["n-a", "n-a"])])

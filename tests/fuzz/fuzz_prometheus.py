@@ -6,8 +6,8 @@ from rebalancer.base.environment import SystemClock
 from rebalancer.base.sending import HttpAnswer
 from rebalancer.base.stop import Stop
 from rebalancer.kube import metrics
+from rebalancer.kube.lists import Listing
 from rebalancer.kube.metrics import NotMeasuredError
-from rebalancer.kube.pages import Listing
 from rebalancer.policy.cluster import Prometheus
 from rebalancer.wire.kinds import METRICS
 from rebalancer.wire.lists import item_decoder

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 
 SOURCE = Path(__file__).parent / "rack_strategy"
 POLICY = """

@@ -7,8 +7,7 @@ from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node
+from rebalancer.testing.snapshots import node, snapshot_of
 from tests.strategies.pod_states import ago
 
 REGISTRY = Registry.installed()

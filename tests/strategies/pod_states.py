@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from rebalancer.testing.workloads import NOW
+from rebalancer.testing.snapshots import NOW
 
 
 def ago(*, hours):

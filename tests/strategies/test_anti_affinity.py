@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import HOSTNAME, node, workload
+from rebalancer.testing.snapshots import HOSTNAME, node, snapshot_of, workload
 from strategies.anti_affinity import AntiAffinityParams
 from tests.unit.planner.conftest import plan_of
 

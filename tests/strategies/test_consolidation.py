@@ -11,13 +11,13 @@ from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.marks import as_planned_on
 from rebalancer.snapshot.protect import Scope
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import (
+from rebalancer.testing.snapshots import (
     HOSTNAME,
     NOW,
     apart,
     disruption_budget,
     node,
+    snapshot_of,
     spread,
     workload,
 )

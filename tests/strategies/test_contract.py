@@ -21,11 +21,11 @@ from rebalancer.api import (
 )
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import ContractError, check_strategy
-from rebalancer.testing.workloads import ZONE
+from rebalancer.testing.snapshots import ZONE
 from strategies.lifetime import LifetimeParams
 from strategies.placement import PlacementParams
 from strategies.slots import SlotsParams
-from strategies.utilisation.params import LowUtilisationParams
+from strategies.utilisation.requested import LowUtilisationParams
 
 REGISTRY = Registry.installed()
 PARAMS = {

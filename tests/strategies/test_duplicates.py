@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from rebalancer.testing.contract import view_of
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 from strategies.duplicates import Duplicates
 
 NODES = [node(f"n{i}") for i in range(4)]

@@ -10,8 +10,7 @@ from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_text
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.contract import check_strategy
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import workload
+from rebalancer.testing.snapshots import snapshot_of, workload
 from tests.strategies.failed_pods import (
     ARGO,
     BOTH,

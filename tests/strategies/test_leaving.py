@@ -6,8 +6,7 @@ from pydantic import ValidationError
 from rebalancer.plan.plan import Code
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy, sample_snapshots
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 from strategies.leaving import LeavingParams
 from tests.unit.planner.conftest import plan_of
 

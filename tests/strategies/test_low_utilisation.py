@@ -3,8 +3,8 @@
 import pytest
 
 from rebalancer.policy.protect import Protect
-from rebalancer.testing.workloads import node, workload
-from strategies.utilisation.params import LowUtilisationParams
+from rebalancer.testing.snapshots import node, workload
+from strategies.utilisation.requested import LowUtilisationParams
 from tests.unit.planner.conftest import planned_draft
 
 ONLY = {"strategies": ["low-utilisation"]}

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from rebalancer.registry import Registry
-from rebalancer.testing.snapshots import snapshot_of, with_usage
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, with_usage, workload
 from tests.unit.planner.conftest import draft_of
 
 

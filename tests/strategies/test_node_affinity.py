@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from rebalancer.plan.plan import Code
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 from strategies.node_affinity import NodeAffinityParams
 from tests.unit.planner.conftest import plan_of
 

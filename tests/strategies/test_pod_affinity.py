@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy, view_of
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import HOSTNAME, ZONE, node, workload
+from rebalancer.testing.snapshots import HOSTNAME, ZONE, node, snapshot_of, workload
 from strategies.pod_affinity import PodAffinityParams
 from tests.unit.planner.conftest import plan_of
 

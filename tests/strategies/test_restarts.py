@@ -6,8 +6,7 @@ from pydantic import ValidationError
 from rebalancer.plan.plan import Cause, Code
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 from strategies.restarts import RestartsParams
 from tests.strategies.pod_states import running, waiting, with_state
 from tests.unit.planner.conftest import plan_of

@@ -6,8 +6,7 @@ import pytest
 
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy, sample_snapshots
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import NOW, node, workload
+from rebalancer.testing.snapshots import NOW, node, snapshot_of, workload
 from strategies.leaving import LeavingParams
 from strategies.scale_in import ScaleInParams
 from tests.unit.planner.conftest import plan_of

@@ -11,8 +11,7 @@ from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import disruption_budget, node, number_pods, workload
+from rebalancer.testing.snapshots import disruption_budget, node, number_pods, snapshot_of, workload
 from rebalancer.wire.times import rfc3339
 from strategies.stuck import StuckParams
 from tests.strategies.pod_states import condition, running, waiting, with_state

@@ -9,8 +9,7 @@ import pytest
 
 from rebalancer import api
 from rebalancer.testing.contract import check_strategy, view_of
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 ROOT = Path(__file__).parents[2]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"

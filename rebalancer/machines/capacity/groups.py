@@ -21,8 +21,7 @@ from rebalancer.snapshot.leaving import LEAVING
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.nodes import AddedNode, fold_amounts
 from rebalancer.wire import objects as o
-from rebalancer.wire.marks import is_mark
-from rebalancer.wire.scale_in import KEY
+from rebalancer.wire.marks import SCALE_IN, is_mark
 
 _HOSTNAME = "kubernetes.io/hostname"
 _PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
@@ -150,7 +149,7 @@ class Groups:
 
     def _stays(self, taint: o.Taint) -> bool:
         passing = taint.key.startswith((*_PASSING_TAINTS, _STATUS_TAINTS))
-        passing |= taint.key in {*LEAVING.taints, KEY} or self._is_startup(taint)
+        passing |= taint.key in {*LEAVING.taints, SCALE_IN} or self._is_startup(taint)
         return not passing and not is_mark(taint.key, taint.effect)
 
     def _like(self, group: NodeGroup, node: int) -> GroupTemplate:

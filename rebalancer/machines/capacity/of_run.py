@@ -39,9 +39,9 @@ from rebalancer.run.source import Reading, Source
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.autoscalers import autoscalers
 from rebalancer.snapshot.columns import Bools
+from rebalancer.snapshot.marks import scale_ins, with_scale_ins
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.scale_in import scale_ins, with_scale_ins
-from rebalancer.wire.scale_in import Phase
+from rebalancer.wire.marks import Phase
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client

@@ -12,7 +12,7 @@ import numpy as np
 
 from rebalancer.machines.capacity.codes import PodCode
 from rebalancer.machines.capacity.groups import GroupTemplate, zone_of
-from rebalancer.scheduler.messages import unschedulable_message
+from rebalancer.scheduler.explain import unschedulable_message
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools, Floats, Int32s

@@ -1,6 +1,6 @@
 """Scale-in: the steps from noticing that a node is unneeded to terminating its machine.
 
-All data that later runs need are on the node (``rebalancer.wire.scale_in``). Each step is one write, after which the
+All data that later runs need are on the node (``rebalancer.wire.marks``). Each step is one write, after which the
 process may be killed: the next run reads the record and continues.
 
     can be removed -> unneeded: since when is noted, until it is needed again
@@ -31,9 +31,9 @@ from rebalancer.machines.capacity.writing import delay_of, enter_ending, left_on
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.providers.guarded import GroupSizeError
+from rebalancer.snapshot.marks import scale_ins, with_scale_ins
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.scale_in import scale_ins, with_scale_ins
-from rebalancer.wire.scale_in import GOING, Phase, ScaleIn
+from rebalancer.wire.marks import GOING, Phase, ScaleIn
 from rebalancer.wire.times import rfc3339, unix_seconds
 
 _AHEAD = 60.0

@@ -34,7 +34,7 @@ from rebalancer.machines.capacity.packing import (
 from rebalancer.policy.cluster import CapacitySettings, Expander
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.providers.labelled import GROUP_LABELS
-from rebalancer.scheduler.messages import reasons
+from rebalancer.scheduler.explain import reasons
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.labels import ZONE_KEYS

@@ -13,12 +13,19 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, TaintJson, read_node, read_node_pods
 from rebalancer.machines.drain.draining import left_of
 from rebalancer.machines.drain.triage import Orders
-from rebalancer.node_record.cordons import is_nobodys, let_go
-from rebalancer.node_record.records import EXCLUDE, SCALE_INS, Claims, Write, change_record
+from rebalancer.node_record.records import (
+    EXCLUDE,
+    SCALE_INS,
+    Claims,
+    Write,
+    change_record,
+    is_nobodys,
+    let_go,
+)
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE, state_in
 from rebalancer.snapshot.leaving import DRAIN, KEEPS, LEAVE, LEAVING, is_draining
-from rebalancer.wire.scale_in import GOING, KEY, TAINT, Phase, ScaleIn, is_written
+from rebalancer.wire.marks import GOING, SCALE_IN, TAINT, Phase, ScaleIn, is_written
 
 _ALL = Orders(
     force=True,
@@ -209,9 +216,9 @@ def _standing(node: NodeView) -> ScaleIn | None:
         ClusterReadError: the record is malformed.
     """
     state = SCALE_INS.standing(node)
-    if state is None and KEY in node.annotations:
+    if state is None and SCALE_IN in node.annotations:
         raise ClusterReadError(
-            f"node {node.name}: what stands in its annotation {KEY} cannot be read, and is left as it is; if no newer version of"
+            f"node {node.name}: what stands in its annotation {SCALE_IN} cannot be read, and is left as it is; if no newer version of"
             f" this wrote it: rebalancer marks --clear"
         )
     return state
@@ -224,7 +231,7 @@ def _is_refused(node: NodeView, before: ScaleIn | None, state: ScaleIn | None) -
         # One that was uncordoned meanwhile is not closed again.
         return not node.unschedulable if was_going else _veto(node) is not None
     # Where people or an announcement want it closed, it is opened once they do not: who cordoned it stays known until then.
-    return before is not None and was_going and before.cordoned and is_nobodys(node, KEY)
+    return before is not None and was_going and before.cordoned and is_nobodys(node, SCALE_IN)
 
 
 def _close(node: NodeView, before: ScaleIn | None, state: ScaleIn) -> Write[ScaleIn]:
@@ -241,8 +248,8 @@ def _opened(node: NodeView, state: ScaleIn | None) -> NodeChange:
     if state is not None and state.phase not in GOING:
         return NodeChange()
     owns = Claims() if state is None else SCALE_INS.entry(state).owns
-    return replace(let_go(node, KEY, owns), taints=_without_taint(node))
+    return replace(let_go(node, SCALE_IN, owns), taints=_without_taint(node))
 
 
 def _without_taint(node: NodeView) -> tuple[TaintJson, ...]:
-    return tuple(taint for taint in node.taints if taint.get("key") != KEY)
+    return tuple(taint for taint in node.taints if taint.get("key") != SCALE_IN)

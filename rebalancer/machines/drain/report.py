@@ -12,7 +12,7 @@ from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.plain_text import and_more, count, percent, printable
 from rebalancer.machines.drain.preflight import DrainVerdict, NodeCheck, PodCheck, refuses
 from rebalancer.machines.drain.triage import Fate
-from rebalancer.plan.outcome import Outcome
+from rebalancer.plan.plan import Outcome
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import rfc3339
 

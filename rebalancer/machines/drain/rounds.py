@@ -16,8 +16,7 @@ from rebalancer.base.errors import ClusterReadError, PolicyError, RebalancerErro
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.evict import AnswerKind, evict
-from rebalancer.machines.drain.choice import NodeChoice
-from rebalancer.machines.drain.cordon import as_cordoned, mask_of
+from rebalancer.machines.drain.cordon import NodeChoice, as_cordoned, mask_of
 from rebalancer.machines.drain.preflight import (
     DrainVerdict,
     NodeCheck,
@@ -27,8 +26,7 @@ from rebalancer.machines.drain.preflight import (
 )
 from rebalancer.machines.drain.triage import Fate, Orders, Triaged, daemon_sets_on, triaged
 from rebalancer.node_record.records import Order
-from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import Code, Cost, Move
+from rebalancer.plan.plan import Code, Cost, Move, Outcome
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.planning import Planned, Planning
@@ -49,7 +47,7 @@ from rebalancer.run.options import (
     StateFlags,
 )
 from rebalancer.run.source import Reading, Source, open_source
-from rebalancer.scheduler.messages import reasons
+from rebalancer.scheduler.explain import reasons
 from rebalancer.snapshot.columns import Bools, Int32s, freeze
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope, protect

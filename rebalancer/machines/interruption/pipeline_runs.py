@@ -15,8 +15,14 @@ from rebalancer.machines.interruption.pipeline_run import PipelineContext, Pipel
 from rebalancer.machines.interruption.record import patiently
 from rebalancer.plan.machines import InterruptedMachine, PipelineOutcome, Result, StepOutcome
 from rebalancer.policy.interruption import InterruptionPolicy
-from rebalancer.signals.model import Interruption, Receiver, SignalError
-from rebalancer.signals.nodes import NodeNews, is_sole, machine_of
+from rebalancer.signals.model import (
+    Interruption,
+    NodeNews,
+    Receiver,
+    SignalError,
+    is_sole,
+    machine_of,
+)
 from rebalancer.signals.state import STATE, RecordedInterruption, State, state_in
 from rebalancer.wire.objects import Node
 

@@ -9,8 +9,7 @@ from typing import Protocol
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Cause, Method, Move
+from rebalancer.plan.plan import Cause, Method, Move, Outcome, Status
 from rebalancer.wire.pods import FINISHED
 
 _FIRST_WAIT, _MAX_WAIT = 0.5, 5.0

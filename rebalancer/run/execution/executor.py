@@ -14,8 +14,7 @@ from typing import Protocol
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Method, Move
+from rebalancer.plan.plan import Method, Move, Outcome, Status
 from rebalancer.planner.planning import ClusterNow
 from rebalancer.policy.cluster import Safety
 from rebalancer.run.execution.attempt import Actor, Attempt

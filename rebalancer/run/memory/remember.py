@@ -5,15 +5,17 @@ from __future__ import annotations
 import enum
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from rebalancer.cost.streaks import Streaks
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Cause, Method, Move
+from rebalancer.plan.plan import Cause, Method, Move, Outcome, Status
+from rebalancer.plan.totals import Remembered
 from rebalancer.run.memory.document import (
+    FORGOTTEN_AFTER,
     Document,
     OwnerMemory,
     StreakMemory,
@@ -23,13 +25,14 @@ from rebalancer.run.memory.document import (
 )
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.times import rfc3339
 
-FORGOTTEN_AFTER = 86_400
+STREAK_FORGOTTEN_AFTER = 86_400
 """Seconds after which runs are not in a row any more."""
 
 _AHEAD = 300
 # What is as it was is written again before it is forgotten, but not by every run.
-_WRITTEN_AGAIN_AFTER = FORGOTTEN_AFTER / 4
+_WRITTEN_AGAIN_AFTER = STREAK_FORGOTTEN_AFTER / 4
 _MAX_BYTES = 150_000
 """Bytes of one strategy's JSON: a few thousand over-used nodes."""
 
@@ -44,7 +47,7 @@ def without_old(document: Document, now: float) -> Document:
     kept = {
         name: seen
         for name, seen in document.streaks.items()
-        if seen.at - _AHEAD <= now <= seen.at + FORGOTTEN_AFTER
+        if seen.at - _AHEAD <= now <= seen.at + STREAK_FORGOTTEN_AFTER
     }
     return msgspec.structs.replace(document, streaks=kept)
 
@@ -358,3 +361,54 @@ def _with_hopes(
         terms = {**owner.terms, name: msgspec.structs.replace(term, hopes=hopes)}
         owners[move.owner] = msgspec.structs.replace(owner, terms=terms)
     return msgspec.structs.replace(document, owners=owners)
+
+
+# An end further away than any cool-down lasts was written under a wrong clock.
+_MAX_COOL_DOWN = FIRST_COOL_DOWN * 2 ** (STRIKES - 2)
+
+
+def is_resting(term: TermMemory, now: float) -> bool:
+    """Return whether an owner is in a cool-down for a term, or given up."""
+    if term.given_up:
+        return now - term.last <= FORGOTTEN_AFTER
+    return now < term.until <= now + _MAX_COOL_DOWN
+
+
+def state_words(term: TermMemory, now: float) -> str:
+    """Return a phrase on what happens next with a term."""
+    if not is_resting(term, now):
+        return "tried again when it pays" if term.strikes else "fine"
+    if term.given_up:
+        until = rfc3339(term.last + FORGOTTEN_AFTER)
+        return f"given up until its spec or the zones change, or {until}: {term.given_up}"
+    return f"cools down until {rfc3339(term.until)}: {term.why}"
+
+
+def describe_cooling(document: Document, now: float) -> dict[str, str]:
+    """Return owner -> why it is not moved for now, and until when."""
+    reasons: dict[str, str] = {}
+    for ref, owner in document.owners.items():
+        texts = [
+            f"{name} {state_words(term, now)}"
+            for name, term in owner.terms.items()
+            if is_resting(term, now)
+        ]
+        if texts:
+            reasons[ref] = "; ".join(texts)
+    return reasons
+
+
+def summarize_memory(document: Document, now: float) -> Remembered:
+    """Return the parts of the document that metrics show."""
+    targets = {
+        ref: frozenset(target for term in owner.terms.values() for _, target in term.trail)
+        for ref, owner in document.owners.items()
+    }
+    return Remembered(Counter(_state(owner, now) for owner in document.owners.values()), targets)
+
+
+def _state(owner: OwnerMemory, now: float) -> str:
+    terms = [term for term in owner.terms.values() if is_resting(term, now)]
+    if not terms:
+        return "fine"
+    return "given-up" if any(term.given_up for term in terms) else "resting"

@@ -10,9 +10,15 @@ import msgspec
 
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import EVICT
-from rebalancer.wire.protobuf.plain import plain, share, to_struct
-from rebalancer.wire.protobuf.podspec import scheduling_spec, strings
-from rebalancer.wire.protobuf.schema import as_broken_list, message, message_of_stored
+from rebalancer.wire.protobuf.pods import scheduling_spec, strings
+from rebalancer.wire.protobuf.schema import (
+    as_broken_list,
+    message,
+    message_of_stored,
+    plain,
+    share,
+    to_struct,
+)
 
 
 def decode_run(kind: str, run: bytes, wanted: Container[str] | None = None) -> tuple[Any, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, TypeVar
 
 from rebalancer.wire import objects as o
 from rebalancer.wire.pods import (
@@ -18,13 +19,193 @@ from rebalancer.wire.pods import (
     says_something,
     state_of,
 )
-from rebalancer.wire.protobuf.podspec import (
-    forget_pinned_node,
-    scheduling_spec,
-    spec_key,
-    strings,
+from rebalancer.wire.protobuf.schema import (
+    as_broken_list,
+    message,
+    plain,
+    share_text,
+    text,
+    to_struct,
 )
-from rebalancer.wire.protobuf.schema import as_broken_list, message, share_text, text
+
+_Disk = TypeVar("_Disk", bound=o.Disk)
+_MEMO = 4096
+"""Tolerations and requests repeat from workload to workload; affinity and spread mostly do not."""
+
+
+def spec_key(spec: Any) -> tuple[Hashable, list[Any]]:
+    """Return a key that is equal for pods of one controller and one class, and the volumes of the spec.
+
+    The key is the spec serialised again without undeclared fields, volumes (most have names of their own) and node:
+    a third of the time of reading each field. ``spec`` is modified accordingly.
+    """
+    volumes = [volume for volume in spec.volumes if _volume_key(volume) is not None]
+    spec.ClearField("volumes")
+    spec.ClearField("nodeName")
+    spec.DiscardUnknownFields()
+    own = spec.SerializePartialToString()
+    return ((own, *map(_volume_key, volumes)) if volumes else own), volumes
+
+
+def _volume_key(volume: Any) -> Hashable:
+    """Return a key for equal volumes; None for kinds without effect (configMap, secret, projected)."""
+    source = volume.volumeSource
+    fields = source.ListFields()
+    if not fields:
+        return None
+    if source.HasField("persistentVolumeClaim"):
+        claim = source.persistentVolumeClaim
+        return ("claim", claim.claimName, claim.readOnly)
+    if source.HasField("ephemeral"):
+        return ("ephemeral", volume.name)
+    if source.HasField("image"):
+        return ("image", source.image.reference)
+    if source.HasField("emptyDir"):
+        return ("emptyDir", source.emptyDir.medium, source.emptyDir.sizeLimit.string)
+    (kind, _), *_ = fields
+    return (
+        to_struct(getattr(source, kind.name), o.DISKS[kind.name])
+        if kind.name in o.DISKS
+        else kind.name
+    )
+
+
+def forget_pinned_node(spec: Any) -> None:
+    """Drop the node affinity that pins a DaemonSet pod to its node, once the pod is bound.
+
+    With it, each such pod would be a class of its own; bound DaemonSet pods are never moved. A pending one needs it.
+    """
+    if not spec.nodeName:
+        return
+    affinity = message("Affinity").FromString(spec.affinity)
+    if not (affinity.HasField("podAffinity") or affinity.HasField("podAntiAffinity")):
+        spec.ClearField("affinity")
+
+
+def scheduling_spec(spec: Any, volumes: Iterable[Any]) -> o.SchedulingSpec:
+    """Return a PodSpec with these volumes as the same struct that JSON yields.
+
+    Raises:
+        google.protobuf.message.DecodeError: a part of the spec is damaged.
+    """
+    return o.SchedulingSpec(
+        node_selector=strings(spec.nodeSelector) or None,
+        affinity=_affinity(spec.affinity) if spec.HasField("affinity") else None,
+        tolerations=tuple(map(_toleration, spec.tolerations)) or None,
+        topology_spread_constraints=tuple(map(_spread, spec.topologySpreadConstraints)) or None,
+        containers=tuple(map(_container_of_spec, spec.containers)),
+        init_containers=tuple(map(_container_of_spec, spec.initContainers)),
+        overhead=_quantities(spec.overhead) or None,
+        resources=_resources(spec.resources) if spec.HasField("resources") else None,
+        priority=spec.priority if spec.HasField("priority") else None,
+        priority_class_name=text(spec.priorityClassName) or None,
+        scheduler_name=share_text(spec.schedulerName) or o.DEFAULT_SCHEDULER,
+        host_network=spec.hostNetwork,
+        host_users=spec.hostUsers if spec.HasField("hostUsers") else None,
+        scheduling_gates=_plain_all("SchedulingGate", spec.schedulingGates),
+        resource_claims=_plain_all("ResourceClaim", spec.resourceClaims),
+        scheduling_group=to_struct(spec.schedulingGroup, o.SchedulingGroup)
+        if spec.HasField("schedulingGroup")
+        else None,
+        workload_ref=to_struct(spec.workloadRef, o.WorkloadReference)
+        if spec.HasField("workloadRef")
+        else None,
+        volumes=tuple(_volume(volume) for volume in volumes if _volume_key(volume) is not None),
+        termination_grace_period_seconds=spec.terminationGracePeriodSeconds
+        if spec.HasField("terminationGracePeriodSeconds")
+        else None,
+        restart_policy=share_text(spec.restartPolicy) or "Always",
+    )
+
+
+def strings(entries: Iterable[bytes]) -> dict[str, str]:
+    """Return the entries of a map of strings as a dict."""
+    parse = message("StringEntry").FromString
+    parsed = map(parse, entries)
+    return {share_text(entry.key): share_text(entry.value) for entry in parsed}
+
+
+def _quantities(entries: Iterable[bytes]) -> dict[str, str | int | float]:
+    parsed = map(message("QuantityEntry").FromString, entries)
+    return {text(entry.key): text(entry.value.string) for entry in parsed}
+
+
+def _plain_all(name: str, items: Iterable[bytes]) -> tuple[dict[str, Any], ...] | None:
+    return tuple(plain(message(name).FromString(item)) for item in items) or None
+
+
+def _container_of_spec(container: Any) -> o.Container:
+    return o.Container(
+        name=share_text(container.name),
+        image=share_text(container.image),
+        resources=_resources(container.resources) if container.HasField("resources") else None,
+        ports=tuple(map(_port, container.ports)) or None,
+        restart_policy=text(container.restartPolicy)
+        if container.HasField("restartPolicy")
+        else None,
+        restart_policy_rules=tuple(map(_restart_rule, container.restartPolicyRules)) or None,
+    )
+
+
+def _volume(volume: Any) -> o.Volume:
+    source = volume.volumeSource
+    claim, image = source.persistentVolumeClaim, source.image
+    return o.Volume(
+        name=text(volume.name),
+        persistent_volume_claim=o.ClaimSource(
+            claim_name=text(claim.claimName), read_only=claim.readOnly
+        )
+        if source.HasField("persistentVolumeClaim")
+        else None,
+        ephemeral={} if source.HasField("ephemeral") else None,
+        empty_dir=to_struct(source.emptyDir, o.EmptyDir) if source.HasField("emptyDir") else None,
+        host_path={} if source.HasField("hostPath") else None,
+        image=o.ImageVolume(reference=text(image.reference)) if source.HasField("image") else None,
+        gce_persistent_disk=_disk(source, "gcePersistentDisk", o.GCEDisk),
+        aws_elastic_block_store=_disk(source, "awsElasticBlockStore", o.AWSDisk),
+        iscsi=_disk(source, "iscsi", o.ISCSIDisk),
+        rbd=_disk(source, "rbd", o.RBDDisk),
+        azure_disk=_disk(source, "azureDisk", o.AzureDisk),
+        cinder=_disk(source, "cinder", o.CinderDisk),
+        vsphere_volume=_disk(source, "vsphereVolume", o.VsphereDisk),
+        portworx_volume=_disk(source, "portworxVolume", o.PortworxDisk),
+    )
+
+
+def _disk(source: Any, field: str, struct: type[_Disk]) -> _Disk | None:
+    return to_struct(getattr(source, field), struct) if source.HasField(field) else None
+
+
+@lru_cache(_MEMO)
+def _restart_rule(item: bytes) -> o.RestartRule:
+    return to_struct(message("RestartRule").FromString(item), o.RestartRule)
+
+
+@lru_cache(_MEMO)
+def _toleration(item: bytes) -> o.Toleration:
+    return to_struct(message("Toleration").FromString(item), o.Toleration)
+
+
+@lru_cache(_MEMO)
+def _port(item: bytes) -> o.ContainerPort:
+    return to_struct(message("ContainerPort").FromString(item), o.ContainerPort)
+
+
+@lru_cache(_MEMO)
+def _resources(item: bytes) -> o.ResourceRequirements:
+    return to_struct(message("ResourceRequirements").FromString(item), o.ResourceRequirements)
+
+
+@lru_cache(_MEMO)
+def _spread(item: bytes) -> o.TopologySpreadConstraint:
+    parsed = message("TopologySpreadConstraint").FromString(item)
+    return to_struct(parsed, o.TopologySpreadConstraint)
+
+
+@lru_cache(_MEMO)
+def _affinity(item: bytes) -> o.Affinity:
+    return to_struct(message("Affinity").FromString(item), o.Affinity)
+
 
 # Copied from the node at binding (see ``rebalancer.wire.pods``): the beginnings of their entries.
 _PLACEMENT = tuple(

@@ -10,7 +10,7 @@ import pytest
 
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import OutputError, say, write
-from rebalancer.testing.workloads import apart, node, workload
+from rebalancer.testing.snapshots import apart, node, workload
 
 
 class Broken(io.StringIO):

@@ -7,12 +7,11 @@ import pytest
 
 from benchmarks.peer.differences import compared
 from benchmarks.peer.policies import STRATEGY_OF, random_policy, scope_policy
-from rebalancer.commands.migrate import migrated
+from rebalancer.commands.policy import migrated
 from rebalancer.migrate.merge import as_file
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 KNOWN = Registry.installed()
 SNAPSHOT = snapshot_of(

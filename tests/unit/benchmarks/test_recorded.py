@@ -6,7 +6,7 @@ from benchmarks.decisions.instance import counted
 from benchmarks.decisions.loop import as_objects
 from benchmarks.decisions.reading import placement, read
 from benchmarks.decisions.recorded import INSTANCES, NODES, recorded
-from rebalancer.testing.workloads import node, spread, workload
+from rebalancer.testing.snapshots import node, spread, workload
 from rebalancer.wire import quantity
 
 HOST = "kubernetes.io/hostname"

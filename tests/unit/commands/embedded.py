@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rebalancer.base.environment import Environment, SystemClock
-from rebalancer.commands.flag_values import reference
+from rebalancer.commands.flags import reference
 from rebalancer.commands.run import run_once
 from rebalancer.embedded.engine import Durations
 from rebalancer.run.options import RunOptions

@@ -13,7 +13,7 @@ from rebalancer.base.errors import ProviderError, ProviderRefusalError
 from rebalancer.machines.capacity import of_run as commands
 from rebalancer.providers.contract import NodeGroup, NodeTemplate
 from rebalancer.testing.objects import EmbeddedCluster, node
-from rebalancer.wire.scale_in import KEY
+from rebalancer.wire.marks import SCALE_IN
 from tests.unit.commands.draining import FAST
 from tests.unit.commands.embedded import Runner
 
@@ -128,7 +128,7 @@ class Ground:
     def state(self, name: str) -> dict[str, Any] | None:
         """What scale-in has written on a node."""
         annotations = self.cluster.get("Node", name)["metadata"].get("annotations") or {}
-        return json.loads(annotations[KEY]) if KEY in annotations else None
+        return json.loads(annotations[SCALE_IN]) if SCALE_IN in annotations else None
 
     def stated(self, name: str) -> dict[str, Any]:
         """The same of a node on which something stands."""
@@ -140,12 +140,12 @@ class Ground:
         """Whether a node is cordoned and tainted by us."""
         spec = self.cluster.get("Node", name)["spec"]
         keys = [taint["key"] for taint in spec.get("taints", ())]
-        return bool(spec.get("unschedulable")) and KEY in keys
+        return bool(spec.get("unschedulable")) and SCALE_IN in keys
 
     def is_open(self, name: str) -> bool:
         """Whether nothing of ours is on a node that closes it."""
         spec = self.cluster.get("Node", name)["spec"]
-        return not spec.get("unschedulable") and KEY not in str(spec.get("taints"))
+        return not spec.get("unschedulable") and SCALE_IN not in str(spec.get("taints"))
 
     @property
     def nodes(self) -> list[str]:

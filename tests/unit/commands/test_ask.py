@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from rebalancer.cli import command
-from rebalancer.commands.ask import asks
+from rebalancer.commands.run import asks
 from rebalancer.embedded.engine import Durations
 from rebalancer.run.options import RunOptions
 from rebalancer.testing.objects import EmbeddedCluster, deployment

@@ -17,7 +17,7 @@ from rebalancer.commands.drain import DrainOptions, command, drain
 from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.machines.drain import cordon, draining, rounds
 from rebalancer.testing.objects import daemonset, deployment, job, pdb, pod
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from rebalancer.wire.times import rfc3339
 from tests.support.clocks import LeapingClock, Once
 from tests.unit.commands.draining import FAST, Terminal, drained, is_cordoned, nodes, pods_on

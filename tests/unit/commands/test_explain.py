@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rebalancer.testing.workloads import apart, node, workload
+from rebalancer.testing.snapshots import apart, node, workload
 from tests.unit.commands.called import called
 
 

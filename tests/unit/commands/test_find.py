@@ -2,8 +2,7 @@ import pytest
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.explain.find import find_node, find_pod, find_workload
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 SNAPSHOT = snapshot_of(
     [

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from rebalancer.cli import command
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.commands.embedded import NOW_POLICY, third_zone_joined
 
 

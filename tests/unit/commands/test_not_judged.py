@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from rebalancer.cli import command
-from rebalancer.testing.workloads import node, spread, workload
+from rebalancer.testing.snapshots import node, spread, workload
 
 NODES = [node(f"n-{zone}", zone) for zone in "abc"]
 FINE = workload("web", ["n-a", "n-b", "n-c"], spec=spread("web", hard=True))

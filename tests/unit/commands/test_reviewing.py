@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from benchmarks.decisions.world import draw
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Cost
+from rebalancer.plan.plan import Cost, Status
 from rebalancer.planner.planning import Planning
 from rebalancer.planner.review import review
 from rebalancer.planner.settings import Settings
@@ -30,7 +29,7 @@ from rebalancer.report.plan_file import read_plan
 from rebalancer.run.ending import outcomes_of
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.protect import Scope
-from rebalancer.testing.workloads import ZONE, apart, disruption_budget, node, spread, workload
+from rebalancer.testing.snapshots import ZONE, apart, disruption_budget, node, spread, workload
 from tests.unit.planner.conftest import plan_of, problem_of
 
 SNAPSHOTS = Path("benchmarks/decisions/snapshots")

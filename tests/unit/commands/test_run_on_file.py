@@ -12,7 +12,7 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.cli import command as main
 from rebalancer.commands.run import run_once
 from rebalancer.run.options import RunOptions
-from rebalancer.testing.workloads import apart, node, spread, workload
+from rebalancer.testing.snapshots import apart, node, spread, workload
 from tests.unit.commands.called import called
 
 

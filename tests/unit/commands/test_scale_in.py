@@ -13,7 +13,7 @@ from rebalancer.plan.machines import StepStatus
 from rebalancer.run import one_run as run_command
 from rebalancer.signals.state import STATE, State, StepState, state_in, written
 from rebalancer.testing.objects import deployment, pdb, require_apart
-from rebalancer.wire.scale_in import KEY
+from rebalancer.wire.marks import SCALE_IN
 from tests.unit.commands.scaling import TICK, OurClock, grounded
 from tests.unit.commands.serving import serving, soon
 
@@ -507,7 +507,7 @@ def test_what_another_version_has_written_is_left_as_it_is(tmp_path, monkeypatch
     with grounded(tmp_path, monkeypatch, 2, low=1) as ground:
         _full(ground, "n1")
         newer = json.dumps({"phase": "resting", "since": "t", "at": "t"})
-        _annotate(ground, "n2", **{KEY: newer})
+        _annotate(ground, "n2", **{SCALE_IN: newer})
         code, report = ground.run()
         assert code == ExitCode.PARTIAL
         assert "cannot be read" in str(report["machines"])

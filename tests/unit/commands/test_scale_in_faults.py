@@ -18,7 +18,7 @@ from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE
 from rebalancer.snapshot.leaving import DRAIN, LEAVE
 from rebalancer.testing.objects import deployment
-from rebalancer.wire.scale_in import KEY, Phase, ScaleIn
+from rebalancer.wire.marks import SCALE_IN, Phase, ScaleIn
 from tests.unit.commands.scaling import TICK, grounded
 from tests.unit.commands.test_scale_in import _full, _until
 from tests.unit.kube.scripted import Say, ScriptedServer, client_of
@@ -31,7 +31,7 @@ def _forge(ground, name, phase, *, cordon, at="2020-01-01T00:00:00Z", **more):
     uid = ground.cluster.get("Node", name)["metadata"]["uid"]
     said = {"phase": phase, "since": "2020-01-01T00:00:00Z", "at": at, "uid": uid, **more}
     node = {"apiVersion": "v1", "kind": "Node"}
-    metadata = {"name": name, "annotations": {KEY: json.dumps(said)}}
+    metadata = {"name": name, "annotations": {SCALE_IN: json.dumps(said)}}
     ground.cluster.apply({**node, "metadata": metadata})
     if cordon:
         ground.cluster.cordon([name])
@@ -106,7 +106,7 @@ def test_a_node_whose_end_was_lost_is_given_back_if_it_is_needed_by_then(tmp_pat
 
 def _entered(monkeypatch, stands, ours):
     """Return what enter_ending says of a node on which ``stands`` stands."""
-    node = NodeView("n", "u", "1", True, {KEY: stands.value}, "", ())
+    node = NodeView("n", "u", "1", True, {SCALE_IN: stands.value}, "", ())
 
     def change(_client, _name, wanted):
         wanted(node)

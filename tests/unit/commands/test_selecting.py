@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.commands.test_run_on_file import report_of, run
 
 HEAD = "apiVersion: rebalancer/v1\nkind: Policy\n"

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 
 SETTINGS = ("OPENBLAS_NUM_THREADS", "PYDANTIC_DISABLE_PLUGINS")
 # Prints modules and settings when main() has left the process.

@@ -11,7 +11,7 @@ from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.commands.watching import marked, watch
 from rebalancer.run.options import RunOptions
-from rebalancer.testing.workloads import apart, node, workload
+from rebalancer.testing.snapshots import apart, node, workload
 
 NODES = [node(f"n-{zone}", zone) for zone in "abc"]
 

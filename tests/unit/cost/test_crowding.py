@@ -1,7 +1,7 @@
 """Where the living pods of each owner stand: how many, on which nodes, most on one."""
 
 from rebalancer.cost.crowding import Crowding
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.cost.small import view_on
 
 N0, N1, N2 = range(3)

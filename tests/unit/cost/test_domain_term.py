@@ -8,7 +8,7 @@ import pytest
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.term import Entry
 from rebalancer.snapshot.selected import Selected
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.cost.small import cap, class_of, classes, move, view_on
 
 N0, N1, N2 = range(3)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rebalancer.cost.groups import Domains, fill, gains_at
-from rebalancer.testing.workloads import HOSTNAME, ZONE, node, workload
+from rebalancer.testing.snapshots import HOSTNAME, ZONE, node, workload
 from tests.unit.planner.conftest import draft_of
 
 NODES = [node("a1", "a"), node("a2", "a"), node("b1", "b"), node("x1")]
@@ -66,7 +66,7 @@ def test_only_domains_with_pods_hold_any(draft):
 
 
 def test_of_pods_in_numbers_as_much_is_known(draft, monkeypatch):
-    monkeypatch.setattr("rebalancer.snapshot.class_counts._MANY", 0)
+    monkeypatch.setattr("rebalancer.snapshot.state._MANY", 0)
     zones = Domains.of(draft.view, ZONE, everywhere(draft))
     assert zones.held(draft.view, classes(draft)) == {0: 2, 1: 1}
 

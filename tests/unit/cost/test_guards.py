@@ -5,7 +5,7 @@ import pytest
 
 from rebalancer.cost.guards import attractions, guard_term
 from rebalancer.cost.term import Entry
-from rebalancer.testing.workloads import ZONE, node, spread, workload
+from rebalancer.testing.snapshots import ZONE, node, spread, workload
 from tests.unit.cost.small import class_of, classes, view_on
 
 A1, A2, B1 = range(3)

@@ -5,7 +5,7 @@ import pytest
 
 from rebalancer.cost.pod_term import PodTerm
 from rebalancer.plan.plan import Cause
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.cost.small import class_of, classes, move, view_on
 
 N0, N1, N2 = range(3)

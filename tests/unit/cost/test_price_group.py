@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rebalancer.cost.price_group import PriceGroup
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.cost.small import class_of, classes, move, view_on
 
 N0, N1, N2 = range(3)

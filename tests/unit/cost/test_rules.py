@@ -4,7 +4,7 @@ import pytest
 
 from rebalancer.cost.rules import SpreadRule
 from rebalancer.cost.term import Entry
-from rebalancer.testing.workloads import ZONE, node, spread, workload
+from rebalancer.testing.snapshots import ZONE, node, spread, workload
 from tests.unit.cost.small import class_of, view_on
 
 GPU = [{"key": "gpu", "effect": "NoSchedule"}]

@@ -5,7 +5,7 @@ import pytest
 
 from rebalancer.cost.groups import Domains
 from rebalancer.cost.separable_groups import AttractionGroup, CapGroup, ConflictGroup
-from rebalancer.testing.workloads import ZONE, node, workload
+from rebalancer.testing.snapshots import ZONE, node, workload
 from tests.unit.planner.conftest import draft_of
 
 NODES = [node("a1", "a"), node("a2", "a"), node("b1", "b"), node("c1", "c")]

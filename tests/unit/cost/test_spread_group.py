@@ -7,7 +7,7 @@ import pytest
 
 from rebalancer.cost.groups import Domains
 from rebalancer.cost.spread_group import SpreadGroup
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.cost.small import class_of, classes, view_on
 from tests.unit.cost.test_separable_groups import EVERYWHERE, view_of, zones
 

@@ -5,7 +5,7 @@ import pytest
 from rebalancer.cost.groups import Domains
 from rebalancer.cost.spread_group import SpreadGroup
 from rebalancer.cost.tally import satisfied
-from rebalancer.testing.workloads import ZONE, node, workload
+from rebalancer.testing.snapshots import ZONE, node, workload
 from tests.unit.cost.small import cap, class_of, classes, view_on
 
 

@@ -8,8 +8,7 @@ from rebalancer.doctor.cluster import check_cluster
 from rebalancer.doctor.report import Grade, check
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 REGISTRY = Registry.installed()
 HEAD = "apiVersion: rebalancer/v1\nkind: Policy\nprotect: {minPodAge: 0s}\n"

@@ -5,8 +5,15 @@ import pytest
 from rebalancer.report.as_html import as_html
 from rebalancer.report.as_markdown import as_markdown
 from rebalancer.report.as_table import as_table
-from rebalancer.testing.snapshots import snapshot_of, with_usage
-from rebalancer.testing.workloads import apart, disruption_budget, node, spread, workload
+from rebalancer.testing.snapshots import (
+    apart,
+    disruption_budget,
+    node,
+    snapshot_of,
+    spread,
+    with_usage,
+    workload,
+)
 
 # web's third pod has to leave zone a for zone c; nothing else is to be done.
 STORY = [

@@ -8,8 +8,14 @@ from hypothesis import strategies as st
 from rebalancer.explain.node import NodeRecorder
 from rebalancer.explain.workload import WorkloadRecorder
 from rebalancer.report.as_json import as_data
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import apart, disruption_budget, node, spread, workload
+from rebalancer.testing.snapshots import (
+    apart,
+    disruption_budget,
+    node,
+    snapshot_of,
+    spread,
+    workload,
+)
 
 NODES = [f"n-{i}" for i in range(5)]
 POLICY = """\

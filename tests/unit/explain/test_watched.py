@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rebalancer.explain.pods import Recorder
-from rebalancer.testing.workloads import apart, node, workload
+from rebalancer.testing.snapshots import apart, node, workload
 
 # Two pods in one zone, and a free zone: one of them moves, and then neither breaks the rule.
 CLUSTER = [

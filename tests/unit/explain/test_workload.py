@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.testing.workloads import (
+from rebalancer.testing.snapshots import (
     HOSTNAME,
     ZONE,
     apart,

@@ -24,8 +24,7 @@ from rebalancer.kube.lists import read_pods
 from rebalancer.kube.read import Kept, read_cluster
 from rebalancer.kube.view import RunView, view_first, view_now
 from rebalancer.kube.watch import EventType
-from rebalancer.snapshot.model import PodFlag, Snapshot
-from rebalancer.snapshot.usage import Usage
+from rebalancer.snapshot.model import PodFlag, Snapshot, Usage
 from rebalancer.wire.kinds import AUTOSCALERS, LISTED, PODS
 from rebalancer.wire.pods import PodRecord
 from rebalancer.wire.times import rfc3339

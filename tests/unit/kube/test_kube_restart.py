@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.kube.evict import AnswerKind, EvictionAnswer
-from rebalancer.kube.restart import RESTARTED_AT, Restart
+from rebalancer.kube.evict import RESTARTED_AT, AnswerKind, EvictionAnswer, Restart
 from tests.unit.kube.scripted import Say, ScriptedServer, client_of, status_body
 
 AT = "2026-11-22T12:00:00Z"

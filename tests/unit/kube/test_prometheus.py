@@ -15,7 +15,7 @@ from rebalancer.kube.metrics import PrometheusSource, read_metrics
 from rebalancer.kube.read import ClusterReading, read_cluster
 from rebalancer.policy.cluster import Prometheus
 from rebalancer.snapshot.load import load_snapshot
-from rebalancer.snapshot.usage import Usage
+from rebalancer.snapshot.model import Usage
 from rebalancer.wire.kinds import NODE_METRICS
 from tests.controlplane import pki
 from tests.unit.kube.scripted import (

@@ -1,7 +1,7 @@
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.commands.migrate import migrated
+from rebalancer.commands.policy import migrated
 from rebalancer.migrate.merge import as_file
 from rebalancer.registry import Registry
 

@@ -10,7 +10,7 @@ import pytest
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import RebalancerError
-from rebalancer.commands.migrate import migrate
+from rebalancer.commands.policy import migrate
 from rebalancer.policy.forms import MODELINE
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry

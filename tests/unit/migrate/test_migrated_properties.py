@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.commands.migrate import migrated
+from rebalancer.commands.policy import migrated
 from rebalancer.migrate.merge import as_directory, as_file
 from rebalancer.policy.load import load_policy, load_text
 from rebalancer.policy.model import Mode

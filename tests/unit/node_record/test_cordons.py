@@ -10,14 +10,12 @@ import pytest
 from rebalancer.kube.nodes import NodeView
 from rebalancer.machines.drain.cordon import order_of
 from rebalancer.machines.interruption.steps.cordon import Cordon
-from rebalancer.node_record.cordons import is_handed_over, open_or_hand_over
-from rebalancer.node_record.records import Claims, Order
+from rebalancer.node_record.records import Claims, Order, is_handed_over, open_or_hand_over
 from rebalancer.plan.machines import StepStatus
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE, State, StepState, state_in, written
 from rebalancer.snapshot.leaving import DRAIN, LEAVE
-from rebalancer.wire.scale_in import KEY as SCALE_IN
-from rebalancer.wire.scale_in import Phase, ScaleIn, scale_in_of
+from rebalancer.wire.marks import SCALE_IN, Phase, ScaleIn, scale_in_of
 
 UID = "uid-1"
 

@@ -18,8 +18,7 @@ from rebalancer.node_record.marks import remove_marks, set_mark
 from rebalancer.node_record.records import EXCLUDE, Order, ReplacePhase, Stage
 from rebalancer.signals.notice import NodeNotice
 from rebalancer.snapshot.leaving import LEAVE
-from rebalancer.wire.marks import STEER, Mark
-from rebalancer.wire.scale_in import Phase, ScaleIn
+from rebalancer.wire.marks import STEER, Mark, Phase, ScaleIn
 from tests.support.clocks import NOON
 from tests.unit.machines.interruption.scene import (
     built_in,

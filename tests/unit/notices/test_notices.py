@@ -7,7 +7,7 @@ import pytest
 from rebalancer.base.data_text import fill
 from rebalancer.base.errors import PolicyError
 from rebalancer.notices.message import PLACEHOLDERS, SHIPPED, load_template, of_error, of_report
-from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Outcome, Status
 from tests.unit.metrics.test_collect import move, report
 
 NASTY = '", "text": "<!channel>", "x": "$result\\'

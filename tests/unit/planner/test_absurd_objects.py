@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.plan.plan import Code
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import HOSTNAME, ZONE, node, workload
+from rebalancer.testing.snapshots import HOSTNAME, ZONE, node, snapshot_of, workload
 from tests.unit.planner.conftest import plan_of
 
 NODES = [node(f"n{i}", "ab"[i % 2]) for i in range(4)]

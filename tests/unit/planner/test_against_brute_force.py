@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.testing.workloads import HOSTNAME, ZONE, apart, node, spread, workload
+from rebalancer.testing.snapshots import HOSTNAME, ZONE, apart, node, spread, workload
 from tests.unit.planner.conftest import draft_of, plan_of
 
 NODES = ("n0", "n1", "n2", "n3")

@@ -8,7 +8,7 @@ from rebalancer.plan.plan import Code
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.planner.conftest import plan_of, rechecked
 
 NODES = ("n0", "n1", "n2", "n3")

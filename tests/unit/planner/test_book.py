@@ -14,7 +14,7 @@ from rebalancer.planner.effort import Effort
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.settings import Settings
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.support.terms import NeutralTerm
 from tests.unit.planner.conftest import draft_of
 

@@ -20,7 +20,7 @@ from rebalancer.planner.verdict import Verdict
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.planner.conftest import draft_of
 
 N0, N1, N2 = range(3)

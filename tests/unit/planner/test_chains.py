@@ -11,7 +11,7 @@ from rebalancer.planner.judge import Judge
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
-from rebalancer.testing.workloads import ZONE, node, spread, workload
+from rebalancer.testing.snapshots import ZONE, node, spread, workload
 from tests.unit.planner.conftest import draft_of, plan_of, rechecked
 
 ONLY = {"strategies": ["duplicates"]}

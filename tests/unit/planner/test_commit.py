@@ -9,7 +9,7 @@ from rebalancer.planner.effort import Effort
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.verdict import Verdict
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.planner.conftest import draft_of
 
 N0, N1, N2 = range(3)

@@ -3,7 +3,7 @@
 import pytest
 
 from rebalancer.plan.plan import Code
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.planner.conftest import problem_of
 
 

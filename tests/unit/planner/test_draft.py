@@ -12,7 +12,7 @@ from rebalancer.planner.settings import Settings
 from rebalancer.scheduler.prediction import Prediction, Taker
 from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.selected import Selected
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.support.terms import NeutralTerm
 from tests.unit.planner.conftest import draft_of, problem_of
 

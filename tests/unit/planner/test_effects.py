@@ -5,7 +5,7 @@ import numpy as np
 from rebalancer.cost.guards import guard_term
 from rebalancer.planner.effects import Effects, signs
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.testing.workloads import HOSTNAME, ZONE, apart, node, spread, workload
+from rebalancer.testing.snapshots import HOSTNAME, ZONE, apart, node, spread, workload
 from tests.unit.planner.conftest import draft_of
 
 HALVES = Prediction(np.array([1, 2], np.int32), np.array([0.5, 0.5]))

@@ -10,7 +10,7 @@ from rebalancer.planner.problem import Contribution
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Eagerness
 from rebalancer.snapshot.selected import Selected
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.planner.conftest import draft_of
 
 NODES = [node(f"n{i}") for i in range(3)]

@@ -7,7 +7,7 @@ from rebalancer.planner.effort import Effort
 from rebalancer.planner.emptying import EmptyingTrial, LeavingPods
 from rebalancer.planner.problem import Contribution
 from rebalancer.scheduler.filters import FILTERS
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.planner.conftest import draft_of
 
 

@@ -3,13 +3,11 @@
 import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Code
+from rebalancer.plan.plan import Code, Status
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_text
 from rebalancer.snapshot.protect import Scope
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import disruption_budget, workload
+from rebalancer.testing.snapshots import disruption_budget, snapshot_of, workload
 from tests.strategies.failed_pods import (
     NAME,
     REGISTRY,

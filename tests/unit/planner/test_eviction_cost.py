@@ -3,8 +3,7 @@
 import pytest
 
 from rebalancer.planner.problem import eviction_cost, reluctance
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import NOW, node, number_pods, workload
+from rebalancer.testing.snapshots import NOW, node, number_pods, snapshot_of, workload
 
 CLAIM = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"

@@ -10,7 +10,7 @@ from rebalancer.planner.judge import Judge
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
-from rebalancer.testing.workloads import HOSTNAME, apart, node, workload
+from rebalancer.testing.snapshots import HOSTNAME, apart, node, workload
 
 
 def crowded():

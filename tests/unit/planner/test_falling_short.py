@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from benchmarks.decisions.world import draw
 from rebalancer.plan.plan import Cost
 from rebalancer.policy.protect import Protect
-from rebalancer.testing.workloads import ZONE, node, spread, workload
+from rebalancer.testing.snapshots import ZONE, node, spread, workload
 from tests.unit.planner.conftest import plan_of, rechecked
 
 ONLY = {"strategies": ["topology-spread", "duplicates"]}

@@ -5,8 +5,7 @@ import pytest
 from rebalancer.planner.findings import findings
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 REGISTRY = Registry.installed()
 PODS = [*workload("web", ["n0", "n1", "n1"]), *workload("shop", ["n0", "n1"], namespace="shop")]

@@ -7,7 +7,7 @@ from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Code
 from rebalancer.planner.judge import Judge
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.testing.workloads import HOSTNAME, ZONE, apart, node, spread, workload
+from rebalancer.testing.snapshots import HOSTNAME, ZONE, apart, node, spread, workload
 from tests.unit.planner.conftest import draft_of
 
 

@@ -12,7 +12,7 @@ from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
-from rebalancer.testing.workloads import HOSTNAME, ZONE, apart, node, spread, workload
+from rebalancer.testing.snapshots import HOSTNAME, ZONE, apart, node, spread, workload
 from tests.unit.planner.conftest import draft_of
 
 

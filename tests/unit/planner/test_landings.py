@@ -5,8 +5,7 @@ import pytest
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.base.errors import PolicyError
 from rebalancer.plan.plan import Code
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.planner.test_planning import planning
 
 STRATEGY = "strategies: {duplicates: {}}"

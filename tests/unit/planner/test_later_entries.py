@@ -3,7 +3,7 @@
 from rebalancer.plan.plan import Code
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Eagerness
-from rebalancer.testing.workloads import ZONE, node, spread, workload
+from rebalancer.testing.snapshots import ZONE, node, spread, workload
 
 PINNED = {"rebalancer/evict": "false"}
 

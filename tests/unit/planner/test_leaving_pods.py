@@ -7,7 +7,7 @@ from rebalancer.plan.plan import NodeCode
 from rebalancer.planner.emptying import LeavingPods
 from rebalancer.planner.problem import Contribution
 from rebalancer.snapshot.selected import Selected
-from rebalancer.testing.workloads import disruption_budget, node, workload
+from rebalancer.testing.snapshots import disruption_budget, node, workload
 from tests.unit.planner.conftest import draft_of
 
 PINNED = {"rebalancer/evict": "false"}

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.planner.notices import notices
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import disruption_budget, node, workload
+from rebalancer.testing.snapshots import disruption_budget, node, snapshot_of, workload
 from tests.unit.planner.conftest import draft_of
 
 NODES = [node("n0"), node("n1")]

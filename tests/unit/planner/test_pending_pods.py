@@ -3,7 +3,7 @@
 import pytest
 
 from rebalancer.plan.plan import Code
-from rebalancer.testing.workloads import HOSTNAME, OLD, ZONE, node, spread, workload
+from rebalancer.testing.snapshots import HOSTNAME, OLD, ZONE, node, spread, workload
 
 AT_A = {"nodeSelector": {HOSTNAME: "a"}}
 

@@ -8,7 +8,7 @@ from rebalancer.planner.allowance import Places
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
-from rebalancer.testing.workloads import ZONE, apart, node, workload
+from rebalancer.testing.snapshots import ZONE, apart, node, workload
 from tests.unit.planner.conftest import problem_of
 
 A1, A2, B1, X1 = range(4)

@@ -8,7 +8,7 @@ from rebalancer.plan.plan import Backlog, Cost
 from rebalancer.planner.plan import Callbacks, _bound, plan, size_of
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.planner.conftest import plan_of, problem_of
 
 NODES = [node(f"n{i}") for i in range(4)]

@@ -6,14 +6,13 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.plan.outcome import Outcome, Pace, Status
+from rebalancer.plan.plan import Outcome, Pace, Status
 from rebalancer.planner.planning import Planning
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import COOL_DOWN, Scope
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 REGISTRY = Registry.installed()
 NODES = [node(f"n{i}") for i in range(3)]

@@ -8,7 +8,7 @@ from rebalancer.planner.problem import Contribution, Problem, WeightedTerm
 from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.protect import COOL_DOWN, Scope, protect
 from rebalancer.snapshot.selected import Selected
-from rebalancer.testing.workloads import disruption_budget, node, workload
+from rebalancer.testing.snapshots import disruption_budget, node, workload
 from tests.unit.planner.conftest import problem_of
 
 NODES = [node("n0"), node("n1")]

@@ -3,8 +3,7 @@
 import pytest
 
 from rebalancer.planner.quota import QuotaLedger
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 
 def quota(hard, used, **spec):

@@ -17,7 +17,7 @@ from rebalancer.snapshot.protect import (
     Scope,
     protect,
 )
-from rebalancer.testing.workloads import disruption_budget, node, workload
+from rebalancer.testing.snapshots import disruption_budget, node, workload
 from tests.unit.planner.conftest import draft_of, problem_of
 
 N0 = 0

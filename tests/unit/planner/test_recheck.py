@@ -7,7 +7,7 @@ import pytest
 from rebalancer.plan.plan import Cost
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.planner.conftest import plan_of, rechecked
 
 NODES = [node(f"n{i}") for i in range(3)]

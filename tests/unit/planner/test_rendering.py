@@ -6,7 +6,7 @@ import pytest
 from rebalancer.plan.plan import Cost
 from rebalancer.planner.rendering import SHOWN_LANDINGS, Chosen, Rendering, cost_of_entries
 from rebalancer.scheduler.prediction import Prediction, Taker
-from rebalancer.testing.workloads import ZONE, disruption_budget, node, spread, workload
+from rebalancer.testing.snapshots import ZONE, disruption_budget, node, spread, workload
 from tests.unit.planner.conftest import problem_of
 
 RACK = "example.com/rack"

@@ -4,7 +4,7 @@ import pytest
 
 from rebalancer.plan.plan import Code
 from rebalancer.policy.protect import Protect
-from rebalancer.testing.workloads import (
+from rebalancer.testing.snapshots import (
     HOSTNAME,
     ZONE,
     apart,

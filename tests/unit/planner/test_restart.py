@@ -8,8 +8,7 @@ from rebalancer.policy.model import Budgets
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.values import Limit
 from rebalancer.snapshot.owners import HASH, with_restarts
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import HOSTNAME, disruption_budget, node, workload
+from rebalancer.testing.snapshots import HOSTNAME, disruption_budget, node, snapshot_of, workload
 from tests.strategies.pod_states import ago, condition
 from tests.unit.planner.test_allowance import rolled_out
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Status
 from rebalancer.planner.review import review
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.planner.conftest import plan_of, problem_of
 
 NODES = [node(f"n{i}") for i in range(4)]

@@ -10,11 +10,11 @@ from rebalancer.plan.plan import Code, Plan
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
-from rebalancer.testing.workloads import (
+from rebalancer.testing.snapshots import (
     HOSTNAME,
     OLD,
     ZONE,
-    Object,
+    Manifest,
     apart,
     disruption_budget,
     node,
@@ -28,7 +28,7 @@ MARKS = Settings(steer=True)
 
 def waiting(
     name: str, pods: int = 1, *, since: str = OLD, nominated: str = "", **options: Any
-) -> list[Object]:
+) -> list[Manifest]:
     """A workload whose pods no node takes."""
     objects = workload(name, [""] * pods, **options)
     for one in objects:
@@ -45,7 +45,7 @@ def waiting(
     return objects
 
 
-def three_nodes(**options: Any) -> list[Object]:
+def three_nodes(**options: Any) -> list[Manifest]:
     """Three nodes of 8 CPUs, 4 of them in use, by pods of one and of two; a pod of 6 waits."""
     nodes = [node(f"n{i}", cpu="8") for i in range(3)]
     ones = workload("ones", ["n0", "n0", "n1", "n1", "n2", "n2"], cpu="1")
@@ -53,7 +53,7 @@ def three_nodes(**options: Any) -> list[Object]:
     return [*nodes, *ones, *twos, *waiting("big", cpu="6", **options)]
 
 
-def room(objects: list[Object], settings: Settings = MARKS, **options: Any) -> Plan:
+def room(objects: list[Manifest], settings: Settings = MARKS, **options: Any) -> Plan:
     return plan_of(objects, settings=settings, strategies=["make-room"], **options)
 
 
@@ -342,7 +342,7 @@ def test_no_rule_is_broken_for_it() -> None:
     assert why.endswith("a rule that holds would break")
 
 
-def between_waves(objects: list[Object]) -> tuple[Plan, list[str | None]]:
+def between_waves(objects: list[Manifest]) -> tuple[Plan, list[str | None]]:
     plan = room(three_nodes())
     return plan, [
         why for _, why in rechecked(objects, plan.moves, settings=MARKS, strategies=["make-room"])

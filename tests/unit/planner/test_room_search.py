@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from rebalancer.cost.ask import Ask
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.room_search import Found, Item, Placing, RoomSearch
-from rebalancer.testing.workloads import Object, node, workload
+from rebalancer.testing.snapshots import Manifest, node, workload
 from tests.unit.planner.conftest import draft_of
 
 CPUS = 4
 
 
-def search_of(objects: list[Object]) -> RoomSearch:
+def search_of(objects: list[Manifest]) -> RoomSearch:
     draft = draft_of(objects, strategies=())
     pods = draft.snapshot.pods
     closed = np.zeros(len(draft.snapshot.nodes), bool)
@@ -37,7 +37,7 @@ def find(search: RoomSearch, item: Item) -> Found:
     return search.find([item], lambda _: True, 50_000)
 
 
-def objects_of(nodes: int, pods: list[tuple[int, int]]) -> list[Object]:
+def objects_of(nodes: int, pods: list[tuple[int, int]]) -> list[Manifest]:
     """Nodes of CPUS CPUs, and pods by (CPUs, node), each of its own workload."""
     made = [node(f"n{i}", cpu=str(CPUS)) for i in range(nodes)]
     for number, (cpu, on) in enumerate(pods):

@@ -9,7 +9,7 @@ from rebalancer.planner.plan import plan as made
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
-from rebalancer.testing.workloads import HOSTNAME, apart, node, workload
+from rebalancer.testing.snapshots import HOSTNAME, apart, node, workload
 from tests.unit.planner.conftest import problem_of
 
 WIDE = Budgets(in_flight=Limit.parse("100%"), per_run=Limit.parse("100%"), per_node=Limit.parse(50))

@@ -4,13 +4,12 @@ import math
 
 import pytest
 
-from rebalancer.plan.outcome import Pace
-from rebalancer.plan.plan import Backlog, Code
+from rebalancer.plan.plan import Backlog, Code, Pace
 from rebalancer.planner.allowance import RunTime
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
-from rebalancer.testing.workloads import HOSTNAME, apart, node, workload
+from rebalancer.testing.snapshots import HOSTNAME, apart, node, workload
 
 PACE = Pace(eviction=1.0, wave=10.0)
 FREE = {name: Limit.parse("100%") for name in ("in_flight", "per_run", "per_hour")}

@@ -4,8 +4,7 @@ import pytest
 
 from rebalancer.planner.safety import lost_pods, not_judged, standstill
 from rebalancer.policy.cluster import Safety
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 NODES = [node(f"n{i}") for i in range(5)]
 GOING = [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]

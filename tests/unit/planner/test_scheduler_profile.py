@@ -7,8 +7,7 @@ from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.scheduler.profile import ScoringStrategy
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node
+from rebalancer.testing.snapshots import node, snapshot_of
 
 HEAD = "apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {duplicates: {}}\n"
 

@@ -7,8 +7,7 @@ from rebalancer.policy.load import load_text
 from rebalancer.policy.select import Select
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 REGISTRY = Registry.installed()
 NAMESPACE = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}}

@@ -13,7 +13,7 @@ from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.search import Left, search
 from rebalancer.planner.settings import THRESHOLDS, Settings
 from rebalancer.policy.model import Budgets, Eagerness
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.planner.conftest import problem_of
 
 NODES = [node(f"n{i}") for i in range(4)]

@@ -14,8 +14,7 @@ from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import disruption_budget, node, spread, workload
+from rebalancer.testing.snapshots import disruption_budget, node, snapshot_of, spread, workload
 
 REGISTRY = Registry.installed()
 NODES = [

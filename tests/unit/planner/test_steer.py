@@ -18,8 +18,16 @@ from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.protect import Scope
 from rebalancer.snapshot.state import ClusterState
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import HOSTNAME, ZONE, Object, apart, node, spread, workload
+from rebalancer.testing.snapshots import (
+    HOSTNAME,
+    ZONE,
+    Manifest,
+    apart,
+    node,
+    snapshot_of,
+    spread,
+    workload,
+)
 from tests.unit.planner.conftest import plan_of, rechecked
 
 ONLY = {"strategies": ["duplicates"]}
@@ -33,7 +41,7 @@ class Sampling(SchedulerProfile):
         return min(4, nodes)
 
 
-def crowded(**web: object) -> list[Object]:
+def crowded(**web: object) -> list[Manifest]:
     """Two web pods on n0; n1, the emptiest, would take any replacement, and holds one of web already."""
     nodes = [node(f"n{i}", "a") for i in range(3)]
     # Its own constraint switches the default spreading over hosts off: only load decides.
@@ -168,7 +176,7 @@ def test_a_mark_counts_in_predictions_if_it_stands_and_no_run_removes_it(
     assert any(problem.snapshot.nodes.taint_sets) is counts
 
 
-def drifted(seed: int) -> list[Object]:
+def drifted(seed: int) -> list[Manifest]:
     """Workloads under many rules, thrown onto six nodes of three zones, two of them nearly empty."""
     rng = random.Random(seed)
     objects = [node(f"n{i}", f"zone-{i % 3}") for i in range(6)]

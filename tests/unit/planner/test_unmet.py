@@ -11,7 +11,7 @@ from rebalancer.planner.unmet import explained, unmet_of
 from rebalancer.policy.model import Budgets, Eagerness
 from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.load import load_snapshot
-from rebalancer.testing.workloads import (
+from rebalancer.testing.snapshots import (
     HOSTNAME,
     ZONE,
     apart,

@@ -6,7 +6,7 @@ from rebalancer.plan.plan import Code, Cost, Move
 from rebalancer.planner.review import Waves
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
-from rebalancer.testing.workloads import disruption_budget, node, workload
+from rebalancer.testing.snapshots import disruption_budget, node, workload
 from tests.unit.planner.conftest import draft_of
 
 NODES = [node(f"n{i}") for i in range(4)]

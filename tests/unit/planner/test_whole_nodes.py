@@ -13,8 +13,7 @@ from rebalancer.planner.whole_nodes import with_empty_nodes, with_reviewed_nodes
 from rebalancer.policy.model import Eagerness
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.marks import to_be_empty, with_empty_marks
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.planner.conftest import problem_of
 
 NAMES = ("n0", "n1", "n2")

@@ -4,7 +4,7 @@ import pytest
 
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.settings import Settings
-from rebalancer.testing.workloads import ZONE, node, workload
+from rebalancer.testing.snapshots import ZONE, node, workload
 
 
 def all_apart(owners):

@@ -7,8 +7,7 @@ from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.forms import effective
 from rebalancer.policy.load import load_policy, load_text
 from rebalancer.policy.sources import PolicyChanges
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node
+from rebalancer.testing.snapshots import node, snapshot_of
 
 CONFIG = """apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration

@@ -9,8 +9,7 @@ from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import Mode
 from rebalancer.policy.values import Params
 from rebalancer.report.model import RunReport
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.report.report_examples import outcome
 
 POLICY = """\

@@ -1,7 +1,6 @@
 """Moves, skips and outcomes with everything filled in but what a test is about."""
 
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Code, Cost, Landing, Move, Skip
+from rebalancer.plan.plan import Code, Cost, Landing, Move, Outcome, Skip, Status
 
 ZONE = "topology.kubernetes.io/zone"
 

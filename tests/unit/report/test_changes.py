@@ -5,12 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Cause
+from rebalancer.plan.plan import Cause, Status
 from rebalancer.report.changes import Changes, Flow, _shift
 from rebalancer.report.pictures import flow_chart
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.report.report_examples import landing, move, outcome
 
 WEB = "Deployment/shop/web"

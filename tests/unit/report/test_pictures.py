@@ -2,14 +2,12 @@ from dataclasses import replace
 
 import pytest
 
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Cause
+from rebalancer.plan.plan import Cause, Status
 from rebalancer.report import pictures as of
 from rebalancer.report.changes import Changes
 from rebalancer.report.pictures import pod_map
 from rebalancer.report.render import render
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.report.report_examples import landing, move, outcome
 
 

@@ -7,7 +7,7 @@ from io import BytesIO
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Status
 from rebalancer.policy.model import Mode
 from rebalancer.report import plan_file
 from rebalancer.report.as_json import as_data, as_yaml

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Status
 from rebalancer.report.bars import Bars
 from rebalancer.report.progress import Progress
 from tests.unit.report.report_examples import move, outcome

@@ -15,8 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalancer.base.data_text import plain_number
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Code, Cost, Score
+from rebalancer.plan.plan import Code, Cost, Score, Status
 from rebalancer.report import as_json as json_report
 from rebalancer.report import render as rendering
 from rebalancer.report.as_json import as_data, as_yaml

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Status
 from rebalancer.report.progress import Progress
 from rebalancer.run.execution.executor import WaveProgress
 from tests.unit.report.report_examples import move, outcome

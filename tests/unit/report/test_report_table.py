@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Backlog, Cause, Code, Cost, Score
+from rebalancer.plan.plan import Backlog, Cause, Code, Cost, Score, Status
 from rebalancer.report.as_table import as_table
 from tests.unit.report.report_examples import landing, move, outcome, skip
 

@@ -5,8 +5,7 @@ import msgspec
 import pytest
 
 from rebalancer.cli import command
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Code
+from rebalancer.plan.plan import Code, Status
 from rebalancer.report.as_json import as_json
 from rebalancer.report.render import LeaseTakenReport, render_lease_taken
 from rebalancer.report.schema import Report, report_schema

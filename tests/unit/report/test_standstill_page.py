@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Status
 from rebalancer.report.as_html import as_html
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.report.report_examples import landing, move, outcome
 
 WHY = "2 of 4 nodes are NotReady, safety.maxNotReadyNodes allows 1"

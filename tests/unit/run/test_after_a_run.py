@@ -11,7 +11,7 @@ import pytest
 from rebalancer.base.environment import Environment
 from rebalancer.embedded import demo
 from rebalancer.embedded.engine import Durations
-from rebalancer.metrics import table
+from rebalancer.metrics import collect
 from rebalancer.metrics.collect import of_report as metrics_of
 from rebalancer.notices.message import of_report as notice_of
 from rebalancer.report.changes import Changes
@@ -135,7 +135,7 @@ def test_every_form_says_what_is_there(ended):
     assert sorted(rule["rule"] for rule in data["unmet"]) == sorted(r.rule for r in there.unmet)
     assert all(rule["codes"] and rule["why"] for rule in data["unmet"])
     # Metrics and the notice.
-    values = metrics_of(report, None, 0.0)[table.UNMET]
+    values = metrics_of(report, None, 0.0)[collect.UNMET]
     assert {name: values[name, "now"] for name in unmet} == unmet
     notice = notice_of(report)
     assert notice is not None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rebalancer.embedded.engine import Durations
-from rebalancer.kube.restart import RESTARTED_AT
+from rebalancer.kube.evict import RESTARTED_AT
 from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pdb
 from tests.unit.commands.embedded import ClusterClock, Runner
 

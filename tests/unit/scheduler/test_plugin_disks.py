@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from rebalancer.policy.protect import Protect
-from rebalancer.scheduler.messages import reasons
+from rebalancer.scheduler.explain import reasons
 from rebalancer.snapshot.protect import Scope, names_of, protect
 from tests.unit.scheduler.worlds import Json, World, node, pod
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from rebalancer.scheduler.rounding import go_log, go_round
+from rebalancer.scheduler.spread import go_log, go_round
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.serve.endpoints import Answer, answer_requests, parse_address
-from rebalancer.serve.health import MAX_SILENCE, Health
+from rebalancer.serve.health import MAX_SILENCE, Answer, Health, answer_requests, parse_address
 from tests.support.clocks import HandClock
 from tests.unit.commands.embedded import third_zone_joined
 from tests.unit.commands.serving import BUSY, serving

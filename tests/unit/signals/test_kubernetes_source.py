@@ -11,7 +11,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.registry import SIGNALS
 from rebalancer.signals import state
 from rebalancer.signals.kubernetes import KubernetesParams, KubernetesReceiver
-from rebalancer.signals.nodes import FollowedNodes
+from rebalancer.signals.model import FollowedNodes
 from rebalancer.signals.notice import NOTICE, NodeNotice, read, written
 from rebalancer.signals.state import STATE
 from rebalancer.testing.signals import check_source, surroundings

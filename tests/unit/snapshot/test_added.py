@@ -6,8 +6,7 @@ from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.nodes import AddedNode, with_nodes
 from rebalancer.snapshot.state import ClusterState
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import HOSTNAME, ZONE, node, spread, workload
+from rebalancer.testing.snapshots import HOSTNAME, ZONE, node, snapshot_of, spread, workload
 
 
 def _objects(*more):

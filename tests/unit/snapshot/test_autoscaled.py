@@ -10,8 +10,7 @@ from rebalancer.planner.notices import scope_notes
 from rebalancer.policy.model import Policy
 from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.protect import JUST_SCALED, Scope, names_of, protect, text_of
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 from rebalancer.wire.times import rfc3339
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC).timestamp()

@@ -3,8 +3,7 @@
 import pytest
 
 from rebalancer.snapshot.autoscalers import autoscalers
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 _TAINT = {"key": "DeletionCandidateOfClusterAutoscaler", "effect": "PreferNoSchedule"}
 

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.snapshot.measured import carry_usage, with_usage_of
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.model import Snapshot, Usage
 from rebalancer.snapshot.state import ClusterState
-from rebalancer.snapshot.usage import Usage
 from rebalancer.testing.snapshots import snapshot_of
 from tests.unit.snapshot.measurements import (
     MIB,

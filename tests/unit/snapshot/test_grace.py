@@ -6,8 +6,7 @@ from rebalancer.base.errors import PolicyError
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.selected import grace_periods
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 OBJECTS = [
     node("a", labels={"pool": "spot"}),

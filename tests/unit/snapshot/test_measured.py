@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.usage import Usage
+from rebalancer.snapshot.model import Snapshot, Usage
 from rebalancer.testing.snapshots import snapshot_of
 from tests.unit.snapshot.measurements import (
     MIB,

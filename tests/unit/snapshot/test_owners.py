@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 
 from rebalancer.snapshot.model import Owner
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 
 def owner_of(objects: list[dict[str, Any]]) -> Owner:

@@ -5,8 +5,7 @@ import pytest
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.select import Select
 from rebalancer.snapshot.protect import Scope, names_of, not_understood, protect, text_of
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import HOSTNAME, OLD, node, workload
+from rebalancer.testing.snapshots import HOSTNAME, OLD, node, snapshot_of, workload
 
 
 def reference(kind, api_version):

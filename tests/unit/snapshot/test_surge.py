@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from rebalancer.snapshot.owners import HASH, why_no_surge, with_restarts
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import disruption_budget, node, workload
+from rebalancer.testing.snapshots import disruption_budget, node, snapshot_of, workload
 from rebalancer.wire import objects as o
 
 ZONE = "topology.kubernetes.io/zone"

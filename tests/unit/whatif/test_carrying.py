@@ -3,14 +3,13 @@
 import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Status
 from rebalancer.planner.planning import Planning
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.run.execution.executor import WavePace
 from rebalancer.snapshot.protect import Scope
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import disruption_budget, node, spread, workload
+from rebalancer.testing.snapshots import disruption_budget, node, snapshot_of, spread, workload
 from rebalancer.whatif.cycles import carry_out
 from rebalancer.whatif.world import SimulatedCluster, Span
 from tests.unit.whatif.play import REGISTRY, evictions, play

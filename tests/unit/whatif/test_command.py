@@ -11,7 +11,7 @@ from rebalancer.cli import command
 from rebalancer.commands.simulate import SimulateOptions, changed_snapshot
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.store import Capture, SnapshotWriter
-from rebalancer.testing.workloads import apart, node, workload
+from rebalancer.testing.snapshots import apart, node, workload
 from tests.unit.snapshot.measurements import node_metrics, pod_metrics
 
 OBJECTS = [

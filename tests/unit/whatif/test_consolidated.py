@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from rebalancer.snapshot.marks import to_be_empty
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import HOSTNAME, ZONE, apart, node, spread, workload
+from rebalancer.testing.snapshots import HOSTNAME, ZONE, apart, node, snapshot_of, spread, workload
 from tests.unit.whatif.play import evictions, play
 
 POLICY = """

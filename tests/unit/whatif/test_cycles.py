@@ -6,20 +6,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Status
 from rebalancer.planner.planning import Planning
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import PodFlag
 from rebalancer.snapshot.protect import Scope
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import (
+from rebalancer.testing.snapshots import (
     HOSTNAME,
     ZONE,
     apart,
     disruption_budget,
     node,
+    snapshot_of,
     spread,
     workload,
 )

@@ -11,7 +11,7 @@ from rebalancer.cost.streaks import Streaks
 from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_policy
 from rebalancer.snapshot.protect import Scope
-from rebalancer.testing.workloads import disruption_budget, node, workload
+from rebalancer.testing.snapshots import disruption_budget, node, workload
 from rebalancer.whatif.world import set_measured_at
 from tests.unit.snapshot.measurements import node_metrics, pod_metrics
 from tests.unit.whatif.play import REGISTRY, evictions, play

@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.testing.workloads import HOSTNAME, ZONE, node, workload
+from rebalancer.testing.snapshots import HOSTNAME, ZONE, node, workload
 from rebalancer.whatif.edits import (
     NodeToAdd,
     Objects,

@@ -2,8 +2,7 @@
 
 import pytest
 
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 LWS = "leaderworkerset.sigs.k8s.io"
 

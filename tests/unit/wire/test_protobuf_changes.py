@@ -11,7 +11,7 @@ from rebalancer.kube.client import JSON
 from rebalancer.kube.failures import status_of
 from rebalancer.kube.watch import BOOKMARK, ERROR, object_changes, pod_changes
 from rebalancer.wire.protobuf import PROTOBUF, BrokenListError
-from rebalancer.wire.protobuf.changes import ChangeFrames, unwrap
+from rebalancer.wire.protobuf.frames import ChangeFrames, unwrap
 from tests.unit.wire.protobuf_bytes import MAGIC, encoded, field, pod
 
 

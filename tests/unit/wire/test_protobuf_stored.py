@@ -5,9 +5,8 @@ import pytest
 from rebalancer.wire.protobuf import BrokenListError
 from rebalancer.wire.protobuf.frames import ListFrames
 from rebalancer.wire.protobuf.lists import decode_run, plain_objects, strip_run
-from rebalancer.wire.protobuf.plain import HELD_AS_BYTES
 from rebalancer.wire.protobuf.pods import pod_records
-from rebalancer.wire.protobuf.schema import message
+from rebalancer.wire.protobuf.schema import HELD_AS_BYTES, message
 from tests.unit.wire.protobuf_bytes import encoded, entries, field, pod
 
 APPLIED = "kubectl.kubernetes.io/last-applied-configuration"

@@ -11,7 +11,7 @@ from rebalancer.machines.capacity.state import REFUSED, TIMEOUT, GroupState, Sta
 from rebalancer.machines.capacity.status import MOST, announcements, status_of
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.snapshot.autoscalers import Autoscaler
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.machines.capacity.conftest import group
 
 _NOW = 1_800_000_000.0

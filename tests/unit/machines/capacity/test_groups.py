@@ -5,8 +5,7 @@ import pytest
 from rebalancer.base.errors import ProviderError
 from rebalancer.machines.capacity.groups import Groups
 from rebalancer.providers.contract import NodeTemplate
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import HOSTNAME, ZONE, node, workload
+from rebalancer.testing.snapshots import HOSTNAME, ZONE, node, snapshot_of, workload
 from tests.unit.machines.capacity.conftest import group
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rebalancer.providers.contract import NodeGroup
-from rebalancer.testing.workloads import NOW, OLD, apart, disruption_budget, node, workload
+from rebalancer.testing.snapshots import NOW, OLD, apart, disruption_budget, node, workload
 from tests.unit.machines.capacity.conftest import group
 
 _EMPTY_DIR = {"volumes": [{"name": "data", "emptyDir": {}}]}

@@ -5,7 +5,7 @@ import pytest
 from rebalancer.machines.capacity.codes import GroupCode
 from rebalancer.machines.capacity.scale_out_plan import GroupRefusal, ScaleOutInputs
 from rebalancer.providers.contract import NodeGroup, NodeTemplate
-from rebalancer.testing.workloads import HOSTNAME, ZONE, apart, node, spread, workload
+from rebalancer.testing.snapshots import HOSTNAME, ZONE, apart, node, spread, workload
 from rebalancer.wire.objects import Taint
 from tests.unit.machines.capacity.conftest import group
 

@@ -10,7 +10,7 @@ from rebalancer.machines.capacity.codes import PodCode
 from rebalancer.machines.capacity.scale_out import group_resizes
 from rebalancer.machines.capacity.scale_out_plan import NO_INPUTS, ScaleOutInputs
 from rebalancer.providers.contract import NodeTemplate
-from rebalancer.testing.workloads import HOSTNAME, apart, node, workload
+from rebalancer.testing.snapshots import HOSTNAME, apart, node, workload
 from tests.unit.machines.capacity.conftest import Machines, group
 
 

@@ -4,8 +4,7 @@ import pytest
 
 from rebalancer.machines.capacity.groups import Groups, Sizes, size_of_cluster, sizes_of
 from rebalancer.providers.contract import NodeGroup
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node
+from rebalancer.testing.snapshots import node, snapshot_of
 from tests.unit.machines.capacity.conftest import group
 
 _YOUNG = "2027-01-15T07:50:00Z"

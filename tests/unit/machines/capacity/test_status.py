@@ -9,7 +9,7 @@ from rebalancer.machines.capacity.scale_out_plan import ScaleOutInputs
 from rebalancer.machines.capacity.state import KEY as STATE_KEY
 from rebalancer.machines.capacity.state import TIMEOUT, GroupState, State, decode, failed
 from rebalancer.machines.capacity.status import KEY, UPDATED, status_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.machines.capacity.conftest import group
 
 _NOW = 1_800_000_000.0

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from rebalancer.base.errors import ClusterReadError, PolicyError
-from rebalancer.machines.drain.choice import NodeChoice, version_of
+from rebalancer.machines.drain.cordon import NodeChoice, version_of
 from rebalancer.machines.drain.preflight import _first_fit
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node
+from rebalancer.testing.snapshots import node, snapshot_of
 
 
 def kubelet(name, version, **more):

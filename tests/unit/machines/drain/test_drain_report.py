@@ -1,7 +1,7 @@
 """What a drain says, as a table and as data."""
 
 from rebalancer.machines.drain.report import DrainReport
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.machines.drain.test_preflight import NODES, budget, looked
 
 

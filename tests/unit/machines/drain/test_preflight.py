@@ -11,8 +11,7 @@ from rebalancer.planner.planning import Planning
 from rebalancer.policy.load import load_policy, load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 
 def budget(name, app, allowed, healthy, desired, expected, **spec):

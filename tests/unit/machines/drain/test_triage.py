@@ -5,8 +5,7 @@ import pytest
 from rebalancer.machines.drain.cordon import mask_of
 from rebalancer.machines.drain.triage import Fate, FateReason, Orders, daemon_sets_on, triaged
 from rebalancer.testing.objects import pod
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node
+from rebalancer.testing.snapshots import node, snapshot_of
 
 EMPTY_DIR = {"volumes": [{"name": "v", "emptyDir": {}}]}
 MEMORY = {"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]}

@@ -15,8 +15,7 @@ from rebalancer.machines.interruption.pipeline_runs import PipelineRuns
 from rebalancer.machines.interruption.record import KeptOfMachine, KeptTexts
 from rebalancer.policy.interruption import InterruptionPolicy, StepParams
 from rebalancer.registry import STEPS
-from rebalancer.signals.model import Interruption
-from rebalancer.signals.nodes import FollowedNodes
+from rebalancer.signals.model import FollowedNodes, Interruption
 from rebalancer.signals.state import STATE, written
 from rebalancer.wire.objects import Node, NodeSpec, ObjectMeta
 from tests.support.clocks import NOON, HandClock

@@ -7,8 +7,7 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.evict import AnswerKind
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Explanation, Later
+from rebalancer.plan.plan import Explanation, Later, Status
 from rebalancer.run.execution.act import WaveCheck, carry_out, choose_followed, of_next_wave
 from rebalancer.run.execution.executor import Executor
 from rebalancer.testing.snapshots import snapshot_of

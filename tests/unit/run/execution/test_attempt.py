@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer
-from rebalancer.plan.outcome import Outcome, Status
+from rebalancer.plan.plan import Outcome, Status
 from rebalancer.run.execution.attempt import Attempt, Patience
 from tests.support.clocks import HandClock
 from tests.unit.run.execution.world import World, move, opted_out, pod, stop_of

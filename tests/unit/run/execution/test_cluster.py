@@ -12,9 +12,8 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.evict import AnswerKind
 from rebalancer.kube.watch import EventType
-from rebalancer.run.execution.cluster import ClusterActor, open_feed
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.run.execution.act import ClusterActor, open_feed
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.strategies.pod_states import with_state
 from tests.unit.kube.scripted import Say, ScriptedServer, client_of, status_body
 from tests.unit.run.execution.test_feed import names, record

@@ -6,8 +6,7 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.evict import AnswerKind
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Landing, Method
+from rebalancer.plan.plan import Landing, Method, Status
 from rebalancer.run.execution.executor import contradicts
 from tests.unit.run.execution.world import (
     RecordedProgress,

@@ -13,7 +13,7 @@ from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.node_record.marks import list_marks, set_mark
-from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Status
 from rebalancer.run.execution.marks import LASTS, Marker
 from rebalancer.wire.marks import Mark
 from tests.support.clocks import HandClock

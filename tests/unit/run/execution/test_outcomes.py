@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Status
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from rebalancer.kube.evict import AnswerKind
 from rebalancer.kube.watch import EventType
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Move
+from rebalancer.plan.plan import Move, Status
 from rebalancer.run.execution.landing import PodFeed
 from tests.unit.run.execution.test_feed import record
 from tests.unit.run.execution.world import World, execute, move, statuses

@@ -11,8 +11,7 @@ from typing import Any
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Cost, Landing, Method, Move
+from rebalancer.plan.plan import Cost, Landing, Method, Move, Outcome, Status
 from rebalancer.run.execution.executor import Execution, Executor, WavePace
 from rebalancer.run.execution.landing import Replacement
 from rebalancer.run.execution.marks import Marks

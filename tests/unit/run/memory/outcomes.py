@@ -1,9 +1,7 @@
 """Moves and outcomes in a few words."""
 
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Cost, Landing, Move
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, workload
+from rebalancer.plan.plan import Cost, Landing, Move, Outcome, Status
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 
 NOW = 1_800_000_000.0
 WEB = "Deployment/default/web"

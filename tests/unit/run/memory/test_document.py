@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from rebalancer.commands.history import render_history
 from rebalancer.plan.totals import Totals, with_moves, with_run
-from rebalancer.run.memory.cooling import describe_cooling
 from rebalancer.run.memory.document import (
     FORGOTTEN_AFTER,
     KEY,
@@ -25,7 +24,7 @@ from rebalancer.run.memory.document import (
     encode,
     shorten,
 )
-from rebalancer.run.memory.remember import recall_streaks, without_old
+from rebalancer.run.memory.remember import describe_cooling, recall_streaks, without_old
 from tests.unit.run.memory.outcomes import well
 
 NOW = 1_800_000_000

@@ -13,20 +13,19 @@ from rebalancer.plan.plan import Cost
 from rebalancer.planner.planning import Planning
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
-from rebalancer.run.memory.cooling import describe_cooling
 from rebalancer.run.memory.document import Document
 from rebalancer.run.memory.remember import (
     FIRST_COOL_DOWN,
     FULFILLED_AFTER,
     STRIKES,
     after_run,
+    describe_cooling,
     forget_stale,
     recall_streaks,
 )
+from rebalancer.snapshot.model import Usage
 from rebalancer.snapshot.protect import Scope
-from rebalancer.snapshot.usage import Usage
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, spread, workload
+from rebalancer.testing.snapshots import node, snapshot_of, spread, workload
 from rebalancer.whatif.cycles import carry_out
 from rebalancer.whatif.world import SimulatedCluster
 from tests.unit.run.memory.outcomes import NOW, WEB, cluster, outcome

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalancer.cost.streaks import Streaks
-from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Status
 from rebalancer.run.memory.document import MAX_PARTS, Document, decode, encode
 from rebalancer.run.memory.store import Journal, merge
 from tests.unit.run.memory.outcomes import NOW, TERM, WEB, badly, cluster, outcome, well

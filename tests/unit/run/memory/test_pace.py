@@ -2,8 +2,7 @@
 
 import pytest
 
-from rebalancer.plan.outcome import Outcome, Pace, Status
-from rebalancer.plan.plan import Cause, Cost, Move
+from rebalancer.plan.plan import Cause, Cost, Move, Outcome, Pace, Status
 from rebalancer.run.memory.document import Document, PaceMemory, decode, encode
 from rebalancer.run.memory.store import pace_of, with_pace, with_pace_of_cut
 

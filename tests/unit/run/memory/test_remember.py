@@ -7,20 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.plan.outcome import Status
-from rebalancer.plan.plan import Cause, Cost, Method
-from rebalancer.run.memory.cooling import describe_cooling
+from rebalancer.plan.plan import Cause, Cost, Method, Status
 from rebalancer.run.memory.document import FORGOTTEN_AFTER, Document, count_last_hour
 from rebalancer.run.memory.remember import (
     FIRST_COOL_DOWN,
     STRIKES,
+    describe_cooling,
     forget_stale,
     remember,
     term_of,
     zones_of,
 )
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import node, spread, workload
+from rebalancer.testing.snapshots import node, snapshot_of, spread, workload
 from tests.unit.run.memory.outcomes import NOW, TERM, WEB, badly, cluster, move, outcome, well
 
 SNAPSHOT = cluster()

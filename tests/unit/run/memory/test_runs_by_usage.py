@@ -18,8 +18,8 @@ from rebalancer.cli import command
 from rebalancer.commands.run import run_once
 from rebalancer.embedded.engine import Durations
 from rebalancer.kube import read
+from rebalancer.kube.lists import Listing
 from rebalancer.kube.metrics import MetricsList
-from rebalancer.kube.pages import Listing
 from rebalancer.run.memory.document import Document, StreakMemory, decode
 from rebalancer.snapshot.build import Fold
 from rebalancer.testing.objects import EmbeddedCluster, deployment

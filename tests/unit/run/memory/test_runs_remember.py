@@ -11,8 +11,7 @@ import pytest
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.cli import command
 from rebalancer.kube.config_map import ConfigMapStore
-from rebalancer.plan.outcome import Outcome, Status
-from rebalancer.plan.plan import Cost, Landing, Move
+from rebalancer.plan.plan import Cost, Landing, Move, Outcome, Status
 from rebalancer.run.memory.document import KEY, Document, decode, encode
 from rebalancer.run.memory.remember import remember
 from rebalancer.testing.objects import EmbeddedCluster

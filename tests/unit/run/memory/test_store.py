@@ -9,9 +9,8 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.cost.streaks import Streaks
-from rebalancer.plan.outcome import Pace, Status
+from rebalancer.plan.plan import Pace, Status
 from rebalancer.plan.totals import with_moves, with_run
-from rebalancer.run.memory.cooling import describe_cooling
 from rebalancer.run.memory.document import (
     KEY,
     Document,
@@ -21,7 +20,7 @@ from rebalancer.run.memory.document import (
     decode,
     encode,
 )
-from rebalancer.run.memory.remember import recall_streaks, remember
+from rebalancer.run.memory.remember import describe_cooling, recall_streaks, remember
 from rebalancer.run.memory.store import MemoryStore, open_config_map, pace_of
 from tests.unit.kube.scripted import Asked, Say, ScriptedServer, Sleeps, client_of, status_body
 from tests.unit.run.memory.outcomes import NOW, TERM, WEB, badly, cluster, outcome, well

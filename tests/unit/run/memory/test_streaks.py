@@ -3,10 +3,10 @@
 import pytest
 
 from rebalancer.cost.streaks import Streaks
-from rebalancer.plan.outcome import Status
+from rebalancer.plan.plan import Status
 from rebalancer.run.memory.document import MAX_BYTES, Document, StreakMemory, encode
 from rebalancer.run.memory.remember import (
-    FORGOTTEN_AFTER,
+    STREAK_FORGOTTEN_AFTER,
     recall_streaks,
     with_streaks,
     without_old,
@@ -79,7 +79,8 @@ def test_where_no_node_waits_for_anything_nothing_is_kept():
 
 
 @pytest.mark.parametrize(
-    ("age", "stays"), [(0, True), (FORGOTTEN_AFTER, True), (FORGOTTEN_AFTER + 1, False)]
+    ("age", "stays"),
+    [(0, True), (STREAK_FORGOTTEN_AFTER, True), (STREAK_FORGOTTEN_AFTER + 1, False)],
 )
 def test_after_a_day_runs_are_not_in_a_row_any_more(age, stays):
     document = Document(streaks={LOW: StreakMemory(NOW - age, {"n0": 2})})
