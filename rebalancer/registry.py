@@ -21,7 +21,7 @@ GROUP = "rebalancer.strategies"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[T]):
+class PlugInKind(Generic[T]):
     """One kind of plug-in, such as strategies."""
 
     group: str
@@ -37,14 +37,14 @@ class Kind(Generic[T]):
         return PlugIns(self, entry_points(group=self.group))
 
 
-STRATEGIES: Kind[Strategy] = Kind(GROUP, "strategy", "terms(view, params)")
-SIGNALS: Kind[SignalSource] = Kind(
+STRATEGIES: PlugInKind[Strategy] = PlugInKind(GROUP, "strategy", "terms(view, params)")
+SIGNALS: PlugInKind[SignalSource] = PlugInKind(
     "rebalancer.signals", "signal source", "open(params, surroundings)"
 )
-PROVIDERS: Kind[Provider] = Kind(
+PROVIDERS: PlugInKind[Provider] = PlugInKind(
     "rebalancer.providers", "provider", "open(params, environ)", ProviderParams
 )
-STEPS: Kind[Any] = Kind("rebalancer.steps", "step", "act(context, params)", StepParams)
+STEPS: PlugInKind[Any] = PlugInKind("rebalancer.steps", "step", "act(context, params)", StepParams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Listed:
 class PlugIns(Mapping[str, type[Params]], Generic[T]):
     """Plug-in name -> ``Params`` model, for one kind of plug-in. A plug-in is loaded when it is looked up."""
 
-    def __init__(self, kind: Kind[T], points: Iterable[EntryPoint]) -> None:
+    def __init__(self, kind: PlugInKind[T], points: Iterable[EntryPoint]) -> None:
         self._kind = kind
         self._points: dict[str, EntryPoint] = {}
         for point in points:
@@ -139,7 +139,7 @@ class Registry(PlugIns[Strategy]):
         return complete(self.named(name), Strategy)
 
 
-def _load(kind: Kind[T], point: EntryPoint) -> T:
+def _load(kind: PlugInKind[T], point: EntryPoint) -> T:
     where = f"{kind.noun} {point.name!r} ({point.value} of {_dist(point)})"
     try:
         factory: Callable[[], T] = point.load()

@@ -33,7 +33,7 @@ class NodeAffinityParams(Params):
     )
 
 
-class NodeAffinity(Strategy):
+class NodeAffinityStrategy(Strategy):
     """Moves pods off nodes that their node affinity forbids, or prefers less than one with room for them.
 
     Causes are a node's labels that changed, or preferred nodes that were full when the pod started. A preferred term

@@ -31,7 +31,7 @@ class PodAffinityParams(Params):
     )
 
 
-class PodAffinity(Strategy):
+class PodAffinityStrategy(Strategy):
     """Moves pods to the pods they ask to be near, by required and preferred inter-pod affinity.
 
     Only pods that declare the affinity are moved, never the pods that it matches. Preferred affinity with weight 100

@@ -38,7 +38,7 @@ from rebalancer.run.context import own_pod
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
-    from rebalancer.machines.drain.draining import Left
+    from rebalancer.machines.drain.draining import RemainingPods
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,7 +214,7 @@ class Drain:
 
     # -- steps -------------------------------------------------------------------------------------
 
-    def look(self) -> Left:
+    def look(self) -> RemainingPods:
         """Return the pods still on the nodes."""
         from rebalancer.kube.nodes import read_node_pods  # noqa: PLC0415
         from rebalancer.machines.drain.draining import left_of  # noqa: PLC0415
@@ -251,7 +251,7 @@ class Drain:
         self._emptying.evict_batch()
         return True
 
-    def left(self, left: Left, why: str | None) -> None:
+    def left(self, left: RemainingPods, why: str | None) -> None:
         """Report the remaining pods when they change."""
         if (left, why) != self._reported:
             self._reported = (left, why)

@@ -116,7 +116,7 @@ def asks(options: RunOptions) -> bool:
     return not (only_looks or options.yes)
 
 
-class Steps(Protocol):
+class ConsentSteps(Protocol):
     """The parts of a run with consent."""
 
     def look(self, options: RunOptions, out: TextIO) -> tuple[ExitCode, RunReport | None]:
@@ -129,7 +129,7 @@ class Steps(Protocol):
         """Execute the plan, given in the format that ``apply`` reads, and print the report."""
 
 
-def run_asking(options: RunOptions, terminal: Terminal, steps: Steps) -> ExitCode:
+def run_asking(options: RunOptions, terminal: Terminal, steps: ConsentSteps) -> ExitCode:
     """Show the plan of a dry run on the terminal, and execute it after a yes.
 
     After the answer, moves are judged again on the current cluster, as for any reviewed plan. If there are no moves,
@@ -216,7 +216,7 @@ def run_or_ask(options: RunOptions) -> int:
 
 
 class _Steps:
-    """The parts of a run with consent: see ``rebalancer.commands.run.Steps``."""
+    """The parts of a run with consent: see ``rebalancer.commands.run.ConsentSteps``."""
 
     def __init__(self, options: RunOptions, loaded: LoadedPolicy, environment: Environment) -> None:
         self._options, self._loaded, self._environment = options, loaded, environment

@@ -20,7 +20,7 @@ from rebalancer.embedded.apiserver.eviction import delete
 from rebalancer.embedded.apiserver.http import Faults, Server
 from rebalancer.embedded.apiserver.kinds import Json, Kind, condition, is_ready
 from rebalancer.embedded.apiserver.store import EmbeddedClock, Store, clone
-from rebalancer.embedded.controllers.budgets import Budgets
+from rebalancer.embedded.controllers.budgets import DisruptionController
 from rebalancer.embedded.controllers.deployments import (
     DaemonSets,
     Deployments,
@@ -28,7 +28,7 @@ from rebalancer.embedded.controllers.deployments import (
     ReplicaSets,
     StatefulSets,
 )
-from rebalancer.embedded.controllers.garbage import GarbageCollector, Namespaces, Quotas
+from rebalancer.embedded.controllers.garbage import GarbageCollector, NamespaceController, Quotas
 from rebalancer.embedded.controllers.kubelets import (
     NODE_LOST,
     NODE_NOT_READY,
@@ -40,7 +40,7 @@ from rebalancer.embedded.controllers.pods import is_terminating
 from rebalancer.embedded.controllers.scheduling import (
     MakePlacer,
     ModelPlacer,
-    Scheduling,
+    SchedulerLoop,
     StoreSnapshots,
 )
 from rebalancer.embedded.engine import Controller, Durations, Engine
@@ -179,7 +179,7 @@ class EmbeddedCluster(Administration):
         self._engine = Engine(self.store, self.timings)
         self._snapshots = StoreSnapshots(self.store, version)
         self._api = Api(self.store, self.access, version)
-        self._scheduling = Scheduling(self._engine, self._snapshots, make_placer)
+        self._scheduling = SchedulerLoop(self._engine, self._snapshots, make_placer)
         self._engine.add(_controllers(self._engine, self._scheduling))
         self._server: Server | None = None
         self._directory: tempfile.TemporaryDirectory[str] | None = None
@@ -326,14 +326,14 @@ class EmbeddedCluster(Administration):
             raise RuntimeError("the embedded cluster has failed") from self._failure
 
 
-def _controllers(engine: Engine, scheduling: Scheduling) -> list[Controller]:
+def _controllers(engine: Engine, scheduling: SchedulerLoop) -> list[Controller]:
     return [
         NodeKubelets(engine),
         NodeLifecycle(engine),
         TaintEviction(engine),
         GarbageCollector(engine),
         PodCollector(engine),
-        Namespaces(engine),
+        NamespaceController(engine),
         Quotas(engine),
         Deployments(engine),
         ReplicaSets(engine),
@@ -343,7 +343,7 @@ def _controllers(engine: Engine, scheduling: Scheduling) -> list[Controller]:
         Jobs(engine),
         scheduling,
         PodKubelets(engine),
-        Budgets(engine),
+        DisruptionController(engine),
     ]
 
 

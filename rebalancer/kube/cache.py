@@ -29,7 +29,7 @@ from rebalancer.wire.pods import PodRecord
 _EXPIRED = "the API server had forgotten their changes"
 
 
-class Store(Protocol):
+class ReflectorStore(Protocol):
     """The store that a reflector fills; called from its threads."""
 
     lock: threading.Lock
@@ -62,7 +62,7 @@ class Reflector:
         self,
         client: Client,
         listing: Listing,
-        store: Store,
+        store: ReflectorStore,
         stop: Stop,
         closed: threading.Event,
     ) -> None:

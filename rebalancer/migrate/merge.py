@@ -15,7 +15,7 @@ from rebalancer.migrate.options import budgets, defaults, equivalent
 from rebalancer.migrate.plugins import PeerPolicy
 from rebalancer.migrate.pods import Evictor, common, limits, protections, select_of
 from rebalancer.migrate.usage import read_usage
-from rebalancer.migrate.uses import KeyFate, Notes, Options, Peer, Use, Written
+from rebalancer.migrate.uses import FilePart, KeyFate, Notes, Options, Peer, Use
 from rebalancer.policy.forms import as_yaml
 from rebalancer.policy.load import load_text
 from rebalancer.policy.protect import Protect
@@ -71,7 +71,7 @@ def merge_profiles(peer: Peer, known: Mapping[str, type[Params]], notes: Notes) 
     return data
 
 
-def _method(top: Written[PeerPolicy], notes: Notes) -> dict[str, Any]:
+def _method(top: FilePart[PeerPolicy], notes: Notes) -> dict[str, Any]:
     seconds = top.value.grace_period_seconds
     if seconds is None:
         return {}
@@ -162,7 +162,7 @@ def _one_direction(
                 notes.add(use.args.base, KeyFate.DIFFERS, f"{use.plugin}: {text}")
 
 
-def _top_level(top: Written[PeerPolicy], notes: Notes) -> None:
+def _top_level(top: FilePart[PeerPolicy], notes: Notes) -> None:
     """Add notes on the top-level keys other than budgets and the node selector."""
     policy = top.value
     if policy.eviction_failure_event_notification:

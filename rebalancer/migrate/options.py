@@ -15,15 +15,15 @@ from rebalancer.migrate.plugins import (
     HighUtilizationArgs,
     LifeTimeArgs,
     LowUtilizationArgs,
-    NodeAffinityArgs,
+    PeerCondition,
+    PeerNodeAffinityArgs,
     PeerPolicy,
-    PodCondition,
     RestartArgs,
     SpreadArgs,
     TaintArgs,
 )
 from rebalancer.migrate.usage import METRIC, by_prometheus, resource_of
-from rebalancer.migrate.uses import KeyFate, Notes, Options, Use, Written
+from rebalancer.migrate.uses import FilePart, KeyFate, Notes, Options, Use
 from rebalancer.policy.document import KeyPath
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Params
@@ -51,7 +51,7 @@ _MAX_SECONDS = 999_999 * 3600
 
 def restarts(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
     """Return the options of restarts for RemovePodsHavingTooManyRestarts."""
-    args: Written[RestartArgs] = use.args
+    args: FilePart[RestartArgs] = use.args
     _backs_off(use, notes)
     return {
         "podRestartThreshold": min(args.value.pod_restart_threshold, 2**31 - 1),
@@ -62,7 +62,7 @@ def restarts(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
 
 def failed_pods(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
     """Return the options of failed-pods for RemoveFailedPods."""
-    args: Written[FailedArgs] = use.args
+    args: FilePart[FailedArgs] = use.args
     given = args.value
     _are_read(use, notes)
     least = given.min_pod_lifetime_seconds
@@ -77,7 +77,7 @@ def failed_pods(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
 
 def lifetime(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | None:
     """Return the options of lifetime for PodLifeTime; None if it concerns no pod that lifetime may move."""
-    args: Written[LifeTimeArgs] = use.args
+    args: FilePart[LifeTimeArgs] = use.args
     given = args.value
     states = _states(args, notes)
     conditions = list(_conditions(args, notes))
@@ -112,7 +112,7 @@ def lifetime_of_ended(use: Use, _default: Mapping[str, Any], notes: Notes) -> Op
 
     None if a condition cannot be expressed.
     """
-    args: Written[LifeTimeArgs] = use.args
+    args: FilePart[LifeTimeArgs] = use.args
     given = args.value
     conditions = list(_conditions(args, notes))
     if given.conditions and not conditions:
@@ -147,7 +147,7 @@ def _duration(seconds: int) -> str:
     return format_duration(timedelta(seconds=min(seconds, _MAX_SECONDS)))
 
 
-def _states(args: Written[LifeTimeArgs], notes: Notes) -> list[str]:
+def _states(args: FilePart[LifeTimeArgs], notes: Notes) -> list[str]:
     """Return the states in the arguments that a running or pending pod can have."""
     given = list(dict.fromkeys(args.value.states))
     if finished := [state for state in given if state in (*_FINISHED, *_REASONS_OF_ENDED)]:
@@ -162,7 +162,7 @@ def _states(args: Written[LifeTimeArgs], notes: Notes) -> list[str]:
     return [state for state in given if state not in finished]
 
 
-def _conditions(args: Written[LifeTimeArgs], notes: Notes) -> Iterator[dict[str, Any]]:
+def _conditions(args: FilePart[LifeTimeArgs], notes: Notes) -> Iterator[dict[str, Any]]:
     for index, condition in enumerate(args.value.conditions):
         path = (*args.at("conditions"), index)
         if (why := _inexpressible(condition)) is not None:
@@ -176,7 +176,7 @@ def _conditions(args: Written[LifeTimeArgs], notes: Notes) -> Iterator[dict[str,
         }
 
 
-def _inexpressible(condition: PodCondition) -> tuple[KeyFate, str] | None:
+def _inexpressible(condition: PeerCondition) -> tuple[KeyFate, str] | None:
     """Return why a condition cannot be carried over, or None if it can."""
     if condition.status not in _STATUSES:
         return KeyFate.IDLE, "no condition has such a status"
@@ -210,7 +210,7 @@ def defaults(params: type[Params]) -> dict[str, Any]:
 
 
 def _topology_spread(use: Use, default: Mapping[str, Any], notes: Notes) -> Options:
-    args: Written[SpreadArgs] = use.args
+    args: FilePart[SpreadArgs] = use.args
     constraints = set(args.value.constraints or ("DoNotSchedule",))
     if args.value.include_soft_constraints:
         constraints = {"DoNotSchedule", "ScheduleAnyway"}
@@ -225,7 +225,7 @@ def _anti_affinity(_use: Use, _default: Mapping[str, Any], _notes: Notes) -> Opt
 
 
 def _duplicates(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
-    args: Written[DuplicatesArgs] = use.args
+    args: FilePart[DuplicatesArgs] = use.args
     kinds: dict[str, None] = {}
     for kind in args.value.exclude_owner_kinds:
         kinds.update(dict.fromkeys((kind, *_TOP.get(kind, ()))))
@@ -238,7 +238,7 @@ def _duplicates(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
 
 
 def _low_utilisation(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
-    args: Written[LowUtilizationArgs] = use.args
+    args: FilePart[LowUtilizationArgs] = use.args
     given = args.value
     text = "an over-used node also gives while another is far below it; gap: 100% waits for one under all"
     notes.add(args.base, KeyFate.DIFFERS, f"{use.plugin}: {text} thresholds, as there")
@@ -268,7 +268,7 @@ def _low_utilisation(use: Use, _default: Mapping[str, Any], notes: Notes) -> Opt
 
 
 def _consolidation(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
-    args: Written[HighUtilizationArgs] = use.args
+    args: FilePart[HighUtilizationArgs] = use.args
     given = args.value
     text = (
         "a node is emptied whole or not at all, where every pod on it has a landing elsewhere, and is marked"
@@ -285,7 +285,7 @@ def _consolidation(use: Use, _default: Mapping[str, Any], notes: Notes) -> Optio
 
 
 def _node_affinity(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options | None:
-    args: Written[NodeAffinityArgs] = use.args
+    args: FilePart[PeerNodeAffinityArgs] = use.args
     types = args.value.node_affinity_type
     for unknown in sorted(set(types) - set(_AFFINITY.values())):
         text = f"{unknown} is no type of node affinity"
@@ -298,7 +298,7 @@ def _node_affinity(use: Use, _default: Mapping[str, Any], notes: Notes) -> Optio
 
 
 def _taints(use: Use, default: Mapping[str, Any], notes: Notes) -> Options | None:
-    args: Written[TaintArgs] = use.args
+    args: FilePart[TaintArgs] = use.args
     given = args.value
     include = _taint_names(args, "includedTaints", given.included_taints, notes)
     if not include and "included_taints" in given.model_fields_set:
@@ -320,7 +320,7 @@ def _taints(use: Use, default: Mapping[str, Any], notes: Notes) -> Options | Non
 
 
 def _taint_names(
-    args: Written[TaintArgs], key: str, given: tuple[str, ...], notes: Notes
+    args: FilePart[TaintArgs], key: str, given: tuple[str, ...], notes: Notes
 ) -> list[str]:
     """Return the valid taints (``key`` or ``key=value``) without repetitions, and add notes on the others."""
     names: dict[str, None] = {}
@@ -360,7 +360,7 @@ _EQUIVALENTS = {
 _OF_ENDED = Equivalent("failed-pods", lifetime_of_ended)
 
 
-def budgets(top: Written[PeerPolicy], notes: Notes) -> dict[str, Any]:
+def budgets(top: FilePart[PeerPolicy], notes: Notes) -> dict[str, Any]:
     """Return the budgets that differ from our defaults."""
     policy = top.value
     converted: dict[str, Any] = {}

@@ -37,20 +37,20 @@ _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?\Z")
 Namespace = Annotated[str, AfterValidator(_namespace)]
 
 
-class Namespaces(Section):
+class PeerNamespaces(Section):
     """Namespaces, by inclusion or by exclusion."""
 
     include: tuple[Namespace, ...] = ()
     exclude: tuple[Namespace, ...] = ()
 
     @model_validator(mode="after")
-    def _one(self) -> Namespaces:
+    def _one(self) -> PeerNamespaces:
         if self.include and self.exclude:
             raise ValueError("only one of include and exclude can be set")
         return self
 
 
-class Args(Section):
+class PeerArgs(Section):
     """Keys common to the arguments of all plug-ins."""
 
     api_version: str = ""
@@ -67,26 +67,26 @@ Percentage = Annotated[float, Field(ge=0, le=100)]
 Thresholds = Annotated[dict[str, Percentage], AfterValidator(_some)]
 
 
-def _only_exclude(given: Namespaces) -> Namespaces:
+def _only_exclude(given: PeerNamespaces) -> PeerNamespaces:
     if given.include:
         raise ValueError("only exclude can be set here")
     return given
 
 
-Evictable = Annotated[Namespaces, AfterValidator(_only_exclude)]
+Evictable = Annotated[PeerNamespaces, AfterValidator(_only_exclude)]
 
 
-class PodArgs(Args):
+class PodArgs(PeerArgs):
     """Restrictions on the pods that a plug-in may evict, common to most plug-ins."""
 
-    namespaces: Namespaces = Namespaces()
+    namespaces: PeerNamespaces = PeerNamespaces()
     label_selector: Selector = Selector()
 
 
-class DuplicatesArgs(Args):
+class DuplicatesArgs(PeerArgs):
     """Arguments of RemoveDuplicates."""
 
-    namespaces: Namespaces = Namespaces()
+    namespaces: PeerNamespaces = PeerNamespaces()
     exclude_owner_kinds: tuple[str, ...] = ()
 
 
@@ -94,7 +94,7 @@ class AntiAffinityArgs(PodArgs):
     """Arguments of RemovePodsViolatingInterPodAntiAffinity."""
 
 
-class NodeAffinityArgs(PodArgs):
+class PeerNodeAffinityArgs(PodArgs):
     """Arguments of RemovePodsViolatingNodeAffinity."""
 
     node_affinity_type: Annotated[tuple[str, ...], AfterValidator(_some)]
@@ -144,7 +144,7 @@ class EvictionLimits(Section):
     node: int | None = Field(default=None, ge=0)
 
 
-class LowUtilizationArgs(Args):
+class LowUtilizationArgs(PeerArgs):
     """Arguments of LowNodeUtilization."""
 
     use_deviation_thresholds: bool = False
@@ -152,7 +152,7 @@ class LowUtilizationArgs(Args):
     target_thresholds: Thresholds
     number_of_nodes: int = 0
     metrics_utilization: MetricsUtilization = MetricsUtilization()
-    evictable_namespaces: Evictable = Namespaces()
+    evictable_namespaces: Evictable = PeerNamespaces()
     eviction_limits: EvictionLimits = EvictionLimits()
 
     @model_validator(mode="after")
@@ -165,13 +165,13 @@ class LowUtilizationArgs(Args):
         return self
 
 
-class HighUtilizationArgs(Args):
+class HighUtilizationArgs(PeerArgs):
     """Arguments of HighNodeUtilization."""
 
     thresholds: Thresholds
     number_of_nodes: int = 0
     eviction_modes: tuple[Literal["OnlyThresholdingResources"], ...] = ()
-    evictable_namespaces: Evictable = Namespaces()
+    evictable_namespaces: Evictable = PeerNamespaces()
 
 
 class RestartArgs(PodArgs):
@@ -195,7 +195,7 @@ class OwnerKinds(Section):
         return self
 
 
-class PodCondition(Section):
+class PeerCondition(Section):
     """A condition of a pod."""
 
     type: str = ""
@@ -204,7 +204,7 @@ class PodCondition(Section):
     min_time_since_last_transition_seconds: int | None = Field(default=None, ge=0)
 
     @model_validator(mode="after")
-    def _says_something(self) -> PodCondition:
+    def _says_something(self) -> PeerCondition:
         if not self.model_fields_set:
             raise ValueError("a condition needs type, status, reason or a time")
         return self
@@ -245,7 +245,7 @@ class LifeTimeArgs(PodArgs):
     owner_kinds: OwnerKinds = OwnerKinds()
     max_pod_life_time_seconds: int | None = Field(default=None, ge=0)
     states: tuple[State, ...] = ()
-    conditions: tuple[PodCondition, ...] = ()
+    conditions: tuple[PeerCondition, ...] = ()
     exit_codes: tuple[int, ...] = ()
     including_init_containers: bool = False
     including_ephemeral_containers: bool = False
@@ -271,7 +271,7 @@ class FailedArgs(PodArgs):
     including_init_containers: bool = False
 
 
-STRATEGIES: dict[str, tuple[str, type[Args]]] = {
+STRATEGIES: dict[str, tuple[str, type[PeerArgs]]] = {
     "HighNodeUtilization": ("balance", HighUtilizationArgs),
     "LowNodeUtilization": ("balance", LowUtilizationArgs),
     "PodLifeTime": ("deschedule", LifeTimeArgs),
@@ -279,7 +279,7 @@ STRATEGIES: dict[str, tuple[str, type[Args]]] = {
     "RemoveFailedPods": ("deschedule", FailedArgs),
     "RemovePodsHavingTooManyRestarts": ("deschedule", RestartArgs),
     "RemovePodsViolatingInterPodAntiAffinity": ("deschedule", AntiAffinityArgs),
-    "RemovePodsViolatingNodeAffinity": ("deschedule", NodeAffinityArgs),
+    "RemovePodsViolatingNodeAffinity": ("deschedule", PeerNodeAffinityArgs),
     "RemovePodsViolatingNodeTaints": ("deschedule", TaintArgs),
     "RemovePodsViolatingTopologySpreadConstraint": ("balance", SpreadArgs),
 }
@@ -299,7 +299,7 @@ class PriorityThreshold(Section):
         return self
 
 
-class StorageClass(Section):
+class PeerStorageClass(Section):
     """A storage class by its name."""
 
     name: str = Field(min_length=1)
@@ -308,7 +308,7 @@ class StorageClass(Section):
 class PvcConfig(Section):
     """The claims that the protection PodsWithPVC covers."""
 
-    protected_storage_classes: tuple[StorageClass, ...] = ()
+    protected_storage_classes: tuple[PeerStorageClass, ...] = ()
 
 
 class ProtectionsConfig(Section):
@@ -351,7 +351,7 @@ class Switches(Section):
     ignore_pvc_pods: bool = False
 
 
-class EvictorArgs(Args, Switches):
+class EvictorArgs(PeerArgs, Switches):
     """Arguments of DefaultEvictor: which pods the plug-ins of its profile may evict."""
 
     node_selector: str = ""
@@ -406,14 +406,14 @@ def _alias(field: str) -> str:
     return EvictorArgs.model_fields[field].alias or field
 
 
-class PluginConfig(Section):
+class PeerPluginConfig(Section):
     """A plug-in's arguments; their models are in ``plugins``."""
 
     name: str
     args: dict[str, Any] = Field(default={})
 
 
-class PluginSet(Section):
+class PeerPluginSet(Section):
     """The plug-ins of an extension point."""
 
     enabled: tuple[str, ...] = ()
@@ -421,25 +421,25 @@ class PluginSet(Section):
     """The descheduler does not read it."""
 
 
-class Plugins(Section):
+class PeerPlugins(Section):
     """The extension points. Of these, ``presort``, ``preEvictionFilter`` and ``preSort`` have no effect."""
 
-    presort: PluginSet = PluginSet()
-    sort: PluginSet = PluginSet()
-    deschedule: PluginSet = PluginSet()
-    balance: PluginSet = PluginSet()
-    filter: PluginSet = PluginSet()
-    preevictionfilter: PluginSet = PluginSet()
-    pre_eviction_filter: PluginSet = PluginSet()
-    pre_sort: PluginSet = PluginSet()
+    presort: PeerPluginSet = PeerPluginSet()
+    sort: PeerPluginSet = PeerPluginSet()
+    deschedule: PeerPluginSet = PeerPluginSet()
+    balance: PeerPluginSet = PeerPluginSet()
+    filter: PeerPluginSet = PeerPluginSet()
+    preevictionfilter: PeerPluginSet = PeerPluginSet()
+    pre_eviction_filter: PeerPluginSet = PeerPluginSet()
+    pre_sort: PeerPluginSet = PeerPluginSet()
 
 
-class Profile(Section):
+class PeerProfile(Section):
     """Plug-ins that share one DefaultEvictor."""
 
     name: str = ""
-    plugin_config: tuple[PluginConfig, ...] = ()
-    plugins: Plugins = Plugins()
+    plugin_config: tuple[PeerPluginConfig, ...] = ()
+    plugins: PeerPlugins = PeerPlugins()
 
 
 class MetricsCollector(Section):
@@ -461,7 +461,7 @@ class AuthToken(Section):
     secret_reference: SecretReference = SecretReference()
 
 
-class Prometheus(Section):
+class PeerPrometheus(Section):
     """Address and token of Prometheus."""
 
     url: str = ""
@@ -472,10 +472,10 @@ class MetricsProvider(Section):
     """Source of measured usage."""
 
     source: Literal["KubernetesMetrics", "Prometheus"]
-    prometheus: Prometheus = Prometheus()
+    prometheus: PeerPrometheus = PeerPrometheus()
 
 
-class Limits(Section):
+class PeerLimits(Section):
     """Top-level keys of both versions of the format."""
 
     kind: Literal["DeschedulerPolicy"]
@@ -484,11 +484,11 @@ class Limits(Section):
     max_no_of_pods_to_evict_per_namespace: int | None = Field(default=None, ge=0)
 
 
-class PeerPolicy(Limits):
+class PeerPolicy(PeerLimits):
     """The root of a policy file."""
 
     api_version: Literal["descheduler/v1alpha2"]
-    profiles: tuple[Profile, ...] = ()
+    profiles: tuple[PeerProfile, ...] = ()
     max_no_of_pods_to_evict_total: int | None = Field(default=None, ge=0)
     eviction_failure_event_notification: bool = False
     metrics_collector: MetricsCollector = MetricsCollector()

@@ -12,15 +12,15 @@ from typing import Any
 
 from rebalancer.base.durations import format_duration, parse_go_duration
 from rebalancer.base.errors import PolicyError
-from rebalancer.migrate.plugins import EvictorArgs, Namespaces, OwnerKinds, PeerPolicy, Selector
-from rebalancer.migrate.uses import KeyFate, Notes, Use, Written
+from rebalancer.migrate.plugins import EvictorArgs, OwnerKinds, PeerNamespaces, PeerPolicy, Selector
+from rebalancer.migrate.uses import FilePart, KeyFate, Notes, Use
 from rebalancer.policy.document import KeyPath
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.select import parse_selector
 
 # Durations of a policy are not longer; no pod is that old.
 _MAX_AGE = timedelta(hours=999_999)
-Evictor = Written[EvictorArgs]
+Evictor = FilePart[EvictorArgs]
 
 
 def protections(evictors: Sequence[Evictor], notes: Notes) -> dict[str, Any]:
@@ -169,7 +169,7 @@ _SYSTEM_CLASSES = ("system-cluster-critical", "system-node-critical")
 Plain = dict[str, Any]
 
 
-def select_of(use: Use, top: Written[PeerPolicy], notes: Notes) -> Plain:
+def select_of(use: Use, top: FilePart[PeerPolicy], notes: Notes) -> Plain:
     """Return the ``select`` that replaces a plug-in's restrictions, as plain data; empty if it has none."""
     evictor = use.evictor.value
     converted = {
@@ -193,7 +193,7 @@ def _namespaces(use: Use) -> Plain | list[str]:
     converted: Plain = {}
     for field in ("namespaces", "evictable_namespaces"):
         given = getattr(use.args.value, field, None)
-        if isinstance(given, Namespaces):
+        if isinstance(given, PeerNamespaces):
             converted |= {"include": list(given.include)} if given.include else {}
             converted |= {"exclude": list(given.exclude)} if given.exclude else {}
     if labels := _labels([use.evictor.value.namespace_label_selector]):
@@ -226,7 +226,7 @@ def _labels(selectors: list[Selector | None]) -> Plain:
     return ({"matchLabels": labels} if labels else {}) | {"matchExpressions": expressions}
 
 
-def _nodes(top: Written[PeerPolicy], notes: Notes) -> Plain:
+def _nodes(top: FilePart[PeerPolicy], notes: Notes) -> Plain:
     text = top.value.node_selector
     if not text:
         return {}

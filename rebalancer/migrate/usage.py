@@ -99,14 +99,14 @@ def _refusal(use: Use, queries: dict[str, str], *, asks: bool, measured: bool) -
     return None
 
 
-def _provider(peer: Peer) -> tuple[KeyPath, theirs.Prometheus] | None:
+def _provider(peer: Peer) -> tuple[KeyPath, theirs.PeerPrometheus] | None:
     for index, provider in enumerate(peer.top.value.metrics_providers):
         if provider.source == "Prometheus":
             return (*peer.top.at("metricsProviders"), index), provider.prometheus
     return None
 
 
-def _section(provider: theirs.Prometheus, queries: dict[str, str]) -> dict[str, Any] | None:
+def _section(provider: theirs.PeerPrometheus, queries: dict[str, str]) -> dict[str, Any] | None:
     """Return ``usage.prometheus``; None if the address is not supported."""
     data: dict[str, Any] = {
         "url": provider.url,
@@ -132,7 +132,7 @@ def _window(queries: Iterable[str]) -> dict[str, str]:
     return {"window": format_duration(longest)} if longest > default else {}
 
 
-def _note(provider: tuple[KeyPath, theirs.Prometheus], notes: Notes) -> None:
+def _note(provider: tuple[KeyPath, theirs.PeerPrometheus], notes: Notes) -> None:
     path, prometheus = provider
     secret = prometheus.auth_token.secret_reference
     if not prometheus.url.startswith("https:"):

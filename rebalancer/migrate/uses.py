@@ -23,13 +23,13 @@ from rebalancer.base.plain_text import quote_value
 from rebalancer.migrate.plugins import (
     EVICTOR,
     STRATEGIES,
-    Args,
     EvictorArgs,
-    Limits,
-    Namespaces,
+    PeerArgs,
+    PeerLimits,
+    PeerNamespaces,
+    PeerPluginConfig,
     PeerPolicy,
-    PluginConfig,
-    Profile,
+    PeerProfile,
     Selector,
     Switches,
 )
@@ -178,7 +178,7 @@ Options = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Written(Generic[_Value_co]):
+class FilePart(Generic[_Value_co]):
     """A part of the file, and the paths of its keys."""
 
     value: _Value_co
@@ -196,16 +196,16 @@ class Use:
     """A plug-in in use, and the DefaultEvictor that limits its evictions."""
 
     plugin: str
-    args: Written[Any]
+    args: FilePart[Any]
     """A model of ``plugins``."""
-    evictor: Written[EvictorArgs]
+    evictor: FilePart[EvictorArgs]
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
     """A policy of the descheduler."""
 
-    top: Written[PeerPolicy]
+    top: FilePart[PeerPolicy]
     """The keys for all profiles."""
     uses: tuple[Use, ...]
     """In the order of the file."""
@@ -226,7 +226,7 @@ def read_v1alpha2(document: YamlDocument, notes: Notes) -> Peer:
     )
     if policy is None or problems:
         raise PolicyError(in_order(problems))
-    return Peer(Written(policy, ()), uses)
+    return Peer(FilePart(policy, ()), uses)
 
 
 def in_order(problems: list[FileProblem]) -> list[str]:
@@ -238,10 +238,10 @@ class _Reader:
     def __init__(self, document: YamlDocument, notes: Notes, problems: list[FileProblem]) -> None:
         self._document, self._notes, self._problems = document, notes, problems
 
-    def profile(self, profile: Profile, base: KeyPath) -> Iterator[Use]:
+    def profile(self, profile: PeerProfile, base: KeyPath) -> Iterator[Use]:
         """Yield the plug-ins that one profile uses."""
         configured = dict(self._read_plugins(profile, base))
-        evictor = configured.pop(EVICTOR, None) or Written(EvictorArgs(), base)
+        evictor = configured.pop(EVICTOR, None) or FilePart(EvictorArgs(), base)
         for name, at in dict(self._list_enabled(profile, base)).items():
             if name not in configured:
                 message = f"{name} is enabled, but not configured; add it to pluginConfig"
@@ -256,8 +256,8 @@ class _Reader:
         self._idle(profile, base)
 
     def _read_plugins(
-        self, profile: Profile, base: KeyPath
-    ) -> Iterator[tuple[str, Written[Any] | None]]:
+        self, profile: PeerProfile, base: KeyPath
+    ) -> Iterator[tuple[str, FilePart[Any] | None]]:
         """Yield (plug-in, arguments); the arguments are None if they are invalid."""
         seen: set[str] = set()
         for index, config in enumerate(profile.plugin_config):
@@ -270,18 +270,20 @@ class _Reader:
                 yield config.name, self._config(config, at)
             seen.add(config.name)
 
-    def _config(self, config: PluginConfig, at: KeyPath) -> Written[Any] | None:
+    def _config(self, config: PeerPluginConfig, at: KeyPath) -> FilePart[Any] | None:
         known = [EVICTOR, *STRATEGIES]
         if config.name not in known:
             message = f"unknown plug-in {config.name}{did_you_mean(config.name, known)}"
             self._problems.append(self._document.problem((*at, "name"), message))
             return None
-        model: type[Args] = EvictorArgs if config.name == EVICTOR else STRATEGIES[config.name][1]
+        model: type[PeerArgs] = (
+            EvictorArgs if config.name == EVICTOR else STRATEGIES[config.name][1]
+        )
         args, problems = validate(model, config.args, self._document, (*at, "args"))
         self._problems += problems
-        return None if args is None else Written(args, (*at, "args"))
+        return None if args is None else FilePart(args, (*at, "args"))
 
-    def _list_enabled(self, profile: Profile, base: KeyPath) -> Iterator[tuple[str, KeyPath]]:
+    def _list_enabled(self, profile: PeerProfile, base: KeyPath) -> Iterator[tuple[str, KeyPath]]:
         for point in ("deschedule", "balance", "filter", "preevictionfilter"):
             for index, name in enumerate(getattr(profile.plugins, point).enabled):
                 at = (*base, "plugins", point, "enabled", index)
@@ -300,7 +302,7 @@ class _Reader:
             return ("filter", "preevictionfilter")
         return (STRATEGIES[name][0],) if name in STRATEGIES else ()
 
-    def _idle(self, profile: Profile, base: KeyPath) -> None:
+    def _idle(self, profile: PeerProfile, base: KeyPath) -> None:
         """Add notes on the lists that the descheduler ignores."""
         at = (*base, "plugins")
         for field_name in type(profile.plugins).model_fields:
@@ -313,13 +315,13 @@ class _Reader:
                 self._notes.add((*at, key, "disabled"), KeyFate.IDLE, "nothing reads it")
 
 
-_Args = TypeVar("_Args", bound=Args)
+_Args = TypeVar("_Args", bound=PeerArgs)
 
 
 class _Params(Section):
     """Options of all strategies. The fields after ``node_fit`` are validated with the strategy that uses them."""
 
-    namespaces: Namespaces = Namespaces()
+    namespaces: PeerNamespaces = PeerNamespaces()
     label_selector: Selector = Selector()
     threshold_priority: int | None = None
     threshold_priority_class_name: str = ""
@@ -342,7 +344,7 @@ class _Strategy(Section):
     params: _Params = _Params()
 
 
-class _Old(Limits, Switches):
+class _Old(PeerLimits, Switches):
     api_version: Any = ""
     strategies: dict[str, _Strategy] = Field(default={})
 
@@ -405,7 +407,7 @@ def read_v1alpha1(document: YamlDocument, notes: Notes) -> Peer:
         raise PolicyError(in_order(problems))
     same = {key: document.data[key] for key in _LIMITS if key in document.data}
     top = PeerPolicy.model_validate({**same, "apiVersion": V1ALPHA2, "kind": KIND})
-    return Peer(Written(top, ()), uses)
+    return Peer(FilePart(top, ()), uses)
 
 
 def _uses(
@@ -446,13 +448,13 @@ class _StrategyReader:
 
     def _check(
         self, model: type[_Args], options: Mapping[str, tuple[Any, KeyPath]], place: KeyPath
-    ) -> Written[_Args] | None:
+    ) -> FilePart[_Args] | None:
         """Return ``options`` (name -> value and path) validated as ``model``."""
         given = {key: value for key, (value, _) in options.items()}
         args, problems = validate(model, given, self._document, place)
         self._problems += problems
         where = {key: at for key, (_, at) in options.items()}
-        return None if args is None else Written(args, self._base, where)
+        return None if args is None else FilePart(args, self._base, where)
 
     def _args(self) -> dict[str, tuple[Any, KeyPath]]:
         """Return the arguments of the plug-in as name -> (value, path)."""

@@ -13,7 +13,7 @@ from rebalancer.kube.nodes import NodeChange, NodeView, TaintJson, change_node
 from rebalancer.kube.resources import AccessRule
 from rebalancer.wire import marks
 from rebalancer.wire.kinds import NODES
-from rebalancer.wire.marks import EFFECT, Mark, ScaleIn, is_mark, parse_mark, scale_in_of
+from rebalancer.wire.marks import EFFECT, Mark, ScaleInRecord, is_mark, parse_mark, scale_in_of
 
 LIST_NODES = AccessRule("list", "", NODES.plural)
 _PAGE = 500
@@ -35,7 +35,7 @@ class NodeMark:
         return None if self.of_scale_in else parse_mark(self.value)
 
     @property
-    def scale_in(self) -> ScaleIn | None:
+    def scale_in(self) -> ScaleInRecord | None:
         """The scale-in record of the node; None if there is none, or it is malformed."""
         return scale_in_of({marks.SCALE_IN: self.value}) if self.of_scale_in else None
 

@@ -29,11 +29,11 @@ import msgspec
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, change_node
 from rebalancer.signals.notice import NOTICE
-from rebalancer.signals.state import STATE, State
+from rebalancer.signals.state import STATE, PipelineState
 from rebalancer.signals.state import read as state_read
 from rebalancer.signals.state import written as state_written
 from rebalancer.snapshot.leaving import DRAIN, LEAVE, LEAVING
-from rebalancer.wire.marks import GOING, SCALE_IN, ScaleIn
+from rebalancer.wire.marks import GOING, SCALE_IN, ScaleInRecord
 from rebalancer.wire.times import rfc3339
 
 R = TypeVar("R")
@@ -52,7 +52,7 @@ class Claims:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RecordContent:
     """The content of a record, independent of its format."""
 
     by: str
@@ -77,7 +77,7 @@ class Form(Generic[R]):
     decode: Callable[[str], R | None]
     """Returns what a value says, None if it cannot be read."""
     encode: Callable[[R], str]
-    entry: Callable[[R], Entry]
+    entry: Callable[[R], RecordContent]
     owning: Callable[[R, Claims], R]
     """Returns the record that also says that these are its own; what it owns already stays."""
 
@@ -201,35 +201,35 @@ class Stage(msgspec.Struct, frozen=True):
     """Of the Node: written on another one of its name, it counts for nothing."""
 
 
-def _order_entry(order: Order) -> Entry:
+def _order_entry(order: Order) -> RecordContent:
     owns = Claims(cordon=order.cordoned)
-    return Entry(order.by, order.why, order.until, order.uid, _CLOSES, owns)
+    return RecordContent(order.by, order.why, order.until, order.uid, _CLOSES, owns)
 
 
-def _stage_entry(stage: Stage) -> Entry:
-    return Entry(stage.by, f"it is replaced: {stage.phase}", uid=stage.uid)
+def _stage_entry(stage: Stage) -> RecordContent:
+    return RecordContent(stage.by, f"it is replaced: {stage.phase}", uid=stage.uid)
 
 
-def _scale_in_entry(state: ScaleIn) -> Entry:
+def _scale_in_entry(state: ScaleInRecord) -> RecordContent:
     if state.phase not in GOING:
-        return Entry(state.by, state.why or state.phase, uid=state.uid)
+        return RecordContent(state.by, state.why or state.phase, uid=state.uid)
     owns = Claims(cordon=state.cordoned, exclude=state.excluded)
     # Load balancers leave the node out for as long as it goes.
     wants = Claims(cordon=True, exclude=True)
-    return Entry(state.by, state.why or state.phase, "", state.uid, wants, owns)
+    return RecordContent(state.by, state.why or state.phase, "", state.uid, wants, owns)
 
 
-def _state_entry(state: State) -> Entry:
+def _state_entry(state: PipelineState) -> RecordContent:
     cause = state.causes[0] if state.causes else None
     wants = Claims(CORDON in state.steps, EXCLUDES in state.steps)
     owns = Claims(*(_is_kept(state, step) for step in (CORDON, EXCLUDES)))
     if cause is None:
-        return Entry("", uid=state.uid, wants=wants, owns=owns)
+        return RecordContent("", uid=state.uid, wants=wants, owns=owns)
     until = "" if cause.deadline is None else rfc3339(cause.deadline)
-    return Entry(cause.source, cause.reason or cause.kind, until, state.uid, wants, owns)
+    return RecordContent(cause.source, cause.reason or cause.kind, until, state.uid, wants, owns)
 
 
-def _is_kept(state: State, step: str) -> bool:
+def _is_kept(state: PipelineState, step: str) -> bool:
     return step in state.steps and state.steps[step].left == OURS
 
 
@@ -237,7 +237,7 @@ def _owning_order(order: Order, claims: Claims) -> Order:
     return msgspec.structs.replace(order, cordoned=order.cordoned or claims.cordon)
 
 
-def _owning_scale_in(state: ScaleIn, claims: Claims) -> ScaleIn:
+def _owning_scale_in(state: ScaleInRecord, claims: Claims) -> ScaleInRecord:
     return msgspec.structs.replace(
         state,
         cordoned=state.cordoned or claims.cordon,
@@ -245,7 +245,7 @@ def _owning_scale_in(state: ScaleIn, claims: Claims) -> ScaleIn:
     )
 
 
-def _owning_state(state: State, claims: Claims) -> State:
+def _owning_state(state: PipelineState, claims: Claims) -> PipelineState:
     steps = dict(state.steps)
     for step, made in ((CORDON, claims.cordon), (EXCLUDES, claims.exclude)):
         if made and step in steps:
@@ -270,7 +270,7 @@ STAGES = Form(
 )
 SCALE_INS = Form(
     SCALE_IN,
-    lambda text: _decode(text, ScaleIn),
+    lambda text: _decode(text, ScaleInRecord),
     _encode,
     _scale_in_entry,
     _owning_scale_in,

@@ -58,7 +58,7 @@ class RequestedToCapacityRatio(Section):
         return self
 
 
-class Resource(Section):
+class ConfiguredResource(Section):
     """A resource that a plug-in scores."""
 
     name: str = Field(min_length=1)
@@ -66,15 +66,15 @@ class Resource(Section):
     """0 is 1."""
 
 
-class ScoringStrategy(Section):
+class ConfiguredScoring(Section):
     """The key ``NodeResourcesFitArgs.scoringStrategy``."""
 
     type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
-    resources: tuple[Resource, ...] = ()
+    resources: tuple[ConfiguredResource, ...] = ()
     requested_to_capacity_ratio: RequestedToCapacityRatio | None = None
 
     @model_validator(mode="after")
-    def _has_shape(self) -> ScoringStrategy:
+    def _has_shape(self) -> ConfiguredScoring:
         if self.type == "RequestedToCapacityRatio" and self.requested_to_capacity_ratio is None:
             raise ValueError("RequestedToCapacityRatio needs requestedToCapacityRatio")
         return self
@@ -92,10 +92,10 @@ class NodeResourcesFitArgs(Args):
 
     ignored_resources: tuple[str, ...] = ()
     ignored_resource_groups: tuple[str, ...] = ()
-    scoring_strategy: ScoringStrategy = ScoringStrategy()
+    scoring_strategy: ConfiguredScoring = ConfiguredScoring()
 
 
-class BalancedResource(Resource):
+class BalancedResource(ConfiguredResource):
     """A resource that NodeResourcesBalancedAllocation scores."""
 
     weight: int = Field(default=1, ge=0, le=1)
@@ -107,7 +107,7 @@ class NodeResourcesBalancedAllocationArgs(Args):
     resources: tuple[BalancedResource, ...] = ()
 
 
-class Requirement(Section):
+class NodeRequirement(Section):
     """A requirement on a label or field of a node."""
 
     key: str
@@ -115,30 +115,30 @@ class Requirement(Section):
     values: tuple[str, ...] = ()
 
 
-class NodeSelectorTerm(Section):
+class ConfiguredSelectorTerm(Section):
     """Requirements that must all hold. A term without requirements matches no node."""
 
-    match_expressions: tuple[Requirement, ...] = ()
-    match_fields: tuple[Requirement, ...] = ()
+    match_expressions: tuple[NodeRequirement, ...] = ()
+    match_fields: tuple[NodeRequirement, ...] = ()
 
 
-class NodeSelector(Section):
+class ConfiguredSelector(Section):
     """Node selector terms, of which at least one must match."""
 
-    node_selector_terms: tuple[NodeSelectorTerm, ...] = Field(min_length=1)
+    node_selector_terms: tuple[ConfiguredSelectorTerm, ...] = Field(min_length=1)
 
 
 class PreferredTerm(Section):
     """A node selector term that raises the score of matching nodes."""
 
     weight: int = Field(ge=1, le=100)
-    preference: NodeSelectorTerm
+    preference: ConfiguredSelectorTerm
 
 
 class AddedAffinity(Section):
     """Node affinity that a profile adds to all of its pods."""
 
-    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    required_during_scheduling_ignored_during_execution: ConfiguredSelector | None = None
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredTerm, ...] = ()
 
 
@@ -155,7 +155,7 @@ class InterPodAffinityArgs(Args):
     ignore_preferred_terms_of_existing_pods: bool = False
 
 
-class DefaultConstraint(Section):
+class ConfiguredConstraint(Section):
     """A topology spread constraint for pods without one."""
 
     max_skew: int = Field(ge=1, le=2**31 - 1)
@@ -169,7 +169,7 @@ class DefaultConstraint(Section):
 class PodTopologySpreadArgs(Args):
     """Arguments of PodTopologySpread."""
 
-    default_constraints: tuple[DefaultConstraint, ...] = ()
+    default_constraints: tuple[ConfiguredConstraint, ...] = ()
     defaulting_type: Literal["System", "List"] = "System"
 
     @model_validator(mode="after")

@@ -29,7 +29,7 @@ Shares = Sequence[tuple[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReportStep:
     """The cluster at one step: a snapshot, changed by the moves up to this step."""
 
     name: str
@@ -141,7 +141,7 @@ class Changes:
         ]
         return tuple(self._workload(owner, [of[owner] for of in stand], ()) for owner in most)
 
-    def _by_owner(self, step: Step, owners: Iterable[str]) -> dict[str, _Pods]:
+    def _by_owner(self, step: ReportStep, owners: Iterable[str]) -> dict[str, _Pods]:
         """Return owner -> pods per node at one step, for ``owners``."""
         pods = {owner: _Pods(float) for owner in owners}
         names = step.snapshot.nodes.names
@@ -222,24 +222,24 @@ _Pods = defaultdict[str, float]
 """Pods by node; shares of them where it is not certain on which node they are."""
 
 
-def _steps(report: RunReport, outcomes: Sequence[Outcome]) -> tuple[Step, ...]:
+def _steps(report: RunReport, outcomes: Sequence[Outcome]) -> tuple[ReportStep, ...]:
     snapshot, again = report.snapshot, report.read_again
     if report.standstill or not report.outcomes:
-        return (Step("Now", snapshot if again is None else again.snapshot),)
-    planned = Step(
+        return (ReportStep("Now", snapshot if again is None else again.snapshot),)
+    planned = ReportStep(
         "As planned", snapshot, {o.move.uid: landing_shares(report, o.move) for o in outcomes}
     )
     if report.dry_run:
-        return Step("Now", snapshot), planned
-    before = Step("Before", snapshot)
+        return ReportStep("Now", snapshot), planned
+    before = ReportStep("Before", snapshot)
     if again is not None:
-        return before, planned, Step("Now", again.snapshot)
+        return before, planned, ReportStep("Now", again.snapshot)
     landed = {
         one.move.uid: [] if one.landed is None else [(one.landed, 1.0)]
         for one in outcomes
         if one.status.may_have_evicted
     }
-    return before, planned, Step("Now", snapshot, landed)
+    return before, planned, ReportStep("Now", snapshot, landed)
 
 
 def likely(move: Move) -> str | None:
@@ -302,7 +302,7 @@ def _living(snapshot: Snapshot) -> Int32s:
     return np.flatnonzero(there).astype(np.int32)
 
 
-def _loads(step: Step, outcomes: Sequence[Outcome]) -> dict[str, tuple[float, float, float]]:
+def _loads(step: ReportStep, outcomes: Sequence[Outcome]) -> dict[str, tuple[float, float, float]]:
     """Return node -> (requested share of cpu, requested share of memory, pods) at one step."""
     snapshot, pods = step.snapshot, step.snapshot.pods
     living, size = _living(snapshot), len(snapshot.nodes)
@@ -335,7 +335,9 @@ def _fullness(used: Floats, room: Ints) -> Floats:
     return np.maximum(shares, 0.0)
 
 
-def _zones(report: RunReport, steps: Sequence[Step]) -> tuple[tuple[str, ...], Mapping[str, str]]:
+def _zones(
+    report: RunReport, steps: Sequence[ReportStep]
+) -> tuple[tuple[str, ...], Mapping[str, str]]:
     """Return the zone names, the one for "no zone" last, and node -> zone over all steps."""
     names = dict.fromkeys(name for step in steps for name in step.snapshot.nodes.names)
     of_node = {name: report.domain_of(name) or NO_ZONE for name in names}

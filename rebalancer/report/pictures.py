@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from rebalancer.base.plain_text import and_more, count, percent
 from rebalancer.plan.plan import Outcome
 from rebalancer.report import words
-from rebalancer.report.changes import Changes, Flow, Shares, Step, select_outcomes
+from rebalancer.report.changes import Changes, Flow, ReportStep, Shares, select_outcomes
 from rebalancer.report.model import RunReport
 from rebalancer.snapshot.model import PodFlag
 
@@ -153,7 +153,7 @@ class _Drawing:
             keys_height=_KEY_STEP * len(keys),
         )
 
-    def _by_node(self, step: Step) -> Mapping[str, list[_Pod]]:
+    def _by_node(self, step: ReportStep) -> Mapping[str, list[_Pod]]:
         snapshot, steps = step.snapshot, self._changes.steps
         is_first = step is steps[0]
         pods, names = snapshot.pods, snapshot.nodes.names

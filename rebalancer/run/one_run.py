@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from rebalancer.run.memory.store import MemoryStore
 
 
-class Scaling(Protocol):
+class MachineScaling(Protocol):
     """What a run does to machines, if strategies of the policy add or remove some."""
 
     acts: list[MachineAct]
@@ -69,7 +69,7 @@ class Scaling(Protocol):
         """Act after the moves, and store all results."""
 
 
-Scale = Callable[[RunContext, Source, Reading], Scaling | None]
+Scale = Callable[[RunContext, Source, Reading], MachineScaling | None]
 """Returns what a run does to machines, None if nothing. Raises ProviderError or ClusterReadError where that cannot be judged."""
 
 
@@ -206,7 +206,7 @@ def _count(
     return memory.totals
 
 
-def _stop_of_moves(run: RunContext, scaling: Scaling | None) -> Stop:
+def _stop_of_moves(run: RunContext, scaling: MachineScaling | None) -> Stop:
     """Return when moves must end: some time before the run's end if machines are to be terminated afterwards.
 
     Otherwise long or repeatedly refused evictions would postpone the terminations for ever.
@@ -219,7 +219,7 @@ def _stop_of_moves(run: RunContext, scaling: Scaling | None) -> Stop:
 
 def _scaling(
     run: RunContext, source: Source, reading: Reading, scale: Scale | None
-) -> tuple[Scaling | None, bool]:
+) -> tuple[MachineScaling | None, bool]:
     """Return what the run does to machines (None: nothing), and whether it failed to judge that; pods are moved anyway."""
     strategies = run.loaded.policy.strategies.values()
     if scale is None or (

@@ -119,7 +119,7 @@ _BY_VICTIM = ("NodeResourcesFit", "PodTopologySpread")
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class LandingQuery:
     """One pod whose landing is to be predicted."""
 
     pod: int
@@ -155,7 +155,7 @@ class Batch:
         self._filters, self._scorer, self._columns = filters, scorer, columns
 
     def predict(
-        self, state: ClusterState, asks: Sequence[Ask], order: Int32s, size: int
+        self, state: ClusterState, asks: Sequence[LandingQuery], order: Int32s, size: int
     ) -> list[_Answer | None]:
         """Return for each ask the prediction and the margins: the score increase (N,) per node that changes nothing.
 
@@ -191,7 +191,7 @@ class Batch:
                     made[block[row]] = answer
         return made
 
-    def _free(self, state: ClusterState, asks: Sequence[Ask]) -> _Freed:
+    def _free(self, state: ClusterState, asks: Sequence[LandingQuery]) -> _Freed:
         """Return the resources that deleted victims free; ``asks`` are in the order of their replacements."""
         parts = [_NOTHING_FREED]
         groups: dict[tuple[int, int], list[int]] = {}
@@ -206,7 +206,7 @@ class Batch:
         columns = zip(*((p.rows, p.nodes, p.fits, p.rise) for p in parts), strict=True)
         return _Freed(*(np.concatenate(column) for column in columns))
 
-    def _feasible(self, state: ClusterState, asks: Sequence[Ask], freed: _Freed) -> Bools:
+    def _feasible(self, state: ClusterState, asks: Sequence[LandingQuery], freed: _Freed) -> Bools:
         """Return the nodes (K, N) that pass all filters; ``asks`` are in the order of their replacements."""
         others, fits, within = [], [], []
         for replacement, of_class in groupby(asks, attrgetter("replacement")):
@@ -224,7 +224,7 @@ class Batch:
             feasible &= room
         return feasible
 
-    def _scores(self, state: ClusterState, asks: Sequence[Ask]) -> ManyScores:
+    def _scores(self, state: ClusterState, asks: Sequence[LandingQuery]) -> ManyScores:
         """Return the plug-ins' raw scores (K, N) for each ask."""
         place = {cls: row for row, cls in enumerate(dict.fromkeys(ask.replacement for ask in asks))}
         raws = [self._scorer.raw(state, cls) for cls in place]

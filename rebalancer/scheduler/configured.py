@@ -174,11 +174,11 @@ def _managed(configuration: config.KubeSchedulerConfiguration) -> set[str]:
 # -- arguments -------------------------------------------------------------------------------------------
 
 
-def _names(resources: tuple[config.Resource, ...]) -> tuple[str, ...]:
+def _names(resources: tuple[config.ConfiguredResource, ...]) -> tuple[str, ...]:
     return tuple(resource.name for resource in resources) or ("cpu", "memory")
 
 
-def _scoring(given: config.ScoringStrategy) -> ScoringStrategy:
+def _scoring(given: config.ConfiguredScoring) -> ScoringStrategy:
     shape = given.requested_to_capacity_ratio
     resources = tuple((resource.name, resource.weight or 1) for resource in given.resources)
     ratio = given.type == "RequestedToCapacityRatio" and shape is not None
@@ -212,9 +212,9 @@ def _added(given: config.AddedAffinity | None) -> o.NodeAffinity | None:
     )
 
 
-def _term(given: config.NodeSelectorTerm) -> o.NodeSelectorTerm:
+def _term(given: config.ConfiguredSelectorTerm) -> o.NodeSelectorTerm:
     def read(
-        requirements: tuple[config.Requirement, ...],
+        requirements: tuple[config.NodeRequirement, ...],
     ) -> tuple[o.LabelSelectorRequirement, ...]:
         return tuple(o.LabelSelectorRequirement(**one.model_dump()) for one in requirements)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
-from rebalancer.scheduler.placement import Placement, declaring, needed_features
+from rebalancer.scheduler.placement import NodePlacement, declaring, needed_features
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.resources import Resources
 from rebalancer.scheduler.spread import Pair, Spread
@@ -158,7 +158,7 @@ class Filters:
     def __init__(
         self,
         snapshot: Snapshot,
-        placement: Placement,
+        placement: NodePlacement,
         resources: Resources,
         columns: KeptColumns,
         spread: Spread,

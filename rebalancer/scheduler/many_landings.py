@@ -246,7 +246,7 @@ _MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Landings:
+class RingLandings:
     """The probability of each node of each row's ring, as ``distribution`` computes it for one pod."""
 
     chance: Floats
@@ -257,7 +257,9 @@ class Landings:
     """(K,) not known where a row has so many kinds of windows that some have to stand for all."""
 
 
-def landings(scores: ManyScores, weights: Mapping[str, int], rings: Rings, of: Ints) -> Landings:
+def landings(
+    scores: ManyScores, weights: Mapping[str, int], rings: Rings, of: Ints
+) -> RingLandings:
     """Return the landings of pods; the feasible nodes of pod k are ring ``of[k]`` (K,)."""
     rows = _Rows(scores, weights, rings, of)
     columns = rows.extremes()
@@ -279,7 +281,7 @@ def landings(scores: ManyScores, weights: Mapping[str, int], rings: Rings, of: I
     short = least[:, None] - total[:, : rings.width]
     if len(parts.row) > len(of):
         short = np.minimum.reduceat(short, np.searchsorted(parts.row, np.arange(len(of))), axis=0)
-    return Landings(chance[:, : rings.width], short, known)
+    return RingLandings(chance[:, : rings.width], short, known)
 
 
 @dataclass(frozen=True, slots=True)

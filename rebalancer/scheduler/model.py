@@ -10,12 +10,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.scheduler.batch import Ask, Batch, KeptPredictions, Question, unlimited
+from rebalancer.scheduler.batch import Batch, KeptPredictions, LandingQuery, Question, unlimited
 from rebalancer.scheduler.filters import FILTERS, Filters
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
 from rebalancer.scheduler.pending import Pending
-from rebalancer.scheduler.placement import Placement, Supposed, tolerates
+from rebalancer.scheduler.placement import NodePlacement, Supposed, tolerates
 from rebalancer.scheduler.prediction import Prediction, likely, uniform
 from rebalancer.scheduler.profile import NODE_AFFINITY, SchedulerProfile
 from rebalancer.scheduler.resources import Resources, UnofferedResources
@@ -124,7 +124,7 @@ class SchedulerModel:
         self._others = {
             other.scheduler_name: SchedulerModel(snapshot, other) for other in profile.others
         }
-        self.placement = Placement(snapshot, profile.added_affinity)
+        self.placement = NodePlacement(snapshot, profile.added_affinity)
         self.resources = Resources(snapshot, profile)
         self.spread = Spread(snapshot, profile, self.placement)
         self.interpod = InterPod(snapshot, profile)
@@ -247,7 +247,7 @@ class SchedulerModel:
         Equal pods share one prediction object.
         """
         made: dict[Hashable, Prediction] = {}
-        missing: dict[Hashable, tuple[SchedulerModel, Question, Ask]] = {}
+        missing: dict[Hashable, tuple[SchedulerModel, Question, LandingQuery]] = {}
         keys: list[Hashable] = []
         alone: list[int] = []
         questions: dict[int, Callable[[int], Question] | None] = {}
@@ -272,7 +272,7 @@ class SchedulerModel:
                 missing[question.key] = (
                     model,
                     question,
-                    Ask(pod, cls, node, replacement, model.snapshot.waits(cls)),
+                    LandingQuery(pod, cls, node, replacement, model.snapshot.waits(cls)),
                 )
         for model in {id(model): model for model, *_ in missing.values()}.values():
             mine = [(question, ask) for of, question, ask in missing.values() if of is model]
@@ -282,7 +282,7 @@ class SchedulerModel:
         return [made[key] for key in keys]
 
     def _predict_many(
-        self, state: ClusterState, asked: Sequence[tuple[Question, Ask]]
+        self, state: ClusterState, asked: Sequence[tuple[Question, LandingQuery]]
     ) -> Iterator[tuple[Hashable, Prediction]]:
         """Yield (key, prediction) for each question; cache the predictions that may be cached."""
         if len(asked) == 1:

@@ -60,7 +60,7 @@ class Supposed:
         return self.marked is not None or self.removed is not None
 
 
-class Placement:
+class NodePlacement:
     """Masks and raw scores (N,) per class, shared by classes with equal specs."""
 
     def __init__(self, snapshot: Snapshot, added: o.NodeAffinity | None = None) -> None:

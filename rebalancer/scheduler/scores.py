@@ -12,7 +12,7 @@ import numpy as np
 
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
-from rebalancer.scheduler.placement import Placement
+from rebalancer.scheduler.placement import NodePlacement
 from rebalancer.scheduler.profile import (
     BALANCED_ALLOCATION,
     IMAGE_LOCALITY,
@@ -107,7 +107,7 @@ class Scorer:
         self,
         snapshot: Snapshot,
         profile: SchedulerProfile,
-        placement: Placement,
+        placement: NodePlacement,
         columns: KeptColumns,
         spread: Spread,
         interpod: InterPod,

@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.scheduler.placement import Placement
+from rebalancer.scheduler.placement import NodePlacement
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.scheduler.topology import HOSTNAME, ZONE, ArrayCache, Topologies, Topology
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
@@ -220,7 +220,9 @@ class SoftSpread:
 class Spread:
     """Filter and raw score of topology spread."""
 
-    def __init__(self, snapshot: Snapshot, profile: SchedulerProfile, placement: Placement) -> None:
+    def __init__(
+        self, snapshot: Snapshot, profile: SchedulerProfile, placement: NodePlacement
+    ) -> None:
         self._snapshot = snapshot
         self._placement = placement
         self._topologies = Topologies(snapshot.nodes.labels)

@@ -10,7 +10,7 @@ from rebalancer.plan.machines import PipelineOutcome, Result, StepOutcome, StepS
 from rebalancer.signals.model import Interruption, latest_end
 
 STATE = "rebalancer/interruption"
-"""The annotation's name; its value is a :class:`State` in JSON."""
+"""The annotation's name; its value is a :class:`PipelineState` in JSON."""
 
 _LONGEST_TEXT = 300
 """Characters of a reason: the annotations of a node hold 256 KiB in all, and most of that is for others."""
@@ -60,7 +60,7 @@ class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
         return StepOutcome(self.status, self.why)
 
 
-class State(msgspec.Struct, frozen=True, omit_defaults=True):
+class PipelineState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The progress of the pipeline on one node."""
 
     causes: tuple[RecordedInterruption, ...] = ()
@@ -86,10 +86,10 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
         return PipelineOutcome(Result.DONE if whole else Result.INCOMPLETE, steps)
 
 
-_decoder = msgspec.json.Decoder(State)
+_decoder = msgspec.json.Decoder(PipelineState)
 
 
-def read(text: str) -> State | None:
+def read(text: str) -> PipelineState | None:
     """Parse an annotation value; return None if it is malformed or names no Node."""
     try:
         state = None if len(text) > _LONGEST else _decoder.decode(text)
@@ -98,7 +98,7 @@ def read(text: str) -> State | None:
     return state if state is not None and state.uid else None
 
 
-def state_in(annotations: Mapping[str, str] | None, uid: str) -> State | None:
+def state_in(annotations: Mapping[str, str] | None, uid: str) -> PipelineState | None:
     """Return the state recorded in the annotations of the Node ``uid``.
 
     None if there is no state, it is malformed, or it belongs to another Node.
@@ -107,6 +107,6 @@ def state_in(annotations: Mapping[str, str] | None, uid: str) -> State | None:
     return None if state is None or state.uid != uid else state
 
 
-def written(state: State) -> str:
+def written(state: PipelineState) -> str:
     """Return the state as an annotation value."""
     return msgspec.json.encode(state).decode()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.snapshot.model import Owner, PodAutoscaler, PodClass, Snapshot
-from rebalancer.snapshot.owners import Controller, Ownership
+from rebalancer.snapshot.owners import Ownership, PodController
 from rebalancer.wire import objects as o
 from rebalancer.wire.times import unix_seconds
 
@@ -99,7 +99,7 @@ _Name = tuple[str, str, str]
 def fold_autoscalers(
     autoscalers: Iterable[o.HorizontalPodAutoscaler],
     owners: Sequence[Owner],
-    controllers: Mapping[int, Collection[Controller]],
+    controllers: Mapping[int, Collection[PodController]],
     ownership: Ownership,
 ) -> tuple[PodAutoscaler, ...]:
     """Return the autoscalers of ``owners``, by namespace and name; other autoscalers are dropped.
@@ -136,7 +136,7 @@ def _target(autoscaler: o.HorizontalPodAutoscaler) -> _Name:
 
 
 def _names(
-    owner: Owner, controllers: Collection[Controller], ownership: Ownership
+    owner: Owner, controllers: Collection[PodController], ownership: Ownership
 ) -> Iterator[tuple[str, str]]:
     """Yield (kind, name) of an owner, and of the objects below and above it in the ownership."""
     yield owner.kind, owner.name

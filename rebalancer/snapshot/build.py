@@ -30,10 +30,10 @@ from rebalancer.snapshot.model import (
 )
 from rebalancer.snapshot.nodes import Amounts, fold_nodes, pod_requests, score_requests
 from rebalancer.snapshot.owners import (
-    Controller,
     Memo,
     NoMemo,
     Ownership,
+    PodController,
     SeenPods,
     assumptions,
     pod_selector,
@@ -140,9 +140,9 @@ class Classes:
             owners.append(self._ownership.owner(*top[1:], counted))
         return self._build(owner_of), tuple(owners)
 
-    def controllers(self, built: Sequence[PodClass]) -> dict[int, set[Controller]]:
+    def controllers(self, built: Sequence[PodClass]) -> dict[int, set[PodController]]:
         """Return owner -> the direct controllers of its pods; ``built``: the classes with their owners."""
-        controllers: dict[int, set[Controller]] = {}
+        controllers: dict[int, set[PodController]] = {}
         for cls, of_class in zip(built, self._specs, strict=True):
             controllers.setdefault(cls.owner, set()).add(of_class.controller)
         return controllers

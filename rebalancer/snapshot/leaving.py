@@ -10,7 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from rebalancer.wire import objects as o
-from rebalancer.wire.marks import GOING, SCALE_IN, Phase, ScaleIn, scale_in_of
+from rebalancer.wire.marks import GOING, SCALE_IN, Phase, ScaleInRecord, scale_in_of
 from rebalancer.wire.times import unix_seconds
 
 LEAVE = "rebalancer/leave"
@@ -95,7 +95,7 @@ class Announcement(NamedTuple):
     """Unix seconds by which the node is to be empty, 0: now; None: the annotation's value is not understood."""
     text: str
     """In words."""
-    scale_in: ScaleIn | None = None
+    scale_in: ScaleInRecord | None = None
     """Of the last two kinds."""
 
     def holds(
@@ -159,7 +159,7 @@ def is_draining(value: str | None) -> bool:
         return True
 
 
-def scale_in_notice(state: ScaleIn) -> Announcement:
+def scale_in_notice(state: ScaleInRecord) -> Announcement:
     """Return the announcement for the scale-in record on a node."""
     kind = NoticeKind.SCALE_IN if state.phase in GOING else NoticeKind.NOTED
     at = state.since if state.phase is Phase.UNNEEDED else state.at

@@ -19,7 +19,7 @@ from rebalancer.wire.marks import (
     STEER,
     TAINT,
     Mark,
-    ScaleIn,
+    ScaleInRecord,
     is_mark,
     parse_mark,
 )
@@ -137,7 +137,7 @@ def _is_mark(taint: Taint) -> bool:
     return is_mark(taint.key, taint.effect)
 
 
-def scale_ins(nodes: Nodes) -> dict[int, ScaleIn]:
+def scale_ins(nodes: Nodes) -> dict[int, ScaleInRecord]:
     """Return node row -> its scale-in record, by row."""
     return {
         node: state
@@ -146,7 +146,7 @@ def scale_ins(nodes: Nodes) -> dict[int, ScaleIn]:
     }
 
 
-def with_scale_ins(snapshot: Snapshot, changed: Mapping[int, ScaleIn | None]) -> Snapshot:
+def with_scale_ins(snapshot: Snapshot, changed: Mapping[int, ScaleInRecord | None]) -> Snapshot:
     """Return the snapshot with changed scale-in records (None: removed), cordons and taints."""
     if not changed:
         return snapshot
@@ -188,7 +188,7 @@ def with_scale_ins(snapshot: Snapshot, changed: Mapping[int, ScaleIn | None]) ->
     )
 
 
-def _state(notices: tuple[Announcement, ...]) -> ScaleIn | None:
+def _state(notices: tuple[Announcement, ...]) -> ScaleInRecord | None:
     return next((one.scale_in for one in notices if one.scale_in is not None), None)
 
 

@@ -256,7 +256,7 @@ _UNCOUNTED = ("Job", "CronJob", "DaemonSet", "Node")
 
 
 @dataclass(frozen=True, slots=True)
-class Controller:
+class PodController:
     """A pod's direct controller, as named in the pod, with the counts of its pods."""
 
     namespace: str
@@ -274,7 +274,7 @@ class SeenPods:
     living: int
     """Neither finished nor terminating."""
     ready: int
-    controllers: Sequence[Controller]
+    controllers: Sequence[PodController]
     """The direct controllers (ReplicaSets), one at least, in order of their first pod."""
     replica_sets: int
     """How many of them have living pods."""
@@ -291,7 +291,7 @@ class Ownership:
         """Return the workload object with this uid; None if it was not read."""
         return self._by_uid.get(uid)
 
-    def top(self, controller: Controller) -> tuple[str, str, str]:
+    def top(self, controller: PodController) -> tuple[str, str, str]:
         """Return (kind, name, uid) of the top controller.
 
         A ReplicaSet or Job with an owner yields this owner, even if its kind is not read (an Argo Rollout, say); a
@@ -304,7 +304,7 @@ class Ownership:
                     return reference.kind, reference.name, reference.uid
         return controller.kind, controller.name, controller.uid
 
-    def job_ended(self, controller: Controller) -> bool:
+    def job_ended(self, controller: PodController) -> bool:
         """Return whether the controller is a finished Job, standalone or of a CronJob.
 
         False for Jobs of any other owner (a workflow, say), which may still read the logs and status of the pods.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rebalancer.snapshot.columns import Int32s, Interner, StringColumn, freeze
 from rebalancer.snapshot.model import PodFlag, Pods
-from rebalancer.snapshot.owners import Controller
+from rebalancer.snapshot.owners import PodController
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut, opt_outs
 from rebalancer.wire.pods import FINISHED, NO_ANNOTATIONS, PodAnnotations, PodRecord, PodState
@@ -28,7 +28,7 @@ _MANY_NEWS = 1000
 class ClassSpec(NamedTuple):
     """The key of a class: the owner of its pods, and all fields that affect scheduling."""
 
-    controller: Controller
+    controller: PodController
     labels: o.Labels
     spec: o.SchedulingSpec
     opt_outs: tuple[OptOut, ...] = ()
@@ -197,7 +197,7 @@ class PodTable:
 
     def _new_class(self, record: PodRecord, key: Hashable) -> int:
         labels, spec = record.spec()
-        controller = Controller(
+        controller = PodController(
             record.namespace,
             record.controller_kind,
             record.controller_group,

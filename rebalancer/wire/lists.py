@@ -78,7 +78,7 @@ DECODED: dict[str, type[Any]] = {
 """Kind -> struct, for all kinds but Pod, which goes its own way (``rebalancer.wire.pods``)."""
 
 
-class Page(Struct, Generic[T]):
+class ListPage(Struct, Generic[T]):
     """One page of a list; the server writes null for an empty one."""
 
     items: tuple[T, ...] | None = None
@@ -95,8 +95,8 @@ class RawPage(Struct):
 _raw_page = JsonDecoder(RawPage)
 
 
-def _page_decoder(struct: type) -> JsonDecoder[Page[Any]]:
-    generic: Any = Page  # parametrised at run time, which type checkers do not follow
+def _page_decoder(struct: type) -> JsonDecoder[ListPage[Any]]:
+    generic: Any = ListPage  # parametrised at run time, which type checkers do not follow
     return JsonDecoder(generic[struct])
 
 

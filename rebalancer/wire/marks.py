@@ -103,7 +103,7 @@ def is_written(annotations: Mapping[str, str], taint_keys: Iterable[str | None])
     return SCALE_IN in annotations or SCALE_IN in taint_keys
 
 
-class ScaleIn(msgspec.Struct, frozen=True, omit_defaults=True):
+class ScaleInRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The content of the annotation; times are RFC 3339."""
 
     phase: Phase
@@ -132,10 +132,10 @@ class ScaleIn(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.json.encode(self).decode()
 
 
-def scale_in_of(annotations: Mapping[str, str]) -> ScaleIn | None:
+def scale_in_of(annotations: Mapping[str, str]) -> ScaleInRecord | None:
     """Return the scale-in record of a node; None if there is none, or it is malformed."""
     text = annotations.get(SCALE_IN)
     try:
-        return None if text is None else msgspec.json.decode(text, type=ScaleIn)
+        return None if text is None else msgspec.json.decode(text, type=ScaleInRecord)
     except (ValueError, RecursionError):
         return None

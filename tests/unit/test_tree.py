@@ -38,6 +38,16 @@ def test_each_package_that_decides_has_tests_of_its_own() -> None:
     assert deciding - tested <= {"plan", "testing"}
 
 
+def test_no_public_class_name_exists_twice() -> None:
+    files: dict[str, list[str]] = {}
+    for root in ("rebalancer", "strategies"):
+        for path in (ROOT / root).rglob("*.py"):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    files.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: where for name, where in files.items() if len(where) > 1} == {}
+
+
 NAMED_BY_VERBS = "base explain embedded kube metrics migrate notices plan policy report run serve snapshot testing whatif wire"
 """Packages of which no function is named by a past participle; the others are still owed."""
 

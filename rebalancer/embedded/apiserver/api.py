@@ -24,7 +24,7 @@ from rebalancer.embedded.apiserver.kinds import (
     bad_request,
     parse_path,
 )
-from rebalancer.embedded.apiserver.paging import Pager, Watch
+from rebalancer.embedded.apiserver.paging import Pager, WatchStream
 from rebalancer.embedded.apiserver.store import Store, clone
 
 # Lists that a strategic merge patch merges, with the merge key of their items.
@@ -120,7 +120,7 @@ _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """One HTTP request."""
 
     method: str
@@ -152,7 +152,7 @@ class Api:
         self.actions: dict[str, Callable[[], Json]] = {}
         """What a POST to a path beside Kubernetes' own does; it takes the store's lock itself."""
 
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: HttpRequest) -> Reply:
         """Return the answer to a request; a refusal is an answer with a Status object."""
         try:
             return self._answer(request)
@@ -160,7 +160,7 @@ class Api:
             body = msgspec.json.encode(refusal.status())
             return Reply(refusal.code, body, retry_after=refusal.retry_after)
 
-    def _answer(self, request: Request) -> Reply:
+    def _answer(self, request: HttpRequest) -> Reply:
         if request.path in ("/healthz", "/livez", "/readyz"):
             return Reply(200, b"ok", content_type="text/plain")
         if request.path == "/version":
@@ -181,10 +181,12 @@ class Api:
         with self._store.lock:
             if watch and request.method == "GET":
                 shape = self._shape(request, target)
-                return Reply(200, stream=Watch(self._store, target, request.query, shape).lines())
+                return Reply(
+                    200, stream=WatchStream(self._store, target, request.query, shape).lines()
+                )
             return self._do(request, target)
 
-    def _do(self, request: Request, target: Target) -> Reply:
+    def _do(self, request: HttpRequest, target: Target) -> Reply:
         if request.method == "GET":
             return self._read(request, target)
         if request.method == "POST":
@@ -203,7 +205,7 @@ class Api:
             return _json(200, add_type(target, delete(self._store, target.kind, obj, options)))
         raise kinds.not_allowed(target.kind)
 
-    def _read(self, request: Request, target: Target) -> Reply:
+    def _read(self, request: HttpRequest, target: Target) -> Reply:
         shape = self._shape(request, target)
         if target.name:
             if target.subresource not in ("", "status"):
@@ -221,19 +223,19 @@ class Api:
         }
         return _json(200, listed)
 
-    def _shape(self, request: Request, target: Target) -> Callable[[Json], Json]:
+    def _shape(self, request: HttpRequest, target: Target) -> Callable[[Json], Json]:
         """Return a function that converts a stored object to the requested form: with its type, or as a table row."""
         if discovery.wants_table(request.accept, target.kind):
             return lambda obj: self._table(request, target, [obj], {})
         return lambda obj: add_type(target, obj)
 
     def _table(
-        self, request: Request, target: Target, items: Sequence[Json], metadata: Json
+        self, request: HttpRequest, target: Target, items: Sequence[Json], metadata: Json
     ) -> Json:
         whole = request.query.get("includeObject") == "Object"
         return discovery.table(target.kind, items, metadata, self._store.clock.now(), whole=whole)
 
-    def _create(self, request: Request, target: Target) -> Reply:
+    def _create(self, request: HttpRequest, target: Target) -> Reply:
         evicts = target.subresource == "eviction"
         if not evicts and (target.name or (target.kind.namespaced and not target.namespace)):
             raise kinds.not_allowed(target.kind)
@@ -264,13 +266,13 @@ class Api:
         stored = self._store.replace(target.kind, old, new, status_only=only)
         return _json(200, add_type(target, stored))
 
-    def _patch(self, request: Request, target: Target) -> Reply:
+    def _patch(self, request: HttpRequest, target: Target) -> Reply:
         patch = _decode(request, must_be_object=False)
         old = self._store.find(target.kind, target.namespace, target.name)
         applies = request.content_type.startswith("application/apply-patch")
         if old is None and applies and not target.subresource:
             whole = Target(target.kind, target.namespace)
-            made = Request("POST", request.path, request.query, request.body)
+            made = HttpRequest("POST", request.path, request.query, request.body)
             return self._create(made, whole)
         old = self._store.get(target.kind, target.namespace, target.name)
         new = apply_patch(request.content_type, add_type(target, clone(old)), patch)
@@ -279,7 +281,7 @@ class Api:
             new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
         return self._update(target, request.query, new)
 
-    def _delete_collection(self, request: Request, target: Target) -> Reply:
+    def _delete_collection(self, request: HttpRequest, target: Target) -> Reply:
         if target.kind.namespaced and not target.namespace:
             raise kinds.not_allowed(target.kind)
         query = {key: value for key, value in request.query.items() if key.endswith("Selector")}
@@ -297,7 +299,7 @@ def _json(code: int, body: Any) -> Reply:
     return Reply(code, msgspec.json.encode(body))
 
 
-def _decode(request: Request, *, must_be_object: bool = True) -> Any:
+def _decode(request: HttpRequest, *, must_be_object: bool = True) -> Any:
     try:
         decoded = msgspec.json.decode(request.body)
     except msgspec.DecodeError as error:
@@ -307,7 +309,7 @@ def _decode(request: Request, *, must_be_object: bool = True) -> Any:
     return decoded
 
 
-def _options(request: Request) -> Json:
+def _options(request: HttpRequest) -> Json:
     options: Json = dict(_decode(request)) if request.body else {}
     if "gracePeriodSeconds" in request.query:
         options.setdefault("gracePeriodSeconds", int(request.query["gracePeriodSeconds"]))

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
-from rebalancer.embedded.apiserver.api import Api, Reply, Request
+from rebalancer.embedded.apiserver.api import Api, HttpRequest, Reply
 
 _LOOPBACK = "127.0.0.1"
 _JOIN_SECONDS = 10.0
@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _handle(self) -> None:
         url = urlsplit(self.path)
         length = int(self.headers.get("Content-Length") or 0)
-        request = Request(
+        request = HttpRequest(
             method=self.command,
             path=url.path,
             query=dict(parse_qsl(url.query, keep_blank_values=True)),
@@ -279,7 +279,7 @@ class Faults:
             lines = [line.split(" ", 1) for line in self.requests]
         return sum(bool(re.fullmatch(method, m)) and bool(re.search(path, p)) for m, p in lines)
 
-    def match(self, request: Request) -> Fault | None:
+    def match(self, request: HttpRequest) -> Fault | None:
         """Log a request, and return the fault that affects it."""
         with self._lock:
             self.requests.append(f"{request.method} {request.path}")

@@ -222,7 +222,7 @@ def _number(query: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-class Watch:
+class WatchStream:
     """One watch. It starts when it is created, which must happen under the store's lock."""
 
     def __init__(

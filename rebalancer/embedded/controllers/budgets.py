@@ -30,7 +30,7 @@ _SCALED = {kind.kind: kind for kind in (REPLICA_SET, STATEFUL_SET, CONTROLLER)}
 _DELETION_TIMEOUT = 120.0
 
 
-class Budgets(Controller):
+class DisruptionController(Controller):
     """Keeps the status of every PodDisruptionBudget."""
 
     def observe(self, change: Change) -> None:

@@ -33,7 +33,7 @@ class GarbageCollector(Controller):
         )
 
 
-class Namespaces(Controller):
+class NamespaceController(Controller):
     """Empties namespaces that are being deleted, then removes them."""
 
     def observe(self, change: Change) -> None:

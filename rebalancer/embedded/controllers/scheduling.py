@@ -95,7 +95,7 @@ class ModelPlacer:
         )
 
 
-class Scheduling(Controller):
+class SchedulerLoop(Controller):
     """Binds pending pods; a pod that fits on no node is tried again when the cluster changes."""
 
     def __init__(

@@ -24,7 +24,7 @@ from rebalancer.base.sending import HttpAnswer, SendingError, exchange
 from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeView
-from rebalancer.node_record.records import Entry, Form, Write, change_record
+from rebalancer.node_record.records import Form, RecordContent, Write, change_record
 from rebalancer.signals.notice import NOTICE, NodeNotice, read, written
 from rebalancer.wire.times import rfc3339, unix_seconds
 
@@ -335,8 +335,8 @@ class Agent:
         return wanted is not None and self._stop.now() - self._looked >= _LOOK_AGAIN
 
 
-def _entry(notice: NodeNotice) -> Entry:
-    return Entry(by=notice.id, why=notice.reason or notice.kind, until=notice.deadline)
+def _entry(notice: NodeNotice) -> RecordContent:
+    return RecordContent(by=notice.id, why=notice.reason or notice.kind, until=notice.deadline)
 
 
 NOTICES = Form(NOTICE, read, written, _entry, lambda notice, _: notice)

@@ -15,7 +15,7 @@ from rebalancer.machines.capacity.packing import pending_pods
 from rebalancer.machines.capacity.removal import removals
 from rebalancer.machines.capacity.report import CapacityReport
 from rebalancer.machines.capacity.scale_in import NodeScaleIn
-from rebalancer.machines.capacity.scale_out import ScaleOut
+from rebalancer.machines.capacity.scale_out import GroupScaleOut
 from rebalancer.machines.capacity.scale_out_plan import ScaleOutInputs, ScaleOutPlan, plan_scale_out
 from rebalancer.machines.capacity.scaling import (
     MakeScaler,
@@ -138,7 +138,7 @@ def _needed_again(
     }
 
 
-_SCALERS: Mapping[str, MakeScaler] = {"in": NodeScaleIn, "out": ScaleOut}
+_SCALERS: Mapping[str, MakeScaler] = {"in": NodeScaleIn, "out": GroupScaleOut}
 """``Params.scales`` of a strategy -> what acts for it."""
 
 

@@ -33,7 +33,7 @@ from rebalancer.providers.contract import NodeGroup
 from rebalancer.providers.guarded import GroupSizeError
 from rebalancer.snapshot.marks import scale_ins, with_scale_ins
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.wire.marks import GOING, Phase, ScaleIn
+from rebalancer.wire.marks import GOING, Phase, ScaleInRecord
 from rebalancer.wire.times import rfc3339, unix_seconds
 
 _AHEAD = 60.0
@@ -64,10 +64,10 @@ class ScaleInNodes:
         standing = scale_ins(self.snapshot.nodes)
         self.others = {node for node, state in standing.items() if self._is_anothers(state)}
         """The nodes that another release notes, drains or removes: nothing is written on them."""
-        self.states: dict[int, ScaleIn] = {
+        self.states: dict[int, ScaleInRecord] = {
             node: state for node, state in standing.items() if node not in self.others
         }
-        self.changed: dict[int, ScaleIn | None] = {}
+        self.changed: dict[int, ScaleInRecord | None] = {}
         """What was written on nodes; in a dry run, what would be."""
         self.removal: dict[int, NodeRemoval] = {one.node: one for one in context.report.nodes}
 
@@ -77,7 +77,7 @@ class ScaleInNodes:
         """Return the name of a node."""
         return self.snapshot.nodes.names[node]
 
-    def _is_anothers(self, state: ScaleIn) -> bool:
+    def _is_anothers(self, state: ScaleInRecord) -> bool:
         """Return whether another release is removing a node; a release that stopped writing no longer counts."""
         options, ours = self.options, self.context.release
         longest = max(options.unneeded_for, options.unready_for, options.give_up_after)
@@ -112,7 +112,7 @@ class ScaleInNodes:
         """Cancel the scale-in of a node: remove the taint, and our cordon; a failure starts a cool-down."""
         at = rfc3339(self.context.now())
         by, release = self.context.by, self.context.release
-        left = ScaleIn(Phase.FAILED, at, at, by, release=release, why=why) if failed else None
+        left = ScaleInRecord(Phase.FAILED, at, at, by, release=release, why=why) if failed else None
         code = ScaleInCode.FAILED if failed else ScaleInCode.CANCELLED
         act = self.write(node, left, code, why, gives_back=True)
         if failed and act.status is ActStatus.DONE:
@@ -122,7 +122,7 @@ class ScaleInNodes:
     def write(
         self,
         node: int,
-        state: ScaleIn | None,
+        state: ScaleInRecord | None,
         code: ScaleInCode,
         text: str,
         *,
@@ -187,11 +187,15 @@ def note_new(nodes: ScaleInNodes) -> Iterator[MachineAct]:
         yield from note(nodes, node)
 
 
-def note(nodes: ScaleInNodes, node: int, state: ScaleIn | None = None) -> Iterator[MachineAct]:
+def note(
+    nodes: ScaleInNodes, node: int, state: ScaleInRecord | None = None
+) -> Iterator[MachineAct]:
     """Record since when a node is unneeded. The time starts again after a long pause between runs."""
     at, needed = rfc3339(nodes.now), nodes.needed_for(node)
     if state is None or nodes.is_past(state.at, needed):
-        fresh = ScaleIn(Phase.UNNEEDED, at, at, nodes.context.by, release=nodes.context.release)
+        fresh = ScaleInRecord(
+            Phase.UNNEEDED, at, at, nodes.context.by, release=nodes.context.release
+        )
         text = f"{nodes.removal[node].message}; it is drained once it is unneeded for {format_duration(needed)}"
         if state is not None:
             text += f" from now on: no run has looked since {state.at}"
@@ -292,7 +296,7 @@ _SETTLED = timedelta(minutes=1)
 """Until a machine whose termination was requested is known as such: DescribeAutoScalingGroups may lag behind."""
 
 
-def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
+def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> MachineAct:
     """Terminate the machine of a draining node if all pods on it are bound to the node."""
     context, client = nodes.context, nodes.context.client
     if context.suspended is not None or client is None:
@@ -327,7 +331,9 @@ def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleIn) -> Machin
         return nodes.act(node, ScaleInCode.FAILED, ActStatus.FAILED, str(error))
 
 
-def _delayed(client: Client, nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct | None:
+def _delayed(
+    client: Client, nodes: ScaleInNodes, node: int, state: ScaleInRecord
+) -> MachineAct | None:
     """Return an act if the termination of an empty node's machine is delayed; None to go on, also after a long delay."""
     if (why := delay_of(client, nodes.name(node))) is None:
         return None
@@ -339,7 +345,7 @@ def _delayed(client: Client, nodes: ScaleInNodes, node: int, state: ScaleIn) -> 
     return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, f"it is empty, and {why}")
 
 
-def terminating(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
+def terminating(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> MachineAct:
     """Return the progress of a node whose machine is being terminated."""
     text = f"the termination of its machine was requested at {state.at}: a later run looks again"
     if nodes.group(node) is None:
@@ -347,12 +353,12 @@ def terminating(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
     return nodes.act(node, ScaleInCode.TERMINATING, ActStatus.WAITS, text)
 
 
-def is_overdue(nodes: ScaleInNodes, node: int, state: ScaleIn) -> bool:
+def is_overdue(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> bool:
     """Return whether a machine is still in its group long after its termination was requested."""
     return nodes.is_past(state.at, _SETTLED) and nodes.group(node) is not None
 
 
-def try_again(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
+def try_again(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> MachineAct:
     """Let the next run judge a node again whose machine should be gone; at the second time its scale-in has failed."""
     text = f"the termination of its machine was requested at {state.at}, and it is still there"
     if state.why:
@@ -363,7 +369,7 @@ def try_again(nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct:
     return nodes.write(node, again, ScaleInCode.DRAINING, text, gives_back=True)
 
 
-def _emptying(nodes: ScaleInNodes, node: int, state: ScaleIn, left: str) -> MachineAct:
+def _emptying(nodes: ScaleInNodes, node: int, state: ScaleInRecord, left: str) -> MachineAct:
     after = nodes.options.give_up_after
     if nodes.is_past(state.at, after):
         return nodes.cancel(node, f"not empty after {format_duration(after)}: {left}", failed=True)
@@ -371,7 +377,7 @@ def _emptying(nodes: ScaleInNodes, node: int, state: ScaleIn, left: str) -> Mach
 
 
 def _terminate(
-    client: Client, nodes: ScaleInNodes, node: int, state: ScaleIn, group: NodeGroup
+    client: Client, nodes: ScaleInNodes, node: int, state: ScaleInRecord, group: NodeGroup
 ) -> MachineAct:
     """Terminate the machine of an empty node.
 
@@ -402,7 +408,9 @@ def _terminate(
     return refused or nodes.act(node, ScaleInCode.TERMINATED, ActStatus.DONE, text)
 
 
-def _last_look(client: Client, nodes: ScaleInNodes, node: int, state: ScaleIn) -> MachineAct | None:
+def _last_look(
+    client: Client, nodes: ScaleInNodes, node: int, state: ScaleInRecord
+) -> MachineAct | None:
     """Write the phase "ending" on a node; return another act if the request must not be sent, else None.
 
     Since the run has read the node, someone may have protected it or may want it for something else. After
@@ -448,7 +456,7 @@ class NodeScaleIn:
         yield from note_new(self._nodes)
         yield from start_draining(self._nodes)
 
-    def _look_again(self, node: int, state: ScaleIn) -> Iterator[MachineAct]:
+    def _look_again(self, node: int, state: ScaleInRecord) -> Iterator[MachineAct]:
         nodes = self._nodes
         removal, cool_down = nodes.removal[node], nodes.options.cool_down_after_failure
         match state.phase:

@@ -50,7 +50,7 @@ def group_resizes(plan: ScaleOutPlan, groups: tuple[NodeGroup, ...]) -> list[Gro
     return [one for one in resizes if one.to > (one.group.desired or 0)]
 
 
-class ScaleOut:
+class GroupScaleOut:
     """Scales up groups; see :class:`rebalancer.machines.capacity.scaling.Scaler`."""
 
     def __init__(self, context: ScalerContext) -> None:

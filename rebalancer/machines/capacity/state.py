@@ -130,7 +130,7 @@ KEY = "state.json"
 VERSION = 1
 
 
-class Condition(msgspec.Struct, frozen=True, rename="camel"):
+class StatusCondition(msgspec.Struct, frozen=True, rename="camel"):
     """A condition in the status."""
 
     status: str
@@ -138,12 +138,12 @@ class Condition(msgspec.Struct, frozen=True, rename="camel"):
     """Unix seconds of its last transition."""
 
 
-class State(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class CapacityState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The state of machines for later runs."""
 
     version: int = VERSION
     groups: dict[str, GroupState] = {}
-    conditions: dict[str, Condition] = {}
+    conditions: dict[str, StatusCondition] = {}
     """``GROUP/condition``, without a group of the cluster -> what it was."""
     nodes: dict[str, str] = {}
     """Node -> its code."""
@@ -162,24 +162,24 @@ def changed_states(groups: Mapping[str, GroupState]) -> dict[str, GroupState]:
     return {name: of for name, of in sorted(groups.items()) if of != GroupState()}
 
 
-def decode(data: Mapping[str, str]) -> tuple[State, str | None]:
+def decode(data: Mapping[str, str]) -> tuple[CapacityState, str | None]:
     """Return the state in a ConfigMap's data (empty if there is none), and an error message if it is malformed.
 
     Never raises: people edit it, and newer programs write it.
     """
     text = data.get(KEY)
     if not text:
-        return State(), None
+        return CapacityState(), None
     try:
-        state = msgspec.json.decode(text, type=State)
+        state = msgspec.json.decode(text, type=CapacityState)
     except (ValueError, TypeError, RecursionError) as error:
-        return State(), f"{KEY} could not be understood: {error}"
+        return CapacityState(), f"{KEY} could not be understood: {error}"
     if state.version != VERSION:
-        return State(), f"{KEY} is of version {state.version}, this program knows {VERSION}"
+        return CapacityState(), f"{KEY} is of version {state.version}, this program knows {VERSION}"
     return state, None
 
 
-def encode(state: State) -> dict[str, str]:
+def encode(state: CapacityState) -> dict[str, str]:
     """Return the data of the ConfigMap. Equal states give equal bytes."""
     return {KEY: msgspec.json.encode(state, order="sorted").decode()}
 
@@ -207,7 +207,7 @@ class ScaleOutTimes:
 class GroupStates:
     """The state of each group in this run."""
 
-    earlier: State = field(default_factory=State)
+    earlier: CapacityState = field(default_factory=CapacityState)
     times: ScaleOutTimes | None = None
     """None where nothing scales out: each pending pod counts, and no group is blocked."""
     groups: dict[str, GroupState] = field(default_factory=dict)

@@ -32,9 +32,9 @@ from rebalancer.machines.capacity.state import (
     NOT_LAUNCHED,
     SUSPENDED,
     TIMEOUT,
-    Condition,
+    CapacityState,
     GroupState,
-    State,
+    StatusCondition,
     changed_states,
     decode,
     encode,
@@ -56,38 +56,38 @@ _LONGEST = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class StatusData:
     """The output of a run."""
 
     data: Mapping[str, str]
     annotations: Mapping[str, str]
-    state: State
+    state: CapacityState
 
 
 @dataclass(slots=True)
 class _Conditions:
     """Conditions with the times of their last changes."""
 
-    earlier: Mapping[str, Condition]
+    earlier: Mapping[str, StatusCondition]
     now: float
-    kept: dict[str, Condition] = field(default_factory=dict)
+    kept: dict[str, StatusCondition] = field(default_factory=dict)
 
     def times(self, name: str, status: str) -> dict[str, str]:
         """Return the times of the last check and of the last change of a condition."""
         known = self.earlier.get(name)
         if known is None or known.status != status or known.since > self.now:
-            known = Condition(status, self.now)
+            known = StatusCondition(status, self.now)
         self.kept[name] = known
         return {"lastProbeTime": rfc3339(self.now), "lastTransitionTime": rfc3339(known.since)}
 
 
 def status_of(
-    earlier: State,
+    earlier: CapacityState,
     now: float,
     report: CapacityReport,
     groups: Mapping[str, GroupState],
     scaled_out: Collection[str] = (),
-) -> Written:
+) -> StatusData:
     """Return the status and state to write at ``now`` (Unix seconds).
 
     ``groups``: name -> state after this run. ``scaled_out``: the groups that this run scaled up.
@@ -117,14 +117,14 @@ def status_of(
     text = yaml.safe_dump(head, sort_keys=False, width=100)
     text += f"reasons:\n  nodes:{nodes}\n  pendingPods:{pending}\n"
     text += f"  leftOut: {{nodes: {nodes_cut}, pendingPods: {pods_cut}}}\n"
-    state = State(
+    state = CapacityState(
         groups=changed_states(groups),
         conditions=conditions.kept,
         nodes=of_nodes,
         pods=of_pods,
         triggered=dict(islice(_triggered(report, scaled_out), _TRIGGERED)),
     )
-    return Written({KEY: text, **encode(state)}, {UPDATED: _go_time(now)}, state)
+    return StatusData({KEY: text, **encode(state)}, {UPDATED: _go_time(now)}, state)
 
 
 def _triggered(report: CapacityReport, scaled_out: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -304,8 +304,8 @@ class MachineEvent:
 
 
 def announcements(
-    earlier: State,
-    state: State,
+    earlier: CapacityState,
+    state: CapacityState,
     report: CapacityReport,
     acts: Sequence[MachineAct],
     status: Subject,
@@ -388,7 +388,7 @@ def _failures(
 
 
 def _of_pods(
-    earlier: State, state: State, report: CapacityReport, acts: Iterable[MachineAct]
+    earlier: CapacityState, state: CapacityState, report: CapacityReport, acts: Iterable[MachineAct]
 ) -> Iterator[MachineEvent]:
     """Yield Events for the pods that triggered a scale-out, and for pods that newly no group helps."""
     increased = scaled_out_groups(acts)
@@ -411,7 +411,7 @@ def _pod(report: CapacityReport, one: PodVerdict) -> Subject:
 
 
 def _of_nodes(
-    earlier: State, state: State, report: CapacityReport, acts: Iterable[MachineAct]
+    earlier: CapacityState, state: CapacityState, report: CapacityReport, acts: Iterable[MachineAct]
 ) -> Iterator[MachineEvent]:
     """Yield Events for the nodes whose reason has changed, except nodes that were acted on."""
     acted = {act.node for act in acts if act.status in (ActStatus.DONE, ActStatus.FAILED)}
@@ -437,9 +437,9 @@ class StatusKeeper:
     ) -> None:
         self._store, self._where, self._warn = store, where, warn
         self._name = "/".join(where)
-        self._earlier = State()
+        self._earlier = CapacityState()
 
-    def load(self) -> State:
+    def load(self) -> CapacityState:
         """Return the state that earlier runs stored.
 
         Raises:

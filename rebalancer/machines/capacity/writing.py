@@ -25,7 +25,7 @@ from rebalancer.node_record.records import (
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE, state_in
 from rebalancer.snapshot.leaving import DRAIN, KEEPS, LEAVE, LEAVING, is_draining
-from rebalancer.wire.marks import GOING, SCALE_IN, TAINT, Phase, ScaleIn, is_written
+from rebalancer.wire.marks import GOING, SCALE_IN, TAINT, Phase, ScaleInRecord, is_written
 
 _ALL = Orders(
     force=True,
@@ -41,8 +41,8 @@ _TAINT = {"key": TAINT.key, "effect": TAINT.effect}
 
 
 def write_state(
-    client: Client, name: str, state: ScaleIn | None, after: Phase | None
-) -> ScaleIn | None:
+    client: Client, name: str, state: ScaleInRecord | None, after: Phase | None
+) -> ScaleInRecord | None:
     """Write ``state`` on a node (None: remove it), and cordon or uncordon the node in the same request.
 
     Return the state that was written (for None the removed one). None is returned if the node is gone, is no longer
@@ -52,10 +52,10 @@ def write_state(
     Raises:
         ClusterReadError: the node could not be read or written, or its record has another format version.
     """
-    before: ScaleIn | None = None
+    before: ScaleInRecord | None = None
     written = False
 
-    def decide(node: NodeView, _: ScaleIn | None) -> Write[ScaleIn] | None:
+    def decide(node: NodeView, _: ScaleInRecord | None) -> Write[ScaleInRecord] | None:
         nonlocal before, written
         before, written = _standing(node), False
         phase = None if before is None else before.phase
@@ -76,7 +76,7 @@ def write_state(
     return before if state is None else _standing(node)
 
 
-def enter_ending(client: Client, name: str, state: ScaleIn) -> str | None:
+def enter_ending(client: Client, name: str, state: ScaleInRecord) -> str | None:
     """Record that the machine of a node is about to be terminated; return why it must not be, or None.
 
     Only one of two concurrent processes gets None: a second request could decrease the group again.
@@ -86,7 +86,7 @@ def enter_ending(client: Client, name: str, state: ScaleIn) -> str | None:
     """
     why: str | None = None
 
-    def decide(node: NodeView, _: ScaleIn | None) -> Write[ScaleIn] | None:
+    def decide(node: NodeView, _: ScaleInRecord | None) -> Write[ScaleInRecord] | None:
         nonlocal why
         before = SCALE_INS.standing(node)
         why = _not_ours(node, before)
@@ -113,7 +113,7 @@ def clear_state(client: Client, name: str) -> str | None:
     """
     why: str | None = None
 
-    def decide(node: NodeView, _: ScaleIn | None) -> Write[ScaleIn] | None:
+    def decide(node: NodeView, _: ScaleInRecord | None) -> Write[ScaleInRecord] | None:
         nonlocal why
         state, why = SCALE_INS.standing(node), None
         if state is not None and state.phase is Phase.ENDING and node.unschedulable:
@@ -176,7 +176,7 @@ def delay_of(client: Client, name: str) -> str | None:
     return None
 
 
-def _not_ours(node: NodeView, state: ScaleIn | None) -> str | None:
+def _not_ours(node: NodeView, state: ScaleInRecord | None) -> str | None:
     if state is None or state.phase not in GOING:
         return "another client has taken our annotation away"
     if state.uid != node.uid:
@@ -209,7 +209,7 @@ def _veto(node: NodeView) -> str | None:
     return next((f"it is tainted {key}" for key in taints if key in LEAVING.taints), None)
 
 
-def _standing(node: NodeView) -> ScaleIn | None:
+def _standing(node: NodeView) -> ScaleInRecord | None:
     """Return the scale-in record of a node; None if there is none.
 
     Raises:
@@ -224,7 +224,7 @@ def _standing(node: NodeView) -> ScaleIn | None:
     return state
 
 
-def _is_refused(node: NodeView, before: ScaleIn | None, state: ScaleIn | None) -> bool:
+def _is_refused(node: NodeView, before: ScaleInRecord | None, state: ScaleInRecord | None) -> bool:
     """Return whether a node must not be changed: it must stay open, or its cordon would have no owner."""
     was_going = before is not None and before.phase in GOING
     if state is not None and state.phase in GOING:
@@ -234,7 +234,9 @@ def _is_refused(node: NodeView, before: ScaleIn | None, state: ScaleIn | None) -
     return before is not None and was_going and before.cordoned and is_nobodys(node, SCALE_IN)
 
 
-def _close(node: NodeView, before: ScaleIn | None, state: ScaleIn) -> Write[ScaleIn]:
+def _close(
+    node: NodeView, before: ScaleInRecord | None, state: ScaleInRecord
+) -> Write[ScaleInRecord]:
     fresh = before is None or before.phase not in GOING
     labels = {EXCLUDE: "true"} if fresh and EXCLUDE not in node.labels else {}
     taints = (*_without_taint(node), _TAINT)
@@ -243,7 +245,7 @@ def _close(node: NodeView, before: ScaleIn | None, state: ScaleIn) -> Write[Scal
     return Write(state, NodeChange(unschedulable=True, taints=taints, labels=labels))
 
 
-def _opened(node: NodeView, state: ScaleIn | None) -> NodeChange:
+def _opened(node: NodeView, state: ScaleInRecord | None) -> NodeChange:
     """Return the change that ends the scale-in of a node: no taint, and no cordon if it is ours alone."""
     if state is not None and state.phase not in GOING:
         return NodeChange()

@@ -26,7 +26,7 @@ _FAILURES = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class RemainingPods:
     """Pods that are still on the nodes, as ``node: namespace/name``."""
 
     to_evict: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ def _few(pods: Sequence[str]) -> str:
     return and_more(pods, 3)
 
 
-def left_of(pods: NodePods, orders: Orders) -> Left:
+def left_of(pods: NodePods, orders: Orders) -> RemainingPods:
     """Return the pods that are still on nodes.
 
     A deleted pod counts until its object is gone, even if its containers have ended. kubectl waits for that, too,
@@ -82,7 +82,7 @@ def left_of(pods: NodePods, orders: Orders) -> Left:
     def of(fate: Fate, *why: FateReason) -> Iterator[str]:
         return (pod for one, pod in every if one.fate is fate and (not why or one.why in why))
 
-    return Left(
+    return RemainingPods(
         to_evict=tuple(of(Fate.EVICT)),
         batch=tuple(of(Fate.WAIT, FateReason.BATCH, FateReason.OPTED_OUT)),
         terminating=(
@@ -104,10 +104,10 @@ def _named(
             yield one, f"{node}: {snapshot.pod_ref(one.pod)}"
 
 
-class Steps(Protocol):
+class DrainSteps(Protocol):
     """The operations of a drain; the process may be killed after each."""
 
-    def look(self) -> Left:
+    def look(self) -> RemainingPods:
         """Return the pods still on the nodes; raises ClusterReadError."""
 
     def evict(self) -> str | None:
@@ -116,11 +116,11 @@ class Steps(Protocol):
     def end_of_batch(self) -> bool:
         """End the wait for batch work; return whether it is evicted from now on."""
 
-    def left(self, left: Left, why: str | None) -> None:
+    def left(self, left: RemainingPods, why: str | None) -> None:
         """Receive the remaining pods, and what prevented progress in the last round."""
 
 
-def empty(steps: Steps, stop: Stop, batch_until: float) -> str | None:
+def empty(steps: DrainSteps, stop: Stop, batch_until: float) -> str | None:
     """Empty the nodes; return None once they are empty, else why they are not.
 
     Batch work is awaited until ``batch_until``, a time of the stop's clock.
@@ -131,7 +131,7 @@ def empty(steps: Steps, stop: Stop, batch_until: float) -> str | None:
     failures = idle = 0
     why: str | None = None
     while True:
-        left = Left()
+        left = RemainingPods()
         try:
             # Twice: a node whose pods one wrong answer leaves out is not empty.
             if not (left := steps.look()) and not (left := steps.look()):
@@ -154,13 +154,13 @@ def empty(steps: Steps, stop: Stop, batch_until: float) -> str | None:
             return ended
 
 
-def _refused(left: Left) -> str | None:
+def _refused(left: RemainingPods) -> str | None:
     if left.refused and not left.to_evict:
         return f"pods came that are not evicted without a flag: {_few(left.refused)}"
     return None
 
 
-def _pause(idle: int, left: Left, why: str | None) -> float:
+def _pause(idle: int, left: RemainingPods, why: str | None) -> float:
     """Return the seconds until the next look; longer after rounds without progress."""
     if idle == 0:
         return 1.0

@@ -23,7 +23,7 @@ from rebalancer.signals.model import (
     is_sole,
     machine_of,
 )
-from rebalancer.signals.state import STATE, RecordedInterruption, State, state_in
+from rebalancer.signals.state import STATE, PipelineState, RecordedInterruption, state_in
 from rebalancer.wire.objects import Node
 
 PACE = 60.0
@@ -50,7 +50,7 @@ class Pool(enum.Enum):
         return cls.OPEN if math.isinf(run.goes_at) else cls.DEADLINE
 
 
-class Pace:
+class StartTimes:
     """When the last pipeline run of each machine started. Not thread-safe."""
 
     def __init__(self) -> None:
@@ -72,14 +72,14 @@ class Pace:
         return pool is Pool.STAYS or now - self._begun.get((machine, pool), -math.inf) >= PACE
 
 
-class Places:
+class FreePlaces:
     """What may start beside the current pipeline runs: a number of machines, and a number of cordoned nodes."""
 
     def __init__(
         self,
         policy: InterruptionPolicy,
         nodes: Iterable[Node],
-        states: Mapping[str, State],
+        states: Mapping[str, PipelineState],
         under_way: Iterable[PipelineRun],
     ) -> None:
         """``states``: uid of a Node -> its stored state."""
@@ -110,14 +110,14 @@ class Places:
         return len(self._closed) >= self.most_closed
 
 
-def _closed_before(nodes: Iterable[Node], states: Mapping[str, State]) -> Iterator[str]:
+def _closed_before(nodes: Iterable[Node], states: Mapping[str, PipelineState]) -> Iterator[str]:
     for node in nodes:
         state = states.get(node.metadata.uid)
         if state is not None and _is_open_ended(state):
             yield node.metadata.name
 
 
-def _is_open_ended(state: State) -> bool:
+def _is_open_ended(state: PipelineState) -> bool:
     """Return whether a node was cordoned for announcements without a deadline that do not hold the machine."""
     return bool(state.steps and state.causes) and all(
         cause.deadline is None and not cause.held for cause in state.causes
@@ -125,8 +125,11 @@ def _is_open_ended(state: State) -> bool:
 
 
 def nodes_to_withdraw(
-    policy: InterruptionPolicy, nodes: Iterable[Node], states: Mapping[str, State], now: float
-) -> Iterator[tuple[Node, State]]:
+    policy: InterruptionPolicy,
+    nodes: Iterable[Node],
+    states: Mapping[str, PipelineState],
+    now: float,
+) -> Iterator[tuple[Node, PipelineState]]:
     """Yield (node, state) for nodes whose announced machines have not gone within the policy's waiting time.
 
     ``states``: uid of a Node -> its stored state; ``now``: Unix seconds.
@@ -180,7 +183,7 @@ class PipelineRuns:
         """(source, result) -> how many."""
         self.steps: Counter[tuple[str, ...]] = Counter()
         """(step, status) -> how many."""
-        self._pace = Pace()
+        self._pace = StartTimes()
         self._thread = threading.Thread(target=self._dispatch, name="interruptions", daemon=True)
 
     def start(self) -> None:
@@ -212,7 +215,7 @@ class PipelineRuns:
             for cause in self._causes_in_force(node, state, kept):
                 self.take(_recorded(node, cause), None)
 
-    def _kept_states(self) -> Mapping[str, State]:
+    def _kept_states(self) -> Mapping[str, PipelineState]:
         """Return uid of a Node -> stored state; as last read if it cannot be read now."""
         kept, client = self._pipeline.kept, self._pipeline.client
         try:
@@ -224,7 +227,7 @@ class PipelineRuns:
             return kept.known_states()
 
     def _causes_in_force(
-        self, node: Node, shown: State, states: Mapping[str, State]
+        self, node: Node, shown: PipelineState, states: Mapping[str, PipelineState]
     ) -> list[RecordedInterruption]:
         """Return the stored announcements of a node's machine whose sources the policy has.
 
@@ -437,7 +440,7 @@ class PipelineRuns:
                 entry.run.last, entry.run.withdraws = last, True
         self._forget_gone({node.metadata.uid for node in every}, states)
 
-    def _forget_gone(self, there: Collection[str], states: Mapping[str, State]) -> None:
+    def _forget_gone(self, there: Collection[str], states: Mapping[str, PipelineState]) -> None:
         """Drop the stored data of Nodes that are gone; ``there``: uids of existing Nodes."""
         with self._lock:
             gone = [uid for uid in states if uid not in there and uid not in self._entries]
@@ -462,7 +465,7 @@ class PipelineRuns:
                 return
             under_way = [one.run for one in self._entries.values() if one.thread is not None]
             states = self._pipeline.kept.known_states()
-            places = Places(self._pipeline.policy, self._nodes.every(), states, under_way)
+            places = FreePlaces(self._pipeline.policy, self._nodes.every(), states, under_way)
             for key, entry in sorted(due, key=lambda item: item[1].run.goes_at):
                 if places.take(entry.run):
                     self._begin(key, entry)

@@ -30,7 +30,7 @@ from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.nodes import NodeChange, NodeView
 from rebalancer.node_record.records import INTERRUPTIONS, Write, change_record
 from rebalancer.plan.machines import StepOutcome, StepStatus
-from rebalancer.signals.state import RecordedInterruption, State, StepState
+from rebalancer.signals.state import PipelineState, RecordedInterruption, StepState
 
 _ATTEMPTS = 5
 _LASTS = 90 * 86400.0
@@ -51,7 +51,7 @@ class KeptOfMachine(msgspec.Struct, frozen=True, omit_defaults=True):
     """Unix seconds of the last change."""
     steps: dict[str, str] = {}
     """Name of the step in the policy -> its text."""
-    state: State | None = None
+    state: PipelineState | None = None
     """How far its steps have come; ``machine`` is the uid of its Node then."""
 
 
@@ -97,7 +97,7 @@ class KeptTexts:
 
         self._keep(client, machine, kept, after_stop=True)
 
-    def keep_state(self, client: Client, uid: str, state: State) -> None:
+    def keep_state(self, client: Client, uid: str, state: PipelineState) -> None:
         """Store what announced the interruption of the Node ``uid``, and the progress of its steps.
 
         Raises:
@@ -109,7 +109,7 @@ class KeptTexts:
 
         self._keep(client, uid, kept, after_stop=False)
 
-    def states(self, client: Client) -> Mapping[str, State]:
+    def states(self, client: Client) -> Mapping[str, PipelineState]:
         """Return uid -> stored state of each Node, also those of an earlier process.
 
         Raises:
@@ -118,7 +118,7 @@ class KeptTexts:
         self._read(client, after_stop=False)
         return self.known_states()
 
-    def known_states(self) -> Mapping[str, State]:
+    def known_states(self) -> Mapping[str, PipelineState]:
         """Return :meth:`states` as last read or written: only the leading process writes it."""
         every = [_decoded(text) for text in self._own.values()]
         return {one.machine: one.state for one in every if one is not None and one.state}
@@ -250,7 +250,7 @@ class Record:
         """Whether something stood on the Node, of whomever, when it was read last."""
         self._recalled = not uid
         """Whether what is kept has been read, or there is none."""
-        self.state = State()
+        self.state = PipelineState()
         self._lock = threading.RLock()
 
     # -- what is known -----------------------------------------------------------------------------
@@ -263,7 +263,7 @@ class Record:
                 for name, step in self.state.steps.items()
                 if step.left
             }
-            self.state = State(tuple(causes), now, steps)
+            self.state = PipelineState(tuple(causes), now, steps)
 
     def causes(self, causes: Iterable[RecordedInterruption]) -> None:
         """Set the valid interruptions of the machine."""
@@ -343,7 +343,7 @@ class Record:
             return None
         changed = False
 
-        def decide(node: NodeView, there: State | None) -> Write[State] | None:
+        def decide(node: NodeView, there: PipelineState | None) -> Write[PipelineState] | None:
             nonlocal changed
             self.shown = there is not None
             if there is not None:
@@ -410,7 +410,7 @@ class Record:
             elif there is not None:
                 self._take_left(there)
 
-    def _with(self, kept: tuple[str, str] | None) -> State:
+    def _with(self, kept: tuple[str, str] | None) -> PipelineState:
         """Return the state with ``kept`` included."""
         if kept is None:
             return msgspec.structs.replace(self.state, uid=self.uid)
@@ -418,27 +418,27 @@ class Record:
         steps = {**self.state.steps, kept[0]: msgspec.structs.replace(step, left=kept[1])}
         return msgspec.structs.replace(self.state, steps=steps, uid=self.uid)
 
-    def _take_left(self, there: State, names: Container[str] | None = None) -> None:
+    def _take_left(self, there: PipelineState, names: Container[str] | None = None) -> None:
         """Copy the data that steps (``names``; None: all) have stored, where none are known here."""
         with self._lock:
             for name, step in there.steps.items():
                 if step.left and not self.left(name) and (names is None or name in names):
                     self.keep(name, step.left)
 
-    def _is_same_run(self, there: State) -> bool:
+    def _is_same_run(self, there: PipelineState) -> bool:
         """Return whether the stored state belongs to the pipeline run that has started here, or none has started."""
         ours = self.state
         new = {cause.id for cause in ours.causes} - {cause.id for cause in there.causes}
         return not (ours.begun and there.ended and new)
 
-    def _joined(self, there: State) -> State:
+    def _joined(self, there: PipelineState) -> PipelineState:
         """Return the stored state merged with what was done here without knowing it; finished steps stay finished."""
         steps = dict(there.steps)
         for name, step in self.state.steps.items():
             if name not in steps or step.status is not StepStatus.RUNNING:
                 steps[name] = step
         begun = there.begun or self.state.begun
-        return State(there.causes, begun, steps, there.ended, self.uid)
+        return PipelineState(there.causes, begun, steps, there.ended, self.uid)
 
 
 def patiently(act: Callable[[], T], stop: Stop) -> T:

@@ -18,7 +18,7 @@ from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE
 from rebalancer.snapshot.leaving import DRAIN, LEAVE
 from rebalancer.testing.objects import deployment
-from rebalancer.wire.marks import SCALE_IN, Phase, ScaleIn
+from rebalancer.wire.marks import SCALE_IN, Phase, ScaleInRecord
 from tests.unit.commands.scaling import TICK, grounded
 from tests.unit.commands.test_scale_in import _full, _until
 from tests.unit.kube.scripted import Say, ScriptedServer, client_of
@@ -118,9 +118,9 @@ def _entered(monkeypatch, stands, ours):
 
 
 def test_of_two_processes_one_alone_ends_a_machine(monkeypatch):
-    leaving = ScaleIn(Phase.LEAVING, "t0", "t1", "a", uid="u")
-    ours = ScaleIn(Phase.ENDING, "t0", "t2", "a", uid="u")
-    theirs = ScaleIn(Phase.ENDING, "t0", "t2", "b", uid="u")
+    leaving = ScaleInRecord(Phase.LEAVING, "t0", "t1", "a", uid="u")
+    ours = ScaleInRecord(Phase.ENDING, "t0", "t2", "a", uid="u")
+    theirs = ScaleInRecord(Phase.ENDING, "t0", "t2", "b", uid="u")
     assert _entered(monkeypatch, leaving, ours) is None
     assert _entered(monkeypatch, ours, ours) is None  # the reply was lost
     assert _entered(monkeypatch, theirs, ours) == "b is ending its machine"

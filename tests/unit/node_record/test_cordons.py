@@ -13,9 +13,9 @@ from rebalancer.machines.interruption.steps.cordon import Cordon
 from rebalancer.node_record.records import Claims, Order, is_handed_over, open_or_hand_over
 from rebalancer.plan.machines import StepStatus
 from rebalancer.signals.notice import NOTICE
-from rebalancer.signals.state import STATE, State, StepState, state_in, written
+from rebalancer.signals.state import STATE, PipelineState, StepState, state_in, written
 from rebalancer.snapshot.leaving import DRAIN, LEAVE
-from rebalancer.wire.marks import SCALE_IN, Phase, ScaleIn, scale_in_of
+from rebalancer.wire.marks import SCALE_IN, Phase, ScaleInRecord, scale_in_of
 
 UID = "uid-1"
 
@@ -27,11 +27,15 @@ def drain(uid=UID, *, cordoned=False, ended=False):
 
 def interruption(uid=UID, *, cordoned=False, step="cordon"):
     left = "ours" if cordoned else ""
-    return {STATE: written(State((), 1.0, {step: StepState(StepStatus.DONE, left=left)}, uid=uid))}
+    return {
+        STATE: written(
+            PipelineState((), 1.0, {step: StepState(StepStatus.DONE, left=left)}, uid=uid)
+        )
+    }
 
 
 def scale_in(uid=UID, *, cordoned=False, phase=Phase.LEAVING):
-    return {SCALE_IN: ScaleIn(phase, "", "", uid=uid, cordoned=cordoned).value}
+    return {SCALE_IN: ScaleInRecord(phase, "", "", uid=uid, cordoned=cordoned).value}
 
 
 OURS: dict[str, Any] = {DRAIN: drain, STATE: interruption, SCALE_IN: scale_in}

@@ -18,7 +18,7 @@ from rebalancer.node_record.marks import remove_marks, set_mark
 from rebalancer.node_record.records import EXCLUDE, Order, ReplacePhase, Stage
 from rebalancer.signals.notice import NodeNotice
 from rebalancer.snapshot.leaving import LEAVE
-from rebalancer.wire.marks import STEER, Mark, Phase, ScaleIn
+from rebalancer.wire.marks import STEER, Mark, Phase, ScaleInRecord
 from tests.support.clocks import NOON
 from tests.unit.machines.interruption.scene import (
     built_in,
@@ -80,11 +80,11 @@ def replacement() -> Actor:
 
 
 def scale_in() -> Actor:
-    unneeded = ScaleIn(Phase.UNNEEDED, "", "")
+    unneeded = ScaleInRecord(Phase.UNNEEDED, "", "")
 
     def come(ground: Ground) -> None:
         write_state(ground.here.client, NODE, unneeded, None)
-        leaving = ScaleIn(Phase.LEAVING, "", "")
+        leaving = ScaleInRecord(Phase.LEAVING, "", "")
         write_state(ground.here.client, NODE, leaving, Phase.UNNEEDED)
 
     def go(ground: Ground) -> None:

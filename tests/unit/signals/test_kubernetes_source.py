@@ -229,7 +229,10 @@ def test_a_recommendation_that_was_attended_to_before_is_withdrawn_once_it_is_ig
     cause = state.RecordedInterruption("uid/e1", "rebalance", "kubernetes")
     standing = {NOTICE: written(NodeNotice("e1", "rebalance"))}
     there = node(
-        annotations={**standing, STATE: state.written(state.State((cause,), 1.0, uid="uid-n1"))}
+        annotations={
+            **standing,
+            STATE: state.written(state.PipelineState((cause,), 1.0, uid="uid-n1")),
+        }
     )
     said = Cluster(there).said()
     assert [(kind, cancelled) for _, kind, _, cancelled in said] == [("rebalance", True)]

@@ -7,7 +7,7 @@ import pytest
 from rebalancer.kube.events import Subject
 from rebalancer.machines.capacity.codes import ScaleInCode
 from rebalancer.machines.capacity.scale_out import ScaleOutCode
-from rebalancer.machines.capacity.state import REFUSED, TIMEOUT, GroupState, State, failed
+from rebalancer.machines.capacity.state import REFUSED, TIMEOUT, CapacityState, GroupState, failed
 from rebalancer.machines.capacity.status import MOST, announcements, status_of
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.snapshot.autoscalers import Autoscaler
@@ -23,7 +23,7 @@ def _act(code, status=ActStatus.DONE, *, of="pool", on=""):
 
 
 def _announced(report, acts=(), earlier=None, groups=None):
-    earlier = earlier or State()
+    earlier = earlier or CapacityState()
     state = status_of(earlier, _NOW, report, groups or {}).state
     made = announcements(earlier, state, report, acts, _STATUS)
     return [(one.about.kind, one.about.name, one.reason, one.warning) for one in made], state

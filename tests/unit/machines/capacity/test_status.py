@@ -7,7 +7,7 @@ import yaml
 from rebalancer.kube.config_map import MAX_BYTES
 from rebalancer.machines.capacity.scale_out_plan import ScaleOutInputs
 from rebalancer.machines.capacity.state import KEY as STATE_KEY
-from rebalancer.machines.capacity.state import TIMEOUT, GroupState, State, decode, failed
+from rebalancer.machines.capacity.state import TIMEOUT, CapacityState, GroupState, decode, failed
 from rebalancer.machines.capacity.status import KEY, UPDATED, status_of
 from rebalancer.testing.snapshots import node, workload
 from tests.unit.machines.capacity.conftest import group
@@ -91,7 +91,7 @@ def _full(name):
 
 
 def _written(report, earlier=None, now=_NOW, groups=None):
-    return status_of(earlier or State(), now, report, groups or {})
+    return status_of(earlier or CapacityState(), now, report, groups or {})
 
 
 def _document(written):
@@ -202,7 +202,7 @@ def test_it_is_read_back_and_the_same_input_is_the_same_bytes(pending):
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 9}', '{"groups": {"a": 1}}', "\x00"])
 def test_a_state_that_cannot_be_understood_is_an_empty_one(text):
     state, flaw = decode({STATE_KEY: text})
-    assert state == State()
+    assert state == CapacityState()
     assert (flaw is None) == (text == "")
 
 

@@ -8,18 +8,18 @@ from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.nodes import read_node_pods
 from rebalancer.kube.resources import AccessRule
 from rebalancer.machines.drain import draining
-from rebalancer.machines.drain.draining import Left, empty, left_of
+from rebalancer.machines.drain.draining import RemainingPods, empty, left_of
 from rebalancer.machines.drain.triage import Orders
 from rebalancer.wire.objects import LabelSelector, LabelSelectorRequirement
 from rebalancer.wire.times import rfc3339
 from tests.support.clocks import HandClock
 from tests.unit.kube.scripted import Say, ScriptedServer, client_of
 
-NOTHING = Left()
-WORK = Left(to_evict=("n1: default/web",))
-BATCH = Left(batch=("n1: default/sums",))
-UNREAD = Left(unread=("n1: default/sums (finalizer x)",))
-REFUSED = Left(refused=("n1: default/alone",))
+NOTHING = RemainingPods()
+WORK = RemainingPods(to_evict=("n1: default/web",))
+BATCH = RemainingPods(batch=("n1: default/sums",))
+UNREAD = RemainingPods(unread=("n1: default/sums (finalizer x)",))
+REFUSED = RemainingPods(refused=("n1: default/alone",))
 
 
 class Waiting(Stop):
@@ -82,7 +82,7 @@ def test_work_is_waited_for_without_an_eviction(left):
 
 
 def test_work_that_does_not_end_in_time_is_named_once_all_else_is_gone():
-    both = Left(to_evict=WORK.to_evict, batch=BATCH.batch)
+    both = RemainingPods(to_evict=WORK.to_evict, batch=BATCH.batch)
     steps = Steps([both, BATCH], ["a budget"])
     why, _ = run(steps, batch_until=0.0)
     assert why == "work did not end in time: n1: default/sums"
@@ -95,7 +95,7 @@ def test_work_is_evicted_in_the_end_where_that_was_ordered():
 
 
 def test_pods_that_need_a_flag_end_it_only_once_all_else_is_gone():
-    both = Left(to_evict=WORK.to_evict, refused=REFUSED.refused)
+    both = RemainingPods(to_evict=WORK.to_evict, refused=REFUSED.refused)
     steps = Steps([both, REFUSED])
     assert "without a flag: n1: default/alone" in (run(steps)[0] or "")
     assert steps.evicted == 1
@@ -200,7 +200,7 @@ def test_a_finished_pod_that_is_being_deleted_is_waited_for_until_the_object_is_
         match_expressions=(LabelSelectorRequirement(key="drain", operator="DoesNotExist"),)
     )
     left = look(tmp_path, items, Orders(ignore_daemonsets=True, pod_selector=selector))
-    assert left == Left(
+    assert left == RemainingPods(
         terminating=("n1: default/ending", "n1: default/ended", "n1: default/killed"),
         unread=("n1: default/counts (finalizer batch.kubernetes.io/job-tracking)",),
     )
@@ -229,11 +229,11 @@ def test_finished_pods_are_waited_for_until_their_result_is_read(tmp_path):
         pod("not-read", "Succeeded", labels=flow),
     ]
     left = look(tmp_path, items)
-    assert left == Left(
+    assert left == RemainingPods(
         unread=(
             "n1: default/not-counted (finalizer batch.kubernetes.io/job-tracking)",
             "n1: default/not-read (Workflow flow)",
         )
     )
     assert left.text().startswith("2 finished, not read yet: n1: default/not-counted")
-    assert draining.Left().text() == ""
+    assert draining.RemainingPods().text() == ""

@@ -14,7 +14,7 @@ from rebalancer.plan.machines import Result, StepStatus
 from rebalancer.policy.interruption import InterruptionPolicy
 from rebalancer.policy.values import Limit
 from rebalancer.signals.model import OVER
-from rebalancer.signals.state import RecordedInterruption, State, StepState, state_in
+from rebalancer.signals.state import PipelineState, RecordedInterruption, StepState, state_in
 from tests.support.clocks import NOON, HandClock
 from tests.unit.machines.interruption.scene import (
     BUSY,
@@ -104,7 +104,7 @@ def test_clocks_may_differ_and_a_window_lasts_to_its_end(cluster):
 def test_what_was_begun_long_before_the_process_is_not_gone_on_with(cluster):
     cause = RecordedInterruption("e1", "maintenance", "test", NOON - 3600)
     done = {"one": StepState(StepStatus.DONE, NOON - 4000)}
-    leave_behind(cluster, State((cause,), NOON - 4000, done), "n-00")
+    leave_behind(cluster, PipelineState((cause,), NOON - 4000, done), "n-00")
     one, two = scripted("one"), scripted("two")
     with process(cluster, [one, two]) as here:
         here.pipeline_runs.resume(here._every())

@@ -14,7 +14,7 @@ from rebalancer.machines.interruption.model import DONE
 from rebalancer.machines.interruption.record import KeptTexts
 from rebalancer.plan.machines import StepStatus
 from rebalancer.policy.interruption import StepParams
-from rebalancer.signals.state import RecordedInterruption, State, StepState
+from rebalancer.signals.state import PipelineState, RecordedInterruption, StepState
 from tests.support.clocks import NOON, HandClock
 from tests.unit.machines.interruption.scene import (
     KEPT,
@@ -60,7 +60,7 @@ def keeping(undone):
 def forge(cluster, *causes, ended=0.0, **step):
     """Write as the kubelet of the node may: a record of which nothing was kept, with what the step one came to."""
     steps = {"one": StepState(StepStatus.DONE, NOON, **step)}
-    cluster.apply(node_with(cluster, State(causes, NOON, steps, ended)))
+    cluster.apply(node_with(cluster, PipelineState(causes, NOON, steps, ended)))
 
 
 class Letting:

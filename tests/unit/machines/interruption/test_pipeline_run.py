@@ -13,7 +13,7 @@ from rebalancer.machines.interruption.model import failed
 from rebalancer.plan.machines import Result, StepStatus
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import SignalError
-from rebalancer.signals.state import STATE, RecordedInterruption, State, StepState
+from rebalancer.signals.state import STATE, PipelineState, RecordedInterruption, StepState
 from tests.support.clocks import NOON, HandClock
 from tests.unit.machines.interruption.scene import (
     BUSY,
@@ -205,7 +205,9 @@ def test_what_could_not_be_undone_is_tried_until_it_could(cluster):
             raise SignalError("not now")
 
     one.step.undo = undo
-    leave_behind(cluster, State((), NOON, {"one": StepState(StepStatus.DONE, left="was: a")}))
+    leave_behind(
+        cluster, PipelineState((), NOON, {"one": StepState(StepStatus.DONE, left="was: a")})
+    )
     with process(cluster, [one], clock=clock) as here:
         pipeline_run = here.pipeline_run("n-a")
         ended = in_thread(pipeline_run)
@@ -222,7 +224,7 @@ def advance(clock):
 def test_what_has_ended_is_not_done_again_unless_there_is_something_new(cluster):
     cause = RecordedInterruption("e1", "spot", "test")
     done = {"one": StepState(StepStatus.FAILED, NOON, "no", "kept")}
-    leave_behind(cluster, State((cause,), NOON, done, NOON))
+    leave_behind(cluster, PipelineState((cause,), NOON, done, NOON))
     one = scripted("one")
     with process(cluster, [one]) as here:
         outcome = here.pipeline_run("n-a", spot()).run()
@@ -328,8 +330,8 @@ def test_what_is_read_late_is_of_this_run_or_of_one_that_has_ended(cluster):
         RecordedInterruption("e1", "spot", "test"),
     )
     for there, acted in (
-        (State((same,), NOON - 5, ended), 0),
-        (State((before,), NOON - 5, ended, NOON), 1),
+        (PipelineState((same,), NOON - 5, ended), 0),
+        (PipelineState((before,), NOON - 5, ended, NOON), 1),
     ):
         leave_behind(cluster, there)
         one, two = scripted("one"), scripted("two")
@@ -420,7 +422,9 @@ def test_what_stands_on_the_node_stays_small(cluster):
 
 
 def test_a_state_that_is_longer_than_ours_is_replaced(cluster):
-    huge = State((), NOON, {str(i): StepState(StepStatus.DONE, why="w" * 200) for i in range(500)})
+    huge = PipelineState(
+        (), NOON, {str(i): StepState(StepStatus.DONE, why="w" * 200) for i in range(500)}
+    )
     cluster.apply(node_with(cluster, huge))
     with process(cluster, [scripted("one")]) as here:
         assert here.pipeline_run("n-a", spot()).run().result is Result.DONE
