@@ -7,7 +7,6 @@ import argparse
 import io
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.docs.pages import DOCS, ROOT
+from tests.support.cli import call
 
 _EXAMPLE = "docs/examples/zone-back.zip"
 _COMMAND = f"rebalancer run --snapshot {_EXAMPLE}"
@@ -43,8 +43,8 @@ _FORMAT = """<svg xmlns="http://www.w3.org/2000/svg" class="rich-terminal" viewB
 
 
 def _run(*flags: str) -> str:
-    words = [sys.executable, "-m", "rebalancer", "run", "--snapshot", _EXAMPLE, *flags]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = call(["run", "--snapshot", _EXAMPLE, *flags], cwd=ROOT)
+    done.check_returncode()
     return done.stdout
 
 

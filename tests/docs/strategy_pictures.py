@@ -4,13 +4,12 @@ The report is that of the page's example; nothing but its panels are laid out he
 """
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.resources import files as resources
 
 from rebalancer.registry import Registry
 from tests.docs.pages import DOCS, ROOT
+from tests.support.cli import call
 
 FOLDER = DOCS / "images" / "strategies"
 _RUN = re.compile(r"<!-- written: output \d+ rebalancer (run .+?) -->")
@@ -45,14 +44,9 @@ def picture(strategy: str, page: str) -> str:
     """
     run = _RUN.search(page)
     words = run[1] if run else f"run --snapshot docs/examples/zone-back.zip --strategy {strategy}"
-    report = subprocess.run(
-        [sys.executable, "-m", "rebalancer", *words.split(), "-o", "html"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    drawings = list(_SVG.finditer(report))
+    done = call([*words.split(), "-o", "html"], cwd=ROOT)
+    done.check_returncode()
+    drawings = list(_SVG.finditer(done.stdout))
     if len(drawings) != 3:
         raise ValueError(f"{words}: the report has no pods on nodes")
     return _laid_out(*drawings)

@@ -1,12 +1,11 @@
 """Writes one part of a page: a table, or a command with what it prints."""
 
 import os
-import subprocess
-import sys
 
 from rebalancer.metrics.collect import as_markdown
 from tests.docs import tables
 from tests.docs.pages import ROOT
+from tests.support.cli import call
 
 _TABLES = {
     "exit-codes": tables.exit_codes,
@@ -43,14 +42,8 @@ def _output(rest: str) -> str:
     words = command.split()
     if words[0] != "rebalancer":
         raise ValueError(f"{command}: not a command of ours")
-    done = subprocess.run(
-        [sys.executable, "-m", "rebalancer", *words[1:]],
-        cwd=ROOT,
-        env={"PATH": os.environ.get("PATH", ""), "TZ": "UTC", "LC_ALL": "C.UTF-8"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environ = {"PATH": os.environ.get("PATH", ""), "TZ": "UTC", "LC_ALL": "C.UTF-8"}
+    done = call(words[1:], cwd=ROOT, env=environ)
     if done.returncode != 0:
         raise ValueError(f"{command}: exit code {done.returncode}: {done.stderr}")
     lines = done.stdout.rstrip("\n").split("\n")

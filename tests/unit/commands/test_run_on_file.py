@@ -2,8 +2,6 @@
 
 import io
 import json
-import subprocess
-import sys
 
 import pytest
 import yaml
@@ -13,18 +11,12 @@ from rebalancer.cli import command as main
 from rebalancer.commands.run import run_once
 from rebalancer.run.options import RunOptions
 from rebalancer.testing.snapshots import apart, node, spread, workload
+from tests.support.cli import call
 from tests.unit.commands.called import called
 
 
-def run(*args, stdin=None):
-    return subprocess.run(
-        [sys.executable, "-m", "rebalancer", *args],
-        capture_output=True,
-        text=True,
-        input=stdin,
-        timeout=600,
-        check=False,
-    )
+def run(*args, stdin=""):
+    return call(args, stdin=stdin)
 
 
 @pytest.fixture
