@@ -77,13 +77,13 @@ class PlugIns(Mapping[str, type[Params]], Generic[T]):
             self._points[point.name] = point
         self._loaded: dict[str, T] = {}
 
-    def listed(self) -> list[Listed]:
+    def list_metadata(self) -> list[Listed]:
         """Return the metadata of all installed plug-ins; none is imported."""
         return [
             Listed(name, _dist(point), point.value) for name, point in sorted(self._points.items())
         ]
 
-    def named(self, name: str) -> T:
+    def load(self, name: str) -> T:
         """Load the plug-in ``name``.
 
         Raises:
@@ -94,7 +94,7 @@ class PlugIns(Mapping[str, type[Params]], Generic[T]):
         return self._loaded[name]
 
     def __getitem__(self, name: str) -> type[Params]:
-        params: type[Params] = getattr(self.named(name), "Params")  # noqa: B009  # looked at by _load
+        params: type[Params] = getattr(self.load(name), "Params")  # noqa: B009  # looked at by _load
         return params
 
     def __iter__(self) -> Iterator[str]:
@@ -136,7 +136,7 @@ class Registry(PlugIns[Strategy]):
         Raises:
             PluginError: the strategy cannot be imported, or is not a strategy.
         """
-        return complete(self.named(name), Strategy)
+        return complete(self.load(name), Strategy)
 
 
 def _load(kind: PlugInKind[T], point: EntryPoint) -> T:

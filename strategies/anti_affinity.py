@@ -72,7 +72,7 @@ class AntiAffinity(Strategy):
         gathered: dict[tuple[object, ...], _Gathered] = {}
         replaceable = {cls for cls, _ in view.replaceable()}
         for cls in range(len(view.snapshot.classes)):
-            for declared in _declared(view, cls, params):
+            for declared in _list_declared(view, cls, params):
                 moves = cls in replaceable
                 if not moves and declared.entry is Entry.SOFT:
                     continue
@@ -95,7 +95,7 @@ class AntiAffinity(Strategy):
         return [DomainTerm(view, entry, of_entry) for entry, of_entry in groups.items()]
 
 
-def _declared(view: View, cls: int, params: AntiAffinityParams) -> Iterator[_Gathered]:
+def _list_declared(view: View, cls: int, params: AntiAffinityParams) -> Iterator[_Gathered]:
     of_class = view.snapshot.classes[cls]
     affinity = of_class.spec.affinity
     declared = affinity.pod_anti_affinity if affinity is not None else None
@@ -185,7 +185,7 @@ def _group(
     # Where the pods may go, and where they are: a pod on a cordoned node still repels.
     eligible = view.eligible(first)
     if not eligible.all():
-        occupied = view.state.occupied(members)
+        occupied = view.state.occupied_nodes(members)
         if not eligible[occupied].all():
             eligible = eligible.copy()
             eligible[occupied] = True

@@ -67,11 +67,11 @@ class Consolidation(Strategy):
 
     def emptiable(self, view: View, params: ConsolidationParams) -> Emptiable:
         """Return the nodes that may be emptied."""
-        counted = _counted(view.snapshot)
-        kept = dict(_kept(view, params))
+        counted = _count_accepting(view.snapshot)
+        kept = dict(_keep_reasons(view, params))
         nodes = np.ones(len(view.snapshot.nodes), bool)
         nodes[list(kept)] = False
-        return Emptiable(nodes, kept, counted, _needed(view, counted))
+        return Emptiable(nodes, kept, counted, _need(view, counted))
 
     def marks_last(self, params: ConsolidationParams) -> float:
         """Return the seconds after which a mark expires."""
@@ -91,13 +91,13 @@ class _EmptyingTerm(DomainTerm):
             lambda cls: float(sizes[cls]),
         )
         super().__init__(view, Entry.IMBALANCE, list(groups.present()), groups.later)
-        self._view, self._counted = view, _counted(view.snapshot)
-        self._needed = _needed(view, self._counted)
+        self._view, self._count_accepting = view, _count_accepting(view.snapshot)
+        self._need = _need(view, self._count_accepting)
 
     def packed(self) -> tuple[int, int]:
         """Return (nodes that hold pods, lower bound of that number)."""
-        holding = _pods_on(self._view)[self._counted] > 0
-        return int(np.count_nonzero(holding)), self._needed
+        holding = _pods_on(self._view)[self._count_accepting] > 0
+        return int(np.count_nonzero(holding)), self._need
 
 
 def _prices(view: View, marked: _Bools) -> _Floats:
@@ -115,7 +115,7 @@ def _prices(view: View, marked: _Bools) -> _Floats:
 # -- nodes -----------------------------------------------------------------------------------------------
 
 
-def _counted(snapshot: Snapshot) -> _Bools:
+def _count_accepting(snapshot: Snapshot) -> _Bools:
     """Return which nodes (N,) accept pods, by their own fields."""
     nodes = snapshot.nodes
     counted: _Bools = nodes.ready & ~nodes.unschedulable & ~nodes.leaving
@@ -123,7 +123,7 @@ def _counted(snapshot: Snapshot) -> _Bools:
     return counted
 
 
-def _kept(view: View, params: ConsolidationParams) -> Iterator[tuple[int, str]]:
+def _keep_reasons(view: View, params: ConsolidationParams) -> Iterator[tuple[int, str]]:
     """Yield (node, reason) for each node that must not be emptied, with the first reason."""
     taken = np.zeros(len(view.snapshot.nodes), bool)
     for mask, words in _rules(view, params):
@@ -135,12 +135,12 @@ def _kept(view: View, params: ConsolidationParams) -> Iterator[tuple[int, str]]:
 def _rules(view: View, params: ConsolidationParams) -> Iterator[tuple[_Bools, str]]:
     """Yield (mask of nodes (N,) that must stay, reason)."""
     snapshot, nodes = view.snapshot, view.snapshot.nodes
-    yield ~_counted(snapshot), "it takes no pods: cordoned, not Ready, or announced to go"
+    yield ~_count_accepting(snapshot), "it takes no pods: cordoned, not Ready, or announced to go"
     if view.selected is not None:
         yield ~view.selected.nodes, "the select of the strategy leaves it out"
     for key in _CONTROL_PLANE:
         yield nodes.labels.column(key) >= 0, f"it is labelled {key}"
-    for text, kept in _opted_out(snapshot).items():
+    for text, kept in _find_opt_outs(snapshot).items():
         yield kept, f"it is {text}"
     young = params.min_node_age.total_seconds()
     yield snapshot.captured_at - nodes.created < young, f"younger than minNodeAge, {young:.0f} s"
@@ -150,7 +150,7 @@ def _rules(view: View, params: ConsolidationParams) -> Iterator[tuple[_Bools, st
         yield above, f"more than {share:.0%} of its {name} is requested"
 
 
-def _opted_out(snapshot: Snapshot) -> dict[str, _Bools]:
+def _find_opt_outs(snapshot: Snapshot) -> dict[str, _Bools]:
     """Return reason -> nodes (N,), for nodes with a notice to keep them."""
     masks: dict[str, _Bools] = {}
     for node, notices in snapshot.nodes.notices.items():
@@ -192,7 +192,7 @@ def _sizes(snapshot: Snapshot) -> _Floats:
     return sizes
 
 
-def _needed(view: View, counted: _Bools) -> int:
+def _need(view: View, counted: _Bools) -> int:
     """Return a lower bound on the number of nodes with pods: the maximum of the bounds per resource.
 
     Nodes with an immovable pod stay. Of the others the largest are taken, with all of their allocatable, until the

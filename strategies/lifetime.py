@@ -91,7 +91,7 @@ class Lifetime(Strategy):
     def terms(self, view: View, params: LifetimeParams) -> Sequence[Term]:
         """Return one soft term: each matching pod still has to be replaced."""
         age = np.floor(view.snapshot.captured_at - view.snapshot.pods.created)
-        pods = np.flatnonzero(_asked(view.snapshot, params, age)).astype(np.int32)
+        pods = np.flatnonzero(_select_pods(view.snapshot, params, age)).astype(np.int32)
         by_state = bool(params.conditions or params.exit_codes or set(params.states) - {"Running"})
         return [
             PodTerm(
@@ -104,7 +104,7 @@ class Lifetime(Strategy):
         ]
 
 
-def _asked(
+def _select_pods(
     snapshot: Snapshot, params: LifetimeParams, age: NDArray[np.float64]
 ) -> NDArray[np.bool_]:
     asked = np.ones(len(snapshot.pods), bool)

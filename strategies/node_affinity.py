@@ -45,12 +45,12 @@ class NodeAffinityStrategy(Strategy):
 
     def terms(self, view: View, params: NodeAffinityParams) -> Sequence[Term]:
         """Return a hard term (nodeSelector and required terms) and a soft one (preferred terms)."""
-        hard = list(_required(view)) if params.required else []
-        soft = list(_preferred(view)) if params.preferred else []
+        hard = list(_groups_of_required(view)) if params.required else []
+        soft = list(_groups_of_preferred(view)) if params.preferred else []
         return [DomainTerm(view, Entry.HARD, hard), DomainTerm(view, Entry.SOFT, soft)]
 
 
-def _required_rule(of_class: PodClass) -> Hashable:
+def _rule_of_required(of_class: PodClass) -> Hashable:
     affinity, selector = of_class.spec.affinity, of_class.spec.node_selector
     required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
     if not selector and required is None:
@@ -78,14 +78,14 @@ class _Shared:
         return self._known[key][1]
 
 
-def _required(view: View) -> Iterator[PriceGroup]:
+def _groups_of_required(view: View) -> Iterator[PriceGroup]:
     shared = _Shared()
     names = view.snapshot.nodes.names
     rules = [
         (owner, classes, view.scheduler.node_affinity_mask(classes[0]))
-        for owner, classes in view.replaceable_by(_required_rule)
+        for owner, classes in view.replaceable_by(_rule_of_required)
     ]
-    broken = _broken(view, rules)
+    broken = _find_broken(view, rules)
     for owner, classes, allowed in rules:
         if broken.isdisjoint(classes):
             continue
@@ -100,7 +100,7 @@ def _required(view: View) -> Iterator[PriceGroup]:
         )
 
 
-def _broken(view: View, rules: Sequence[tuple[str, list[int], _Bools]]) -> set[int]:
+def _find_broken(view: View, rules: Sequence[tuple[str, list[int], _Bools]]) -> set[int]:
     """Return the classes with pods on nodes that their rules exclude.
 
     No move can violate such a rule, because the scheduler filters by it; so only these pods count.
@@ -116,14 +116,14 @@ def _broken(view: View, rules: Sequence[tuple[str, list[int], _Bools]]) -> set[i
     return broken
 
 
-def _preferred_rule(of_class: PodClass) -> Hashable:
+def _rule_of_preferred(of_class: PodClass) -> Hashable:
     affinity = of_class.spec.affinity
     return affinity.node_affinity.preferred if affinity and affinity.node_affinity else None
 
 
-def _preferred(view: View) -> Iterator[PriceGroup]:
+def _groups_of_preferred(view: View) -> Iterator[PriceGroup]:
     shared = _Shared()
-    for owner, classes in view.replaceable_by(_preferred_rule):
+    for owner, classes in view.replaceable_by(_rule_of_preferred):
         weights = view.scheduler.node_preference(classes[0])
         replacement = view.snapshot.classes[classes[0]].replacement
         possible = view.scheduler.static_mask(replacement)

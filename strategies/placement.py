@@ -57,7 +57,7 @@ class Placement(Strategy):
         """Return one term, hard or soft."""
         rule = _Rule(view, params)
         entry = Entry.HARD if params.hard else Entry.SOFT
-        return [DomainTerm(view, entry, list(rule.broken()), rule.of_class)]
+        return [DomainTerm(view, entry, list(rule.find_broken()), rule.of_class)]
 
     def contradiction(
         self, snapshot: Snapshot, one: PlacementParams, other: PlacementParams
@@ -85,7 +85,7 @@ class _Rule:
             key for each in (params.avoid, params.prefer) if each for key in each.list_keys()
         }
 
-    def broken(self) -> Iterator[Group]:
+    def find_broken(self) -> Iterator[Group]:
         """Yield the groups of owners with a pod on an unsuitable node; other groups are created on demand."""
         made: set[int] = set()
         for cls, of_class in self._view.replaceable():
@@ -105,7 +105,7 @@ class _Rule:
         classes = [
             each
             for each in view.classes_of_owner(owner).tolist()
-            if self._keys.isdisjoint(_named_keys(view.snapshot.classes[each]))
+            if self._keys.isdisjoint(_keys_of_pod(view.snapshot.classes[each]))
         ]
         if cls not in classes:
             return None
@@ -132,7 +132,7 @@ def _matching(
     return view.snapshot.nodes_matching(labels) if labels else otherwise
 
 
-def _named_keys(of_class: PodClass) -> Iterator[str]:
+def _keys_of_pod(of_class: PodClass) -> Iterator[str]:
     """Yield the node labels that the pod's own nodeSelector and node affinity name."""
     yield from of_class.spec.node_selector or ()
     affinity = of_class.spec.affinity

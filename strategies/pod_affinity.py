@@ -47,7 +47,10 @@ class PodAffinityStrategy(Strategy):
         wanted = {Entry.HARD: params.required, Entry.SOFT: params.preferred}
         gathered: dict[_Rule, list[int]] = {}
         for cls, of_class in view.replaceable():
-            for rule in (*_required(view, cls, of_class), *_preferred(view, cls, of_class)):
+            for rule in (
+                *_rules_of_required(view, cls, of_class),
+                *_rules_of_preferred(view, cls, of_class),
+            ):
                 if wanted[rule.entry]:
                     gathered.setdefault(rule, []).append(cls)
         return [
@@ -73,7 +76,7 @@ class _Rule:
     """The classes that match it."""
 
 
-def _required(view: View, cls: int, of_class: PodClass) -> Iterator[_Rule]:
+def _rules_of_required(view: View, cls: int, of_class: PodClass) -> Iterator[_Rule]:
     affinity = of_class.spec.affinity
     terms = affinity.pod_affinity.required if affinity and affinity.pod_affinity else None
     if not terms:
@@ -83,7 +86,7 @@ def _required(view: View, cls: int, of_class: PodClass) -> Iterator[_Rule]:
         yield _Rule(Entry.HARD, of_class.owner, key, 100, matched.astype(np.int32).tobytes())
 
 
-def _preferred(view: View, cls: int, of_class: PodClass) -> Iterator[_Rule]:
+def _rules_of_preferred(view: View, cls: int, of_class: PodClass) -> Iterator[_Rule]:
     affinity = of_class.spec.affinity
     terms = affinity.pod_affinity.preferred if affinity and affinity.pod_affinity else None
     for weighted in terms or ():

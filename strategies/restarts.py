@@ -17,7 +17,7 @@ from rebalancer.api import (
     View,
 )
 
-_MOST = 2**31 - 1
+_MAX_COUNT = 2**31 - 1
 """The API's counts are of 32 bits."""
 
 
@@ -27,7 +27,7 @@ class RestartsParams(Params):
     pod_restart_threshold: int = Field(
         default=100,
         ge=1,
-        le=_MOST,
+        le=_MAX_COUNT,
         description="Pods whose containers were restarted at least so often, all together.",
     )
     including_init_containers: bool = Field(
@@ -52,7 +52,7 @@ class Restarts(Strategy):
         """Return one soft term: each matching pod still has to be replaced."""
         pods, least = view.snapshot.pods, params.pod_restart_threshold
         init = params.including_init_containers
-        counts = [min(_MOST, state.restarts(init=init)) for state in pods.states]
+        counts = [min(_MAX_COUNT, state.restarts(init=init)) for state in pods.states]
         of_state = np.array(counts or [0], np.int64)
         restarts = of_state[pods.state]
         often = restarts >= least

@@ -56,7 +56,7 @@ class TaintsParams(Params):
 
     @field_validator("include", "exclude")
     @classmethod
-    def _named(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_names(cls, given: tuple[str, ...]) -> tuple[str, ...]:
         for text in given:
             if not text.partition("=")[0].strip():
                 raise ValueError(f"{text!r} names no taint; write key or key=value")
@@ -89,7 +89,7 @@ class Taints(Strategy):
         return [DomainTerm(view, Entry.HARD, hard), DomainTerm(view, Entry.SOFT, soft)]
 
 
-def _untolerated(
+def _count_untolerated(
     view: View, params: TaintsParams, effect: str, most: int
 ) -> Callable[[int], NDArray[np.float64]] | None:
     """Return a function from a class to its number of untolerated taints per node (N,), ``most`` at most.
@@ -122,7 +122,7 @@ def _untolerated(
 
 def _groups(view: View, params: TaintsParams, effect: str) -> Iterator[PriceGroup]:
     filtered = effect == "NoSchedule"
-    untolerated = _untolerated(view, params, effect, 1 if filtered else _ALL)
+    untolerated = _count_untolerated(view, params, effect, 1 if filtered else _ALL)
     if untolerated is None:
         return
     for owner, classes in view.replaceable_by(tolerations):

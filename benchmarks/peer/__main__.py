@@ -27,7 +27,7 @@ from benchmarks.peer.clusters import frozen_cluster
 from benchmarks.peer.differences import UNNAMED, Comparison, compared
 from benchmarks.peer.policies import random_policy, scope_policy
 from rebalancer.base.environment import Environment, SystemClock
-from rebalancer.commands.policy import migrated
+from rebalancer.commands.policy import convert_policy
 from rebalancer.commands.run import run_once
 from rebalancer.embedded.cluster import EmbeddedCluster
 from rebalancer.migrate.merge import as_file
@@ -47,7 +47,7 @@ def case(seed: int) -> tuple[Comparison, dict[str, Any]]:
     with frozen_cluster(random, float(int(time.time()))) as cluster:
         theirs = evicted_by_peer(cluster.kubeconfig, policy)
         scope = theirs | evicted_by_peer(cluster.kubeconfig, scope_policy(policy))
-        migration = migrated(json.dumps(policy).encode(), "peer", _KNOWN)
+        migration = convert_policy(json.dumps(policy).encode(), "peer", _KNOWN)
         text = as_file(migration.data, migration.head, _KNOWN)
         report = _planned(cluster, text)
         limited = any(key.startswith("maxNo") for key in policy)

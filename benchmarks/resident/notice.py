@@ -23,7 +23,7 @@ from benchmarks.scale.fill import OPTIONS, fill
 from benchmarks.scale.measure import cpu_seconds
 from benchmarks.scale.shape import Shape
 from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, MARK_RULES, READ_RULES
-from rebalancer.signals.notice import NOTICE, NodeNotice, written
+from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
 from tests.controlplane import audit, wait_until
 from tests.controlplane.cluster import ControlPlane
 from tests.e2e.product import ACCOUNT, grant
@@ -76,7 +76,7 @@ def _until_evicted(plane: ControlPlane, kubeconfig: Path, folder: Path, node: st
         path = f"/api/v1/nodes/{node}"
         said, before = datetime.now(UTC), cpu_seconds(process.pid)
         deadline = (said + timedelta(minutes=10)).strftime("%Y-%m-%dT%H:%M:%SZ")
-        notice = written(NodeNotice(f"spot-{node}", "spot", deadline))
+        notice = encode_notice(NodeNotice(f"spot-{node}", "spot", deadline))
         plane.api.patch(path, {"metadata": {"annotations": {NOTICE: notice}}})
         wait_until(lambda: seen.evictions(_USER), _PATIENCE, f"an eviction\n{log.read_text()}")
         used = cpu_seconds(process.pid) - before

@@ -47,7 +47,7 @@ def compare(
     model = SchedulerModel(snapshot, profile)
     state = ClusterState(snapshot)
     cls = int(snapshot.pods.cls[list(snapshot.pods.name).index(name)])
-    unmodelled = model.unmodelled(cls)
+    unmodelled = model.find_unmodelled(cls)
     if unmodelled:
         tally.unmodelled.update(unmodelled)
         return []

@@ -22,7 +22,7 @@ from benchmarks.scheduler.vocabulary import (
     ZONES,
     Manifest,
 )
-from rebalancer.scheduler.scores import normalized
+from rebalancer.scheduler.scores import normalize_image
 
 _ALL = (*features.PLAIN, *features.OWNERS, *features.STORAGE)
 # Pairs that the API server refuses, or that one field cannot hold at once.
@@ -104,7 +104,7 @@ def nodes(rng: random.Random, count: int) -> Iterator[Manifest]:
                 "capacity": room,
                 "allocatable": room,
                 "declaredFeatures": _FEATURES if rng.random() < 0.7 else [],
-                "images": [{"names": [normalized(i)], "sizeBytes": IMAGES[i]} for i in held],
+                "images": [{"names": [normalize_image(i)], "sizeBytes": IMAGES[i]} for i in held],
             },
         }
 

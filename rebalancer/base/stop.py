@@ -77,7 +77,7 @@ class Stop:
                 self._came = self._came or (min(self._noticed, self.deadline), why)
         return None if self._came is None else self._came[1]
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Return the seconds until the deadline, at least 0. After any other stop it is 0."""
         if self.reason() is not None:
             return 0.0

@@ -16,7 +16,7 @@ from rebalancer.commands.flags import (
     YES,
     duration,
     examples,
-    named,
+    parse_named,
     with_flags,
 )
 from rebalancer.commands.run import run_or_ask
@@ -37,7 +37,7 @@ from rebalancer.run.options import RunOptions
 @with_flags([YES, *RUN])
 @click.option(
     "--max-age",
-    callback=named(duration),
+    callback=parse_named(duration),
     default=format_duration(timedelta(seconds=DEFAULTS.max_age)),
     show_default=True,
     metavar="DURATION",

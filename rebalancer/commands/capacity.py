@@ -19,12 +19,12 @@ from rebalancer.commands.flags import (
     CLUSTER,
     POLICY_FLAGS,
     examples,
-    named,
     output_flag,
+    parse_named,
     reference,
     with_flags,
 )
-from rebalancer.machines.capacity.of_run import judged
+from rebalancer.machines.capacity.of_run import judge_machines
 from rebalancer.machines.capacity.report import capacity_data, capacity_table
 from rebalancer.planner.planning import room_after
 from rebalancer.registry import Registry
@@ -53,13 +53,13 @@ from rebalancer.wire.times import rfc3339
 )
 @click.option(
     "--memory",
-    callback=named(reference),
+    callback=parse_named(reference),
     metavar="NS/NAME",
     help="ConfigMap of run --memory: which owners cool down.",
 )
 @click.option(
     "--capacity-status",
-    callback=named(reference),
+    callback=parse_named(reference),
     metavar="NS/NAME",
     help="ConfigMap of run --capacity-status: which groups are in a back-off.",
 )
@@ -85,7 +85,7 @@ def capacity(options: RunOptions, environment: Environment) -> ExitCode:
     with open_source(run, options.cluster) as source:
         reading = source.read()
         recall(run, source, reading)
-        report = judged(run, source, reading.snapshot)
+        report = judge_machines(run, source, reading.snapshot)
         report = replace(report, moves=_moves(run, reading.snapshot))
     text = printable_lines(capacity_table(report))
     if options.ending.output in DATA_FORMS:

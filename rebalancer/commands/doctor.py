@@ -17,8 +17,8 @@ from rebalancer.commands.flags import (
     COLOR,
     POLICY_FLAGS,
     examples,
-    named,
     output_flag,
+    parse_named,
     reference,
     with_flags,
 )
@@ -49,13 +49,13 @@ _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
 )
 @click.option(
     "--lease",
-    callback=named(reference),
+    callback=parse_named(reference),
     metavar="NS/NAME",
     help="Lease of the release.",
 )
 @click.option(
     "--memory",
-    callback=named(reference),
+    callback=parse_named(reference),
     metavar="NS/NAME",
     help="ConfigMap with the memory of the release.",
 )

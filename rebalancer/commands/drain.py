@@ -24,8 +24,8 @@ from rebalancer.commands.flags import (
     duration,
     examples,
     label_selector,
-    named,
     output_flag,
+    parse_named,
     reference,
     with_flags,
 )
@@ -65,7 +65,7 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
     refused = refuses(preflight.checks)
     if options.dry or refused:
         code = ExitCode.UNREADABLE if refused else ExitCode.DONE
-        return finished(emptying, preflight, options, code)
+        return end_report(emptying, preflight, options, code)
     environment.committed.set()
     draining = Drain(
         emptying,
@@ -75,7 +75,7 @@ def drain(options: DrainOptions, environment: Environment) -> ExitCode:
     )
     why = draining.run(options.wait_batch)
     code = ExitCode.DONE if why is None else ExitCode.PARTIAL
-    return finished(emptying, preflight, options, code, why)
+    return end_report(emptying, preflight, options, code, why)
 
 
 def orders_of(
@@ -93,7 +93,7 @@ def orders_of(
     )
 
 
-def finished(
+def end_report(
     emptying: EmptyingRounds,
     preflight: Preflight,
     options: EmptyingOptions,
@@ -197,7 +197,7 @@ class Drain:
 
         client, by = self._client.last_words, self._order.by
 
-        def written(name: str) -> str | None:
+        def write(name: str) -> str | None:
             try:
                 if empty or self._uncordon:
                     finish(client, name, by, uncordon=not empty)
@@ -210,14 +210,14 @@ class Drain:
 
         # Some at once: the last words of a command have seconds.
         with ThreadPoolExecutor(self._emptying.options.cluster.max_requests, "end") as pool:
-            return next((why for why in pool.map(written, self._names) if why is not None), None)
+            return next((why for why in pool.map(write, self._names) if why is not None), None)
 
     # -- steps -------------------------------------------------------------------------------------
 
     def look(self) -> RemainingPods:
         """Return the pods still on the nodes."""
         from rebalancer.kube.nodes import read_node_pods  # noqa: PLC0415
-        from rebalancer.machines.drain.draining import left_of  # noqa: PLC0415
+        from rebalancer.machines.drain.draining import list_remaining  # noqa: PLC0415
 
         pods = read_node_pods(
             self._client,
@@ -225,7 +225,7 @@ class Drain:
             clock=self._emptying.environment.clock.unix,
             version=self._version,
         )
-        left = left_of(pods, self._emptying.orders)
+        left = list_remaining(pods, self._emptying.orders)
         self._most = max(self._most, left.pods)
         self._reached(self._most - left.pods, self._most)
         return left
@@ -251,7 +251,7 @@ class Drain:
         self._emptying.evict_batch()
         return True
 
-    def left(self, left: RemainingPods, why: str | None) -> None:
+    def report_remaining(self, left: RemainingPods, why: str | None) -> None:
         """Report the remaining pods when they change."""
         if (left, why) != self._reported:
             self._reported = (left, why)
@@ -292,7 +292,7 @@ EMPTYING: list[Callable[..., Any]] = [
     ),
     click.option(
         "--timeout",
-        callback=named(duration),
+        callback=parse_named(duration),
         default="0s",
         show_default=True,
         metavar="DURATION",
@@ -308,7 +308,7 @@ EMPTYING: list[Callable[..., Any]] = [
     ),
     click.option(
         "--wait-batch",
-        callback=named(duration),
+        callback=parse_named(duration),
         default="6h",
         show_default=True,
         metavar="DURATION",
@@ -335,7 +335,7 @@ EMPTYING: list[Callable[..., Any]] = [
     click.option("--reason", default="", metavar="TEXT", help="Why; written on the nodes."),
     click.option(
         "--lease",
-        callback=named(reference),
+        callback=parse_named(reference),
         metavar="NS/NAME",
         help="Lease that keeps this and runs apart: this waits for a run to end, and runs do nothing meanwhile. serve "
         "keeps its Lease until it ends. It must exist.",

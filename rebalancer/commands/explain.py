@@ -23,8 +23,8 @@ from rebalancer.commands.flags import (
     complete_nodes,
     complete_pods,
     examples,
-    named,
     output_flag,
+    parse_named,
     reference,
     with_flags,
 )
@@ -72,7 +72,7 @@ def explain_pod(
     pod = find_pod(snapshot, ref)
     if node is not None and node not in snapshot.nodes.index:
         raise PolicyError([f"--node {node}: there is no such node"])
-    report, recorder = explaining.recorded(
+    report, recorder = explaining.record_run(
         lambda: Recorder(snapshot.pods.cls[[pod]], int(snapshot.pods.node[pod]))
     )
     (facts,) = facts_of(report, recorder, [pod])
@@ -96,7 +96,7 @@ def explain_pod(
 
 
 def _explain_ended(explaining: _Explaining, ended: Snapshot, pod: int) -> ExitCode:
-    report, _ = explaining.planned(None)
+    report, _ = explaining.run_dry(None)
     data = describe_ended(report, ended, pod)
     uid = ended.pods.uid[pod]
     move = next((one for one in report.outcomes if one.move.uid == uid), None)
@@ -112,7 +112,7 @@ def explain_node(name: str, options: RunOptions, environment: Environment) -> Ex
     """
     explaining = _Explaining(options, environment)
     node = find_node(explaining.snapshot, name)
-    report, recorder = explaining.recorded(lambda: NodeRecorder(explaining.snapshot, node))
+    report, recorder = explaining.record_run(lambda: NodeRecorder(explaining.snapshot, node))
     facts = node_facts(report, recorder)
     return explaining.write("NodeExplanation", report, node_data(facts), node_table(report, facts))
 
@@ -126,7 +126,7 @@ def explain_workload(ref: str, options: RunOptions, environment: Environment) ->
     """
     explaining = _Explaining(options, environment)
     owner = find_workload(explaining.snapshot, ref)
-    report, recorder = explaining.recorded(lambda: WorkloadRecorder(explaining.snapshot, owner))
+    report, recorder = explaining.record_run(lambda: WorkloadRecorder(explaining.snapshot, owner))
     facts = workload_facts(report, recorder)
     table = workload_table(report, facts)
     return explaining.write("WorkloadExplanation", report, workload_data(facts), table)
@@ -143,7 +143,7 @@ class _Explaining:
         self.snapshot = self._reading.snapshot
         self.profile = self._run.planning.scheduler_profile(self.snapshot)
 
-    def recorded(self, new: Callable[[], R]) -> tuple[RunReport, R]:
+    def record_run(self, new: Callable[[], R]) -> tuple[RunReport, R]:
         """Return the report of the dry run, and the recorder that observed its plan."""
         recorders: list[R] = []
 
@@ -151,10 +151,10 @@ class _Explaining:
             recorders.append(new())
             return recorders[-1]
 
-        report, observer = self.planned(observe)
+        report, observer = self.run_dry(observe)
         return report, next(one for one in recorders if one is observer)
 
-    def planned(
+    def run_dry(
         self, observe: Callable[[], PlanObserver] | None
     ) -> tuple[RunReport, PlanObserver | None]:
         """Return the report of the dry run, and the observer of its plan."""
@@ -164,7 +164,7 @@ class _Explaining:
 
     def machines(self, pod: int) -> tuple[list[str], dict[str, Any]]:
         """Return the capacity report on a pending pod, as lines and as data; for a file no provider is asked."""
-        from rebalancer.machines.capacity.of_run import judged  # noqa: PLC0415
+        from rebalancer.machines.capacity.of_run import judge_machines  # noqa: PLC0415
         from rebalancer.machines.capacity.report import (  # noqa: PLC0415  # seldom needed
             helper_of,
             pending_data,
@@ -173,7 +173,7 @@ class _Explaining:
 
         asks = self._source.client is not None
         try:
-            report = judged(self._run, self._source, self.snapshot, asks=asks)
+            report = judge_machines(self._run, self._source, self.snapshot, asks=asks)
         except ProviderError as error:
             return wrap(f"not judged: {error}", "  ", "    "), {"notJudged": str(error)}
         one = next((of for of in report.scale_out.pods if of.pod == pod), None)
@@ -229,7 +229,7 @@ _EXPLAINED = [
     ),
     click.option(
         "--memory",
-        callback=named(reference),
+        callback=parse_named(reference),
         metavar="NS/NAME",
         help="ConfigMap of run --memory: which owners cool down, and which budgets are used up.",
     ),

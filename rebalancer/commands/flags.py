@@ -33,7 +33,7 @@ Callback = Callable[[click.Context, click.Parameter, str | None], Value]
 """What click calls with the text of a flag."""
 
 
-def parsed(parse: Callable[[str], Value]) -> Callback[Value | None]:
+def parse_with(parse: Callable[[str], Value]) -> Callback[Value | None]:
     """Return a click callback that parses a flag with ``parse``; without a value it returns None.
 
     A ValueError of ``parse`` becomes the error message.
@@ -48,7 +48,7 @@ def parsed(parse: Callable[[str], Value]) -> Callback[Value | None]:
     return read
 
 
-def named(parse: Callable[[str, str], Value]) -> Callback[Value | None]:
+def parse_named(parse: Callable[[str, str], Value]) -> Callback[Value | None]:
     """Return a click callback that calls ``parse`` with the flag's name and text; without a value it returns None.
 
     A PolicyError of ``parse``, which names the flag, ends the command.
@@ -112,7 +112,7 @@ def select(flag: str, text: str) -> Select:
 
 _SECONDS = 2.0
 """A person waits for it at a prompt."""
-_MOST = 500
+_MAX_NAMES = 500
 _NAMES_ONLY = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
 Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -160,7 +160,9 @@ def _names(context: click.Context, path: str) -> list[str]:
             environ=os.environ,
             stop=Stop(clock, clock.now() + _SECONDS),
         )
-        answer = client.get(path, query={"limit": str(_MOST)}, accept=_NAMES_ONLY, seconds=_SECONDS)
+        answer = client.get(
+            path, query={"limit": str(_MAX_NAMES)}, accept=_NAMES_ONLY, seconds=_SECONDS
+        )
         items = json.loads(answer.body)["items"]
         return sorted(item["metadata"]["name"] for item in items)
     except (RebalancerError, ValueError, KeyError, TypeError):
@@ -221,7 +223,7 @@ CLUSTER = [
     ),
     click.option(
         "--request-timeout",
-        callback=parsed(_request_timeout),
+        callback=parse_with(_request_timeout),
         metavar="DURATION",
         help="Give up a request to the API server after this time (30s, 2m; a plain number is seconds), watches"
         " excepted. Default, and with 0: 2m, and 15s until it has answered for the first time.",
@@ -348,13 +350,13 @@ SCOPE = [
     click.option(
         "-l",
         "--selector",
-        callback=named(label_selector),
+        callback=parse_named(label_selector),
         metavar="LABELS",
         help="Move pods with these labels only, as kubectl takes them: app=web,tier!=batch.",
     ),
     click.option(
         "--select",
-        callback=named(select),
+        callback=parse_named(select),
         metavar="YAML",
         help="Move these pods only, in the words of a policy's select: '{namespaces: [shop-*], minReplicas: 3}'.",
     ),
@@ -366,7 +368,7 @@ def deadline_flag(seconds: float) -> Callable[[Decorated], Decorated]:
     """Return the flag ``--deadline`` with this default."""
     return click.option(
         "--deadline",
-        callback=parsed(at_least_a_second),
+        callback=parse_with(at_least_a_second),
         default=format_duration(timedelta(seconds=seconds)),
         show_default=True,
         metavar="DURATION",
@@ -377,19 +379,19 @@ def deadline_flag(seconds: float) -> Callable[[Decorated], Decorated]:
 STATE = [
     click.option(
         "--lease",
-        callback=named(reference),
+        callback=parse_named(reference),
         metavar="NS/NAME",
         help="Lease that keeps two runs apart. It must exist.",
     ),
     click.option(
         "--memory",
-        callback=named(reference),
+        callback=parse_named(reference),
         metavar="NS/NAME",
         help="ConfigMap that remembers what earlier runs moved and measured. It must exist.",
     ),
     click.option(
         "--capacity-status",
-        callback=named(reference),
+        callback=parse_named(reference),
         metavar="NS/NAME",
         help="ConfigMap for the status of machines, in Cluster Autoscaler's form. It must exist.",
     ),
@@ -462,7 +464,7 @@ WHOLE = click.option(
 WATCH = click.option(
     "--watch",
     "every",
-    callback=parsed(at_least_a_second),
+    callback=parse_with(at_least_a_second),
     metavar="DURATION",
     help="In a dry run on a terminal: the report again every so often (30s); a star marks what changed.",
 )

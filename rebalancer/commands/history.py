@@ -14,7 +14,14 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say, write
 from rebalancer.base.plain_text import count, printable_json, printable_lines
-from rebalancer.commands.flags import CLUSTER, examples, named, output_flag, reference, with_flags
+from rebalancer.commands.flags import (
+    CLUSTER,
+    examples,
+    output_flag,
+    parse_named,
+    reference,
+    with_flags,
+)
 from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.run.memory.document import Document, TermMemory, count_last_hour, decode
 from rebalancer.run.memory.remember import is_resting, state_words
@@ -53,7 +60,7 @@ def show_history(
 @with_flags(CLUSTER)
 @click.option(
     "--memory",
-    callback=named(reference),
+    callback=parse_named(reference),
     metavar="NS/NAME",
     required=True,
     help="ConfigMap of run --memory.",

@@ -36,7 +36,7 @@ def show_marks(
     marks = sorted(list_marks(client), key=lambda mark: mark.node)
     left: set[NodeMark] = set()
     for mark in marks if clear else ():
-        if (why := _cleared(client, mark)) is not None:
+        if (why := _clear(client, mark)) is not None:
             say(environment.err, f"rebalancer: {why}")
             left.add(mark)
     now = environment.clock.unix()
@@ -45,7 +45,7 @@ def show_marks(
     return ExitCode.PARTIAL if left else ExitCode.DONE
 
 
-def _cleared(client: Client, mark: NodeMark) -> str | None:
+def _clear(client: Client, mark: NodeMark) -> str | None:
     """Remove a mark; return what stays of it and why, or None."""
     try:
         if mark.of_scale_in:

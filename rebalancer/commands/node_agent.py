@@ -11,10 +11,10 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
 from rebalancer.base.sending import SendingError, check_url
-from rebalancer.commands.flags import CLUSTER, examples, parsed, with_flags
+from rebalancer.commands.flags import CLUSTER, examples, parse_with, with_flags
 from rebalancer.run.options import ClusterFlags
 
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 """Seconds that a request under way has after a signal: longer than any of them takes then."""
 
 
@@ -58,7 +58,7 @@ def _address(text: str) -> str:
 @click.option(
     "--imds",
     "address",
-    callback=parsed(_address),
+    callback=parse_with(_address),
     default="http://169.254.169.254",
     show_default=True,
     metavar="URL",
@@ -66,7 +66,7 @@ def _address(text: str) -> str:
 )
 @click.option(
     "--every",
-    callback=parsed(at_least_a_second),
+    callback=parse_with(at_least_a_second),
     default="5s",
     show_default=True,
     metavar="DURATION",
@@ -79,7 +79,7 @@ def command(node: str | None, address: str, every: float, **cluster: Any) -> int
     the end of an instance in its Auto Scaling group, and writes the annotation rebalancer/notice of its own node, which
     it takes away again where a notice is withdrawn. It changes nothing else, and ends in good order at SIGTERM.
     """
-    environment = system_environment(patience=_PATIENCE)
+    environment = system_environment(patience=_TIMEOUT)
     if not node:
         raise PolicyError(["--node: name the node that this process runs on, or set NODE_NAME"])
     access = ClusterFlags(**cluster)

@@ -8,7 +8,7 @@ import click
 
 from rebalancer.base.environment import system_environment
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, examples, with_flags
-from rebalancer.commands.run import run_once, watched
+from rebalancer.commands.run import run_once, watch_report
 from rebalancer.run.options import RunOptions
 
 
@@ -36,5 +36,5 @@ def command(every: float | None, **flags: Any) -> int:
     """
     options = RunOptions.of(dry_run=True, **flags)
     if every is not None:
-        return watched(options, every)
+        return watch_report(options, every)
     return int(run_once(options, system_environment()))

@@ -48,7 +48,7 @@ class Migrated:
     notes: tuple[FileProblem, ...]
 
 
-def migrated(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> Migrated:
+def convert_policy(raw: bytes, file: str, known: Mapping[str, type[Params]]) -> Migrated:
     """Convert the descheduler's policy in ``raw``; messages name it ``file``.
 
     Raises:
@@ -71,10 +71,10 @@ def migrate(file: str, output: str | None, stdin: BinaryIO, environment: Environ
     """Convert the policy in ``file`` ('-': standard input); write it to ``output`` or standard output.
 
     Raises:
-        PolicyError: see ``migrated``; or a file cannot be read or written.
+        PolicyError: see ``convert_policy``; or a file cannot be read or written.
     """
     known = Registry.installed()
-    policy = migrated(_read(file, stdin), _STDIN if file == "-" else file, known)
+    policy = convert_policy(_read(file, stdin), _STDIN if file == "-" else file, known)
     text = as_file(policy.data, policy.head, known)
     if output is None:
         write(environment.out, [text])

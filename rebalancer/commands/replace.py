@@ -15,8 +15,8 @@ from rebalancer.commands.drain import (
     EMPTYING,
     Drain,
     KubectlFlags,
+    end_report,
     exit_codes,
-    finished,
     orders_of,
 )
 from rebalancer.commands.flags import (
@@ -26,7 +26,7 @@ from rebalancer.commands.flags import (
     Whole,
     duration,
     examples,
-    named,
+    parse_named,
     with_flags,
 )
 from rebalancer.kube.nodes import NodeView, read_node
@@ -66,19 +66,19 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
     preflight = emptying.preflight(choice)
     if not preflight.names:
         emptying.base.notes.append("no node is old: there is nothing to replace")
-        return finished(emptying, preflight, options, ExitCode.DONE, kind="ReplaceReport")
+        return end_report(emptying, preflight, options, ExitCode.DONE, kind="ReplaceReport")
     missing = missing_nodes(preflight.snapshot, preflight.checks, preflight.names)
     if missing is not None:
         emptying.base.notes.append(text_of_missing(missing))
     refused = refuses(preflight.checks)
     if options.dry or refused:
         code = ExitCode.UNREADABLE if refused else ExitCode.DONE
-        return finished(emptying, preflight, options, code, kind="ReplaceReport")
+        return end_report(emptying, preflight, options, code, kind="ReplaceReport")
     environment.committed.set()
     replacing = _Replacing(emptying, choice, preflight.uids, hook, options.wait_batch)
     why = replacing.run(ReplacementPace(options.max_unavailable, options.pause, 0.0))
     code = ExitCode.DONE if why is None else ExitCode.PARTIAL
-    return finished(emptying, preflight, options, code, why, kind="ReplaceReport")
+    return end_report(emptying, preflight, options, code, why, kind="ReplaceReport")
 
 
 def text_of_missing(missing: Missing) -> str:
@@ -203,7 +203,7 @@ class _Replacing:
             return None
         return self._hook.call(name, node.provider_id, self._emptying.environment.environ)
 
-    def closed(self) -> str | None:
+    def why_closed(self) -> str | None:
         """Return why no further node may be started now (a closed window of the policy), or None."""
         now = self._emptying.environment.clock.unix()
         open_ = is_open(self._emptying.base.loaded.policy.windows, now)
@@ -238,7 +238,7 @@ class _Replacing:
 )
 @click.option(
     "--older-than",
-    callback=named(duration),
+    callback=parse_named(duration),
     metavar="DURATION",
     help="Old nodes: they were created longer ago than this, such as 30d.",
 )
@@ -254,7 +254,7 @@ class _Replacing:
 )
 @click.option(
     "--pause",
-    callback=named(duration),
+    callback=parse_named(duration),
     default="30s",
     show_default=True,
     metavar="DURATION",

@@ -93,9 +93,7 @@ class Terminal:
 @contextmanager
 def terminal_at_hand() -> Iterator[Terminal | None]:
     """Yield the terminal; None if the process has none, or runs in the background with all streams redirected."""
-    number = (
-        _opened() if any(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr)) else None
-    )
+    number = _open() if any(each.isatty() for each in (sys.stdin, sys.stdout, sys.stderr)) else None
     if number is None:
         yield None
         return
@@ -103,7 +101,7 @@ def terminal_at_hand() -> Iterator[Terminal | None]:
         yield Terminal(number, out)
 
 
-def _opened() -> int | None:
+def _open() -> int | None:
     try:
         return os.open(_TERMINAL, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -196,7 +194,7 @@ def command(every: float | None, **flags: Any) -> int:
     """
     options = RunOptions.of(**flags)
     if every is not None:
-        return watched(options, every)
+        return watch_report(options, every)
     return run_or_ask(options)
 
 
@@ -237,7 +235,7 @@ class _Steps:
         return run_once(options, self._environment, self._loaded)
 
 
-def watched(options: RunOptions, every: float) -> int:
+def watch_report(options: RunOptions, every: float) -> int:
     """Show the report again every ``every`` seconds."""
     from rebalancer.commands.watching import watch  # noqa: PLC0415
 

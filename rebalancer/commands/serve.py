@@ -19,9 +19,9 @@ from rebalancer.commands.flags import (
     STATE,
     deadline_flag,
     examples,
-    named,
     output_flag,
-    parsed,
+    parse_named,
+    parse_with,
     reference,
     with_flags,
 )
@@ -61,7 +61,7 @@ PATIENCE = 5.0
 @click.option(
     "--listen",
     "address",
-    callback=parsed(parse_address),
+    callback=parse_with(parse_address),
     metavar="HOST:PORT",
     help="Answer /healthz, /readyz and /metrics over HTTP; :8080 on all addresses. Default: nowhere.",
 )
@@ -75,7 +75,7 @@ PATIENCE = 5.0
 @deadline_flag(120)
 @click.option(
     "--interruption-state",
-    callback=named(reference),
+    callback=parse_named(reference),
     metavar="NS/NAME",
     help="ConfigMap that keeps what steps have to give back if a machine stays. It must exist; quarantine and deregister need it.",
 )

@@ -14,7 +14,7 @@ from rebalancer.registry import Registry
 def command() -> None:
     """List the installed strategies."""
     registry = Registry.installed()
-    for listed in registry.listed():
+    for listed in registry.list_metadata():
         text = (type(registry.strategy(listed.name)).__doc__ or "").strip().splitlines()
         line = f"{listed.name:<18} {text[0] if text else ''}  [{listed.distribution}]"
         write(sys.stdout, [f"{line}\n"])

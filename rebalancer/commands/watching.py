@@ -63,13 +63,13 @@ def _report(options: RunOptions, environment: Environment) -> str:
 
 def _show(environment: Environment, options: RunOptions, text: str, previous: str | None) -> None:
     look = terminal_look(environment, options.ending.color)
-    lines = marked(text, previous)
+    lines = mark_changes(text, previous)
     shown = _cut(lines, look)
     clear = "\n" if environment.environ.get("TERM") == "dumb" else _CLEAR
     write(environment.out, [clear, "\n".join(shown), "\n"])
 
 
-def marked(text: str, previous: str | None) -> list[str]:
+def mark_changes(text: str, previous: str | None) -> list[str]:
     """Return the lines of ``text``, with a star before each line that ``previous`` did not have.
 
     Colours and times are ignored, because the time of the report always differs.

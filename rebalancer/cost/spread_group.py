@@ -220,7 +220,7 @@ class SpreadGroup:
 
     def _unmodelled(self) -> Sequence[str]:
         """Return the features of the movable pods that the prediction does not model."""
-        return self._view.scheduler.unmodelled(int(self.movers[0]))
+        return self._view.scheduler.find_unmodelled(int(self.movers[0]))
 
     def _kept_by(self) -> str:
         """Return the reasons why immobile pods stay, most frequent first, as the end of a sentence."""

@@ -115,7 +115,7 @@ def _scheduler(snapshot: Snapshot, loaded: LoadedPolicy) -> Iterator[Finding]:
     unpredicted: Counter[str] = Counter()
     pods_of = np.bincount(snapshot.pods.cls, minlength=len(snapshot.classes))
     for cls in np.flatnonzero(pods_of).tolist():
-        if not snapshot.classes[cls].per_node and (why := model.unmodelled(cls)):
+        if not snapshot.classes[cls].per_node and (why := model.find_unmodelled(cls)):
             unpredicted["; ".join(why)] += int(pods_of[cls])
     for reasons, pods in sorted(unpredicted.items()):
         yield Finding(

@@ -99,7 +99,7 @@ class Reflector:
     def start(self) -> None:
         """Start a thread that watches."""
         self.watch = watch = Watch(
-            self._client, self._store.where(self._listing), seconds=self._stop.left()
+            self._client, self._store.where(self._listing), seconds=self._stop.seconds_left()
         )
         name = f"watch-{self.resource.plural}"
         thread = threading.Thread(target=self._follow, args=(watch,), name=name, daemon=True)

@@ -307,7 +307,7 @@ class PrometheusSource:
             f"{settings.url.rstrip('/')}/api/v1/query?{urlencode({'query': query})}",
             {"Accept": "application/json", **_authorization(settings.token_file)},
             stop,
-            seconds=stop.left(),
+            seconds=stop.seconds_left(),
             most=_MAX_ANSWER,
             context=_trusting(settings.ca_file),
         )

@@ -58,7 +58,7 @@ class NodeView:
     volumes: tuple[str, ...] = ()
     """Those that are attached to it, as the attach-detach controller names them."""
 
-    def annotated(self, name: str, kind: type[Annotated]) -> Annotated | None:
+    def parse_annotation(self, name: str, kind: type[Annotated]) -> Annotated | None:
         """Return the parsed content of our annotation; None if it is missing or malformed."""
         text = self.annotations.get(name)
         try:

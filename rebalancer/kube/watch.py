@@ -239,7 +239,7 @@ class Watch(Generic[T]):
 
     def _one_stream(self) -> Iterator[WatchEvent[T]]:
         """Yield the events of one stream until it ends or the time is over."""
-        left = max(self._stop.left(), 0.05)
+        left = max(self._stop.seconds_left(), 0.05)
         query: dict[str, str | int] = {
             "watch": "1",
             "allowWatchBookmarks": "true",

@@ -51,7 +51,7 @@ def set_mark(client: Client, node: str, mark: Mark) -> str | None:
     def is_like(taint: TaintJson) -> bool:
         return _is_mark(taint) and taint.get("key") == mark.key
 
-    def wanted(view: NodeView) -> NodeChange | None:
+    def change(view: NodeView) -> NodeChange | None:
         refused.clear()
         standing = [_value(taint) for taint in view.taints if is_like(taint)]
         if standing == [mark.value]:
@@ -64,7 +64,7 @@ def set_mark(client: Client, node: str, mark: Mark) -> str | None:
         kept = tuple(taint for taint in view.taints if not is_like(taint))
         return NodeChange(taints=(*kept, {"key": mark.key, "value": mark.value, "effect": EFFECT}))
 
-    if change_node(client, node, wanted) is None:
+    if change_node(client, node, change) is None:
         return f"node {node} is gone"
     return refused[0] if refused else None
 
@@ -76,11 +76,11 @@ def remove_marks(client: Client, node: str, which: Callable[[str], bool]) -> Non
         ClusterReadError: the node could not be read or written.
     """
 
-    def wanted(view: NodeView) -> NodeChange | None:
+    def change(view: NodeView) -> NodeChange | None:
         kept = tuple(t for t in view.taints if not (_is_mark(t) and which(_value(t))))
         return None if len(kept) == len(view.taints) else NodeChange(taints=kept)
 
-    change_node(client, node, wanted)
+    change_node(client, node, change)
 
 
 def list_marks(client: Client) -> Iterator[NodeMark]:

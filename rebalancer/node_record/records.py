@@ -30,8 +30,8 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, change_node
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE, PipelineState
+from rebalancer.signals.state import encode_state as state_written
 from rebalancer.signals.state import read as state_read
-from rebalancer.signals.state import written as state_written
 from rebalancer.snapshot.leaving import DRAIN, LEAVE, LEAVING
 from rebalancer.wire.marks import GOING, SCALE_IN, ScaleInRecord
 from rebalancer.wire.times import rfc3339
@@ -120,13 +120,13 @@ def change_record(
         ClusterReadError: the Node could not be read or written.
     """
 
-    def wanted(node: NodeView) -> NodeChange | None:
+    def change_node_record(node: NodeView) -> NodeChange | None:
         if uid not in ("", node.uid):
             return None
         write = decide(node, form.read(node))
         return None if write is None else change_of(node, form, write)
 
-    node = change_node(client, name, wanted)
+    node = change_node(client, name, change_node_record)
     return node if node is not None and uid in ("", node.uid) else None
 
 
@@ -292,11 +292,11 @@ def let_go(node: NodeView, holder: str, claims: Claims) -> NodeChange:
     """
     cordon, label = NodeChange(), NodeChange()
     if claims.cordon and node.unschedulable:
-        cordon = _handed_over(node, holder, Claims(cordon=True))
+        cordon = _hand_over(node, holder, Claims(cordon=True))
         opens = cordon == NodeChange() and not is_wanted_closed(node, holder)
         cordon = NodeChange(unschedulable=False) if opens else cordon
     if claims.exclude and EXCLUDE in node.labels:
-        label = _handed_over(_with(node, cordon), holder, Claims(exclude=True))
+        label = _hand_over(_with(node, cordon), holder, Claims(exclude=True))
         label = label if label != NodeChange() else NodeChange(labels={EXCLUDE: None})
     return NodeChange(
         unschedulable=cordon.unschedulable,
@@ -312,7 +312,7 @@ def open_or_hand_over(node: NodeView, holder: str) -> NodeChange:
 
 def is_nobodys(node: NodeView, holder: str) -> bool:
     """Return whether the cordon would have no owner if ``holder`` gave it up: others want it, but cannot uncordon later."""
-    handed = _handed_over(node, holder, Claims(cordon=True))
+    handed = _hand_over(node, holder, Claims(cordon=True))
     return node.unschedulable and handed == NodeChange() and is_wanted_closed(node, holder)
 
 
@@ -338,7 +338,7 @@ def is_wanted_closed(node: NodeView, holder: str) -> bool:
     )
 
 
-def _handed_over(node: NodeView, holder: str, claims: Claims) -> NodeChange:
+def _hand_over(node: NodeView, holder: str, claims: Claims) -> NodeChange:
     """Return the change that makes another component own these claims; an empty change if none can.
 
     The other component must want them, and be able to undo them later.

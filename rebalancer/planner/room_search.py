@@ -563,7 +563,7 @@ class RoomSearch:
         return known
 
     def _asked(self, cls: int) -> Ints:
-        rows = self._draft.scheduler.filters_of(cls).resources.asked(cls)
+        rows = self._draft.scheduler.filters_of(cls).resources.requested_rows(cls)
         requests = np.zeros(len(self.snapshot.resources), np.int64)
         requests[rows] = self.snapshot.requests[rows, cls]
         return requests

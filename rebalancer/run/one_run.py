@@ -62,7 +62,7 @@ class MachineScaling(Protocol):
     def before(self) -> None:
         """Act before the plan."""
 
-    def seen(self, snapshot: Snapshot) -> Snapshot:
+    def with_acts(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot changed by the acts before the plan."""
 
     def after(self) -> None:
@@ -170,7 +170,7 @@ def run_on(run: RunContext, ending: Ending, source: Source, scale: Scale | None 
         if run.acts:
             run.environment.committed.set()
         scaling.before()
-        reading = replace(reading, snapshot=scaling.seen(reading.snapshot))
+        reading = replace(reading, snapshot=scaling.with_acts(reading.snapshot))
     planned = make_plan(run, reading, memory)
     execution, unmarked = None, False
     stop = _stop_of_moves(run, scaling)
@@ -213,7 +213,7 @@ def _stop_of_moves(run: RunContext, scaling: MachineScaling | None) -> Stop:
     """
     if scaling is None or not scaling.awaits_end:
         return run.stop
-    left = run.stop.left()
+    left = run.stop.seconds_left()
     return run.stop.sooner(left - min(_FOR_MACHINES, left / 4), run.environment.stop)
 
 
@@ -426,6 +426,6 @@ def _planning_ends(run: RunContext) -> Callable[[], str | None]:
     """Return a function that says why planning must end early: a part of the run's time is for acting."""
     clock, until = run.environment.clock, math.inf
     if run.planning.seconds < math.inf:
-        until = clock.now() + _PLANNING_SHARE * run.stop.left()
+        until = clock.now() + _PLANNING_SHARE * run.stop.seconds_left()
     slow = f"planning took {_PLANNING_SHARE:.0%} of the time that the run had left"
     return lambda: run.stop.reason() or (slow if clock.now() >= until else None)

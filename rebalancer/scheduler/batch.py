@@ -63,7 +63,7 @@ class KeptPredictions:
         self._kept: dict[Hashable, _Kept] = {}
         self._state: ClusterState | None = None
 
-    def known(self, state: ClusterState, question: Question) -> Prediction | None:
+    def recall(self, state: ClusterState, question: Question) -> Prediction | None:
         """Return the cached prediction for a question; None if something that it depends on has changed."""
         if state is not self._state:
             self._state = state
@@ -106,7 +106,7 @@ def _stands(kept: _Kept, question: Question) -> bool:
     return True
 
 
-def unlimited(nodes: int) -> Margins:
+def infinite_margins(nodes: int) -> Margins:
     """Return infinite margins (N,), for a prediction that does not depend on scores."""
     return np.full(nodes, np.iinfo(np.int32).max // 2, np.int32)
 
@@ -173,7 +173,7 @@ class Batch:
             count = feasible.sum(axis=1)
             for row in (count <= 1).nonzero()[0].tolist():
                 nodes = feasible[row].nonzero()[0].astype(np.int32)
-                made[block[row]] = uniform(nodes), unlimited(len(order))
+                made[block[row]] = uniform(nodes), infinite_margins(len(order))
             for rows, sampled in (((count > 1) & (count <= size), False), (count > size, True)):
                 which = rows.nonzero()[0].tolist()
                 if not which:
@@ -238,7 +238,7 @@ class Batch:
         short = most[:, None] - total
         best = feasible & (short == 0)
         for row in range(len(total)):
-            margins = unlimited(total.shape[1])
+            margins = infinite_margins(total.shape[1])
             np.copyto(margins, short[row], where=feasible[row], casting="unsafe")
             yield uniform(best[row].nonzero()[0].astype(np.int32)), margins
 
@@ -258,7 +258,7 @@ class Batch:
             count = int(rings.count[ring])
             nodes, chance = rings.nodes[ring, :count], drawn.chance[row, :count]
             prediction = likely(nodes, chance / chance.sum())
-            margins, short = unlimited(feasible.shape[1]), drawn.margins[row, :count]
+            margins, short = infinite_margins(feasible.shape[1]), drawn.margins[row, :count]
             margins[nodes] = np.where(short > 0, short, -1)
             margins[prediction.nodes] = 0
             yield prediction, margins

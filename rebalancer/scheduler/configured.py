@@ -53,11 +53,11 @@ def profiles_of(configuration: config.KubeSchedulerConfiguration) -> SchedulerPr
 def not_followed(configuration: config.KubeSchedulerConfiguration) -> Iterator[str]:
     """Yield sentences on pods whose landings the model cannot predict under this configuration."""
     for profile in configuration.profiles:
-        for reason in _unmodelled(configuration, profile):
+        for reason in _find_unmodelled(configuration, profile):
             yield (
                 f"{configuration.source}: pods of schedulerName {profile.scheduler_name} are not judged: {reason}"
             )
-    managed = ", ".join(sorted(_managed(configuration)))
+    managed = ", ".join(sorted(_list_managed(configuration)))
     if managed:
         yield f"{configuration.source}: pods that request {managed} are not judged: an extender decides"
 
@@ -67,7 +67,7 @@ def _profile(
 ) -> SchedulerProfile:
     fit = profile.args(config.NodeResourcesFitArgs)
     pods = profile.args(config.InterPodAffinityArgs)
-    enabled = _enabled(profile.plugins.multi_point)
+    enabled = _list_enabled(profile.plugins.multi_point)
     percentage = profile.percentage_of_nodes_to_score
     if percentage is None:
         percentage = configuration.percentage_of_nodes_to_score
@@ -88,19 +88,19 @@ def _profile(
         scoring=_scoring(fit.scoring_strategy),
         balanced=_names(profile.args(config.NodeResourcesBalancedAllocationArgs).resources),
         ignored_resources=frozenset(ignored),
-        added_affinity=_added(profile.args(config.NodeAffinityArgs).added_affinity),
+        added_affinity=_add(profile.args(config.NodeAffinityArgs).added_affinity),
         default_constraints=_constraints(profile.args(config.PodTopologySpreadArgs)),
         filter_order=_filter_order(profile.plugins, enabled),
         off=frozenset(_DEFAULT_PLUGINS) - enabled.keys(),
-        managed_resources=frozenset(_managed(configuration)),
-        unmodelled=tuple(_unmodelled(configuration, profile)),
+        managed_resources=frozenset(_list_managed(configuration)),
+        unmodelled=tuple(_find_unmodelled(configuration, profile)),
     )
 
 
 # -- plug-ins --------------------------------------------------------------------------------------------
 
 
-def _enabled(multi_point: config.PluginSet) -> dict[str, int]:
+def _list_enabled(multi_point: config.PluginSet) -> dict[str, int]:
     """Return the plug-ins enabled at ``multiPoint``, with the weights of their scores."""
     disabled = {plugin.name for plugin in multi_point.disabled}
     enabled = {} if "*" in disabled else _DEFAULT_PLUGINS | dict(DEFAULT_WEIGHTS)
@@ -123,7 +123,7 @@ def _filter_order(plugins: config.Plugins, enabled: dict[str, int]) -> tuple[str
     return () if order == sorted(order, key=FILTERS.index) else tuple(order)
 
 
-def _unmodelled(
+def _find_unmodelled(
     configuration: config.KubeSchedulerConfiguration, profile: config.Profile
 ) -> Iterator[str]:
     """Yield the features of a profile that the model does not support."""
@@ -132,7 +132,7 @@ def _unmodelled(
         for extender in configuration.extenders
     ):
         yield "an extender of the scheduler decides"
-    enabled = _enabled(profile.plugins.multi_point)
+    enabled = _list_enabled(profile.plugins.multi_point)
     for name in _INDISPENSABLE:
         if name not in enabled:
             yield f"plug-in {name} is disabled"
@@ -141,12 +141,12 @@ def _unmodelled(
     for name in sorted(named - {*_DEFAULT_PLUGINS}):
         yield f"plug-in {name} is not modelled"
     for point, plugins in points:
-        yield from _parted(point, plugins, enabled)
+        yield from _find_parted(point, plugins, enabled)
     if profile.args(config.VolumeBindingArgs).shape:
         yield "VolumeBinding scores (shape), which is not modelled"
 
 
-def _parted(point: str, plugins: config.PluginSet, enabled: dict[str, int]) -> Iterator[str]:
+def _find_parted(point: str, plugins: config.PluginSet, enabled: dict[str, int]) -> Iterator[str]:
     """Yield the plug-ins that are enabled or disabled at only one extension point."""
     again = {plugin.name for plugin in plugins.enabled} & {*_DEFAULT_PLUGINS}
     if point in _DECIDING:
@@ -161,7 +161,7 @@ def _decides(extender: config.Extender) -> bool:
     return bool(extender.filter_verb or extender.prioritize_verb)
 
 
-def _managed(configuration: config.KubeSchedulerConfiguration) -> set[str]:
+def _list_managed(configuration: config.KubeSchedulerConfiguration) -> set[str]:
     """Return the resources that extenders manage."""
     return {
         resource.name
@@ -197,7 +197,7 @@ def _constraints(
     return tuple(o.TopologySpreadConstraint(**one.model_dump()) for one in args.default_constraints)
 
 
-def _added(given: config.AddedAffinity | None) -> o.NodeAffinity | None:
+def _add(given: config.AddedAffinity | None) -> o.NodeAffinity | None:
     if given is None:
         return None
     required = given.required_during_scheduling_ignored_during_execution

@@ -79,7 +79,7 @@ def _variable(
         lacking = model.spread.lacks_key_first(state, cls, node)
         return [f"{_SPREAD} (missing required label)" if lacking else _SPREAD]
 
-    named, enforced = model.placement.named(cls), model.placement.enforced_mask()
+    named, enforced = model.placement.listed_names(cls), model.placement.enforced_mask()
 
     def affinity(node: int) -> list[str]:
         if named is not None and model.snapshot.nodes.names[node] not in named:

@@ -200,7 +200,7 @@ class Filters:
                     mask = mask & good
             return mask
 
-        if self.volumes.of(cls) is not None or self._rejected_before(cls):
+        if self.volumes.of(cls) is not None or self._reject_before(cls):
             return self._static.get(cls, make)
         alike = self._alike.get(cls)
         if alike is None:
@@ -283,19 +283,19 @@ class Filters:
         for index, good in sorted(masks, key=lambda pair: self._rank[pair[0]]):
             if index not in self._off:
                 failed[(failed == 0) & ~good] = index
-        named = self._placement.named(cls)
+        named = self._placement.listed_names(cls)
         if named is not None and FILTERS.index("NodeAffinity") not in self._off:
             # The scheduler looks at no other node, so no earlier filter can refuse it first.
             others = [name not in named for name in self._snapshot.nodes.names]
             failed[others] = FILTERS.index("NodeAffinity")
-        rejected = self._rejected_before(cls)
+        rejected = self._reject_before(cls)
         if rejected:
             failed[:] = rejected
         return failed == 0, failed
 
     def _alone(self, cls: int) -> Iterator[tuple[int, Bools]]:
         """Yield (filter, mask) for the filters that depend on the pod and the node only."""
-        rejected = self._rejected_before(cls)
+        rejected = self._reject_before(cls)
         if rejected:
             yield rejected, np.zeros(self._size, bool)
         yield FILTERS.index("NodeUnschedulable"), self._placement.cordon_mask(cls)
@@ -344,7 +344,7 @@ class Filters:
         if refused is not None:
             yield FILTERS.index("InterPodAffinity"), ~refused
 
-    def _rejected_before(self, cls: int) -> int:
+    def _reject_before(self, cls: int) -> int:
         """Return the filter that rejects the pod before any node is evaluated; 0 if none does."""
         if self._snapshot.classes[cls].spec.scheduling_gates:
             return FILTERS.index("SchedulingGates")

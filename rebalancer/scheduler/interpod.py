@@ -203,7 +203,7 @@ class InterPod:
         self._topologies = Topologies(snapshot.nodes.labels)
         self._terms = TermIndex(snapshot, profile)
 
-    def counted(self, cls: int) -> Int32s:
+    def relevant_classes(self, cls: int) -> Int32s:
         """Return the classes whose pods affect where a class may go, or prefers to go."""
         relation = self._terms.relation(cls)
         parts = [classes for _, classes in (*relation.anti, *relation.refused_by)]

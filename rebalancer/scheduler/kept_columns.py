@@ -57,7 +57,7 @@ class KeptColumns:
         if columns is None or len(state.touched) - columns.seen > len(self._all) // 4:
             if columns is None and len(self._columns) >= self._limit:
                 self._columns.clear()
-            columns = self._columns[alike] = self._made(state, cls)
+            columns = self._columns[alike] = self._make(state, cls)
         elif columns.seen < len(state.touched):
             touched = sorted(set(state.touched[columns.seen :]))
             self._renew(columns, state, cls, np.array(touched, np.int32))
@@ -69,14 +69,14 @@ class KeptColumns:
     ) -> tuple[Bools, Ints]:
         """Return ``fits`` and ``total`` for a class on distinct ``nodes`` (K,), each after one of ``victims`` has left."""
         with state.without_requests(victims, nodes):
-            fits, *_, total = self._asked(state, cls, nodes)
+            fits, *_, total = self._compute(state, cls, nodes)
         return fits, total
 
-    def _made(self, state: ClusterState, cls: int) -> Columns:
-        return Columns(*self._asked(state, cls, self._all), len(state.touched))
+    def _make(self, state: ClusterState, cls: int) -> Columns:
+        return Columns(*self._compute(state, cls, self._all), len(state.touched))
 
     def _renew(self, columns: Columns, state: ClusterState, cls: int, nodes: Int32s) -> None:
-        fits, allocation, balanced, total = self._asked(state, cls, nodes)
+        fits, allocation, balanced, total = self._compute(state, cls, nodes)
         refits = fits != columns.fits[nodes]
         columns.fits[nodes] = fits
         columns.allocation[nodes] = allocation
@@ -89,13 +89,13 @@ class KeptColumns:
             changes = (nodes[some].tolist(), rise[some].tolist(), refits[some].tolist())
             columns.journal.extend(zip(*changes, strict=True))
 
-    def _asked(
+    def _compute(
         self, state: ClusterState, cls: int, nodes: Int32s
     ) -> tuple[Bools, Ints, Ints | None, Ints]:
         """Return the columns of some nodes (K,): fits, allocation, balanced and total."""
         fits = self._resources.fits(state, cls, nodes)
         allocation = self._resources.allocation(state, cls, nodes)
-        balanced = self._resources.balanced(state, cls, nodes, improvement=self._improvement)
+        balanced = self._resources.balanced_score(state, cls, nodes, improvement=self._improvement)
         total = self._weights.get(NODE_RESOURCES_FIT, 0) * allocation
         if balanced is not None:
             total += self._weights.get(BALANCED_ALLOCATION, 0) * balanced

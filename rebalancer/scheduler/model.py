@@ -10,7 +10,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rebalancer.scheduler.batch import Batch, KeptPredictions, LandingQuery, Question, unlimited
+from rebalancer.scheduler.batch import (
+    Batch,
+    KeptPredictions,
+    LandingQuery,
+    Question,
+    infinite_margins,
+)
 from rebalancer.scheduler.filters import FILTERS, Filters
 from rebalancer.scheduler.interpod import InterPod
 from rebalancer.scheduler.kept_columns import KeptColumns
@@ -33,7 +39,7 @@ _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _NODE_OPERATORS = (*_LABEL_OPERATORS, "Gt", "Lt")
 
 
-def unmodelled(of_class: PodClass, profile: SchedulerProfile) -> Iterator[str]:
+def find_unmodelled(of_class: PodClass, profile: SchedulerProfile) -> Iterator[str]:
     """Yield why pods of a class cannot be predicted with a profile, in any state of the cluster."""
     spec = of_class.spec
     if of_class.unreadable is not None:
@@ -207,7 +213,7 @@ class SchedulerModel:
             return model.evaluate(state, cls, among=among)
         feasible, filtered_by = self.filters.first_failed(state, cls)
         scored = np.flatnonzero(feasible).astype(np.int32) if among is None else among
-        scores = self._scorer.weighted(self._scorer.raw(state, cls), scored)
+        scores = self._scorer.weighted_scores(self._scorer.raw(state, cls), scored)
         total = np.full(len(feasible), -1, np.int64)
         total[scored] = 0
         for score in scores.values():
@@ -216,7 +222,7 @@ class SchedulerModel:
 
     def predict(self, state: ClusterState, cls: int) -> Prediction:
         """Return the distribution of landings of a pod of the class if it is scheduled now."""
-        return self.of(cls)._predicted(state, cls)[0]  # noqa: SLF001
+        return self.of(cls)._predict(state, cls)[0]  # noqa: SLF001
 
     def predict_replacement(self, state: ClusterState, pod: int) -> Prediction:
         """Return the distribution of landings of the replacement if ``pod`` is evicted now.
@@ -232,12 +238,12 @@ class SchedulerModel:
             return self.predict(state, replacement)
         if self.snapshot.waits(cls):
             with state.evicted(pod, gone=True):
-                return self._predicted(state, replacement)[0]
+                return self._predict(state, replacement)[0]
         question = self._questions(state, cls)(node)
-        if (known := self._predictions.known(state, question)) is not None:
+        if (known := self._predictions.recall(state, question)) is not None:
             return known
         with state.evicted(pod, gone=False):
-            prediction, margins = self._predicted(state, replacement)
+            prediction, margins = self._predict(state, replacement)
         self._predictions.keep(state, question, prediction, margins)
         return prediction
 
@@ -266,7 +272,7 @@ class SchedulerModel:
             keys.append(question.key)
             if question.key in made or question.key in missing:
                 continue
-            if (known := model._predictions.known(state, question)) is not None:  # noqa: SLF001
+            if (known := model._predictions.recall(state, question)) is not None:  # noqa: SLF001
                 made[question.key] = known
             else:
                 missing[question.key] = (
@@ -302,16 +308,17 @@ class SchedulerModel:
         """Return whether replacements of a class can be predicted in a batch."""
         replacement = self.snapshot.classes[cls].replacement
         if self.snapshot.waits(cls) and (
-            self.filters.unusual(replacement) or (self.interpod.counted(replacement) == cls).any()
+            self.filters.unusual(replacement)
+            or (self.interpod.relevant_classes(replacement) == cls).any()
         ):
             return False
         alone = self.snapshot.classes[cls].restarts or self._fails_to_score(replacement)
-        return not (alone or self.unmodelled(replacement))
+        return not (alone or self.find_unmodelled(replacement))
 
     def _questions(self, state: ClusterState, cls: int) -> Callable[[int], Question]:
         """Return a function from the source node of a pod of a class to its question."""
         replacement = self.snapshot.classes[cls].replacement
-        counted, spread = self._counted_by(replacement)
+        counted, spread = self._count_by(replacement)
         columns, static = self.columns.of(state, replacement), self.static_mask(replacement)
         waits = self.snapshot.waits(cls)
         keeps = not (waits or self.placement.supposed.is_any or self.filters.unusual(replacement))
@@ -373,7 +380,7 @@ class SchedulerModel:
         if (model := self.of(cls)) is not self:
             return model.steering(state, cls)
         nodes = self.feasible(state, cls).nonzero()[0].astype(np.int32)
-        if self.unmodelled(cls) or (len(nodes) > 1 and self._fails_to_score(cls) is not None):
+        if self.find_unmodelled(cls) or (len(nodes) > 1 and self._fails_to_score(cls) is not None):
             return None
         raw = self._scorer.raw(state, cls)
         return Steering(
@@ -384,13 +391,13 @@ class SchedulerModel:
             tolerated=self.placement.tolerates_marks(cls),
         )
 
-    def _counted_by(self, cls: int) -> tuple[Int32s, frozenset[int]]:
+    def _count_by(self, cls: int) -> tuple[Int32s, frozenset[int]]:
         """Return the classes whose pods the rules of a class count, and the subset counted by spread rules."""
         known = self._counted.get(cls)
         if known is None:
             of_spread = [c.classes for c in (*self.spread.hard(cls), *self.spread.soft(cls))]
             spread = unite(of_spread)
-            counted = unite([spread, self.interpod.counted(cls)])
+            counted = unite([spread, self.interpod.relevant_classes(cls)])
             known = self._counted[cls] = counted, frozenset(spread.tolist())
         return known
 
@@ -408,15 +415,15 @@ class SchedulerModel:
             ]
         return tuple([int(of_node[node]) for of_node in domains])
 
-    def _predicted(self, state: ClusterState, cls: int) -> tuple[Prediction, Margins]:
+    def _predict(self, state: ClusterState, cls: int) -> tuple[Prediction, Margins]:
         """Return a prediction, and per node (N,) its margin: the score increase that does not change the result.
 
         The margin is 0 for a landing, and negative where it is unknown.
         """
-        reasons = self.unmodelled(cls)
+        reasons = self.find_unmodelled(cls)
         feasible = self.feasible(state, cls)
         nodes = feasible.nonzero()[0].astype(np.int32)
-        margins = unlimited(len(feasible))
+        margins = infinite_margins(len(feasible))
         if reasons or len(nodes) <= 1:
             return uniform(nodes, reasons), margins
         if (why := self._fails_to_score(cls)) is not None:
@@ -465,13 +472,13 @@ class SchedulerModel:
         rules = self.filters_of(cls).volumes.of(cls)
         return rules.rejected[1] if rules is not None and rules.rejected is not None else ""
 
-    def unmodelled(self, cls: int) -> tuple[str, ...]:
+    def find_unmodelled(self, cls: int) -> tuple[str, ...]:
         """Return why pods of a class cannot be predicted; empty if they can."""
         if (model := self.of(cls)) is not self:
-            return model.unmodelled(cls)
+            return model.find_unmodelled(cls)
         known = self._unmodelled.get(cls)
         if known is None:
-            reasons = list(unmodelled(self.snapshot.classes[cls], self.profile))
+            reasons = list(find_unmodelled(self.snapshot.classes[cls], self.profile))
             reasons += [
                 f"an extender of the scheduler decides about {name}"
                 for row, name in enumerate(self.resources.names)

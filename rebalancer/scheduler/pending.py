@@ -30,7 +30,7 @@ from rebalancer.snapshot.model import PodFlag, Snapshot
 from rebalancer.snapshot.state import ClusterState
 
 # So many pending pods at most are looked for behind one move.
-_MOST_TAKERS = 64
+_MAX_TAKERS = 64
 
 
 class Scheduling(Protocol):
@@ -39,7 +39,7 @@ class Scheduling(Protocol):
     def filters_of(self, cls: int) -> Filters:
         """Return the filters that apply to pods of a class."""
 
-    def unmodelled(self, cls: int) -> tuple[str, ...]:
+    def find_unmodelled(self, cls: int) -> tuple[str, ...]:
         """Return why pods of a class cannot be predicted; empty if they can."""
 
     def rejection(self, cls: int) -> str:
@@ -70,7 +70,7 @@ class Pending:
         self._queues: dict[int, Int32s] = {}
         """Class -> its pods, in the scheduler's order; classes in order."""
         for cls in np.unique(pods.cls[rows]).tolist():
-            if not model.unmodelled(cls) and not model.rejection(cls):
+            if not model.find_unmodelled(cls) and not model.rejection(cls):
                 mine = rows[pods.cls[rows] == cls]
                 order = np.lexsort((mine, pods.created[mine]))
                 self._queues[cls] = mine[order].astype(np.int32)
@@ -84,7 +84,7 @@ class Pending:
     def foresee(self, state: ClusterState, pod: int) -> Prediction:
         """Return the landing of the replacement if ``pod`` is evicted now, with the pending pods that take its room."""
         cls = int(state.cls_of[pod])
-        concerned = self._concerned(state, pod) if self._queues else []
+        concerned = self._find_concerned(state, pod) if self._queues else []
         if not concerned:
             return self._model.predict_replacement(state, pod)
         with self._before_landing(state, pod, concerned) as first:
@@ -98,7 +98,7 @@ class Pending:
         """Return :meth:`foresee` of each of ``pods``; those that help no pending pod are predicted in one batch."""
         feeds = np.zeros(len(pods), bool)
         if self._queues:
-            feeds[:] = [bool(self._concerned(state, pod)) for pod in pods.tolist()]
+            feeds[:] = [bool(self._find_concerned(state, pod)) for pod in pods.tolist()]
         alone = iter(self._model.predict_replacements(state, pods[~feeds]))
         return [
             self.foresee(state, pod) if fed else next(alone)
@@ -112,7 +112,7 @@ class Pending:
         The victim is terminating; or it is gone and pending pods have taken its room; or, with a restart, it still
         runs.
         """
-        concerned = self._concerned(state, pod) if self._queues else []
+        concerned = self._find_concerned(state, pod) if self._queues else []
         with self._before_landing(state, pod, concerned):
             yield
 
@@ -175,7 +175,7 @@ class Pending:
         heapq.heapify(queue)
         takers: list[Taker] = []
         refused: set[int] = set()
-        while queue and len(takers) < _MOST_TAKERS:
+        while queue and len(takers) < _MAX_TAKERS:
             *_, pod, cls = heapq.heappop(queue)
             nodes = self._model.predict(state, cls).nodes
             if not len(nodes):
@@ -206,13 +206,13 @@ class Pending:
 
     # -- classes that may be concerned ----------------------------------------------------------------------
 
-    def _concerned(self, state: ClusterState, pod: int) -> list[int]:
+    def _find_concerned(self, state: ClusterState, pod: int) -> list[int]:
         """Return the pending classes that fit nowhere now, but may once ``pod`` or one of them has a new node."""
         cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
         replacement = self._snapshot.classes[cls].replacement
         others = self._interacting.get(cls, set()) | self._interacting.get(replacement, set())
         left = [other for other in others if self._has_room(state, other)]
-        left += self._given_room(state, cls, node)
+        left += self._find_given_room(state, cls, node)
         concerned: set[int] = set()
         while left:
             other = left.pop()
@@ -223,7 +223,7 @@ class Pending:
                 left += [following for following in then if self._has_room(state, following)]
         return sorted(concerned)
 
-    def _given_room(self, state: ClusterState, cls: int, node: int) -> list[int]:
+    def _find_given_room(self, state: ClusterState, cls: int, node: int) -> list[int]:
         """Return the pending classes whose requests fit on ``node`` only after a pod of ``cls`` has left.
 
         Terminating victims on the node count as gone.
@@ -250,7 +250,7 @@ class Pending:
         requests = self._snapshot.requests
         asked = np.zeros((len(requests), len(self._classes)), np.int64)
         for column, cls in enumerate(self._queues):
-            rows = self._model.filters_of(cls).resources.asked(cls)
+            rows = self._model.filters_of(cls).resources.requested_rows(cls)
             asked[rows, column] = requests[rows, cls]
         return asked
 
@@ -265,13 +265,13 @@ class Pending:
 
     def _has_room(self, state: ClusterState, cls: int) -> bool:
         """Return whether some node has room for a class; then the class waits for something else."""
-        return self._kept(state, cls, 0)
+        return self._recall(state, cls, 0)
 
     def _fits(self, state: ClusterState, cls: int) -> bool:
         """Return whether pods of a class fit on some node already, so that they do not wait for room."""
-        return self._kept(state, cls, 1)
+        return self._recall(state, cls, 1)
 
-    def _kept(self, state: ClusterState, cls: int, question: int) -> bool:
+    def _recall(self, state: ClusterState, cls: int, question: int) -> bool:
         if state is not self._state or state.version != self._version:
             self._state, self._version = state, state.version
             self._answers.clear()

@@ -77,7 +77,7 @@ class NodePlacement:
         if signature is None:
             spec = self._class(cls).spec
             selector = tuple(sorted((spec.node_selector or {}).items()))
-            signature = ((selector, _required(spec)), spec.tolerations or ())
+            signature = ((selector, _requirement_of(spec)), spec.tolerations or ())
             self._signatures[cls] = signature
         return signature
 
@@ -94,12 +94,12 @@ class NodePlacement:
             return None
         return self._cache.get("enforced", lambda: self._snapshot.nodes.labels.selector(required))
 
-    def named(self, cls: int) -> frozenset[str] | None:
+    def listed_names(self, cls: int) -> frozenset[str] | None:
         """Return the nodes that required node affinity lists by name; None if it does not.
 
         The scheduler then evaluates only these nodes (``nodeaffinity.PreFilter``).
         """
-        required = _required(self._class(cls).spec)
+        required = _requirement_of(self._class(cls).spec)
         nodes: set[str] = set()
         for term in required.node_selector_terms if required is not None else ():
             named = [set(f.values or ()) for f in term.match_fields or () if f.operator == "In"]
@@ -111,7 +111,7 @@ class NodePlacement:
     def taint_mask(self, cls: int) -> Bools:
         """Return the nodes (N,) without an untolerated NoSchedule or NoExecute taint."""
         return self._cache.get(
-            ("taints", self.signature(cls)[1]), lambda: self._untolerated(cls, _HARD) == 0
+            ("taints", self.signature(cls)[1]), lambda: self._count_untolerated(cls, _HARD) == 0
         )
 
     def cordon_mask(self, cls: int) -> Bools:
@@ -130,7 +130,7 @@ class NodePlacement:
     def preferred_taints(self, cls: int) -> Ints:
         """Return per node (N,) the number of PreferNoSchedule taints, with marks, that the class does not tolerate."""
         counts = self._cache.get(
-            ("prefer", self.signature(cls)[1]), lambda: self._untolerated(cls, _PREFER)
+            ("prefer", self.signature(cls)[1]), lambda: self._count_untolerated(cls, _PREFER)
         )
         marked = self.supposed.marked
         return counts if marked is None or self.tolerates_marks(cls) else counts + marked
@@ -144,7 +144,10 @@ class NodePlacement:
 
         The scheduler's own preferred terms are included.
         """
-        preferred = (*(_preferred(self._class(cls).spec) or ()), *(self._added.preferred or ()))
+        preferred = (
+            *(_preferences_of(self._class(cls).spec) or ()),
+            *(self._added.preferred or ()),
+        )
         if not preferred:
             return None
         return self._cache.get(("preferred", preferred), lambda: self._weights(preferred))
@@ -152,7 +155,7 @@ class NodePlacement:
     def unparsable_preference(self, cls: int) -> str | None:
         """Return why the preferred node affinity of a class cannot be parsed; None if it can. Cached."""
         if cls not in self._unparsable:
-            self._unparsable[cls] = _unparsable(_preferred(self._class(cls).spec) or ())
+            self._unparsable[cls] = _unparsable(_preferences_of(self._class(cls).spec) or ())
         return self._unparsable[cls]
 
     def _class(self, cls: int) -> PodClass:
@@ -161,10 +164,10 @@ class NodePlacement:
     def _affinity(self, spec: o.SchedulingSpec) -> Bools:
         labels = self._snapshot.nodes.labels
         mask = labels.equal(spec.node_selector or {})
-        required = _required(spec)
+        required = _requirement_of(spec)
         return mask if required is None else mask & labels.selector(required)
 
-    def _untolerated(self, cls: int, effects: tuple[str, ...]) -> Ints:
+    def _count_untolerated(self, cls: int, effects: tuple[str, ...]) -> Ints:
         nodes = self._snapshot.nodes
         tolerations = self._class(cls).spec.tolerations or ()
         of_set = [
@@ -189,12 +192,12 @@ def _unparsable(preferred: Iterable[o.PreferredSchedulingTerm]) -> str | None:
     return None
 
 
-def _preferred(spec: o.SchedulingSpec) -> tuple[o.PreferredSchedulingTerm, ...] | None:
+def _preferences_of(spec: o.SchedulingSpec) -> tuple[o.PreferredSchedulingTerm, ...] | None:
     affinity = spec.affinity.node_affinity if spec.affinity else None
     return affinity.preferred if affinity else None
 
 
-def _required(spec: o.SchedulingSpec) -> o.NodeSelector | None:
+def _requirement_of(spec: o.SchedulingSpec) -> o.NodeSelector | None:
     affinity = spec.affinity.node_affinity if spec.affinity else None
     return affinity.required if affinity else None
 

@@ -23,11 +23,11 @@ from rebalancer.snapshot.state import ClusterState
 
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
 _MAX = 100
-_MOST_POINTS = 10
+_MAX_POINTS = 10
 """The largest score in a shape."""
 
 
-def checked(resource: str) -> bool:
+def is_checked(resource: str) -> bool:
     """Return whether the scheduler checks a resource (``IsScalarResourceName``, and the native ones)."""
     return (
         resource in _NATIVE
@@ -36,7 +36,7 @@ def checked(resource: str) -> bool:
     )
 
 
-def extended(resource: str) -> bool:
+def is_extended(resource: str) -> bool:
     """Return whether device plug-ins can offer a resource (``IsExtendedResourceName``)."""
     return (
         "/" in resource
@@ -45,7 +45,7 @@ def extended(resource: str) -> bool:
     )
 
 
-def _scored_when_new(snapshot: Snapshot) -> Ints:
+def _score_new(snapshot: Snapshot) -> Ints:
     """Return cpu and memory (2, C) that LeastAllocated adds for a new pod.
 
     Its scorer ignores pod-level resources of a new pod and sums up the containers, while running pods count with
@@ -63,7 +63,7 @@ def _scored_when_new(snapshot: Snapshot) -> Ints:
 
 def _table(shape: Sequence[tuple[int, int]]) -> Ints:
     """Return the score at each utilisation from 0 to 100, linear between the points of ``shape`` (``shape_score.go``)."""
-    points = [(at, score * _MAX // _MOST_POINTS) for at, score in shape] or [(0, 0)]
+    points = [(at, score * _MAX // _MAX_POINTS) for at, score in shape] or [(0, 0)]
     scores = []
     for used in range(_MAX + 1):
         after = next((index for index, point in enumerate(points) if used <= point[0]), -1)
@@ -83,7 +83,7 @@ class Resources:
         self._scoring = profile.scoring
         self._table = _table(profile.scoring.shape)
         self._requests = snapshot.requests
-        self._scored = _scored_when_new(snapshot)
+        self._scored = _score_new(snapshot)
         self._allocatable = snapshot.nodes.allocatable
         self._max_pods = snapshot.nodes.max_pods.astype(np.int64)
         self.names = snapshot.resources
@@ -91,7 +91,7 @@ class Resources:
         self.rows = tuple(
             row
             for row, name in enumerate(self.names)
-            if checked(name) and not (extended(name) and {name, name.split("/")[0]} & ignored)
+            if is_checked(name) and not (is_extended(name) and {name, name.split("/")[0]} & ignored)
         )
         """Those that the filter checks."""
         self._checked = np.array(self.rows, np.intp)
@@ -102,7 +102,7 @@ class Resources:
         ]
         self._balanced = [self.names.index(name) for name in profile.balanced if name in self.names]
 
-    def asked(self, cls: int) -> list[int]:
+    def requested_rows(self, cls: int) -> list[int]:
         """Return the rows of the resources that a class requests and the scheduler checks."""
         return [row for row in self.rows if self._requests[row, cls] > 0]
 
@@ -113,7 +113,7 @@ class Resources:
     def fits_empty(self, cls: int) -> Bools:
         """Return the nodes (N,) that could hold a pod of the class if they were empty."""
         mask = self._max_pods >= 1
-        for row in self.asked(cls):
+        for row in self.requested_rows(cls):
             mask = mask & (self._requests[row, cls] <= self._allocatable[row])
         return mask
 
@@ -128,7 +128,7 @@ class Resources:
         """Return which resources ``node`` lacks for the class, in the scheduler's words."""
         reasons = ["Too many pods"] if state.pod_count[node] >= self._max_pods[node] else []
         free = self._allocatable[:, node] - state.used[:, node]
-        short = [row for row in self.asked(cls) if self._requests[row, cls] > free[row]]
+        short = [row for row in self.requested_rows(cls) if self._requests[row, cls] > free[row]]
         return reasons + [f"Insufficient {self.names[row]}" for row in short]
 
     def alike(self, cls: int) -> bytes:
@@ -156,7 +156,7 @@ class Resources:
     def _counts(self, row: int, cls: int) -> bool:
         """Return whether a resource is scored for a class; an extended resource only if the class requests it."""
         name = self.names[row]
-        return name in _NATIVE or (checked(name) and self._requests[row, cls] > 0)
+        return name in _NATIVE or (is_checked(name) and self._requests[row, cls] > 0)
 
     def _with_pod(self, state: ClusterState, cls: int, row: int, nodes: Int32s) -> Ints:
         """Return the requested amount (K,) of a resource including one more pod; cpu and memory have default requests."""
@@ -177,7 +177,7 @@ class Resources:
         score: Ints = self._table[np.where(requested > allocatable, _MAX, used)]
         return score
 
-    def balanced(
+    def balanced_score(
         self, state: ClusterState, cls: int, nodes: Int32s, *, improvement: bool
     ) -> Ints | None:
         """Return the BalancedAllocation score (K,) of ``nodes``; None if the pod requests none of the resources.
@@ -236,8 +236,8 @@ class UnofferedResources:
         names = self._resources.names
         return [
             names[row]
-            for row in self._resources.asked(cls)
-            if _extended(names[row]) and self._is_unoffered(row)
+            for row in self._resources.requested_rows(cls)
+            if _is_extended(names[row]) and self._is_unoffered(row)
         ]
 
     def _is_unoffered(self, row: int) -> bool:
@@ -251,6 +251,6 @@ class UnofferedResources:
         return unoffered
 
 
-def _extended(name: str) -> bool:
+def _is_extended(name: str) -> bool:
     """Return whether a DeviceClass may provide a resource (``IsDRAExtendedResourceName``)."""
-    return name.startswith("deviceclass.resource.kubernetes.io/") or extended(name)
+    return name.startswith("deviceclass.resource.kubernetes.io/") or is_extended(name)

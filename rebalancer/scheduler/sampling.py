@@ -88,7 +88,7 @@ class Windows:
         self.begin: Ints = np.flatnonzero(self.weight)
         self._known: dict[tuple[str, int, int], tuple[object, Column]] = {}
 
-    def known(self, what: str, static: Arrays, make: Callable[[], Column]) -> Column:
+    def compute_once(self, what: str, static: Arrays, make: Callable[[], Column]) -> Column:
         """Return a column computed from arrays that many classes share; computed once."""
         key = (what, id(static[0]), id(static[-1]))
         known = self._known.get(key)
@@ -240,19 +240,21 @@ class _Extremes:
         if raw.spread is not None:
             columns += self._spread_extremes(raw.spread)
         self._columns = columns
-        self.kinds = _grouped(columns)
+        self.kinds = _group_rows(columns)
         """(F,) windows of one kind have the same extremes; None if all are of one kind."""
 
     def _most_of_static(self, what: str, values: Ints) -> Column:
         windows = self._windows
-        return windows.known(what, (values,), lambda: windows.most(values[windows.nodes]))
+        return windows.compute_once(what, (values,), lambda: windows.most(values[windows.nodes]))
 
     def _spread_extremes(self, spread: SoftSpread) -> list[Column]:
         windows = self._windows
         kept = ~spread.ignored[windows.nodes]
         self._spread_raw: dict[tuple[int, ...], Ints] = {}
-        self._sizes = [self._scored_domains(spread, domain, kept) for domain in spread.domains]
-        groups = _grouped(self._sizes)
+        self._sizes = [
+            self._count_scored_domains(spread, domain, kept) for domain in spread.domains
+        ]
+        groups = _group_rows(self._sizes)
         if groups is None and kept.all():
             values = self._raw_spread(0)
             self._low, self._high = windows.least(values), windows.most(values)
@@ -267,7 +269,7 @@ class _Extremes:
         self._low, self._high = np.where(windows.total(kept) > 0, low, 0), high
         return [groups, self._low, self._high]
 
-    def _scored_domains(self, spread: SoftSpread, domain: Ints | None, kept: Bools) -> Column:
+    def _count_scored_domains(self, spread: SoftSpread, domain: Ints | None, kept: Bools) -> Column:
         """Return the number of distinct scored domains (or nodes) in each window."""
         windows = self._windows
 
@@ -279,7 +281,7 @@ class _Extremes:
             return int(counts[0]) if (counts == counts[0]).all() else counts
 
         static = (spread.ignored,) if domain is None else (spread.ignored, domain)
-        return windows.known("domains", static, make)
+        return windows.compute_once("domains", static, make)
 
     def _raw_spread(self, window: int) -> Ints:
         sizes = tuple(_at(size, window) for size in self._sizes)
@@ -316,7 +318,7 @@ def _at(column: Column, window: int) -> int:
     return column if isinstance(column, int) else int(column[window])
 
 
-def _grouped(columns: Sequence[Column]) -> Ints | None:
+def _group_rows(columns: Sequence[Column]) -> Ints | None:
     """Return group numbers (F,): rows equal in all columns share one number; None if all rows are equal."""
     groups: Ints | None = None
     for column in columns:
@@ -332,11 +334,11 @@ def _grouped(columns: Sequence[Column]) -> Ints | None:
             spread = int(ids.max()) + 1
         else:
             ids = column - low
-        groups = _numbered(ids.astype(np.int64) if groups is None else groups * spread + ids)
+        groups = _number_keys(ids.astype(np.int64) if groups is None else groups * spread + ids)
     return groups
 
 
-def _numbered(keys: Ints) -> Ints:
+def _number_keys(keys: Ints) -> Ints:
     """Return the rank (F,) of each key among the distinct keys."""
     if int(keys.max()) < _TABLE:
         occurs = np.bincount(keys) > 0

@@ -62,11 +62,11 @@ class Images:
 
     def _names(self, spec: SchedulingSpec) -> Iterator[str]:
         for container in (*(spec.init_containers or ()), *spec.containers):
-            yield normalized(container.image)
+            yield normalize_image(container.image)
         if self._volumes:
             for volume in spec.volumes or ():
                 if volume.image is not None:
-                    yield normalized(volume.image.reference)
+                    yield normalize_image(volume.image.reference)
 
     def _score(self, names: tuple[str, ...], expected: int) -> Ints:
         total = np.zeros(len(self.none), np.int64)
@@ -78,7 +78,7 @@ class Images:
         return 100 * (np.clip(total, _LOW, high) - _LOW) // (high - _LOW)
 
 
-def normalized(name: str) -> str:
+def normalize_image(name: str) -> str:
     """Return the image name with its implied tag (``normalizedImageName``)."""
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
@@ -143,12 +143,12 @@ class Scorer:
             spread=self._spread.scoring(state, cls),
         )
 
-    def weighted(self, raw: RawScores, scored: Int32s) -> dict[str, Ints]:
+    def weighted_scores(self, raw: RawScores, scored: Int32s) -> dict[str, Ints]:
         """Return plug-in -> weighted score (N,), for the nodes ``scored``; 0 for other nodes."""
         scores = {name: score[scored] for name, score in raw.fixed.items()}
-        scores |= self._normalised(raw, scored)
+        scores |= self._normalise(raw, scored)
         return {
-            name: self._placed(score * self.weights[name], scored, len(raw.taints))
+            name: self._scatter(score * self.weights[name], scored, len(raw.taints))
             for name, score in scores.items()
             if self.weights.get(name)
         }
@@ -156,12 +156,12 @@ class Scorer:
     def total(self, raw: RawScores, scored: Int32s) -> Ints:
         """Return the sum of all weighted scores (K,) for the nodes ``scored``."""
         total = raw.fixed_total[scored]
-        for name, score in self._normalised(raw, scored).items():
+        for name, score in self._normalise(raw, scored).items():
             total += self.weights.get(name, 0) * score
         return total
 
     @staticmethod
-    def _normalised(raw: RawScores, scored: Int32s) -> dict[str, Ints]:
+    def _normalise(raw: RawScores, scored: Int32s) -> dict[str, Ints]:
         """Return plug-in -> score (K,), for the plug-ins whose scores depend on the set of scored nodes."""
         taints = raw.taints[scored]
         scores = {TAINT_TOLERATION: from_fewest(taints, taints.max(initial=0))}
@@ -179,7 +179,7 @@ class Scorer:
         return scores
 
     @staticmethod
-    def _placed(score: Ints, scored: Int32s, size: int) -> Ints:
+    def _scatter(score: Ints, scored: Int32s, size: int) -> Ints:
         placed = np.zeros(size, np.int64)
         placed[scored] = score
         return placed

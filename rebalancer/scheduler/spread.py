@@ -363,10 +363,10 @@ class Spread:
             matches_itself=itself,
             eligible=eligible,
             domains=domains,
-            counted_domains=self._counted_domains(topology, eligible),
+            counted_domains=self._number_counted_domains(topology, eligible),
         )
 
-    def _counted_domains(self, topology: Topology, eligible: Bools) -> Int32s:
+    def _number_counted_domains(self, topology: Topology, eligible: Bools) -> Int32s:
         """Return a number (N,) per node for the domain in which its pods count; shared for equal eligibility."""
         return self._eligible.get(
             ("counted", topology.key, id(eligible)),

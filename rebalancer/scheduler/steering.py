@@ -56,7 +56,7 @@ class Steering:
         weight = 0 if tolerated else weights.get(TAINT_TOLERATION, 0)
         self._most = int(taints.max(initial=0))
         others = total - weights.get(TAINT_TOLERATION, 0) * from_fewest(taints, self._most)
-        cases = [_unmarked(total)]
+        cases = [_unmark(total)]
         if weight and len(nodes):
             if self._most:
                 cases[0] = _case(others, taints, self._most, weight, raised=False)
@@ -77,7 +77,7 @@ class Steering:
         return np.sort(self.nodes[marked])
 
 
-def _unmarked(total: Ints) -> _Case:
+def _unmark(total: Ints) -> _Case:
     """Return the case without any mark."""
     best = total == total.max(initial=0)
     least = np.where(best & (np.count_nonzero(best) == 1), 0, NEVER)

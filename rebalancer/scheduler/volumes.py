@@ -85,12 +85,12 @@ class UnboundClaims:
         for claim in claims:
             try:
                 capacity = self._free_volumes(claim)
-                requested = _requested(claim)
+                requested = _parse_request(claim)
             except ValueError:
                 why = f"claim {claim.metadata.name} or a volume for it is unreadable"
                 return Reach(mask, unmodelled=why)
             free = capacity < _NO_VOLUME
-            mask &= free | self._provisioned(claim)
+            mask &= free | self._provisioning_nodes(claim)
             if free.any():
                 if score is not None:  # they may want the same volume
                     crowded = "several claims choose from the same free volumes"
@@ -103,7 +103,7 @@ class UnboundClaims:
         name = beta or claim.spec.storage_class_name or ""
         return self._snapshot.volumes.storage_classes.get(name)
 
-    def _provisioned(self, claim: o.PersistentVolumeClaim) -> Bools:
+    def _provisioning_nodes(self, claim: o.PersistentVolumeClaim) -> Bools:
         storage_class = self._class_of(claim)
         size = len(self._snapshot.nodes)
         if storage_class is None or storage_class.provisioner in ("", _NO_PROVISIONER):
@@ -136,10 +136,10 @@ class UnboundClaims:
             if _suits(volume, claim):
                 taken = smallest if volume.spec.claim_ref is None else reserved
                 capacity = _storage(volume.spec.capacity)
-                np.copyto(taken, np.minimum(taken, capacity), where=self._reached(volume))
+                np.copyto(taken, np.minimum(taken, capacity), where=self._reachable_nodes(volume))
         return np.where(reserved < _NO_VOLUME, reserved, smallest)
 
-    def _reached(self, volume: o.PersistentVolume) -> Bools:
+    def _reachable_nodes(self, volume: o.PersistentVolume) -> Bools:
         affinity = volume.spec.node_affinity
         if affinity is None or affinity.required is None:
             return np.ones(len(self._snapshot.nodes), bool)
@@ -155,7 +155,7 @@ def _suits(volume: o.PersistentVolume, claim: o.PersistentVolumeClaim) -> bool:
     )
     if (spec.claim_ref is not None and not mine) or volume.metadata.deletion_timestamp is not None:
         return False
-    if _storage(spec.capacity) < _requested(claim):
+    if _storage(spec.capacity) < _parse_request(claim):
         return False
     if (spec.volume_mode or "Filesystem") != (wanted.volume_mode or "Filesystem"):
         return False
@@ -169,7 +169,7 @@ def _suits(volume: o.PersistentVolume, claim: o.PersistentVolumeClaim) -> bool:
     )
 
 
-def _requested(claim: o.PersistentVolumeClaim) -> int:
+def _parse_request(claim: o.PersistentVolumeClaim) -> int:
     """Return the bytes that a claim requests."""
     resources = claim.spec.resources
     return _storage(resources.requests if resources is not None else None)
@@ -285,16 +285,16 @@ class VolumeRulebook:
                 continue
             volume = self._snapshot.volumes.volumes.get(claim.spec.volume_name)
             if volume is not None:
-                self._bound(volume, rules)
+                self._restrict_to_volume(volume, rules)
             elif self._unread("PersistentVolume"):
                 rules.unmodelled.append("the snapshot holds no PersistentVolumes")
             else:
                 message = f'persistentvolume "{claim.spec.volume_name}" not found'
                 rules.rejected = (ZONE, message)
         if unbound and rules.rejected is None:
-            self._delayed(unbound, rules)
+            self._delay_binding(unbound, rules)
 
-    def _delayed(self, claims: list[o.PersistentVolumeClaim], rules: VolumeRules) -> None:
+    def _delay_binding(self, claims: list[o.PersistentVolumeClaim], rules: VolumeRules) -> None:
         if not all(self._unbound.waits(claim) for claim in claims):
             message = "pod has unbound immediate PersistentVolumeClaims"
             if self._unread("StorageClass"):
@@ -307,7 +307,7 @@ class VolumeRulebook:
         if reach.unmodelled:
             rules.unmodelled.append(reach.unmodelled)
 
-    def _bound(self, volume: o.PersistentVolume, rules: VolumeRules) -> None:
+    def _restrict_to_volume(self, volume: o.PersistentVolume, rules: VolumeRules) -> None:
         affinity = volume.spec.node_affinity
         if affinity is not None and affinity.required is not None:
             mask = self._snapshot.nodes.labels.selector(affinity.required)
@@ -400,16 +400,16 @@ class AttachLimits:
 
     def _driver(self, state: ClusterState, driver: str, cls: int) -> Bools:
         volumes = self._classes.get(cls, {}).get(driver, [])
-        volume, node = self._attached(state, driver)
+        volume, node = self._list_attached(state, driver)
         size = len(self._snapshot.nodes)
-        attached = np.bincount(node, minlength=size) + self._attached_own(state, driver)
+        attached = np.bincount(node, minlength=size) + self._count_attached_own(state, driver)
         there = np.bincount(node[np.isin(volume, volumes)], minlength=size)
         new = len(volumes) + self._own.get(cls, {}).get(driver, 0) - there
         limit = self._limits[driver]
         good: Bools = (limit < 0) | (new == 0) | (attached + new <= limit)
         return good
 
-    def _attached(self, state: ClusterState, driver: str) -> tuple[Int32s, Int32s]:
+    def _list_attached(self, state: ClusterState, driver: str) -> tuple[Int32s, Int32s]:
         """Return the distinct (volume, node) pairs of a driver, including those of terminating pods."""
         classes = self._classes
         uses = np.zeros(len(self._snapshot.classes), bool)
@@ -427,7 +427,7 @@ class AttachLimits:
         columns = np.array(sorted(attached), np.int32).reshape(-1, 2)
         return columns[:, 0], columns[:, 1]
 
-    def _attached_own(self, state: ClusterState, driver: str) -> Ints:
+    def _count_attached_own(self, state: ClusterState, driver: str) -> Ints:
         """Return per node (N,) the number of a driver's volumes that belong to a single pod."""
         total = np.zeros(len(self._snapshot.nodes), np.int64)
         for cls, drivers in self._own.items():

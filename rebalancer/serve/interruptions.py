@@ -59,10 +59,10 @@ class ClusterNodes:
         """Return the node of this name; None if there is none."""
         return next((node for node in self() if node.metadata.name == name), None)
 
-    def changed(self, before: Any | None, after: Any | None) -> None:
-        """Forward a change of a node, see ``FollowedNodes.changed``."""
+    def note_change(self, before: Any | None, after: Any | None) -> None:
+        """Forward a change of a node, see ``FollowedNodes.note_change``."""
         for followed in self._followed:
-            followed.changed(before, after)
+            followed.note_change(before, after)
 
 
 _JOIN_TIMEOUT = 5.0
@@ -120,7 +120,7 @@ class SignalPipeline:
             clock=clock,
             environ=environment.environ,
             stop=stop,
-            steps=planned_steps(policy.interruption, registry.steps.named),
+            steps=planned_steps(policy.interruption, registry.steps.load),
             policy=policy.interruption,
             kept=KeptTexts(kept_in, clock.unix),
             sources=frozenset(policy.signals),
@@ -155,7 +155,7 @@ class SignalPipeline:
             unix=context.clock.unix,
             nodes=self.nodes.add_listener(),
         )
-        receiver = registry.signals.named(name).open(policy.signals[name], around)
+        receiver = registry.signals.load(name).open(policy.signals[name], around)
         return Listening(name, receiver, self.runs, context.clock, context.stop, context.say)
 
     def close(self) -> None:
@@ -264,7 +264,7 @@ class Interruptions:
         if not policy.signals:
             return ()
         steps = [
-            (self._registry.steps.named(one.step), one.params) for one in policy.interruption.steps
+            (self._registry.steps.load(one.step), one.params) for one in policy.interruption.steps
         ]
         own = [
             rule
@@ -287,7 +287,7 @@ class Interruptions:
     def object_changed(self, kind: str, before: Any | None, after: Any | None) -> None:
         """Forward a change of a node."""
         if kind == "Node":
-            self._nodes.changed(before, after)
+            self._nodes.note_change(before, after)
 
     # -- what is shown of it -----------------------------------------------------------------------
 

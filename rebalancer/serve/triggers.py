@@ -264,9 +264,9 @@ def _parse_cron(text: str, time_zone: str) -> Schedule:
     except ValidationError as error:
         raise ValueError(error.errors()[0]["msg"].removeprefix("Value error, ")) from None
 
-    def left(begun: float) -> float:
+    def rest(begun: float) -> float:
         at = window.next_opening(begun)
         # The calendar of cron ends in the year 9999.
         return float("inf") if at is None else at - begun
 
-    return left
+    return rest

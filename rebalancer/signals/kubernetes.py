@@ -89,11 +89,11 @@ class KubernetesReceiver:
             return
         before = self._said.get(name)
         if before is None:
-            before = self._known_before(node)
+            before = self._recall_known(node)
         # What was said of another Node of this name holds for its machine, and is not withdrawn by this one.
         before = {key: one for key, one in before.items() if one.uid == node.metadata.uid}
         ignored = self._params.ignore_kinds
-        now = {one.id: one for one in self._announced(node) if one.kind not in ignored}
+        now = {one.id: one for one in self._list_announced(node) if one.kind not in ignored}
         self._said[name] = now
         for one in now.values():
             if one != before.get(one.id):
@@ -102,7 +102,7 @@ class KubernetesReceiver:
             if one.id not in now:
                 yield self._interruption(node, one.id, one.kind, reason="withdrawn", cancelled=True)
 
-    def _known_before(self, node: Node) -> dict[str, Interruption]:
+    def _recall_known(self, node: Node) -> dict[str, Interruption]:
         """Return the interruptions that an earlier process handled; they may have been cancelled since."""
         ours, state = self._around.name, state_in(node.metadata.annotations, node.metadata.uid)
         return {
@@ -111,7 +111,7 @@ class KubernetesReceiver:
             if cause.source == ours
         }
 
-    def _announced(self, node: Node) -> Iterator[Interruption]:
+    def _list_announced(self, node: Node) -> Iterator[Interruption]:
         uid = node.metadata.uid
         for taint in node.spec.taints or ():
             if taint.key in self._params.taints:

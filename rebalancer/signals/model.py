@@ -16,7 +16,7 @@ from rebalancer.plan.machines import PipelineOutcome
 from rebalancer.policy.values import Params
 from rebalancer.wire.objects import Node
 
-_LONGEST_WAIT = 15.0
+_MAX_WAIT = 15.0
 
 
 def machine_of(provider_id: str) -> str:
@@ -61,7 +61,7 @@ class FollowedNodes:
         """Names of the nodes that :meth:`news` has returned, and not said to be gone."""
         self._came.set()
 
-    def changed(self, before: Any | None, after: Any | None) -> None:
+    def note_change(self, before: Any | None, after: Any | None) -> None:
         """Record a change of a node: new if ``before`` is None, deleted if ``after`` is None.
 
         If both are None, any node may have changed.
@@ -79,7 +79,7 @@ class FollowedNodes:
 
     def news(self, stop: Stop) -> Mapping[str, Node | None]:
         """Return the changed nodes since the previous call, see :meth:`NodeNews.news`."""
-        stop.sooner(_LONGEST_WAIT, self._came).wait(_LONGEST_WAIT)
+        stop.sooner(_MAX_WAIT, self._came).wait(_MAX_WAIT)
         with self._lock:
             changed, whole = self._changed, self._all
             self._changed, self._all = {}, False
@@ -109,10 +109,10 @@ class FollowedNodes:
 
 def _same(before: Node, after: Node) -> bool:
     """Return whether a change is irrelevant to all sources; heartbeats change a node every few seconds."""
-    return _announced_by(before) == _announced_by(after)
+    return _list_announced_by(before) == _list_announced_by(after)
 
 
-def _announced_by(node: Node) -> tuple[object, ...]:
+def _list_announced_by(node: Node) -> tuple[object, ...]:
     conditions = sorted((each.type, each.status) for each in node.status.conditions or ())
     return (
         node.spec.taints,
@@ -123,7 +123,7 @@ def _announced_by(node: Node) -> tuple[object, ...]:
     )
 
 
-LONGEST_RECEIVE = 20.0
+MAX_RECEIVE = 20.0
 """Seconds after which ``receive`` has returned: the longest wait of a long poll."""
 HEARTBEAT = 10.0
 """Seconds between two heartbeats of one interruption."""

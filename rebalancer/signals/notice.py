@@ -11,7 +11,7 @@ from rebalancer.wire.times import unix_seconds
 NOTICE = "rebalancer/notice"
 """The annotation's name; its value is a :class:`NodeNotice` in JSON. Taken away, the notice is cancelled."""
 
-_LONGEST = 2000
+_MAX_NOTICE = 2000
 """Characters: a user who may annotate the node can write more, and the text is written onto the node again."""
 _ID = re.compile(r"[!-~]{1,200}")
 _KIND = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -42,14 +42,14 @@ class NodeNotice(msgspec.Struct, frozen=True, omit_defaults=True):
         return unix_seconds(self.until) or None if self.until else None
 
 
-def written(notice: NodeNotice) -> str:
+def encode_notice(notice: NodeNotice) -> str:
     """Return the notice as an annotation value."""
     return msgspec.json.encode(notice).decode()
 
 
 def read(text: str) -> NodeNotice | None:
     """Parse an annotation value; return None if it is malformed, or is not a notice that we would write."""
-    if len(text) > _LONGEST:
+    if len(text) > _MAX_NOTICE:
         return None
     try:
         notice = msgspec.json.decode(text, type=NodeNotice)

@@ -12,9 +12,9 @@ from rebalancer.signals.model import Interruption, latest_end
 STATE = "rebalancer/interruption"
 """The annotation's name; its value is a :class:`PipelineState` in JSON."""
 
-_LONGEST_TEXT = 300
+_MAX_TEXT = 300
 """Characters of a reason: the annotations of a node hold 256 KiB in all, and most of that is for others."""
-_LONGEST = 64 * 1024
+_MAX_VALUE = 64 * 1024
 """Characters of the annotation's value; what is longer is not ours."""
 
 
@@ -35,7 +35,7 @@ class RecordedInterruption(msgspec.Struct, frozen=True, omit_defaults=True):
     def of(cls, interruption: Interruption) -> RecordedInterruption:
         """Return the record of an interruption."""
         one = interruption
-        reason = one.reason[:_LONGEST_TEXT]
+        reason = one.reason[:_MAX_TEXT]
         return cls(one.id, one.kind, one.source, one.deadline, reason, one.until, one.held)
 
 
@@ -52,7 +52,7 @@ class StepState(msgspec.Struct, frozen=True, omit_defaults=True):
     @classmethod
     def of(cls, outcome: StepOutcome, at: float, left: str) -> StepState:
         """Return the record of a step's outcome."""
-        return cls(outcome.status, at, outcome.why[:_LONGEST_TEXT], left)
+        return cls(outcome.status, at, outcome.why[:_MAX_TEXT], left)
 
     @property
     def outcome(self) -> StepOutcome:
@@ -92,7 +92,7 @@ _decoder = msgspec.json.Decoder(PipelineState)
 def read(text: str) -> PipelineState | None:
     """Parse an annotation value; return None if it is malformed or names no Node."""
     try:
-        state = None if len(text) > _LONGEST else _decoder.decode(text)
+        state = None if len(text) > _MAX_VALUE else _decoder.decode(text)
     except (ValueError, RecursionError):
         return None
     return state if state is not None and state.uid else None
@@ -107,6 +107,6 @@ def state_in(annotations: Mapping[str, str] | None, uid: str) -> PipelineState |
     return None if state is None or state.uid != uid else state
 
 
-def written(state: PipelineState) -> str:
+def encode_state(state: PipelineState) -> str:
     """Return the state as an annotation value."""
     return msgspec.json.encode(state).decode()

@@ -141,7 +141,7 @@ class ClassCounts:
         domains = of_node[nodes]
         return np.bincount(domains[domains >= 0], minlength=size)
 
-    def occupied(self, classes: Int32s) -> Int32s:
+    def occupied_nodes(self, classes: Int32s) -> Int32s:
         """Return the distinct nodes, ascending, with pods of ``classes``; terminating pods do not count."""
         nodes = self.nodes_of(classes)
         if nodes is None:

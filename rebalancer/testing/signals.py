@@ -16,7 +16,7 @@ from rebalancer.plan.machines import PipelineOutcome, Result, StepOutcome, StepS
 from rebalancer.policy.values import is_label_key, is_label_value
 from rebalancer.providers.contract import KnownNode, Machines, NodeGroup, NodeTemplate
 from rebalancer.signals.model import (
-    LONGEST_RECEIVE,
+    MAX_RECEIVE,
     FollowedNodes,
     Interruption,
     Receiver,
@@ -136,7 +136,7 @@ def _receive(receiver: Receiver) -> Sequence[Interruption]:
     began = time.monotonic()
     said = receiver.receive(Stop(SystemClock()))
     took = time.monotonic() - began
-    _require(took < LONGEST_RECEIVE + _SPARE, f"receive took {took:.0f} s")
+    _require(took < MAX_RECEIVE + _SPARE, f"receive took {took:.0f} s")
     return said
 
 

@@ -34,24 +34,24 @@ class MeasuredTerm(UtilisationTerm):
         self._texts: tuple[int, dict[int, str]] = (-1, {})
         """Version of the state -> node -> description."""
         super().__init__(view, params)
-        self._streaks = self._counted()
+        self._streaks = self._count_streaks()
         self._lasts = self._lasting()
 
     # -- what is used ------------------------------------------------------------------------------
 
-    def _used(self, nodes: Some = _ALL) -> NDArray[np.float64]:
+    def _amounts_used(self, nodes: Some = _ALL) -> NDArray[np.float64]:
         """Return the requested amounts and, in the second half, the used amounts (2 * resources, K).
 
         Where usage is not measured, the requested amount stands in.
         """
-        requested = super()._used(nodes)
+        requested = super()._amounts_used(nodes)
         used = requested.copy()
         for row, measured in self._measured:
             used[row] = self._view.state.lasting_usage[measured, nodes]
         return np.concatenate([requested, used])
 
-    def _requested(self) -> NDArray[np.float64]:
-        requested = super()._requested()
+    def _class_amounts(self) -> NDArray[np.float64]:
+        requested = super()._class_amounts()
         used = requested.copy()
         if (usage := self._view.snapshot.usage) is not None:
             for row, measured in self._measured:
@@ -77,7 +77,7 @@ class MeasuredTerm(UtilisationTerm):
         if self._signal == "usage":
             counts = counts.copy()
             counts[[row for row, _ in self._measured]] &= self._known
-        return self._mean_of(self._decisive(self._used()), counts)
+        return self._mean_of(self._decisive(self._amounts_used()), counts)
 
     # -- candidates --------------------------------------------------------------------------------
 
@@ -87,8 +87,10 @@ class MeasuredTerm(UtilisationTerm):
 
     def waiting(self) -> Candidates:
         """Return the pairs on nodes whose over-use has not lasted for enough runs."""
-        over = self._over_nodes(self._share(self._used())) & ~self._lasts & ~self._give_now()
-        return self._leaving(self._where(self._looked_at()._replace(over=over)), None)
+        over = (
+            self._over_nodes(self._share(self._amounts_used())) & ~self._lasts & ~self._give_now()
+        )
+        return self._leaving(self._where(self._columns_of()._replace(over=over)), None)
 
     def violated(self) -> int:
         """Return the number of over-used nodes, including those not over-used for enough runs yet."""
@@ -102,7 +104,7 @@ class MeasuredTerm(UtilisationTerm):
 
     def _give_now(self, nodes: Some = _ALL) -> NDArray[np.bool_]:
         """Return which nodes (K,) are over-used by requests, or by usage for enough runs."""
-        requested = super()._share(np.split(self._used(nodes), 2)[0], nodes)
+        requested = super()._share(np.split(self._amounts_used(nodes), 2)[0], nodes)
         counts = np.full(len(requested), self._signal == "larger")
         if self._signal == "usage":
             counts[:] = True
@@ -123,8 +125,8 @@ class MeasuredTerm(UtilisationTerm):
         """Return the streaks of the nodes that are over-used by measured usage."""
         return self._streaks if self._known.any() else None
 
-    def _counted(self) -> Streaks:
-        used = super()._share(np.split(self._used(), 2)[1])
+    def _count_streaks(self) -> Streaks:
+        used = super()._share(np.split(self._amounts_used(), 2)[1])
         over = (used > self._over) & self._counts & self._known
         names = self._view.snapshot.nodes.names
         rows = [row for row, _ in self._measured]
@@ -152,7 +154,7 @@ class MeasuredTerm(UtilisationTerm):
 
     def notes(self) -> Sequence[str]:
         """Return why usage has no effect, and what to do."""
-        texts = (self._blocked(), self._not_measured(), self._by_requests())
+        texts = (self._explain_block(), self._not_measured(), self._by_requests())
         return [text for text in texts if text is not None]
 
     def not_judged(self) -> str | None:
@@ -202,7 +204,7 @@ class MeasuredTerm(UtilisationTerm):
             "or the snapshot file must hold it"
         )
 
-    def _blocked(self) -> str | None:
+    def _explain_block(self) -> str | None:
         if not self._known.any():
             return f"with signal: {self._signal} nothing is moved, because the usage of no node is known: {self._why()}"
         if self._outdated:
@@ -235,7 +237,7 @@ class MeasuredTerm(UtilisationTerm):
         text = super()._consequence(node, standing)
         if standing is not Gauge.Standing.OVER or self._nodes().giving[node]:
             return text
-        if (blocked := self._blocked()) is not None:
+        if (blocked := self._explain_block()) is not None:
             return f"gives none: {blocked}"
         return text if self._gives_now(node) else f"gives none yet: {self._so_far(node)}"
 
@@ -247,7 +249,7 @@ class MeasuredTerm(UtilisationTerm):
         return f"so far in {runs} of {self._needed} runs in a row"
 
     def _what(self, row: int, node: int) -> str:
-        requested, used = np.split(self._used(np.array([node], np.int32))[:, 0], 2)
+        requested, used = np.split(self._amounts_used(np.array([node], np.int32))[:, 0], 2)
         decides = self._signal == "usage" or used[row] > requested[row]
         measured = self._known[node] and row in {row for row, _ in self._measured}
         return " used" if measured and decides else super()._what(row, node)

@@ -149,7 +149,7 @@ class UtilisationTerm(Term):
 
     def _mean_share(self) -> NDArray[np.float64]:
         """Return the mean share of each resource over all nodes (resources, 1)."""
-        return self._mean_of(self._used(), self._counts)
+        return self._mean_of(self._amounts_used(), self._counts)
 
     def _mean_of(self, used: NDArray[np.float64], counts: NDArray[np.bool_]) -> NDArray[np.float64]:
         part = used.sum(axis=1, where=counts)
@@ -165,7 +165,7 @@ class UtilisationTerm(Term):
         values = np.array([given[name] for name in self._names])[:, None]
         return np.clip(self._mean + sign * values, 0, 1) if deviation else values
 
-    def _used(self, nodes: Some = _ALL) -> NDArray[np.float64]:
+    def _amounts_used(self, nodes: Some = _ALL) -> NDArray[np.float64]:
         """Return the requested amounts on the given nodes (resources, K)."""
         state = self._view.state
         used = np.zeros((len(self._names), len(self._capacity[0, nodes])))
@@ -195,10 +195,10 @@ class UtilisationTerm(Term):
 
     @cached_property
     def _demands(self) -> NDArray[np.float64]:
-        """The amounts (resources, C) that a pod of each class adds to :meth:`_used`."""
-        return self._requested()
+        """The amounts (resources, C) that a pod of each class adds to :meth:`_amounts_used`."""
+        return self._class_amounts()
 
-    def _requested(self) -> NDArray[np.float64]:
+    def _class_amounts(self) -> NDArray[np.float64]:
         """Return the amounts (resources, C) that a pod of each class requests."""
         requests = self._view.snapshot.requests
         demands = np.zeros((len(self._names), requests.shape[1]))
@@ -222,7 +222,7 @@ class UtilisationTerm(Term):
 
     def potential(self) -> float:
         """Return the value of the formula for the current state."""
-        return float(self._phi(self._used()).sum())
+        return float(self._phi(self._amounts_used()).sum())
 
     def violated(self) -> int:
         """Return the number of over-used nodes with a candidate."""
@@ -243,7 +243,7 @@ class UtilisationTerm(Term):
         cls, node = cls[useful], node[useful]
         if not len(cls):
             return Candidates.none()
-        without = self._phi(self._used(node) - self._demands[:, cls], node)
+        without = self._phi(self._amounts_used(node) - self._demands[:, cls], node)
         gain = nodes.columns.cost[node] - without + nodes.most_even
         useful = gain > 0
         return Candidates(cls[useful], node[useful], gain[useful])
@@ -255,16 +255,16 @@ class UtilisationTerm(Term):
             return self._kept[1]
         self._seen, nodes = state.resettled(self._seen)
         if self._columns is None:
-            self._columns = self._looked_at()
+            self._columns = self._columns_of()
         else:
-            for column, values in zip(self._columns, self._looked_at(nodes), strict=True):
+            for column, values in zip(self._columns, self._columns_of(nodes), strict=True):
                 column[..., nodes] = values
         self._kept = state.version, self._where(self._columns)
         return self._kept[1]
 
-    def _looked_at(self, nodes: Some = _ALL) -> _Columns:
+    def _columns_of(self, nodes: Some = _ALL) -> _Columns:
         """Compute the columns of all nodes, or of some nodes (K,)."""
-        share = self._share(self._used(nodes), nodes)
+        share = self._share(self._amounts_used(nodes), nodes)
         return _Columns(
             self._inviting(share, nodes),
             _fullness(share) - self._gap + _ROUNDING,
@@ -317,8 +317,8 @@ class UtilisationTerm(Term):
         """Return :meth:`delta` for many moves at once: it depends on the loads of two nodes only."""
         to = destinations
         cost = self._nodes().columns.cost
-        left = self._phi(self._used(node) - self._demands[:, cls], node)
-        used, now = self._used(to), cost[to]
+        left = self._phi(self._amounts_used(node) - self._demands[:, cls], node)
+        used, now = self._amounts_used(to), cost[to]
         # What lands on the node that the pod has left finds it without the pod.
         back = (to == node[of]).nonzero()[0]
         used[:, back] -= self._demands[:, cls[of[back]]]
@@ -330,7 +330,7 @@ class UtilisationTerm(Term):
     def describe(self, cls: int, node: int) -> str:  # noqa: ARG002  # it is about the node
         """Return the node's fill level and threshold, in a phrase."""
         one = np.array([node], np.int32)
-        share = self._share(self._used(one), one)[:, 0]
+        share = self._share(self._amounts_used(one), one)[:, 0]
         over = np.broadcast_to(self._over[:, 0], share.shape)
         parts = [
             f"{name} {share[row]:.0%}{self._what(row, node)} (over {over[row]:.0%})"
@@ -346,7 +346,7 @@ class UtilisationTerm(Term):
         if not counts:
             return None
         one, nodes = np.array([node], np.int32), self._nodes()
-        share = self._share(self._used(one), one)[:, 0]
+        share = self._share(self._amounts_used(one), one)[:, 0]
         under, over = (
             np.broadcast_to(limit[:, 0], share.shape) for limit in (self._under, self._over)
         )
@@ -368,7 +368,7 @@ class UtilisationTerm(Term):
         )
 
     def _standing(self, node: int) -> Gauge.Standing:
-        share = self._share(self._used())
+        share = self._share(self._amounts_used())
         if self._over_nodes(share)[node]:
             return Gauge.Standing.OVER
         under = (share[:, node] <= self._under[:, 0]) | ~self._counts[:, node]

@@ -32,7 +32,7 @@ def test_options_of_sources_and_steps_are_read_without_boto3():
 
 def test_a_library_that_is_missing_is_named_with_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "boto3", None)
-    services._made.cache_clear()
+    services._make_client.cache_clear()
     services._session.cache_clear()
     with pytest.raises(SignalError, match=r"pip install '\.\[aws\]'"):
         services.service("sqs", "eu-west-1")

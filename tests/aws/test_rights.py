@@ -143,7 +143,7 @@ def test_each_statement_allows_exactly_the_calls_of_its_feature(
     cloud, monkeypatch, act, sids, also
 ):
     """``also``: calls that another statement allows, which the feature needs as well."""
-    monkeypatch.setattr(sqs, "LONGEST_RECEIVE", 1.0)
+    monkeypatch.setattr(sqs, "MAX_RECEIVE", 1.0)
     act(cloud)
     allowed = {action for sid in sids for action in statements()[sid]}
     assert set(cloud.ours) == allowed | also

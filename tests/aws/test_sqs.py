@@ -86,7 +86,7 @@ class Ground:
 
 @pytest.fixture
 def ground(cloud, monkeypatch):
-    monkeypatch.setattr(sqs, "LONGEST_RECEIVE", 1.0)
+    monkeypatch.setattr(sqs, "MAX_RECEIVE", 1.0)
     return Ground(cloud)
 
 

@@ -145,7 +145,7 @@ def test_targets_that_others_took_out_are_waited_for_and_counted(balanced, cloud
 def test_it_waits_until_targets_are_drained_and_no_longer_than_its_part(
     balanced, cloud, monkeypatch
 ):
-    monkeypatch.setattr("rebalancer.machines.aws.deregister._LOOK", 0.01)
+    monkeypatch.setattr("rebalancer.machines.aws.deregister._POLL_INTERVAL", 0.01)
     step, params = deregistration(cloud)
     pipeline = Pipeline(balanced.instance)
     cloud.drains = 1e6
@@ -244,7 +244,7 @@ def test_it_leaves_group_by_group_and_looks_first_where_machines_were_seen(
 
 
 def test_a_target_group_that_cannot_be_read_keeps_no_other_waiting(balanced, cloud, monkeypatch):
-    monkeypatch.setattr("rebalancer.machines.aws.deregister._LOOK", 0.01)
+    monkeypatch.setattr("rebalancer.machines.aws.deregister._POLL_INTERVAL", 0.01)
     step, params = deregistration(cloud, wait=False)
     original = cloud.refuses
     throttled: list[str] = []

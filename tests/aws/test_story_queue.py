@@ -8,7 +8,7 @@ from email.utils import formatdate
 import pytest
 
 from rebalancer.machines.aws import sqs
-from rebalancer.machines.interruption.model import DONE, failed
+from rebalancer.machines.interruption.model import DONE, fail_step
 from rebalancer.policy.interruption import InterruptionPolicy
 from rebalancer.testing.objects import EmbeddedCluster, node, pod
 from rebalancer.wire.times import rfc3339
@@ -86,7 +86,7 @@ def test_one_health_event_of_three_instances_is_three_pipelines_and_one_message(
     assert {one.node for one in process.ended} == {f"node-{one}" for one in instances}
 
 
-@pytest.mark.parametrize("outcome", [DONE, failed("no")], ids=["done", "failed"])
+@pytest.mark.parametrize("outcome", [DONE, fail_step("no")], ids=["done", "failed"])
 def test_a_hook_hears_heartbeats_while_it_waits_and_is_continued_whatever_came_of_it(
     cloud, cluster, outcome
 ):

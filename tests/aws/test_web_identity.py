@@ -17,7 +17,7 @@ ROLE = f"arn:aws:iam::{ACCOUNT}:role/rebalancer"
 @pytest.fixture
 def identity(cloud, monkeypatch, tmp_path):
     """The environment that EKS's webhook gives to a pod, and the file of its token; no other credentials."""
-    monkeypatch.setattr(sqs, "LONGEST_RECEIVE", 1.0)
+    monkeypatch.setattr(sqs, "MAX_RECEIVE", 1.0)
     ground = Ground(cloud)
     ground.send(state("i-1", "stopping"))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -31,7 +31,7 @@ def identity(cloud, monkeypatch, tmp_path):
         "AWS_CONFIG_FILE": os.devnull,
     }.items():
         monkeypatch.setenv(name, value)
-    caches = (services._session, services._made)
+    caches = (services._session, services._make_client)
     for cache in caches:
         cache.cache_clear()
     yield ground, token

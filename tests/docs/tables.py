@@ -46,7 +46,10 @@ def exit_codes() -> str:
 
 def strategies() -> str:
     """Return the installed strategies, each with a link to its page."""
-    registry, default = Registry.installed(), load_policy(None, Registry.installed()).policy
+    registry, default = (
+        Registry.installed(),
+        load_policy(None, Registry.installed()).policy,
+    )
     rows = []
     for name in registry:
         text = plain((type(registry.strategy(name)).__doc__ or "").split("\n\n")[0])

@@ -98,7 +98,9 @@ def scales(name: str) -> bool:
 def test_every_strategy_has_a_page_and_no_other_has() -> None:
     named = {page.stem for page in (DOCS / "strategies").glob("*.md")} - {"README"}
     installed = {
-        one.name for one in Registry.installed().listed() if one.distribution == "kube-rebalancer"
+        one.name
+        for one in Registry.installed().list_metadata()
+        if one.distribution == "kube-rebalancer"
     }
     assert named == installed
     for name in named:

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.commands.policy import migrated
+from rebalancer.commands.policy import convert_policy
 from rebalancer.registry import Registry
 from tests.controlplane import build
 
@@ -119,7 +119,7 @@ def judged(tmp_path):
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         theirs = done.stderr.splitlines()[-1]
         try:
-            migrated(text.encode(), "p.yaml", Registry.installed())
+            convert_policy(text.encode(), "p.yaml", Registry.installed())
             ours = ""
         except PolicyError as error:
             ours = str(error)

@@ -18,7 +18,7 @@ from rebalancer.kube.access import (
 )
 from rebalancer.kube.client import USER_AGENT
 from rebalancer.node_record.records import EXCLUDE as LABEL
-from rebalancer.signals.notice import NOTICE, NodeNotice, written
+from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
 from rebalancer.signals.state import STATE
 from rebalancer.snapshot.leaving import LEAVE
 from tests.controlplane import audit, wait_until
@@ -69,7 +69,7 @@ def announce(cluster):
     """Let the node say that it goes, far enough away for a machine that does much else; return when it did."""
     at = datetime.now(UTC)
     deadline = (at + timedelta(minutes=50)).strftime("%Y-%m-%dT%H:%M:%SZ")
-    notice = written(NodeNotice("spot-1", "spot", deadline))
+    notice = encode_notice(NodeNotice("spot-1", "spot", deadline))
     cluster.api.patch(NODE, {"metadata": {"annotations": {NOTICE: notice}}})
     return at
 

@@ -26,7 +26,7 @@ from rebalancer.kube.access import (
 )
 from rebalancer.kube.client import USER_AGENT
 from rebalancer.kube.delete import DELETE
-from rebalancer.signals.notice import NOTICE, NodeNotice, written
+from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
 from rebalancer.signals.state import STATE
 from rebalancer.wire.times import rfc3339
 from tests.aws.cloud import CREDENTIALS, REGION, in_the_cloud
@@ -351,7 +351,7 @@ def test_killed_after_each_write_what_may_not_leave_is_deleted_once_and_not_too_
         return json.loads(node["metadata"]["annotations"].get(STATE, "{}"))
 
     with between(cluster, grant(cluster, (*RULES, DELETE)), killing) as product.kubeconfig:
-        notice = written(NodeNotice("spot-1", "spot", rfc3339(deadline)))
+        notice = encode_notice(NodeNotice("spot-1", "spot", rfc3339(deadline)))
         cluster.api.patch("/api/v1/nodes/n-a", {"metadata": {"annotations": {NOTICE: notice}}})
         killing.until(
             lambda: bool(state().get("ended")), lambda name: serve(product, name), lambda: None

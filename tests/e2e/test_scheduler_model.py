@@ -167,6 +167,6 @@ def test_what_a_device_class_stands_behind_is_named_as_unpredicted(ground: Groun
     snapshot, _, decision = decided
     assert decision.node == name
     model = SchedulerModel(snapshot, SchedulerProfile.for_version(ground.version))
-    assert model.unmodelled(int(snapshot.pods.cls[0])) == (
+    assert model.find_unmodelled(int(snapshot.pods.cls[0])) == (
         "a DeviceClass may stand behind example.com/fpga (dynamic resource allocation)",
     )

@@ -35,7 +35,7 @@ PARAMS = {
 }
 
 
-@pytest.mark.parametrize("name", [listed.name for listed in REGISTRY.listed()])
+@pytest.mark.parametrize("name", [listed.name for listed in REGISTRY.list_metadata()])
 def test_an_installed_strategy_keeps_the_contract(name):
     check_strategy(REGISTRY.strategy(name), PARAMS.get(name))
 

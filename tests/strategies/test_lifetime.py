@@ -197,7 +197,9 @@ def test_contract():
     objects = [*NODES, *with_state(web(30, 1, 30, 1), "web-1", main=waiting("CrashLoopBackOff"))]
     check_strategy(Registry.installed().strategy(NAME), params(maxPodLifeTime="1h"))
     check_strategy(
-        Registry.installed().strategy(NAME), params(maxPodLifeTime="24h"), [snapshot_of(objects)]
+        Registry.installed().strategy(NAME),
+        params(maxPodLifeTime="24h"),
+        [snapshot_of(objects)],
     )
     check_strategy(
         Registry.installed().strategy(NAME),

@@ -14,9 +14,11 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 _ROOT = Path(__file__).parents[2]
 _LARGEST = 150_000
@@ -85,7 +87,7 @@ def _serve(connection: socket.socket) -> None:
 
 
 def _import_program() -> None:
-    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"}
+    os.environ.update({"OPENBLAS_NUM_THREADS": "1", "PYDANTIC_DISABLE_PLUGINS": "__all__"})
     for path in sorted((_ROOT / "rebalancer").rglob("*.py")):
         name = ".".join(path.relative_to(_ROOT).with_suffix("").parts)
         # That one handles signals from its import on.
@@ -93,7 +95,7 @@ def _import_program() -> None:
             __import__(name)
 
 
-def _run(request: Mapping[str, object], streams: Sequence[int]) -> None:
+def _run(request: Mapping[str, Any], streams: Sequence[int]) -> None:
     """Be the program; never return."""
     code = 1
     try:
@@ -102,17 +104,17 @@ def _run(request: Mapping[str, object], streams: Sequence[int]) -> None:
             os.close(each)
         sys.stdin, sys.stdout = open(0, encoding="utf-8"), open(1, "w", encoding="utf-8")  # noqa: SIM115
         sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1)  # noqa: SIM115
-        os.chdir(str(request["cwd"]))
+        os.chdir(request["cwd"])
         os.environ.clear()
-        os.environ |= request["env"]  # type: ignore[operator]
+        os.environ.update(request["env"])
         time.tzset()
-        sys.argv = ["rebalancer", *request["words"]]  # type: ignore[misc]
+        sys.argv = ["rebalancer", *request["words"]]
         runpy.run_module("rebalancer", run_name="__main__", alter_sys=False)
         code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:  # noqa: BLE001
-        sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+        traceback.print_exc()
     finally:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()

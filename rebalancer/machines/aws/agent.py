@@ -25,7 +25,7 @@ from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeView
 from rebalancer.node_record.records import Form, RecordContent, Write, change_record
-from rebalancer.signals.notice import NOTICE, NodeNotice, read, written
+from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice, read
 from rebalancer.wire.times import rfc3339, unix_seconds
 
 ADDRESS = "http://169.254.169.254"
@@ -34,9 +34,9 @@ TOKEN_SECONDS = 3600
 """How long a token is to last; the service allows 1 to 21600."""
 _SPARE = 60.0
 """Seconds before its end at which a token is replaced."""
-_LONGEST = 2.0
+_TIMEOUT = 2.0
 """Seconds for one answer; the service answers within milliseconds."""
-_MOST = 1 << 18
+_MAX_BYTES = 1 << 18
 """Bytes of an answer."""
 
 
@@ -97,8 +97,8 @@ class Imds:
                 f"{self._address}/latest/{path}",
                 headers,
                 self._stop,
-                seconds=_LONGEST,
-                most=_MOST,
+                seconds=_TIMEOUT,
+                most=_MAX_BYTES,
                 proxied=False,
             )
         except SendingError as error:
@@ -183,14 +183,14 @@ class InstanceNotices:
             try:
                 text = self._imds.read(path)
                 self._known[path] = (
-                    () if text is None else _parsed(path, text, self._instance, parse)
+                    () if text is None else _parse(path, text, self._instance, parse)
                 )
             except ImdsError as error:
                 troubles.append(str(error))
         return "; ".join(dict.fromkeys(troubles))
 
 
-def _parsed(
+def _parse(
     path: str, text: str, instance: str, parse: Callable[[str, str], tuple[NodeNotice, ...]]
 ) -> tuple[NodeNotice, ...]:
     try:
@@ -263,7 +263,7 @@ _PATHS: dict[str, Callable[[str, str], tuple[NodeNotice, ...]]] = {
 """The most urgent first."""
 
 
-_LONGEST_WAIT = 30.0
+_MAX_WAIT = 30.0
 """Seconds between two attempts, however often they failed: a notice may leave two minutes in all."""
 _LOOK_AGAIN = 60.0
 """Seconds after which it is looked whether the annotation of a standing notice is still there."""
@@ -286,7 +286,7 @@ class Agent:
 
     def live(self, every: float) -> None:
         """Poll every ``every`` seconds; after failures with growing pauses."""
-        longest = max(_LONGEST_WAIT, every)
+        longest = max(_MAX_WAIT, every)
         backoff = Backoff(min(2 * every, longest), longest)
         while self._stop.reason() is None:
             why = self._failure()
@@ -339,7 +339,7 @@ def _entry(notice: NodeNotice) -> RecordContent:
     return RecordContent(by=notice.id, why=notice.reason or notice.kind, until=notice.deadline)
 
 
-NOTICES = Form(NOTICE, read, written, _entry, lambda notice, _: notice)
+NOTICES = Form(NOTICE, read, encode_notice, _entry, lambda notice, _: notice)
 
 
 def write_notice(client: Client, name: str, notice: NodeNotice | None) -> None:

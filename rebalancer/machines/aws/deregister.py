@@ -10,14 +10,20 @@ import msgspec
 from pydantic import Field
 
 from rebalancer.base.plain_text import count
-from rebalancer.machines.aws.services import asking, did_nothing, refused
+from rebalancer.machines.aws.services import asking, did_nothing, is_refusal
 from rebalancer.machines.aws.steps import AwsParams
-from rebalancer.machines.interruption.model import DONE, StepContext, failed, skipped, timed_out
+from rebalancer.machines.interruption.model import (
+    DONE,
+    StepContext,
+    fail_step,
+    skip_step,
+    time_out_step,
+)
 from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import SignalError
 
-_LOOK = 2.0
+_POLL_INTERVAL = 2.0
 """Seconds between two looks at targets that are draining."""
 _GONE = ("unused",)
 """States of a target that is registered no more."""
@@ -53,28 +59,28 @@ class Deregister:
     def act(self, context: StepContext, params: DeregisterParams) -> StepOutcome:
         """Deregister from one group after the other, so that even a short time helps for some groups."""
         if not context.instance:
-            return skipped("the machine has no name at AWS")
+            return skip_step("the machine has no name at AWS")
         balancers = params.service("elbv2", context)
         leaving = _Leaving(context, balancers)
         with asking("list the target groups"):
             groups = dict(_groups(balancers))
-        if (why := self._left(context, leaving, groups)) is not None:
+        if (why := self._leave_groups(context, leaving, groups)) is not None:
             return why
         if not leaving.groups and not context.left:
-            return skipped("it is in no target group")
-        return self._drained(context, balancers, leaving) if params.wait else DONE
+            return skip_step("it is in no target group")
+        return self._await_drained(context, balancers, leaving) if params.wait else DONE
 
-    def _left(
+    def _leave_groups(
         self, context: StepContext, leaving: _Leaving, groups: Mapping[str, str]
     ) -> StepOutcome | None:
         """Deregister from all target groups; return None, or the outcome if some remain. Late answers are retried."""
-        left = sorted(groups, key=lambda end: context.instance not in self._seen_in(groups[end]))
+        left = sorted(groups, key=lambda end: context.instance not in self._members_of(groups[end]))
         refusals: list[str] = []
         while left:
             again: list[str] = []
             for number, end in enumerate(left):
                 if context.stop.reason() is not None:
-                    return timed_out(
+                    return time_out_step(
                         f"{len(left) - number + len(again)} target groups not looked at"
                     )
                 try:
@@ -85,17 +91,21 @@ class Deregister:
                     else:
                         again.append(end)
             left = again
-            if left and context.stop.wait(_LOOK) is not None:
-                return timed_out(f"{count(len(left), 'target group')} could not be read or changed")
-        return failed("; ".join(refusals)) if refusals else None
+            if left and context.stop.wait(_POLL_INTERVAL) is not None:
+                return time_out_step(
+                    f"{count(len(left), 'target group')} could not be read or changed"
+                )
+        return fail_step("; ".join(refusals)) if refusals else None
 
-    def _seen_in(self, arn: str) -> frozenset[str]:
+    def _members_of(self, arn: str) -> frozenset[str]:
         return self._members.get(arn, frozenset())
 
-    def _drained(self, context: StepContext, balancers: Any, leaving: _Leaving) -> StepOutcome:
+    def _await_drained(
+        self, context: StepContext, balancers: Any, leaving: _Leaving
+    ) -> StepOutcome:
         """Wait until no target is left, or the step's part of the time is over."""
         # No more than one look a second, however many target groups there are.
-        pause = max(_LOOK, len(leaving.groups) * _LOOK / 2)
+        pause = max(_POLL_INTERVAL, len(leaving.groups) * _POLL_INTERVAL / 2)
         while True:
             left = sum(
                 len(_ports(_targets(balancers, arn), context.instance)) for arn in leaving.groups
@@ -103,11 +113,11 @@ class Deregister:
             if not left:
                 return StepOutcome(DONE.status, f"{count(leaving.number(), 'target')} drained")
             if context.stop.wait(pause) is not None:
-                return timed_out(f"{count(left, 'target')} still draining")
+                return time_out_step(f"{count(left, 'target')} still draining")
 
     def undo(self, context: StepContext, params: DeregisterParams) -> None:
         """Register the instance again where this step deregistered it."""
-        kept = _kept(context.left)
+        kept = _decode_ports(context.left)
         if not kept:
             return
         balancers = params.service("elbv2", context)
@@ -123,7 +133,7 @@ class Deregister:
                     )
             except SignalError as error:
                 # The instance is gone after all, or the group is now: to try again would be for ever.
-                if not refused(error, "InvalidTarget", "TargetGroupNotFound"):
+                if not is_refusal(error, "InvalidTarget", "TargetGroupNotFound"):
                     raise
 
 
@@ -132,7 +142,7 @@ class _Leaving:
 
     def __init__(self, context: StepContext, balancers: Any) -> None:
         self._context, self._balancers = context, balancers
-        self._kept = _kept(context.left)
+        self._decode_ports = _decode_ports(context.left)
         self._registered: dict[str, set[int]] = {}
         """End of the ARN -> ports that were registered, or are draining."""
         self.groups: dict[str, None] = {}
@@ -161,15 +171,17 @@ class _Leaving:
 
     def number(self) -> int:
         """Return the number of targets, including those that an earlier attempt or others deregistered."""
-        ends = {*self._kept, *self._registered}
-        return sum(len({*self._kept.get(end, ()), *self._registered.get(end, ())}) for end in ends)
+        ends = {*self._decode_ports, *self._registered}
+        return sum(
+            len({*self._decode_ports.get(end, ()), *self._registered.get(end, ())}) for end in ends
+        )
 
     def _keep(self, end: str, ports: Sequence[int]) -> None:
         """Store the ports to register again, before they are deregistered."""
-        every = {**self._kept, end: sorted({*self._kept.get(end, ()), *ports})}
-        if every != self._kept:
+        every = {**self._decode_ports, end: sorted({*self._decode_ports.get(end, ()), *ports})}
+        if every != self._decode_ports:
             self._context.keep(msgspec.json.encode(every).decode())
-            self._kept = every
+            self._decode_ports = every
 
 
 def _groups(balancers: Any) -> Iterator[tuple[str, str]]:
@@ -188,7 +200,7 @@ def _targets(balancers: Any, arn: str) -> Sequence[Mapping[str, Any]]:
             # Asked for an instance without a port, the service answers for the group's own port alone.
             answer = balancers.describe_target_health(TargetGroupArn=arn)
     except SignalError as error:
-        if refused(error, "TargetGroupNotFound"):
+        if is_refusal(error, "TargetGroupNotFound"):
             return ()
         raise
     every = answer["TargetHealthDescriptions"]
@@ -204,7 +216,7 @@ def _ports(targets: Sequence[Mapping[str, Any]], instance: str) -> dict[int, str
     }
 
 
-def _kept(text: str) -> Ports:
+def _decode_ports(text: str) -> Ports:
     return msgspec.json.decode(text, type=Ports) if text else {}
 
 

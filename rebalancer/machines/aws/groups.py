@@ -33,7 +33,7 @@ from rebalancer.wire.objects import Taint
 
 _OVERHEAD = 0.075
 _MIB_OF_POD, _MIB_OF_SYSTEM, _MIB_FREE = 11, 255, 100
-_MOST_PODS = {False: 110, True: 250}
+_MAX_PODS = {False: 110, True: 250}
 """More than 30 processors -> most pods of a managed node group's nodes ("Choosing an instance type", EKS user guide)."""
 _LARGE = 30
 _ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
@@ -47,7 +47,7 @@ def allocatable(described: Mapping[str, Any]) -> dict[str, str]:
     memory = int(described["MemoryInfo"]["SizeInMiB"] * (1 - _OVERHEAD))
     memory -= _MIB_OF_POD * pods + _MIB_OF_SYSTEM + _MIB_FREE
     amounts = {
-        "cpu": f"{1000 * cpus - _reserved(cpus)}m",
+        "cpu": f"{1000 * cpus - _reserve_cpu(cpus)}m",
         "memory": f"{max(0, memory)}Mi",
         "pods": str(pods),
     }
@@ -74,11 +74,11 @@ def _pods(described: Mapping[str, Any], cpus: int) -> int:
     network = described.get("NetworkInfo", {})
     interfaces = int(network.get("MaximumNetworkInterfaces", 0))
     addresses = int(network.get("Ipv4AddressesPerInterface", 0))
-    most = _MOST_PODS[cpus > _LARGE]
+    most = _MAX_PODS[cpus > _LARGE]
     return min(most, interfaces * (addresses - 1) + 2) if interfaces and addresses else most
 
 
-def _reserved(cpus: int) -> int:
+def _reserve_cpu(cpus: int) -> int:
     """Return the reserved millicores: 6 % of the first core, 1 % of the second, 0.5 % of two more, then 0.25 %."""
     shares = [60, 10, 5, 5][:cpus]
     return int(sum(shares) + 2.5 * max(0, cpus - 4))
@@ -156,7 +156,7 @@ class AutoScalingGroups:
         self._known = {
             group["AutoScalingGroupName"]: group
             for query in self._queries()
-            for group in self._described(query)
+            for group in self._describe_groups(query)
         }
         missing = sorted(set(self._params.names) - self._known.keys())
         if missing:
@@ -169,7 +169,7 @@ class AutoScalingGroups:
             return None
         # To make a client may take seconds, and before the request that comes next nothing is waited for.
         self._client("autoscaling", attempts=1)
-        for group in self._described({"AutoScalingGroupNames": [name]}):
+        for group in self._describe_groups({"AutoScalingGroupNames": [name]}):
             tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", ())}
             if all(_carries(tags, tag) for tag in self._params.tags):
                 return as_group(group)
@@ -242,7 +242,7 @@ class AutoScalingGroups:
             if one.get("Description", "").startswith(_LAUNCHING)
         ]
 
-    def _described(self, query: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    def _describe_groups(self, query: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         client = self._client("autoscaling")
         with _asking(CALLS[0]):
             pages = client.get_paginator("describe_auto_scaling_groups").paginate(**query)
@@ -312,11 +312,11 @@ def as_group(group: Mapping[str, Any]) -> NodeGroup:
         maximum=group["MaxSize"] if sized else None,
         desired=group["DesiredCapacity"] if sized else None,
         zones=tuple(sorted(group.get("AvailabilityZones", ()))),
-        suspended=_suspended(group),
+        suspended=_explain_suspension(group),
     )
 
 
-def _suspended(group: Mapping[str, Any]) -> str:
+def _explain_suspension(group: Mapping[str, Any]) -> str:
     """Return why a group launches no instances (its process Launch is suspended); empty if it does."""
     for one in group.get("SuspendedProcesses", ()):
         if one["ProcessName"] == "Launch":

@@ -8,9 +8,9 @@ import msgspec
 from pydantic import Field
 
 from rebalancer.base.plain_text import count
-from rebalancer.machines.aws.services import asking, refused
+from rebalancer.machines.aws.services import asking, is_refusal
 from rebalancer.machines.aws.steps import AwsParams
-from rebalancer.machines.interruption.model import DONE, StepContext, skipped
+from rebalancer.machines.interruption.model import DONE, StepContext, skip_step
 from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import SignalError
@@ -55,13 +55,13 @@ class Quarantine:
     def act(self, context: StepContext, params: QuarantineParams) -> StepOutcome:
         """Replace the security groups."""
         if not context.instance:
-            return skipped("the machine has no name at AWS")
+            return skip_step("the machine has no name at AWS")
         compute = params.service("ec2", context)
         wanted = sorted(params.security_groups)
         seen = _look(compute, context.instance)
         if seen.state in _ENDS:
-            return skipped(f"the instance is {seen.state}")
-        now, kept = seen.interfaces, _kept(context.left)
+            return skip_step(f"the instance is {seen.state}")
+        now, kept = seen.interfaces, _decode_groups(context.left)
         others = {one: groups for one, groups in now.items() if groups != wanted}
         # A first attempt may have got as far as some of them: these are remembered as they were before it.
         after = _Kept({**others, **kept.before}, wanted)
@@ -73,14 +73,14 @@ class Quarantine:
 
     def undo(self, context: StepContext, params: QuarantineParams) -> None:
         """Restore the original groups; changes that people made since are kept."""
-        kept = _kept(context.left)
+        kept = _decode_groups(context.left)
         if not kept.before:
             return
         compute = params.service("ec2", context)
         try:
             seen = _look(compute, context.instance)
         except SignalError as error:
-            if refused(error, "InvalidInstanceID.NotFound"):
+            if is_refusal(error, "InvalidInstanceID.NotFound"):
                 return  # it is gone after all: to try again would be for ever
             raise
         if seen.state in _ENDS:
@@ -109,5 +109,5 @@ def _set(compute: Any, interface: str, groups: list[str]) -> None:
         compute.modify_network_interface_attribute(NetworkInterfaceId=interface, Groups=groups)
 
 
-def _kept(text: str) -> _Kept:
+def _decode_groups(text: str) -> _Kept:
     return msgspec.json.decode(text, type=_Kept) if text else _Kept()

@@ -39,7 +39,7 @@ def service(
     """
     # A session must not be used by two threads at once; its clients may be.
     with _making:
-        return _made(name, region, endpoint, waits, attempts)
+        return _make_client(name, region, endpoint, waits, attempts)
 
 
 @lru_cache(maxsize=1)
@@ -56,7 +56,7 @@ def _session() -> Any:
 
 
 @lru_cache(maxsize=64)
-def _made(name: str, region: str, endpoint: str, waits: float, attempts: int) -> Any:
+def _make_client(name: str, region: str, endpoint: str, waits: float, attempts: int) -> Any:
     from rebalancer import __version__  # noqa: PLC0415
 
     session = _session()
@@ -116,7 +116,7 @@ def did_nothing(error: SignalError) -> bool:
     return 400 <= status < 500 and not transient
 
 
-def refused(error: SignalError, *codes: str) -> bool:
+def is_refusal(error: SignalError, *codes: str) -> bool:
     """Return whether the service's response was an error with one of these codes."""
     response = getattr(error.__cause__, "response", None) or {}
     return response.get("Error", {}).get("Code") in codes

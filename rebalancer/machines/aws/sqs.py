@@ -28,7 +28,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.machines.aws.services import (
     account_of_queue,
     asking,
-    refused,
+    is_refusal,
     region_of_environment,
     region_of_node,
     region_of_queue,
@@ -39,7 +39,7 @@ from rebalancer.policy.interruption import IGNORED_KINDS, IgnoredKinds
 from rebalancer.policy.values import Params
 from rebalancer.signals.model import (
     HEARTBEAT,
-    LONGEST_RECEIVE,
+    MAX_RECEIVE,
     OVER,
     Interruption,
     SignalError,
@@ -118,7 +118,7 @@ def parse(body: str) -> Said:
         UndecodableError: the message has no known format.
     """
     try:
-        return _said(_object(body))
+        return _parse_message(_object(body))
     except (
         LookupError,
         ValueError,
@@ -130,9 +130,9 @@ def parse(body: str) -> Said:
         raise UndecodableError(f"{type(error).__name__}: {error}") from None
 
 
-def _said(message: dict[str, Any], *, wrapped: bool = False) -> Said:
+def _parse_message(message: dict[str, Any], *, wrapped: bool = False) -> Said:
     if message.get("Type") == "Notification" and not wrapped:
-        return _said(_object(message["Message"]), wrapped=True)
+        return _parse_message(_object(message["Message"]), wrapped=True)
     if message.get("Event") == "autoscaling:TEST_NOTIFICATION":
         return Said(is_test=True)
     if "LifecycleTransition" in message:
@@ -175,10 +175,10 @@ def _lasting(event: Event, message: dict[str, Any], seconds: float) -> Event:
 def _of(message: dict[str, Any], kind: str, reason: str) -> Event:
     instance = _text(message["detail"]["instance-id"])
     event = Event(f"{instance}/{kind}/{_text(message['id'])}", kind, instance, reason)
-    return _placed(event, message)
+    return _locate(event, message)
 
 
-def _placed(event: Event, message: dict[str, Any]) -> Event:
+def _locate(event: Event, message: dict[str, Any]) -> Event:
     """Return the event with the account and the region of its instance.
 
     Health events may also be sent from another region than that of the instance, and from another account.
@@ -189,8 +189,8 @@ def _placed(event: Event, message: dict[str, Any]) -> Event:
     return replace(event, account=str(account or ""), region=str(region or ""))
 
 
-def _hooked(message: dict[str, Any]) -> tuple[Event, ...]:
-    return tuple(_placed(one, message) for one in _lifecycle(message["detail"]))
+def _parse_hook(message: dict[str, Any]) -> tuple[Event, ...]:
+    return tuple(_locate(one, message) for one in _lifecycle(message["detail"]))
 
 
 def _lifecycle(action: dict[str, Any]) -> tuple[Event, ...]:
@@ -234,7 +234,7 @@ def _health(message: dict[str, Any]) -> tuple[Event, ...]:
         for instance in instances
         if instance.startswith("i-")
     )
-    return tuple(_placed(event, message) for event in events)
+    return tuple(_locate(event, message) for event in events)
 
 
 def _text(value: object) -> str:
@@ -247,7 +247,7 @@ _EVENTS: dict[tuple[object, object], Callable[[dict[str, Any]], tuple[Event, ...
     ("aws.ec2", "EC2 Spot Instance Interruption Warning"): _spot,
     ("aws.ec2", "EC2 Instance Rebalance Recommendation"): _rebalance,
     ("aws.ec2", "EC2 Instance State-change Notification"): _state,
-    ("aws.autoscaling", "EC2 Instance-terminate Lifecycle Action"): _hooked,
+    ("aws.autoscaling", "EC2 Instance-terminate Lifecycle Action"): _parse_hook,
     ("aws.health", "AWS Health Event"): _health,
 }
 
@@ -256,7 +256,7 @@ _AT_ONCE = 10
 """Messages of one answer: the most that SQS gives."""
 _HIDDEN = 60
 """Seconds for which a message that was received is not given to another receiver; renewed while it is in work."""
-_LONGEST_HIDDEN = 3600
+_MAX_HIDDEN = 3600
 _HOOK_EVERY = 1.5 * HEARTBEAT
 """Seconds between two heartbeats of a lifecycle action at least: every second call sends one, also one that is a little early.
 
@@ -305,7 +305,7 @@ class SqsSource:
             or region_of_queue(params.queue)
             or region_of_environment(surroundings.environ)
         )
-        queue = service("sqs", region, params.endpoint, waits=LONGEST_RECEIVE)
+        queue = service("sqs", region, params.endpoint, waits=MAX_RECEIVE)
         groups = service("autoscaling", region, params.endpoint)
         return SqsReceiver(params, surroundings, queue, groups)
 
@@ -365,7 +365,7 @@ class SqsReceiver:
             raise SignalError("; ".join(complaints))
         with self._lock:
             loose, self._let_loose = self._let_loose, []
-        return loose or [one for message in self._receive(stop) for one in self._taken(message)]
+        return loose or [one for message in self._receive(stop) for one in self._take(message)]
 
     def _receive(self, stop: Stop) -> Sequence[Mapping[str, Any]]:
         def ask() -> Sequence[Mapping[str, Any]]:
@@ -373,7 +373,7 @@ class SqsReceiver:
                 answer = self._queue.receive_message(
                     QueueUrl=self._params.queue,
                     MaxNumberOfMessages=_AT_ONCE,
-                    WaitTimeSeconds=int(LONGEST_RECEIVE),
+                    WaitTimeSeconds=int(MAX_RECEIVE),
                     VisibilityTimeout=_HIDDEN,
                 )
             messages: Sequence[Mapping[str, Any]] = answer.get("Messages", ())
@@ -391,7 +391,7 @@ class SqsReceiver:
             with suppress(SignalError):
                 self._hide(message["ReceiptHandle"], 0)
 
-    def _taken(self, message: Mapping[str, Any]) -> list[Interruption]:
+    def _take(self, message: Mapping[str, Any]) -> list[Interruption]:
         """Return the interruptions in a message; without any, the message is deleted or left in the queue."""
         name, receipt = message["MessageId"], message["ReceiptHandle"]
         try:
@@ -494,7 +494,7 @@ class SqsReceiver:
     def _stay_hidden(self, held: _Held, interruption: Interruption, now: float) -> None:
         left = 0.0 if interruption.deadline is None else interruption.deadline - now
         # Where there is much time there need not be many calls, and another process may take over later.
-        seconds = int(min(max(left / 10, _HIDDEN), _LONGEST_HIDDEN))
+        seconds = int(min(max(left / 10, _HIDDEN), _MAX_HIDDEN))
         if held.hidden_until - now > seconds / 2:
             return
         self._hide(held.receipt, seconds)
@@ -508,7 +508,7 @@ class SqsReceiver:
                 )
         except SignalError as error:
             # It was hidden too long, 12 hours in all, or is visible already: it is delivered again, and known by its id.
-            if not refused(error, "InvalidParameterValue", "MessageNotInflight", *_GONE):
+            if not is_refusal(error, "InvalidParameterValue", "MessageNotInflight", *_GONE):
                 raise
 
     def _hold_hook(self, hook: Hook, interruption: Interruption) -> None:
@@ -521,7 +521,7 @@ class SqsReceiver:
                 self._groups.record_lifecycle_action_heartbeat(**_action(hook))
         except SignalError as error:
             # It has timed out: the group did not wait. The node is emptied for as long as it is there.
-            if not refused(error, "ValidationError"):
+            if not is_refusal(error, "ValidationError"):
                 raise
             with self._lock:
                 self._timed_out[hook.token] = None
@@ -555,7 +555,7 @@ class SqsReceiver:
             with asking(f"queue {self._params.queue}: delete a message"):
                 self._queue.delete_message(QueueUrl=self._params.queue, ReceiptHandle=receipt)
         except SignalError as error:
-            if not refused(error, *_GONE):
+            if not is_refusal(error, *_GONE):
                 raise
 
     def _continue(self, hooks: Iterable[Hook]) -> None:
@@ -569,7 +569,7 @@ class SqsReceiver:
                     )
             except SignalError as error:
                 # It was continued before, or has timed out.
-                if not refused(error, "ValidationError"):
+                if not is_refusal(error, "ValidationError"):
                     raise
 
     def close(self) -> None:

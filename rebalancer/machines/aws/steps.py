@@ -38,7 +38,7 @@ class AwsParams(StepParams):
         return service(name, region, self.endpoint)
 
 
-def sent_once(context: StepContext, what: str, send: Callable[[], object]) -> StepOutcome:
+def send_once(context: StepContext, what: str, send: Callable[[], object]) -> StepOutcome:
     """Run ``send`` unless this pipeline run has done so; a process killed right after the call sends again.
 
     ``what``: the act, for the error message.
@@ -81,7 +81,7 @@ class Lambda:
             "idempotency-key": context.idempotency_key,
         }
         functions = params.service("lambda", context)
-        return sent_once(
+        return send_once(
             context,
             f"function {params.function}: invoke",
             lambda: functions.invoke(
@@ -94,8 +94,8 @@ class Lambda:
 
 _FIFO = ".fifo"
 """What the names of FIFO topics end with, and no other's."""
-_LONGEST_GROUP = 128
-_LONGEST_SUBJECT = 99
+_MAX_GROUP = 128
+_MAX_SUBJECT = 99
 """Characters; SNS takes fewer than 100, in ASCII and without line ends."""
 
 
@@ -113,33 +113,33 @@ class Sns:
     def act(self, context: StepContext, params: SnsParams) -> StepOutcome:
         """Publish the message."""
         topics = params.service("sns", context)
-        return sent_once(
+        return send_once(
             context,
             f"topic {params.topic}: publish",
             lambda: topics.publish(
                 TopicArn=params.topic,
                 Subject=subject(context),
                 Message=message(context),
-                **_deduplicated(context, params.topic),
+                **_deduplicate(context, params.topic),
             ),
         )
 
 
-def _deduplicated(context: StepContext, topic: str) -> dict[str, str]:
+def _deduplicate(context: StepContext, topic: str) -> dict[str, str]:
     """Return the group and deduplication ids for a FIFO topic; empty for other topics.
 
     They may have 128 letters, digits and punctuation marks (API reference of SNS, Publish).
     """
     if not topic.endswith(_FIFO):
         return {}
-    machine = (context.instance or context.node)[:_LONGEST_GROUP]
+    machine = (context.instance or context.node)[:_MAX_GROUP]
     return {"MessageGroupId": machine, "MessageDeduplicationId": context.idempotency_key}
 
 
 def subject(context: StepContext) -> str:
     """Return the subject line of the message."""
     text = f"{context.node or context.instance}: {context.interruption.kind}"
-    return printable(text).encode("ascii", "replace").decode()[:_LONGEST_SUBJECT]
+    return printable(text).encode("ascii", "replace").decode()[:_MAX_SUBJECT]
 
 
 def message(context: StepContext) -> str:

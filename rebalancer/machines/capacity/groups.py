@@ -297,8 +297,8 @@ def sizes_of(snapshot: Snapshot, groups: Groups) -> dict[str, Sizes]:
     sizes: dict[str, Sizes] = {}
     for group in groups.groups:
         nodes = groups.nodes_of(group)
-        sizes[group.name] = _counted(
-            snapshot, nodes, _unregistered(group, len(nodes)), groups.starting
+        sizes[group.name] = _count_nodes(
+            snapshot, nodes, _count_unregistered(group, len(nodes)), groups.starting
         )
     return sizes
 
@@ -306,10 +306,12 @@ def sizes_of(snapshot: Snapshot, groups: Groups) -> dict[str, Sizes]:
 def size_of_cluster(snapshot: Snapshot, groups: Groups) -> Sizes:
     """Return the counts of all nodes, including those without a group, and of machines without a node."""
     unregistered = sum(one.unregistered for one in sizes_of(snapshot, groups).values())
-    return _counted(snapshot, range(len(snapshot.nodes)), unregistered, groups.starting)
+    return _count_nodes(snapshot, range(len(snapshot.nodes)), unregistered, groups.starting)
 
 
-def _counted(snapshot: Snapshot, nodes: Iterable[int], unregistered: int, starting: Bools) -> Sizes:
+def _count_nodes(
+    snapshot: Snapshot, nodes: Iterable[int], unregistered: int, starting: Bools
+) -> Sizes:
     of, now = snapshot.nodes, snapshot.captured_at
     ready = not_started = unready = being_deleted = 0
     for node in nodes:
@@ -330,5 +332,5 @@ def _counted(snapshot: Snapshot, nodes: Iterable[int], unregistered: int, starti
     )
 
 
-def _unregistered(group: NodeGroup, registered: int) -> int:
+def _count_unregistered(group: NodeGroup, registered: int) -> int:
     return 0 if group.desired is None else max(0, group.desired - registered)

@@ -86,10 +86,10 @@ def assess(
         groups,
         settings.under,
         has_provider=provider != NONE,
-        needed={**plan.needed, **_needed_again(problem.snapshot, profile, plan, draining)},
+        needed={**plan.needed, **_find_needed_again(problem.snapshot, profile, plan, draining)},
         draining=draining,
         unneeded=_at(snapshot, Phase.UNNEEDED),
-        candidates=_selected(planning.loaded.policy, snapshot),
+        candidates=_select(planning.loaded.policy, snapshot),
     )
     returning = [one.node for one in nodes if draining[one.node] and not one.removable]
     if returning:
@@ -105,7 +105,7 @@ def assess(
     )
 
 
-def _selected(policy: Policy, snapshot: Snapshot) -> Bools | None:
+def _select(policy: Policy, snapshot: Snapshot) -> Bools | None:
     """Return the nodes (N,) that the policy's scale-in strategy selects; None for all."""
     for name, scales in scaling_strategies(policy):
         nodes = policy.strategies[name].select.nodes
@@ -121,7 +121,7 @@ def _at(snapshot: Snapshot, phase: Phase) -> Bools:
     return at
 
 
-def _needed_again(
+def _find_needed_again(
     snapshot: Snapshot, profile: SchedulerProfile, plan: ScaleOutPlan, draining: Bools
 ) -> dict[str, int]:
     """Return name of a draining node -> a pending pod that fits on no other node.
@@ -142,21 +142,21 @@ _SCALERS: Mapping[str, MakeScaler] = {"in": NodeScaleIn, "out": GroupScaleOut}
 """``Params.scales`` of a strategy -> what acts for it."""
 
 
-def opened(run: RunContext, providers: PlugIns[Provider]) -> tuple[str, Machines]:
+def open_provider(run: RunContext, providers: PlugIns[Provider]) -> tuple[str, Machines]:
     """Return (name, open provider) for the provider that the policy names.
 
     Raises:
         ProviderError: a prerequisite is missing.
     """
     for name, options in run.loaded.policy.provider.items():
-        provider = providers.named(name)
+        provider = providers.load(name)
         text = json.dumps(options or {})
         params: Any = provider.Params.model_validate_json(text, by_alias=True, by_name=False)
         return name, provider.open(params, run.environment.environ)
     return NONE, LabelledGroups()
 
 
-def judged(
+def judge_machines(
     run: RunContext, source: Source, snapshot: Snapshot, *, asks: bool = True
 ) -> CapacityReport:
     """Return the report on machines without acting, including the back-offs of groups if they are stored.
@@ -170,15 +170,15 @@ def judged(
     policy, group_states = run.loaded.policy, GroupStates(warn=run.notes.append)
     if (keeper := _keeper(run, source.client)) is not None:
         group_states.earlier, group_states.times = keeper.load(), _scale_out_times(policy)
-    return _assessed(run, snapshot, group_states, asks=asks)[0]
+    return _assess(run, snapshot, group_states, asks=asks)[0]
 
 
-def _assessed(
+def _assess(
     run: RunContext, snapshot: Snapshot, group_states: GroupStates, *, asks: bool = True
 ) -> tuple[CapacityReport, Machines]:
     """Return the report on machines, and the provider."""
     providers = Registry.installed().providers
-    name, machines = opened(run, providers) if asks else (NONE, LabelledGroups())
+    name, machines = open_provider(run, providers) if asks else (NONE, LabelledGroups())
     capacity = run.loaded.policy.capacity
     with collector_paused():
         return assess(
@@ -201,10 +201,10 @@ def scaling_of(run: RunContext, source: Source, reading: Reading) -> Scaling | N
         group_states = GroupStates(times=_scale_out_times(policy), warn=run.notes.append)
         if keeper is not None:
             group_states.earlier = keeper.load()
-        seen, machines = _assessed(run, reading.snapshot, group_states)
+        seen, machines = _assess(run, reading.snapshot, group_states)
 
     def keep(acts: Sequence[MachineAct]) -> bool:
-        return _kept(run, source, reading, keeper, seen, group_states, acts)
+        return _write_status(run, source, reading, keeper, seen, group_states, acts)
 
     def keep_groups() -> None:
         if keeper is not None:
@@ -288,7 +288,7 @@ def _keeper(run: RunContext, client: Client | None) -> StatusKeeper | None:
     return StatusKeeper(store, run.state.capacity_status, run.notes.append)
 
 
-def _kept(
+def _write_status(
     run: RunContext,
     source: Source,
     reading: Reading,

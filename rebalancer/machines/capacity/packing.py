@@ -132,7 +132,7 @@ class Packing:
             self._place(pod, row)
         return None
 
-    def used(self, row: int) -> float:
+    def share_used(self, row: int) -> float:
         """Return the sum of the shares of a node's cpu and memory that its pods request."""
         rows = weighed_rows(self.snapshot)
         classes = self.state.cls_of[self.state.node_of == row]
@@ -257,7 +257,7 @@ def pending_pods(
             pending.append(PendingPod(pod, PodCode.EXPENDABLE, text))
         elif text := model.rejection(cls):
             pending.append(PendingPod(pod, PodCode.REJECTED, text))
-        elif unmodelled := model.unmodelled(cls):
+        elif unmodelled := model.find_unmodelled(cls):
             pending.append(PendingPod(pod, PodCode.UNPREDICTABLE, "; ".join(unmodelled)))
         elif cls in refused:
             pending.append(_unschedulable(refused[cls], pod, triggering))

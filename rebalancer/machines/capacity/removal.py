@@ -53,7 +53,7 @@ def utilisation_of(draft: Draft) -> dict[str, Floats]:
     return shares
 
 
-def counted(utilisation: Mapping[str, Floats], node: int) -> dict[str, float]:
+def relevant_shares(utilisation: Mapping[str, Floats], node: int) -> dict[str, float]:
     """Return resource -> share, for the resources that count: cpu and memory; with GPUs, only these."""
     shares = {name: float(share[node]) for name, share in utilisation.items()}
     gpus = {name: share for name, share in shares.items() if name in GPUS and share >= 0}
@@ -85,8 +85,8 @@ def ineligible(
         (others, RemovalCode.NOT_SELECTED, "the strategy's select leaves it out"),
         *_states(draft),
         *_memberships(snapshot, groups, has_provider=has_provider),
-        *_utilised(snapshot, utilisation, threshold),
-        _needed(snapshot, needed),
+        *_exclude_utilised(snapshot, utilisation, threshold),
+        _exclude_needed(snapshot, needed),
     )
     for mask, code, texts in rules:
         for node in np.flatnonzero(mask & ~known).tolist():
@@ -142,7 +142,7 @@ def _memberships(snapshot: Snapshot, groups: Groups, *, has_provider: bool) -> I
     yield _mask(small, size), RemovalCode.MIN_SIZE, small
 
 
-def _utilised(
+def _exclude_utilised(
     snapshot: Snapshot, utilisation: Mapping[str, Floats], threshold: float
 ) -> Iterator[_Rule]:
     size = len(snapshot.nodes)
@@ -158,7 +158,7 @@ def _utilised(
         yield above, RemovalCode.TOO_FULL, texts
 
 
-def _needed(snapshot: Snapshot, needed: Mapping[str, int]) -> _Rule:
+def _exclude_needed(snapshot: Snapshot, needed: Mapping[str, int]) -> _Rule:
     texts = {
         snapshot.nodes.index[name]: f"{snapshot.pod_ref(pod)} is pending, and fits on it"
         for name, pod in needed.items()
@@ -247,7 +247,7 @@ def removals(
             code,
             text,
             None if (group := groups.group_of(node)) is None else group.name,
-            counted(utilisation, node),
+            relevant_shares(utilisation, node),
             pods,
         )
         for node, (code, text, pods) in enumerate(verdicts)
@@ -274,12 +274,12 @@ class _Removal:
         """Return a verdict for each node."""
         # Without the rules of the policy: what is left are the scheduler's, and what its hard rules ask for.
         of_scheduler = Draft(replace(self._draft.problem, contributions=()), self._draft.settings)
-        emptier, choice = self._chosen(self._draft, draining)
-        _, also = self._chosen(of_scheduler, choice.nodes)
+        emptier, choice = self._choose(self._draft, draining)
+        _, also = self._choose(of_scheduler, choice.nodes)
         nodes = range(len(self._snapshot.nodes))
         return [self._verdict(node, emptier, choice, also) for node in nodes]
 
-    def _chosen(self, draft: Draft, draining: Bools) -> tuple[Emptier, EmptyingChoice]:
+    def _choose(self, draft: Draft, draining: Bools) -> tuple[Emptier, EmptyingChoice]:
         """Return the nodes that can be removed by the rules of ``draft``: ``draining`` (N,) and more."""
         while True:
             emptier = self._emptier(draft)

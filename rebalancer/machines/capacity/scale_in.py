@@ -27,7 +27,12 @@ from rebalancer.kube.client import Client
 from rebalancer.machines.capacity.codes import RemovalCode, ScaleInCode
 from rebalancer.machines.capacity.removal import NodeRemoval
 from rebalancer.machines.capacity.scaling import ScalerContext
-from rebalancer.machines.capacity.writing import delay_of, enter_ending, left_on, write_state
+from rebalancer.machines.capacity.writing import (
+    delay_of,
+    describe_remaining,
+    enter_ending,
+    write_state,
+)
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.providers.guarded import GroupSizeError
@@ -97,7 +102,7 @@ class ScaleInNodes:
         removal = self.removal[node]
         return removal.removable or removal.code is RemovalCode.NO_GROUP
 
-    def needed_for(self, node: int) -> timedelta:
+    def unneeded_time(self, node: int) -> timedelta:
         """Return for how long a node must be unneeded before it is removed."""
         ready = self.snapshot.nodes.ready[node]
         return self.options.unneeded_for if ready else self.options.unready_for
@@ -175,7 +180,7 @@ def age(at: str, now: float) -> float:
     return seconds if seconds >= -_AHEAD else math.inf
 
 
-_MOST_NEW = 50
+_MAX_NEW = 50
 """Most nodes that one run notes as unneeded: each is a write."""
 
 
@@ -183,7 +188,7 @@ def note_new(nodes: ScaleInNodes) -> Iterator[MachineAct]:
     """Record the nodes that newly can be removed, empty ones first."""
     known = nodes.states.keys() | nodes.others
     new = [node for node, of in nodes.removal.items() if of.removable and node not in known]
-    for node in sorted(new, key=lambda node: not nodes.is_empty(node))[:_MOST_NEW]:
+    for node in sorted(new, key=lambda node: not nodes.is_empty(node))[:_MAX_NEW]:
         yield from note(nodes, node)
 
 
@@ -191,7 +196,7 @@ def note(
     nodes: ScaleInNodes, node: int, state: ScaleInRecord | None = None
 ) -> Iterator[MachineAct]:
     """Record since when a node is unneeded. The time starts again after a long pause between runs."""
-    at, needed = rfc3339(nodes.now), nodes.needed_for(node)
+    at, needed = rfc3339(nodes.now), nodes.unneeded_time(node)
     if state is None or nodes.is_past(state.at, needed):
         fresh = ScaleInRecord(
             Phase.UNNEEDED, at, at, nodes.context.by, release=nodes.context.release
@@ -247,7 +252,7 @@ def _is_due(nodes: ScaleInNodes, node: int) -> bool:
         state is not None
         and state.phase is Phase.UNNEEDED
         and nodes.removal[node].removable
-        and nodes.is_past(state.since, nodes.needed_for(node))
+        and nodes.is_past(state.since, nodes.unneeded_time(node))
     )
 
 
@@ -288,7 +293,7 @@ _CORDONED = 5.0
 """Seconds for which a node must be cordoned before it counts as empty: the scheduler may have chosen it just before."""
 _EXCLUDED = 15.0
 """Seconds from the node's exclusion from load balancers to its end: connections that come through the node would break."""
-_LONGEST_DELAY = 120.0
+_MAX_DELAY = 120.0
 """Seconds for which an empty node is waited for at most (``--node-deletion-delay-timeout``)."""
 _LATEST = 20.0
 """Seconds after the note on the node within which the request is sent, or not at all; sending it takes up to 13 more."""
@@ -315,7 +320,7 @@ def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> 
         return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, text)
     group = nodes.group(node)
     try:
-        left = left_on(
+        left = describe_remaining(
             client,
             nodes.name(node),
             clock=context.now,
@@ -326,12 +331,12 @@ def terminate_if_empty(nodes: ScaleInNodes, node: int, state: ScaleInRecord) -> 
             return _emptying(nodes, node, state, left)
         if group is None:
             return _emptying(nodes, node, state, "its machine is in no group of the provider")
-        return _delayed(client, nodes, node, state) or _terminate(client, nodes, node, state, group)
+        return _delay(client, nodes, node, state) or _terminate(client, nodes, node, state, group)
     except (ClusterReadError, ProviderError) as error:
         return nodes.act(node, ScaleInCode.FAILED, ActStatus.FAILED, str(error))
 
 
-def _delayed(
+def _delay(
     client: Client, nodes: ScaleInNodes, node: int, state: ScaleInRecord
 ) -> MachineAct | None:
     """Return an act if the termination of an empty node's machine is delayed; None to go on, also after a long delay."""
@@ -340,7 +345,7 @@ def _delayed(
     if not state.empty:
         seen = msgspec.structs.replace(state, empty=rfc3339(nodes.context.now()))
         return nodes.write(node, seen, ScaleInCode.DRAINING, f"it is empty, and {why}")
-    if age(state.empty, nodes.context.now()) >= _LONGEST_DELAY:
+    if age(state.empty, nodes.context.now()) >= _MAX_DELAY:
         return None
     return nodes.act(node, ScaleInCode.DRAINING, ActStatus.WAITS, f"it is empty, and {why}")
 
@@ -445,7 +450,7 @@ class NodeScaleIn:
         """Whether some node may become empty after the plan."""
         return any(state.phase in GOING for state in self._nodes.states.values())
 
-    def seen(self, snapshot: Snapshot) -> Snapshot:
+    def with_acts(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with the nodes to be drained cordoned, also in a dry run."""
         return with_scale_ins(snapshot, self._nodes.changed)
 

@@ -59,7 +59,7 @@ class GroupScaleOut:
     def before(self) -> Iterator[MachineAct]:
         """Scale up groups first, because machines take minutes to start."""
         report = self._context.report
-        unprovisioned = self._context.group_states.unprovisioned(report.snapshot.captured_at)
+        unprovisioned = self._context.group_states.find_unprovisioned(report.snapshot.captured_at)
         for group in report.groups.groups:
             existing = max(group.minimum or 0, len(group.instances))
             if group.name in unprovisioned and (group.desired or 0) > existing:

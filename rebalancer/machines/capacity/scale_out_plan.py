@@ -340,10 +340,10 @@ def similar(one: GroupTemplate, other: GroupTemplate) -> bool:
         np.maximum(one.allocatable, other.allocatable),
     )
     close = bool((most - least <= _CLOSE * most).all())
-    return close and _compared(one.labels) == _compared(other.labels)
+    return close and _comparable_labels(one.labels) == _comparable_labels(other.labels)
 
 
-def balanced(
+def balance_nodes(
     sizes: Mapping[str, int], open_to: Mapping[str, Iterator[NewNode]], count: int
 ) -> list[NewNode]:
     """Return ``count`` new nodes, each added to the smallest group; fewer if ``open_to`` has no more.
@@ -362,7 +362,7 @@ def balanced(
     return nodes
 
 
-def _compared(labels: Mapping[str, str]) -> dict[str, str]:
+def _comparable_labels(labels: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in labels.items() if key not in _IGNORED_LABELS}
 
 
@@ -393,7 +393,7 @@ def plan_scale_out(
     pending = pending_pods(snapshot, profile, inputs.triggering)
     triggering = [one.pod for one in pending if one.code is None]
     if not triggering:
-        return ScaleOutPlan((), tuple(_settled(one) for one in pending))
+        return ScaleOutPlan((), tuple(_settle(one) for one in pending))
     templates = {
         group.name: groups.template_of(group, provider_template) for group in groups.groups
     }
@@ -407,7 +407,7 @@ def plan_scale_out(
     return ScaleOutPlan(
         tuple(decisions.increases(snapshot)),
         tuple(
-            _settled(one)
+            _settle(one)
             if one.code is not None
             else _verdict(one, decisions, refusals.get(int(snapshot.pods.cls[one.pod]), ()))
             for one in pending
@@ -415,7 +415,7 @@ def plan_scale_out(
     )
 
 
-def _settled(one: PendingPod) -> PodVerdict:
+def _settle(one: PendingPod) -> PodVerdict:
     return PodVerdict(one.pod, one.code or PodCode.NO_GROUP, one.message, one.node)
 
 
@@ -471,7 +471,7 @@ class _Planner:
         if not decisions.nodes:
             return list(pods)
         packing = self._packing()
-        triggered, last = self._triggered(pods), dict[int, str]()
+        triggered, last = self._triggering_pods(pods), dict[int, str]()
         for group, of_group in triggered.items():
             nodes = [one.node.name for one in decisions.nodes_of(group)]
             decisions.pods |= packing.pack(of_group, nodes).pods
@@ -481,7 +481,7 @@ class _Planner:
         decisions.pods |= packing.pack(pod for pod in pods if pod not in decisions.pods).pods
         return [pod for pod in pods if pod not in decisions.pods]
 
-    def _triggered(self, pods: Sequence[int]) -> dict[str, list[int]]:
+    def _triggering_pods(self, pods: Sequence[int]) -> dict[str, list[int]]:
         """Return group with upcoming machines -> the pods that triggered its scale-out."""
         uids, upcoming = self._snapshot.pods.uid, {*self.decisions.group_of.values()}
         triggered: dict[str, list[int]] = {}
@@ -503,7 +503,7 @@ class _Planner:
             chosen = choose(options, self._settings)
             if chosen is None:
                 break
-            self.decisions.add(self._balanced(*chosen, left))
+            self.decisions.add(self._balance(*chosen, left))
             left = [pod for pod in left if pod not in self.decisions.pods]
         return left
 
@@ -517,7 +517,7 @@ class _Planner:
         packed = self._packing(candidates).pack(pods)
         return (group.name, packed) if packed.nodes and packed.pods else None
 
-    def _balanced(self, group: str, packed: Packed, pods: Sequence[int]) -> Packed:
+    def _balance(self, group: str, packed: Packed, pods: Sequence[int]) -> Packed:
         """Return the chosen nodes, shared among similar groups if that places as many pods on as few nodes."""
         sharing = [one for one in self._groups.groups if self._shares(group, one)]
         if len(sharing) < 2 or len(packed.nodes) < 2:
@@ -528,7 +528,7 @@ class _Planner:
             if (room := self._new.headroom(one)) > 0
         }
         sizes = {one.name: self._new.size(one) for one in sharing}
-        shared = self._packing(balanced(sizes, open_to, len(packed.nodes))).pack(pods)
+        shared = self._packing(balance_nodes(sizes, open_to, len(packed.nodes))).pack(pods)
         return shared if len(shared.pods) >= len(packed.pods) else packed
 
     def _shares(self, chosen: str, other: NodeGroup) -> bool:
@@ -551,7 +551,7 @@ class _Planner:
             return False
         packing = self._packing()
         row = packing.snapshot.nodes.index
-        used = {one.node.name: packing.used(row[one.node.name]) for one in new}
+        used = {one.node.name: packing.share_used(row[one.node.name]) for one in new}
         zoned = {group.name for group in self._groups.groups if len(self._groups.zones(group)) > 1}
 
         def order(one: NewNode) -> tuple[bool, int, float, int]:

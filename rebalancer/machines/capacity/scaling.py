@@ -79,7 +79,7 @@ class Reshaping(Protocol):
     def awaits_end(self) -> bool:
         """Whether some node may become empty after the plan."""
 
-    def seen(self, snapshot: Snapshot) -> Snapshot:
+    def with_acts(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot changed by the acts before the plan."""
 
 
@@ -115,11 +115,11 @@ class Scaling:
         for name, scaler in self.scalers:
             self._each(name, scaler.before())
 
-    def seen(self, snapshot: Snapshot) -> Snapshot:
+    def with_acts(self, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot changed by the acts before the plan; in a dry run, by those of a real run."""
         for _, scaler in self.scalers:
             if isinstance(scaler, Reshaping):
-                snapshot = scaler.seen(snapshot)
+                snapshot = scaler.with_acts(snapshot)
         return snapshot
 
     def after(self) -> None:

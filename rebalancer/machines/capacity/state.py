@@ -73,7 +73,7 @@ class GroupState(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
         return bool(self.suspended) or self.in_backoff(now)
 
 
-def observed(
+def note_sizes(
     state: GroupState, sizes: Sizes, now: float, provision_time: float, suspended: str = ""
 ) -> GroupState:
     """Return the state of a group given the sizes now; ``suspended``: why its launches are suspended.
@@ -98,10 +98,10 @@ def observed(
     machines = "1 machine" if upcoming == 1 else f"{upcoming} machines"
     minutes = f"{provision_time / 60:.0f} minutes"
     why = f"{machines} did not become ready within {minutes}"
-    return failed(state, TIMEOUT, why, now)
+    return note_failure(state, TIMEOUT, why, now)
 
 
-def failed(state: GroupState, code: str, why: str, now: float) -> GroupState:
+def note_failure(state: GroupState, code: str, why: str, now: float) -> GroupState:
     """Return the state of a group whose scale-out has failed now."""
     counted = state.failures if now - state.failed_at <= RESET_AFTER else 0
     span = min(MAXIMUM, INITIAL * 2.0 ** min(counted, 10))
@@ -115,12 +115,12 @@ def failed(state: GroupState, code: str, why: str, now: float) -> GroupState:
     )
 
 
-def decreased(state: GroupState) -> GroupState:
+def note_decrease(state: GroupState) -> GroupState:
     """Return the state of a group decreased to its existing machines: none is upcoming, but that is no success."""
     return msgspec.structs.replace(state, upcoming_since=0)
 
 
-def scaled_out(state: GroupState, now: float) -> GroupState:
+def note_scale_out(state: GroupState, now: float) -> GroupState:
     """Return the state of a group whose size was increased now."""
     return msgspec.structs.replace(state, scaled_out_at=now, upcoming_since=now)
 
@@ -220,9 +220,9 @@ class GroupStates:
         now, sizes = snapshot.captured_at, sizes_of(snapshot, groups)
         times = self.times or ScaleOutTimes()
         self.groups = {
-            group.name: self._launched(
+            group.name: self._note_failed_launches(
                 group,
-                observed(
+                note_sizes(
                     self.earlier.of(group.name),
                     sizes[group.name],
                     now,
@@ -244,7 +244,7 @@ class GroupStates:
                 and not self.groups[name].is_paused(now)
                 and not self.groups[name].is_foreign(now)
             },
-            blocked=dict(self._blocked(now, sizes)),
+            blocked=dict(self._find_blocked(now, sizes)),
             triggered=self.earlier.triggered,
             triggering=(
                 None if self.times is None else unschedulable_for(snapshot, times.new_pod_delay)
@@ -260,7 +260,7 @@ class GroupStates:
             unknown_since=(since if 0 < since <= now else now) if unknown else 0,
         )
 
-    def _launched(
+    def _note_failed_launches(
         self, group: NodeGroup, state: GroupState, now: float, machines: Machines
     ) -> GroupState:
         """Return the state of a group with failed launches; the provider is asked if machines are missing.
@@ -276,9 +276,9 @@ class GroupStates:
         except ProviderError as error:
             self.warn(f"whether launches have failed is not known: {error}")
             return state
-        return failed(state, NOT_LAUNCHED, why, now) if why else state
+        return note_failure(state, NOT_LAUNCHED, why, now) if why else state
 
-    def _blocked(
+    def _find_blocked(
         self, now: float, sizes: Mapping[str, Sizes]
     ) -> Iterator[tuple[str, GroupRefusal]]:
         rest = 0.0 if self.times is None else self.times.cool_down
@@ -297,7 +297,7 @@ class GroupStates:
                 text = f"scaled out at {rfc3339(state.scaled_out_at)}, and cools down"
                 yield name, GroupRefusal(name, GroupCode.COOLDOWN, text)
 
-    def unprovisioned(self, now: float) -> set[str]:
+    def find_unprovisioned(self, now: float) -> set[str]:
         """Return the groups in a back-off because machines were not provisioned, unless launches are suspended."""
         return {
             name
@@ -311,12 +311,12 @@ class GroupStates:
 
     def note_decreased(self, group: str) -> None:
         """Record that a group was decreased to its existing machines."""
-        self.groups[group] = decreased(self.groups[group])
+        self.groups[group] = note_decrease(self.groups[group])
 
     def note_scaled_out(self, group: str, now: float) -> None:
         """Record that the size of a group was increased."""
-        self.groups[group] = scaled_out(self.groups[group], now)
+        self.groups[group] = note_scale_out(self.groups[group], now)
 
     def note_failed(self, group: str, code: str, why: str, now: float) -> None:
         """Record that the size of a group could not be increased."""
-        self.groups[group] = failed(self.groups[group], code, why, now)
+        self.groups[group] = note_failure(self.groups[group], code, why, now)

@@ -51,7 +51,7 @@ _NODES, _PODS = 350_000, 150_000
 """Bytes for the reasons of nodes, and for those of pods: a ConfigMap holds 1 MiB in all."""
 _TRIGGERED = 3000
 """Most pods of which is kept which group was scaled out for them."""
-_LONGEST = 300
+_MAX_REASON = 300
 """Characters of one reason."""
 
 
@@ -122,12 +122,14 @@ def status_of(
         conditions=conditions.kept,
         nodes=of_nodes,
         pods=of_pods,
-        triggered=dict(islice(_triggered(report, scaled_out), _TRIGGERED)),
+        triggered=dict(islice(_triggering_pods(report, scaled_out), _TRIGGERED)),
     )
     return StatusData({KEY: text, **encode(state)}, {UPDATED: _go_time(now)}, state)
 
 
-def _triggered(report: CapacityReport, scaled_out: Collection[str]) -> Iterator[tuple[str, str]]:
+def _triggering_pods(
+    report: CapacityReport, scaled_out: Collection[str]
+) -> Iterator[tuple[str, str]]:
     """Yield (pod, group) for the pods that a requested machine will take."""
     for one in report.scale_out.pods:
         requested = one.code is PodCode.TRIGGERED and one.group in scaled_out
@@ -269,7 +271,7 @@ def _cut(reasons: Iterable[_Reason], room: int) -> tuple[str, dict[str, str], in
     left_out = 0
     for key, code, said in reasons:
         # What is JSON is YAML, and quick to write.
-        line = f"\n  - {json.dumps({**said, 'message': said['message'][:_LONGEST]})}"
+        line = f"\n  - {json.dumps({**said, 'message': said['message'][:_MAX_REASON]})}"
         room -= len(line)
         if room < 0:
             left_out += 1
@@ -284,7 +286,7 @@ def _go_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S.%f +0000 UTC")
 
 
-MOST = 200
+MAX_EVENTS = 200
 """Events of one run: those of acts come first, and the status names all."""
 _NOT_HELPED = frozenset({PodCode.MAX_SIZE, PodCode.NO_GROUP, PodCode.GROUP_BLOCKED})
 _SUSPENDED = "ScaleUpSuspended"
@@ -318,12 +320,12 @@ def announcements(
     announced = [*_of_groups(acts, status), *_of_removals(report, acts)]
     if not report.autoscalers:
         announced += _failures(earlier.groups, state.groups, status)
-        announced += islice(_of_pods(earlier, state, report, acts), MOST)
-        announced += islice(_of_nodes(earlier, state, report, acts), MOST)
-    return announced[:MOST]
+        announced += islice(_of_pods(earlier, state, report, acts), MAX_EVENTS)
+        announced += islice(_of_nodes(earlier, state, report, acts), MAX_EVENTS)
+    return announced[:MAX_EVENTS]
 
 
-def scaled_out_groups(acts: Iterable[MachineAct]) -> dict[str, str]:
+def group_increases(acts: Iterable[MachineAct]) -> dict[str, str]:
     """Return group -> amount, for the groups that were scaled up."""
     return {
         act.group: act.message
@@ -391,7 +393,7 @@ def _of_pods(
     earlier: CapacityState, state: CapacityState, report: CapacityReport, acts: Iterable[MachineAct]
 ) -> Iterator[MachineEvent]:
     """Yield Events for the pods that triggered a scale-out, and for pods that newly no group helps."""
-    increased = scaled_out_groups(acts)
+    increased = group_increases(acts)
     for one in report.scale_out.pods:
         if one.code is PodCode.TRIGGERED and one.group in increased:
             note = f"pod triggered scale-up: {one.group}: {increased[one.group]}"
@@ -479,7 +481,7 @@ class StatusKeeper:
                     f"ConfigMap {self._name} is {one.name}'s own, which runs here ({one.sign}): name another with"
                     f" --capacity-status"
                 )
-        written = status_of(self._earlier, now, report, groups, scaled_out_groups(acts))
+        written = status_of(self._earlier, now, report, groups, group_increases(acts))
         kept = self._store.update(lambda _: written.data, written.annotations)
         subject = Subject("ConfigMap", *self._where, kept.uid)
         return announcements(self._earlier, written.state, report, acts, subject)

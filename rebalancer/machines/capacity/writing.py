@@ -11,7 +11,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView, TaintJson, read_node, read_node_pods
-from rebalancer.machines.drain.draining import left_of
+from rebalancer.machines.drain.draining import list_remaining
 from rebalancer.machines.drain.triage import Orders
 from rebalancer.node_record.records import (
     EXCLUDE,
@@ -68,7 +68,7 @@ def write_state(
         written = True
         if state is not None and state.phase in GOING:
             return _close(node, before, state)
-        return Write(state, NodeChange() if before is None else _opened(node, before))
+        return Write(state, NodeChange() if before is None else _reopen(node, before))
 
     node = change_record(client, name, SCALE_INS, decide)
     if node is None or not written:
@@ -125,13 +125,13 @@ def clear_state(client: Client, name: str) -> str | None:
         keys = (taint.get("key") for taint in node.taints)
         if state is None and node.unschedulable and is_written(node.annotations, keys):
             why = f"node {name}: it stays cordoned, since it cannot be read whether scale-in did that: kubectl uncordon {name}"
-        return Write(None, _opened(node, state))
+        return Write(None, _reopen(node, state))
 
     change_record(client, name, SCALE_INS, decide)
     return why
 
 
-def left_on(
+def describe_remaining(
     client: Client,
     name: str,
     *,
@@ -148,7 +148,7 @@ def left_on(
         ClusterReadError: the pods could not be read.
     """
     for _ in range(2):
-        left = left_of(read_node_pods(client, [name], clock=clock, version=version), _ALL)
+        left = list_remaining(read_node_pods(client, [name], clock=clock, version=version), _ALL)
         if not ready:
             left = replace(left, terminating=(), unread=())
         if left:
@@ -245,7 +245,7 @@ def _close(
     return Write(state, NodeChange(unschedulable=True, taints=taints, labels=labels))
 
 
-def _opened(node: NodeView, state: ScaleInRecord | None) -> NodeChange:
+def _reopen(node: NodeView, state: ScaleInRecord | None) -> NodeChange:
     """Return the change that ends the scale-in of a node: no taint, and no cordon if it is ours alone."""
     if state is not None and state.phase not in GOING:
         return NodeChange()

@@ -160,13 +160,13 @@ class NodeChoice:
         missing = [name for name in self.names if name not in snapshot.nodes.index]
         if missing:
             raise PolicyError([f"there is no node {printable(name)}" for name in missing])
-        labelled = self._labelled(snapshot)
+        labelled = self._match_labels(snapshot)
         if not labelled.any():
             raise PolicyError([f"no node is selected by -l {printable(self.selector or '')}"])
         return [
             name
             for node, name in enumerate(snapshot.nodes.names)
-            if self._named(name) and labelled[node] and self._outdated(snapshot, node)
+            if self._match_names(name) and labelled[node] and self._match_outdated(snapshot, node)
         ]
 
     def still_has(self, node: NodeView) -> bool:
@@ -182,16 +182,16 @@ class NodeChoice:
         below = self.kubelet_below
         return below is None or _is_below(node.name, node.kubelet, below)
 
-    def _named(self, name: str) -> bool:
+    def _match_names(self, name: str) -> bool:
         return not self.names or name in self.names
 
-    def _labelled(self, snapshot: Snapshot) -> Bools:
+    def _match_labels(self, snapshot: Snapshot) -> Bools:
         """Return which nodes (N,) match the label selector."""
         if self.selector is None:
             return np.ones(len(snapshot.nodes), bool)
         return snapshot.nodes_matching(parse_selector(self.selector))
 
-    def _outdated(self, snapshot: Snapshot, node: int) -> bool:
+    def _match_outdated(self, snapshot: Snapshot, node: int) -> bool:
         nodes = snapshot.nodes
         below = self.kubelet_below
         if below is not None and not _is_below(nodes.names[node], nodes.kubelet[node], below):

@@ -14,12 +14,12 @@ from rebalancer.base.plain_text import and_more
 from rebalancer.base.stop import Stop, pause_after
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.nodes import NodePods
-from rebalancer.machines.drain.triage import Fate, FateReason, Orders, Triaged, triaged
+from rebalancer.machines.drain.triage import Fate, FateReason, Orders, Triaged, triage_pods
 from rebalancer.snapshot.model import Snapshot
 
 _PAUSE = 5.0
 """Seconds between two looks, as kubectl waits after a 429."""
-_LONGEST_PAUSE = 30.0
+_MAX_PAUSE = 30.0
 """Between rounds in which nothing could go: each reads the whole cluster."""
 _FAILURES = 10
 """So many looks or rounds in a row may fail: an API server that is restarted comes back."""
@@ -63,7 +63,7 @@ def _few(pods: Sequence[str]) -> str:
     return and_more(pods, 3)
 
 
-def left_of(pods: NodePods, orders: Orders) -> RemainingPods:
+def list_remaining(pods: NodePods, orders: Orders) -> RemainingPods:
     """Return the pods that are still on nodes.
 
     A deleted pod counts until its object is gone, even if its containers have ended. kubectl waits for that, too,
@@ -76,8 +76,12 @@ def left_of(pods: NodePods, orders: Orders) -> RemainingPods:
         for one in pods.finished
         if one.unread is not None
     }
-    every = list(_named(pods.living, orders, given_up))
-    ended = () if pods.living.finished is None else _named(pods.living.finished, orders, given_up)
+    every = list(_name_awaited(pods.living, orders, given_up))
+    ended = (
+        ()
+        if pods.living.finished is None
+        else _name_awaited(pods.living.finished, orders, given_up)
+    )
 
     def of(fate: Fate, *why: FateReason) -> Iterator[str]:
         return (pod for one, pod in every if one.fate is fate and (not why or one.why in why))
@@ -94,11 +98,11 @@ def left_of(pods: NodePods, orders: Orders) -> RemainingPods:
     )
 
 
-def _named(
+def _name_awaited(
     snapshot: Snapshot, orders: Orders, given_up: Collection[str]
 ) -> Iterator[tuple[Triaged, str]]:
     """Yield (pod and its fate, ``node: namespace/name``), without pods that are no longer awaited."""
-    for one in triaged(snapshot, np.ones(len(snapshot.nodes), bool), orders):
+    for one in triage_pods(snapshot, np.ones(len(snapshot.nodes), bool), orders):
         node = snapshot.nodes.names[int(snapshot.pods.node[one.pod])]
         if one.why is not FateReason.TERMINATING or snapshot.pod_ref(one.pod) not in given_up:
             yield one, f"{node}: {snapshot.pod_ref(one.pod)}"
@@ -116,7 +120,7 @@ class DrainSteps(Protocol):
     def end_of_batch(self) -> bool:
         """End the wait for batch work; return whether it is evicted from now on."""
 
-    def left(self, left: RemainingPods, why: str | None) -> None:
+    def report_remaining(self, left: RemainingPods, why: str | None) -> None:
         """Receive the remaining pods, and what prevented progress in the last round."""
 
 
@@ -136,9 +140,9 @@ def empty(steps: DrainSteps, stop: Stop, batch_until: float) -> str | None:
             # Twice: a node whose pods one wrong answer leaves out is not empty.
             if not (left := steps.look()) and not (left := steps.look()):
                 return None
-            if (ended := stop.reason() or _refused(left)) is not None:
+            if (ended := stop.reason() or _name_refused(left)) is not None:
                 return ended
-            steps.left(left, why)
+            steps.report_remaining(left, why)
             why = steps.evict() if left.to_evict else None
             failures = 0
         except ClusterReadError as error:
@@ -154,7 +158,7 @@ def empty(steps: DrainSteps, stop: Stop, batch_until: float) -> str | None:
             return ended
 
 
-def _refused(left: RemainingPods) -> str | None:
+def _name_refused(left: RemainingPods) -> str | None:
     if left.refused and not left.to_evict:
         return f"pods came that are not evicted without a flag: {_few(left.refused)}"
     return None
@@ -165,5 +169,5 @@ def _pause(idle: int, left: RemainingPods, why: str | None) -> float:
     if idle == 0:
         return 1.0
     if left.to_evict or why is not None:
-        return pause_after(idle, _PAUSE, _LONGEST_PAUSE)
+        return pause_after(idle, _PAUSE, _MAX_PAUSE)
     return _PAUSE

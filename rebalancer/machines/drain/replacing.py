@@ -107,7 +107,7 @@ class Replacing(Protocol):
     def remove(self, name: str) -> str | None:
         """Remove the machine of a node; return why that failed, or None."""
 
-    def closed(self) -> str | None:
+    def why_closed(self) -> str | None:
         """Return why no further node may be started now (a closed window), or None."""
 
     def waits(self, why: str) -> None:
@@ -146,7 +146,11 @@ def replace(
         if not group:
             group, why = _next_group(nodes, stages, pace)
             if not group:
-                if stop.now() >= pace.batch_until and why is not None and nodes.closed() is None:
+                if (
+                    stop.now() >= pace.batch_until
+                    and why is not None
+                    and nodes.why_closed() is None
+                ):
                     return f"work did not end in time: {why}"
                 nodes.waits(why or "another replacement")
                 stop.wait(_PAUSE)
@@ -172,7 +176,7 @@ def _next_group(
     nodes: Replacing, stages: Mapping[str, Stage | None], pace: ReplacementPace
 ) -> tuple[list[str], str | None]:
     """Start on nodes without batch work; return them, and what is awaited if there are none."""
-    if (why := nodes.closed()) is not None:
+    if (why := nodes.why_closed()) is not None:
         return [], why
     begun: list[str] = []
     working: str | None = None

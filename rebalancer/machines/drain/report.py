@@ -100,7 +100,7 @@ class DrainReport:
         yield ""
         width = max((len(check.name) for check in self.checks), default=0)
         for check in self.checks:
-            yield f"  {check.name:<{width}}  {check.verdict.value:<17}  {_counted(check)}".rstrip()
+            yield f"  {check.name:<{width}}  {check.verdict.value:<17}  {_count(check)}".rstrip()
             yield from self._reasons(check)
             if self.dry_run and not self.refused:
                 yield from self._landings(check)
@@ -151,7 +151,7 @@ class DrainReport:
         return "Empty: all of them."
 
 
-def _counted(check: NodeCheck) -> str:
+def _count(check: NodeCheck) -> str:
     fates = Counter(one.fate for one in check.pods)
     words = {
         Fate.EVICT: "to evict",

@@ -24,7 +24,7 @@ from rebalancer.machines.drain.preflight import (
     check,
     without_budgets,
 )
-from rebalancer.machines.drain.triage import Fate, Orders, Triaged, daemon_sets_on, triaged
+from rebalancer.machines.drain.triage import Fate, Orders, Triaged, daemon_sets_on, triage_pods
 from rebalancer.node_record.records import Order
 from rebalancer.plan.plan import Code, Cost, Move, Outcome
 from rebalancer.planner.disruption import DisruptionBudgets
@@ -70,7 +70,9 @@ def with_refusals(
     state = _after(problem, moves)
     refusals = _Refusals(problem, state, stays)
     return [
-        replace(of, pods=tuple(refusals.named(one) if _lacks(one) else one for one in of.pods))
+        replace(
+            of, pods=tuple(refusals.with_reason(one) if _lacks(one) else one for one in of.pods)
+        )
         for of in checks
     ]
 
@@ -101,7 +103,7 @@ class _Refusals:
     def __init__(self, problem: Problem, state: ClusterState, stays: Bools) -> None:
         self._problem, self._state, self._stays = problem, state, stays
 
-    def named(self, check: PodCheck) -> PodCheck:
+    def with_reason(self, check: PodCheck) -> PodCheck:
         """Return the check with the scheduler's reason, and with the nodes where only other pods prevent it."""
         names = self._problem.snapshot.nodes.names
         model = self._problem.scheduler
@@ -128,16 +130,16 @@ _VERDICTS = {
 _FINE = (AnswerKind.EVICTED, AnswerKind.GONE)
 
 
-def asked(client: Client, snapshot: Snapshot, checks: Sequence[NodeCheck]) -> list[NodeCheck]:
+def ask_server(client: Client, snapshot: Snapshot, checks: Sequence[NodeCheck]) -> list[NodeCheck]:
     """Return the checks with the API server's answer for each pod that would be evicted."""
     return [
         replace(check, pods=pods, verdict=NodeCheck.worst_of(pods))
         for check in checks
-        for pods in [tuple(_asked(client, snapshot, one) for one in check.pods)]
+        for pods in [tuple(_ask(client, snapshot, one) for one in check.pods)]
     ]
 
 
-def _asked(client: Client, snapshot: Snapshot, one: PodCheck) -> PodCheck:
+def _ask(client: Client, snapshot: Snapshot, one: PodCheck) -> PodCheck:
     if one.fate is not Fate.EVICT or one.verdict is not DrainVerdict.DRAINABLE:
         return one
     namespace = snapshot.classes[int(snapshot.pods.cls[one.pod])].namespace
@@ -195,7 +197,7 @@ class OrderedProtections:
     def __call__(self, snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
         """Return the protections (P,) as bits; pods on other nodes are protected as in any run."""
         bits = protect(snapshot, rules, scope).copy()
-        for one in self.triaged(snapshot):
+        for one in self.triage_pods(snapshot):
             goes = (
                 one.fate is Fate.EVICT
                 and snapshot.classes[int(snapshot.pods.cls[one.pod])].owner >= 0
@@ -203,9 +205,9 @@ class OrderedProtections:
             bits[one.pod] = 0 if goes else (bits[one.pod] or 1)
         return freeze(bits)
 
-    def triaged(self, snapshot: Snapshot) -> list[Triaged]:
+    def triage_pods(self, snapshot: Snapshot) -> list[Triaged]:
         """Return the fate of each pod on the nodes."""
-        return triaged(snapshot, mask_of(snapshot, self._nodes), self._orders)
+        return triage_pods(snapshot, mask_of(snapshot, self._nodes), self._orders)
 
 
 def unforeseen(snapshot: Snapshot, checks: Iterable[NodeCheck]) -> list[Move]:
@@ -420,15 +422,15 @@ class EmptyingRounds:
         """
         with self.source(()) as (run, source):
             reading = source.read()
-            names = self._chosen(choice, reading.snapshot)
+            names = self._choose(choice, reading.snapshot)
             if source.client is not None:
                 self._look_up_daemon_sets(source.client, reading.snapshot, names)
             checks = self._checks(run, reading.snapshot, names)
             if self.options.dry_run == "server" and source.client is not None:
-                checks = asked(source.client, reading.snapshot, checks)
+                checks = ask_server(source.client, reading.snapshot, checks)
             return Preflight(source.name, reading.snapshot, names, checks)
 
-    def _chosen(self, choice: NodeChoice, snapshot: Snapshot) -> Sequence[str]:
+    def _choose(self, choice: NodeChoice, snapshot: Snapshot) -> Sequence[str]:
         try:
             return choice.of(snapshot)
         except PolicyError:
@@ -446,7 +448,7 @@ class EmptyingRounds:
         checks = check(
             cordoned,
             names,
-            protections.triaged(cordoned),
+            protections.triage_pods(cordoned),
             room,
             without_landing=self.without_landing,
         )
@@ -503,8 +505,8 @@ class EmptyingRounds:
     def _act(
         self, run: RunContext, source: Source, reading: Reading, planned: Planned
     ) -> str | None:
-        asked = self.options.grace_period
-        seconds = None if asked < 0 else asked
+        ask_server = self.options.grace_period
+        seconds = None if ask_server < 0 else ask_server
         execution = act(
             run,
             source,
@@ -534,7 +536,7 @@ class EmptyingRounds:
 
     def order(self) -> Order:
         """Return the record to write on nodes: the process that empties them, reason and deadline."""
-        now, left = self.environment.clock.unix(), self.stop.left()
+        now, left = self.environment.clock.unix(), self.stop.seconds_left()
         return Order(
             by=instance(self.base.environment),
             why=self.options.reason or "ordered on the command line",

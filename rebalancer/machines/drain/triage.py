@@ -92,7 +92,7 @@ def pods_on(snapshot: Snapshot, nodes: Bools) -> Int32s:
     return np.flatnonzero((of >= 0) & nodes[of]).astype(np.int32)
 
 
-def triaged(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triaged]:
+def triage_pods(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triaged]:
     """Return the fate of every pod on ``nodes`` (N,), in the order of the snapshot."""
     of_class: dict[int, tuple[Fate, FateReason, str]] = {}
     triage: list[Triaged] = []
@@ -180,11 +180,11 @@ def _refusals(
     if not cls.controller_kind and not orders.force:
         text = "no controller would recreate it: --force evicts it anyway"
         yield Fate.REFUSE, FateReason.NO_CONTROLLER, text
-    if (own := _opted_out(snapshot, cls)) is not None and not orders.force:
+    if (own := _find_opt_out(snapshot, cls)) is not None and not orders.force:
         yield Fate.REFUSE, FateReason.OPTED_OUT, f"{own}: --force evicts it anyway"
 
 
-def _opted_out(snapshot: Snapshot, cls: PodClass) -> str | None:
+def _find_opt_out(snapshot: Snapshot, cls: PodClass) -> str | None:
     """Return a phrase on annotations that keep pods of ``cls`` in place, always or until a time; else None."""
     for own in cls.opt_outs:
         if _lasts(snapshot, own) and not _until_done(own):

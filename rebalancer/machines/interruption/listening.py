@@ -10,10 +10,10 @@ from functools import partial
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Backoff, Stop
 from rebalancer.machines.interruption.pipeline_runs import PipelineRuns
-from rebalancer.signals.model import HEARTBEAT, LONGEST_RECEIVE, Receiver, SignalError
+from rebalancer.signals.model import HEARTBEAT, MAX_RECEIVE, Receiver, SignalError
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
-_HANGS = LONGEST_RECEIVE + 120.0
+_HANGS = MAX_RECEIVE + 120.0
 _LAST_HEARTBEATS = 10.0
 """Seconds for which heartbeats that are being sent are waited for at the end."""
 
@@ -40,7 +40,7 @@ class Listening:
 
     def __post_init__(self) -> None:
         self._seen = self.clock.now()
-        self._thread = self._made(self._listen, f"signals-{self.name}")
+        self._thread = self._make(self._listen, f"signals-{self.name}")
 
     @property
     def trouble(self) -> str | None:
@@ -62,17 +62,17 @@ class Listening:
         silent = self.clock.now() - self._seen
         return silent if silent > _HANGS else None
 
-    def _made(self, target: Callable[[], None], name: str) -> threading.Thread:
+    def _make(self, target: Callable[[], None], name: str) -> threading.Thread:
         return threading.Thread(target=target, name=name, daemon=True)
 
     def _listen(self) -> None:
         backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
-        heartbeats = self._made(self._send_heartbeats, f"heartbeats-{self.name}")
+        heartbeats = self._make(self._send_heartbeats, f"heartbeats-{self.name}")
         heartbeats.start()
         try:
             while self.stop.reason() is None:
                 self._seen = self.clock.now()
-                if self._tried("receive", [self._receive]):
+                if self._try_each("receive", [self._receive]):
                     backoff.reset()
                 else:
                     backoff.wait(self.stop)
@@ -81,7 +81,7 @@ class Listening:
             heartbeats.join(_LAST_HEARTBEATS)
             self.receiver.close()
 
-    def _tried(self, what: str, acts: Iterable[Callable[[], None]]) -> bool:
+    def _try_each(self, what: str, acts: Iterable[Callable[[], None]]) -> bool:
         """Run each of ``acts``, even after failures; return whether all succeeded."""
         failures = [why for act in acts if (why := _failure(act)) is not None]
         why = "; ".join(dict.fromkeys(failures))
@@ -109,7 +109,7 @@ class Listening:
                 continue
             sent = self.clock.now()
             every = self.pipeline_runs.open_interruptions(self.receiver)
-            self._tried("heartbeat", [partial(self.receiver.heartbeat, one) for one in every])
+            self._try_each("heartbeat", [partial(self.receiver.heartbeat, one) for one in every])
 
 
 def _failure(act: Callable[[], None]) -> str | None:

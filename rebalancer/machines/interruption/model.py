@@ -22,17 +22,17 @@ from rebalancer.signals.model import Interruption
 DONE = StepOutcome(StepStatus.DONE)
 
 
-def failed(why: str) -> StepOutcome:
+def fail_step(why: str) -> StepOutcome:
     """Return the outcome of a failed step; ``why``: one line without secrets."""
     return StepOutcome(StepStatus.FAILED, why)
 
 
-def skipped(why: str) -> StepOutcome:
+def skip_step(why: str) -> StepOutcome:
     """Return the outcome of a step that had nothing to do, with the reason."""
     return StepOutcome(StepStatus.SKIPPED, why)
 
 
-def timed_out(why: str) -> StepOutcome:
+def time_out_step(why: str) -> StepOutcome:
     """Return the outcome of a step whose time was over, and what remained undone."""
     return StepOutcome(StepStatus.TIMED_OUT, why)
 

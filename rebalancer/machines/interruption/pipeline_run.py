@@ -22,9 +22,9 @@ from rebalancer.machines.interruption.model import (
     Step,
     StepContext,
     Undoing,
-    failed,
-    skipped,
-    timed_out,
+    fail_step,
+    skip_step,
+    time_out_step,
 )
 from rebalancer.machines.interruption.record import KeptTexts, Record, Wanted, patiently
 from rebalancer.plan.machines import PipelineOutcome, Result, StepOutcome, StepStatus
@@ -104,7 +104,7 @@ def seconds_of(parts: Sequence[StepPart], total: float, left: float) -> float:
     If the parts exceed the remaining time, all are shortened by the same factor. Steps without a part share equally
     what the fixed parts leave.
     """
-    fixed = [_fixed(part, total) for part in parts]
+    fixed = [_fix(part, total) for part in parts]
     asked = sum(seconds for seconds in fixed if seconds is not None)
     own = fixed[0]
     if own is None:
@@ -114,15 +114,15 @@ def seconds_of(parts: Sequence[StepPart], total: float, left: float) -> float:
     return max(LEAST, own * scale)
 
 
-def _fixed(part: StepPart, total: float) -> float | None:
+def _fix(part: StepPart, total: float) -> float | None:
     if part is None:
         return None
     return part.total_seconds() if isinstance(part, timedelta) else part * max(0.0, total)
 
 
-_GOODBYE = 1.0
+_JOIN_TIMEOUT = 1.0
 """Seconds for a step to say how far it came, once its part of the time is over."""
-_LONGEST_KEPT = 8 * 1024
+_MAX_KEPT = 8 * 1024
 """Characters that a step may keep."""
 
 
@@ -144,18 +144,18 @@ def attempt(
             return act(client)
         except (ClusterReadError, SignalError) as error:
             why = " ".join(str(error).split())
-            return failed(why) if stop.reason() is None else timed_out(why)
+            return fail_step(why) if stop.reason() is None else time_out_step(why)
         except Exception as error:  # noqa: BLE001  # a plug-in's error must not keep the next step from its turn
             pipeline.say(f"step {planned.name}: {type(error).__name__}: {error}")
-            return failed(f"{type(error).__name__}: an error of the step")
+            return fail_step(f"{type(error).__name__}: an error of the step")
         finally:
             client.close()
 
     task = Abandonable(acting, name=f"step-{planned.name}")
     stop.sooner(math.inf, task.done).wait(math.inf)
-    if task.done.wait(_GOODBYE):
+    if task.done.wait(_JOIN_TIMEOUT):
         return task.result()
-    return timed_out(f"it did not end in its {seconds:.0f} s, and is left alone")
+    return time_out_step(f"it did not end in its {seconds:.0f} s, and is left alone")
 
 
 def context_of(
@@ -195,7 +195,7 @@ def context_of(
         outcomes=outcomes,
         left=pipeline.kept.of(client, machine, planned.name)
         if apart
-        else record.left(planned.name),
+        else record.kept_data(planned.name),
         keep=keep,
         change=change,
         idempotency_key=_idempotency_key(
@@ -215,8 +215,8 @@ def _idempotency_key(machine: str, begun: float, step: str) -> str:
 
 
 def _require_short(left: str) -> None:
-    if len(left) > _LONGEST_KEPT:
-        raise SignalError(f"a step may keep {_LONGEST_KEPT} characters, not {len(left)}")
+    if len(left) > _MAX_KEPT:
+        raise SignalError(f"a step may keep {_MAX_KEPT} characters, not {len(left)}")
 
 
 _WRITE = 3.0
@@ -352,21 +352,21 @@ class PipelineRun:
     def _one(self, planned: PlannedStep) -> StepOutcome:
         """Run one step in its part of the time."""
         if planned.params.needs_node and (not self.node or self.record.gone):
-            return skipped("there is no such node")
+            return skip_step("there is no such node")
         if self._has_expired():
-            return timed_out("the machine was to have gone before this step began")
+            return time_out_step("the machine was to have gone before this step began")
         self._began_at, self.running = self.pipeline.clock.unix(), planned
         try:
             self.record.step(planned.name, StepOutcome(StepStatus.RUNNING), self._began_at)
             self._write()
             if self._is_over():
                 # Who leads next runs it: both at once would send it twice.
-                return timed_out("it did not begin")
+                return time_out_step("it did not begin")
             if (known := self.record.outcome(planned.name)) is not None:
                 # It could be read only now.
                 return known
             if planned.params.needs_node and self.record.gone:
-                return skipped("the node is gone")
+                return skip_step("the node is gone")
             self._ends_at = self._end_of_part()
             seconds = self._ends_at - self._began_at
             return self._attempt(

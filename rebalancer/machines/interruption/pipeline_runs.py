@@ -87,7 +87,7 @@ class FreePlaces:
         taken = Counter(map(Pool.of, runs))
         self._room = {pool: policy.at_once - taken[pool] for pool in Pool}
         self._closed = {
-            *_closed_before(every, states),
+            *_why_closed_before(every, states),
             *(run.node for run in runs if Pool.of(run) is Pool.OPEN and not run.is_held),
         }
         self.most_closed = policy.closed_without_deadline.of(len(every))
@@ -110,7 +110,7 @@ class FreePlaces:
         return len(self._closed) >= self.most_closed
 
 
-def _closed_before(nodes: Iterable[Node], states: Mapping[str, PipelineState]) -> Iterator[str]:
+def _why_closed_before(nodes: Iterable[Node], states: Mapping[str, PipelineState]) -> Iterator[str]:
     for node in nodes:
         state = states.get(node.metadata.uid)
         if state is not None and _is_open_ended(state):
@@ -149,8 +149,8 @@ _ATTEMPTS = 3
 _PAUSE = 2.0
 _READ = 10.0
 """Seconds for which it is tried to read what was kept, when the process begins to lead."""
-_LOOK = 1.0
-_LOOK_AT_NODES = 10.0
+_POLL_INTERVAL = 1.0
+_NODES_INTERVAL = 10.0
 """Seconds between two looks for nodes whose machines have not gone in time."""
 
 
@@ -207,15 +207,15 @@ class PipelineRuns:
         steps are. Nothing is done for announcements that were not stored, or whose source the policy does not have:
         a source repeats announcements that are still valid.
         """
-        kept = self._kept_states()
+        kept = self._read_states()
         for node in nodes:
             state = state_in(node.metadata.annotations, node.metadata.uid)
             if state is None or state.ended:
                 continue
             for cause in self._causes_in_force(node, state, kept):
-                self.take(_recorded(node, cause), None)
+                self.take(_record(node, cause), None)
 
-    def _kept_states(self) -> Mapping[str, PipelineState]:
+    def _read_states(self) -> Mapping[str, PipelineState]:
         """Return uid of a Node -> stored state; as last read if it cannot be read now."""
         kept, client = self._pipeline.kept, self._pipeline.client
         try:
@@ -254,7 +254,7 @@ class PipelineRuns:
         with self._lock:
             outcome = self._ended.get(known)
         if outcome is not None and not interruption.cancelled:
-            self._done(receiver, interruption, outcome)
+            self._release(receiver, interruption, outcome)
             return
         node = self._node_of(interruption)
         if (ended := self._is_over(interruption, receiver, node)) is not None:
@@ -279,7 +279,7 @@ class PipelineRuns:
             entry.run.take(interruption)
             self._news.set()
         if cancelled is not None:
-            self._done(cancelled, interruption, PipelineOutcome(Result.CANCELLED, {}))
+            self._release(cancelled, interruption, PipelineOutcome(Result.CANCELLED, {}))
 
     def _is_late(self, interruption: Interruption, receiver: Receiver | None) -> bool:
         """Return whether the machine should have gone before the interruption was first received.
@@ -320,7 +320,7 @@ class PipelineRuns:
         late = "it was to have gone before this was received"
         why = late if result is Result.EXPIRED else "its node is gone"
         self._pipeline.say(f"{one.machine}: {why} ({one.kind}, by {one.source}); nothing is done")
-        self._done(receiver, one, outcome)
+        self._release(receiver, one, outcome)
 
     def _run_of(self, interruption: Interruption, node: Node | None) -> PipelineRun:
         if node is None:
@@ -342,8 +342,8 @@ class PipelineRuns:
         with self._lock:
             if node.metadata.uid in self._entries:
                 return []
-        kept = self._kept_states()
-        return [_recorded(node, cause) for cause in self._causes_in_force(node, state, kept)]
+        kept = self._read_states()
+        return [_record(node, cause) for cause in self._causes_in_force(node, state, kept)]
 
     def open_interruptions(self, receiver: Receiver) -> list[Interruption]:
         """Return the unfinished interruptions of a source, which need heartbeats."""
@@ -370,7 +370,7 @@ class PipelineRuns:
         return [
             *ended,
             *(
-                _interrupted_machine(
+                _as_interrupted_machine(
                     one.run, "waiting" if one.thread is None else "under-way", one.run.outcomes()
                 )
                 for one in entries
@@ -389,12 +389,12 @@ class PipelineRuns:
         stop, looked = self._pipeline.stop, -math.inf
         while stop.reason() is None:
             self._news.clear()
-            if self._pipeline.clock.now() - looked >= _LOOK_AT_NODES:
+            if self._pipeline.clock.now() - looked >= _NODES_INTERVAL:
                 looked = self._pipeline.clock.now()
                 self._withdraw_due()
             self._end_gone()
             self._begin_due()
-            stop.sooner(_LOOK, self._news).wait(_LOOK)
+            stop.sooner(_POLL_INTERVAL, self._news).wait(_POLL_INTERVAL)
 
     def _end_gone(self) -> None:
         """End runs that wait for nodes which are gone, or whose names other nodes have now."""
@@ -435,7 +435,7 @@ class PipelineRuns:
             with self._lock:
                 if uid in self._entries:
                     continue
-                last = _recorded(node, state.causes[0])
+                last = _record(node, state.causes[0])
                 entry = self._entries[uid] = _Entry(self._run_of(last, node))
                 entry.run.last, entry.run.withdraws = last, True
         self._forget_gone({node.metadata.uid for node in every}, states)
@@ -512,7 +512,7 @@ class PipelineRuns:
                 interruptions = dict(entry.interruptions)
                 self._keep(pipeline_run, interruptions, outcome)
             for id_, receiver in entry.receivers.items():
-                self._done(receiver, interruptions[id_], outcome)
+                self._release(receiver, interruptions[id_], outcome)
             self._news.set()
             return
 
@@ -534,7 +534,7 @@ class PipelineRuns:
         outcome: PipelineOutcome,
     ) -> None:
         self._reported.append(
-            _interrupted_machine(pipeline_run, outcome.result.value, outcome.steps)
+            _as_interrupted_machine(pipeline_run, outcome.result.value, outcome.steps)
         )
         if outcome.result is Result.WITHDRAWN:
             self.results[pipeline_run.last.source, outcome.result.value] += 1
@@ -550,7 +550,7 @@ class PipelineRuns:
         for name, step in outcome.steps.items():
             self.steps[name, step.status.value] += 1
 
-    def _done(
+    def _release(
         self, receiver: Receiver | None, interruption: Interruption, outcome: PipelineOutcome
     ) -> None:
         """Let the source release the interruption; give up after some attempts: it will be received again."""
@@ -569,7 +569,7 @@ class PipelineRuns:
                 return
 
 
-def _recorded(node: Node, cause: RecordedInterruption) -> Interruption:
+def _record(node: Node, cause: RecordedInterruption) -> Interruption:
     return Interruption(
         id=cause.id,
         kind=cause.kind,
@@ -584,7 +584,7 @@ def _recorded(node: Node, cause: RecordedInterruption) -> Interruption:
     )
 
 
-def _interrupted_machine(
+def _as_interrupted_machine(
     pipeline_run: PipelineRun, result: str, steps: Mapping[str, StepOutcome]
 ) -> InterruptedMachine:
     urgent, states = pipeline_run.urgent, pipeline_run.record.state.causes

@@ -35,10 +35,10 @@ from rebalancer.signals.state import PipelineState, RecordedInterruption, StepSt
 _ATTEMPTS = 5
 _LASTS = 90 * 86400.0
 """Seconds after which what is kept of a machine is dropped, if others are kept: it was not given back, and has gone."""
-_MOST = 300
+_MAX_MACHINES = 300
 """Machines of which something is kept: the oldest go first."""
-_MOST_BYTES = MAX_BYTES * 9 // 10
-_LONGEST_TURN = 1.0
+_MAX_STORED_BYTES = MAX_BYTES * 9 // 10
+_MAX_TURN = 1.0
 """Seconds for which a write waits for that of another machine's run: one that gets no answer must not hold up the others."""
 _KEY = re.compile(r"[A-Za-z0-9][-A-Za-z0-9_.]{0,250}")
 
@@ -82,7 +82,7 @@ class KeptTexts:
         """
         if not machine:
             return ""
-        kept = _decoded(self._read(client, after_stop=True).get(_key(machine)))
+        kept = _decode(self._read(client, after_stop=True).get(_key(machine)))
         return "" if kept is None or kept.machine != machine else kept.steps.get(step, "")
 
     def keep(self, client: Client, machine: str, step: str, text: str) -> None:
@@ -92,10 +92,10 @@ class KeptTexts:
             ClusterReadError: it could not be written.
         """
 
-        def kept(before: KeptOfMachine) -> KeptOfMachine:
+        def keep_text(before: KeptOfMachine) -> KeptOfMachine:
             return msgspec.structs.replace(before, steps={**before.steps, step: text})
 
-        self._keep(client, machine, kept, after_stop=True)
+        self._keep(client, machine, keep_text, after_stop=True)
 
     def keep_state(self, client: Client, uid: str, state: PipelineState) -> None:
         """Store what announced the interruption of the Node ``uid``, and the progress of its steps.
@@ -104,10 +104,10 @@ class KeptTexts:
             ClusterReadError: it could not be written.
         """
 
-        def kept(before: KeptOfMachine) -> KeptOfMachine:
+        def keep_text(before: KeptOfMachine) -> KeptOfMachine:
             return msgspec.structs.replace(before, state=state)
 
-        self._keep(client, uid, kept, after_stop=False)
+        self._keep(client, uid, keep_text, after_stop=False)
 
     def states(self, client: Client) -> Mapping[str, PipelineState]:
         """Return uid -> stored state of each Node, also those of an earlier process.
@@ -120,7 +120,7 @@ class KeptTexts:
 
     def known_states(self) -> Mapping[str, PipelineState]:
         """Return :meth:`states` as last read or written: only the leading process writes it."""
-        every = [_decoded(text) for text in self._own.values()]
+        every = [_decode(text) for text in self._own.values()]
         return {one.machine: one.state for one in every if one is not None and one.state}
 
     def forget(self, client: Client, *machines: str) -> None:
@@ -147,17 +147,17 @@ class KeptTexts:
     ) -> None:
         now = self.unix()
 
-        def changed(data: Mapping[str, str]) -> dict[str, str]:
-            before = _decoded(data.get(_key(machine)))
+        def change(data: Mapping[str, str]) -> dict[str, str]:
+            before = _decode(data.get(_key(machine)))
             if before is None or before.machine != machine:
                 before = KeptOfMachine(machine, now)
             after = kept(before)
             if after == before and _key(machine) in data:
                 return dict(data)
             text = msgspec.json.encode(msgspec.structs.replace(after, at=now)).decode()
-            return _shortened({**data, _key(machine): text}, now)
+            return _shorten({**data, _key(machine): text}, now)
 
-        self._change(client, changed, after_stop=after_stop)
+        self._change(client, change, after_stop=after_stop)
 
     def _read(self, client: Client, *, after_stop: bool) -> Mapping[str, str]:
         if self.where is not None:
@@ -178,7 +178,7 @@ class KeptTexts:
         *,
         after_stop: bool,
     ) -> None:
-        alone = self._lock.acquire(timeout=_LONGEST_TURN)
+        alone = self._lock.acquire(timeout=_MAX_TURN)
         try:
             if self.where is None:
                 self._own = changed(self._own)
@@ -208,22 +208,22 @@ def _key(machine: str) -> str:
     return machine if _KEY.fullmatch(machine) else str(uuid.uuid5(uuid.NAMESPACE_OID, machine))
 
 
-def _decoded(text: str | None) -> KeptOfMachine | None:
+def _decode(text: str | None) -> KeptOfMachine | None:
     try:
         return None if text is None else _decoder.decode(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _shortened(data: dict[str, str], now: float) -> dict[str, str]:
+def _shorten(data: dict[str, str], now: float) -> dict[str, str]:
     """Return the data without entries that are too old or too many; the newest entry always stays."""
-    kept = {key: one for key, text in data.items() if (one := _decoded(text)) is not None}
+    kept = {key: one for key, text in data.items() if (one := _decode(text)) is not None}
     left: dict[str, str] = {}
     size = 0
     for key in sorted(kept, key=lambda key: -kept[key].at):
         size += len(key.encode()) + len(data[key].encode())
         is_old = now - kept[key].at > _LASTS
-        if left and (is_old or len(left) >= _MOST or size > _MOST_BYTES):
+        if left and (is_old or len(left) >= _MAX_MACHINES or size > _MAX_STORED_BYTES):
             break
         left[key] = data[key]
     return {key: text for key, text in data.items() if key in left or key not in kept}
@@ -273,7 +273,7 @@ class Record:
     def step(self, name: str, outcome: StepOutcome, now: float) -> None:
         """Record the outcome of a step; it is written with the next change of the node."""
         with self._lock:
-            self._set(name, StepState.of(outcome, now, self.left(name)))
+            self._set(name, StepState.of(outcome, now, self.kept_data(name)))
 
     def end(self, now: float) -> None:
         """Record that all steps have ended."""
@@ -283,9 +283,9 @@ class Record:
     def undone(self, name: str) -> None:
         """Record that a step was undone; it runs again if the machine goes after all."""
         with self._lock:
-            self._set(name, StepState(StepStatus.RUNNING, left=self.left(name)))
+            self._set(name, StepState(StepStatus.RUNNING, left=self.kept_data(name)))
 
-    def left(self, name: str) -> str:
+    def kept_data(self, name: str) -> str:
         """Return the data that a step has stored."""
         step = self.state.steps.get(name)
         return "" if step is None else step.left
@@ -304,7 +304,7 @@ class Record:
         there = self._kept.known_states().get(self.uid)
         with self._lock:
             if not self._recalled and there is not None:
-                self.state = self._joined(there)
+                self.state = self._join(there)
 
     def outcome(self, name: str) -> StepOutcome | None:
         """Return the outcome of a step; None if it has not ended."""
@@ -381,12 +381,12 @@ class Record:
             ClusterReadError: it could not be written.
         """
 
-        def wanted(_: NodeView) -> NodeChange:
+        def change(_: NodeView) -> NodeChange:
             with self._lock:
                 self.state = msgspec.structs.replace(self.state, steps={}, ended=now)
             return NodeChange()
 
-        self.change(client, None, wanted)
+        self.change(client, None, change)
         self._keep_state(client)
 
     def read(self, client: Client) -> None:
@@ -406,7 +406,7 @@ class Record:
         with self._lock:
             self._recalled = True
             if there is not None and self._is_same_run(there):
-                self.state = self._joined(there)
+                self.state = self._join(there)
             elif there is not None:
                 self._take_left(there)
 
@@ -422,7 +422,7 @@ class Record:
         """Copy the data that steps (``names``; None: all) have stored, where none are known here."""
         with self._lock:
             for name, step in there.steps.items():
-                if step.left and not self.left(name) and (names is None or name in names):
+                if step.left and not self.kept_data(name) and (names is None or name in names):
                     self.keep(name, step.left)
 
     def _is_same_run(self, there: PipelineState) -> bool:
@@ -431,7 +431,7 @@ class Record:
         new = {cause.id for cause in ours.causes} - {cause.id for cause in there.causes}
         return not (ours.begun and there.ended and new)
 
-    def _joined(self, there: PipelineState) -> PipelineState:
+    def _join(self, there: PipelineState) -> PipelineState:
         """Return the stored state merged with what was done here without knowing it; finished steps stay finished."""
         steps = dict(there.steps)
         for name, step in self.state.steps.items():

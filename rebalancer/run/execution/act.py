@@ -319,7 +319,7 @@ class Acting:
         """Return what follows the cluster once it is entered, and the view of this run."""
         everything, namespace = (True, "") if self.scores else choose_followed(moves)
         followed = kept if everything else replace(kept, listings=kept.listings[:1])
-        seconds = max(1.0, self.stop.left())
+        seconds = max(1.0, self.stop.seconds_left())
         cache = ClusterCache(self.client, followed, seconds=seconds, namespace=namespace)
         return cache, view_first(cache, kept.snapshot, kept.at)
 

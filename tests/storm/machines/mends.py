@@ -204,7 +204,7 @@ MENDS: tuple[Mend, ...] = (
     Mend(
         "what a newer version has written is left as it is",
         "M30",
-        [("    if state is None and KEY in node.annotations:\n", "    if False:\n")],
+        [("    if state is None and SCALE_IN in node.annotations:\n", "    if False:\n")],
         [29],
     ),
 )

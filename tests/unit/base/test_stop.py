@@ -28,11 +28,11 @@ class Passing(threading.Event):
 def test_it_comes_at_the_deadline() -> None:
     clock = HandClock(100.0)
     stop = Stop(clock, deadline=110.0)
-    assert (stop.reason(), stop.left(), stop.since) == (None, 10.0, None)
+    assert (stop.reason(), stop.seconds_left(), stop.since) == (None, 10.0, None)
     clock.seconds = 109.5
-    assert (stop.reason(), stop.left()) == (None, 0.5)
+    assert (stop.reason(), stop.seconds_left()) == (None, 0.5)
     clock.seconds = 112.0
-    assert (stop.reason(), stop.left()) == ("the run's deadline has passed", 0.0)
+    assert (stop.reason(), stop.seconds_left()) == ("the run's deadline has passed", 0.0)
     assert stop.since == 110.0
 
 
@@ -40,16 +40,16 @@ def test_it_comes_with_a_signal_and_then_nothing_is_left() -> None:
     clock, signalled = HandClock(100.0), threading.Event()
     stop = Stop(clock, deadline=110.0, signalled=signalled)
     signalled.set()
-    assert (stop.reason(), stop.left(), stop.since) == ("stopped by a signal", 0.0, 100.0)
+    assert (stop.reason(), stop.seconds_left(), stop.since) == ("stopped by a signal", 0.0, 100.0)
 
 
 def test_without_a_deadline_it_comes_for_other_reasons_only() -> None:
     clock, signalled = HandClock(100.0), threading.Event()
     stop = Stop(clock, signalled=signalled)
     clock.seconds = 1e9
-    assert (stop.reason(), stop.left()) == (None, math.inf)
+    assert (stop.reason(), stop.seconds_left()) == (None, math.inf)
     signalled.set()
-    assert stop.left() == 0.0
+    assert stop.seconds_left() == 0.0
 
 
 def test_a_condition_ends_it_in_its_own_words_and_for_good() -> None:
@@ -111,13 +111,13 @@ def test_a_later_stop_comes_so_many_seconds_after_the_signal() -> None:
     signalled = Passing(clock)
     stop = Stop(clock, deadline=500.0, signalled=signalled)
     later = stop.later(5.0)
-    assert (later.reason(), later.left()) == (None, 405.0)
+    assert (later.reason(), later.seconds_left()) == (None, 405.0)
     signalled.set()
-    assert (later.reason(), later.left(), later.deadline) == (None, 5.0, 105.0)
+    assert (later.reason(), later.seconds_left(), later.deadline) == (None, 5.0, 105.0)
     clock.seconds = 104.9
     assert later.reason() is None
     clock.seconds = 105.0
-    assert (later.reason(), later.left()) == ("stopped by a signal", 0.0)
+    assert (later.reason(), later.seconds_left()) == ("stopped by a signal", 0.0)
 
 
 def test_a_later_stop_comes_so_many_seconds_after_the_deadline() -> None:
@@ -127,7 +127,7 @@ def test_a_later_stop_comes_so_many_seconds_after_the_deadline() -> None:
     clock.seconds = 110.1
     assert stop.reason() is not None
     clock.seconds = 114.0
-    assert (later.reason(), later.left()) == (None, 1.0)
+    assert (later.reason(), later.seconds_left()) == (None, 1.0)
     clock.seconds = 115.0
     assert later.reason() == "the run's deadline has passed"
 
@@ -139,7 +139,7 @@ def test_a_process_that_stood_still_has_half_of_the_seconds_once_it_goes_on(
     clock = HandClock(100.0)
     later = Stop(clock, deadline=110.0).later(5.0)
     clock.seconds = noticed
-    assert (later.reason(), later.left()) == (None, left)
+    assert (later.reason(), later.seconds_left()) == (None, left)
     clock.seconds = noticed + left
     assert later.reason() == "the run's deadline has passed"
 

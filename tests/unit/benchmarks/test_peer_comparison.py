@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.peer.differences import compared
 from benchmarks.peer.policies import STRATEGY_OF, random_policy, scope_policy
-from rebalancer.commands.policy import migrated
+from rebalancer.commands.policy import convert_policy
 from rebalancer.migrate.merge import as_file
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
@@ -84,7 +84,7 @@ def test_random_policies_are_of_every_plug_in_and_can_be_migrated():
     seen = set()
     for seed in range(60):
         for policy in (random_policy(Random(seed)), scope_policy(random_policy(Random(seed)))):
-            migration = migrated(json.dumps(policy).encode(), "p", KNOWN)
+            migration = convert_policy(json.dumps(policy).encode(), "p", KNOWN)
             load_text(as_file(migration.data, migration.head, KNOWN).encode(), "p", KNOWN)
         seen |= {c["name"] for c in random_policy(Random(seed))["profiles"][0]["pluginConfig"]}
     assert seen == {*STRATEGY_OF, "DefaultEvictor"}

@@ -8,7 +8,7 @@ import pytest
 from rebalancer.base.errors import PolicyError
 from rebalancer.node_record.records import EXCLUDE as LABEL
 from rebalancer.signals import kubernetes, model
-from rebalancer.signals.notice import NOTICE, NodeNotice, written
+from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
 from rebalancer.signals.state import STATE
 from rebalancer.snapshot.leaving import LEAVE
 from rebalancer.wire.times import rfc3339
@@ -40,7 +40,7 @@ def change(cluster, node, changes):
 def say(cluster, node, seconds=3600.0, **changes):
     """Let a node say that it will go."""
     notice = {"id": "e1", "kind": "spot", "deadline": rfc3339(cluster.clock.now() + seconds)}
-    value = written(NodeNotice(**{**notice, **changes}))
+    value = encode_notice(NodeNotice(**{**notice, **changes}))
     change(cluster, node, {"metadata": {"annotations": {NOTICE: value}}})
 
 

@@ -339,7 +339,7 @@ def test_pods_of_a_node_that_came_under_the_name_while_it_was_emptied_stay(monke
         cluster.apply(old, deployment("web", 3))
         cluster.settle()
         world = Reinstalled(cluster, OLD)
-        looked, late = draining.left_of, list[str]()
+        looked, late = draining.list_remaining, list[str]()
 
         def meanwhile(pods, orders):
             if not world.names:

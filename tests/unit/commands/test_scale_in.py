@@ -11,7 +11,7 @@ from rebalancer.base.errors import ExitCode, ProviderError
 from rebalancer.node_record.records import EXCLUDE
 from rebalancer.plan.machines import StepStatus
 from rebalancer.run import one_run as run_command
-from rebalancer.signals.state import STATE, PipelineState, StepState, state_in, written
+from rebalancer.signals.state import STATE, PipelineState, StepState, encode_state, state_in
 from rebalancer.testing.objects import deployment, pdb, require_apart
 from rebalancer.wire.marks import SCALE_IN
 from tests.unit.commands.scaling import TICK, OurClock, grounded
@@ -492,7 +492,7 @@ def test_the_cordon_goes_to_the_interruption_that_came_meanwhile(tmp_path, monke
         assert _until(ground, "DrainStarted", "n2")
         uid = ground.cluster.get("Node", "n2")["metadata"]["uid"]
         attended = PipelineState((), 1.0, {"cordon": StepState(StepStatus.DONE)}, uid=uid)
-        _annotate(ground, "n2", **{STATE: written(attended)})
+        _annotate(ground, "n2", **{STATE: encode_state(attended)})
         ground.cluster.apply(deployment("new", 1, cpu="1500m"))
         ground.cluster.settle()
         assert ("Cancelled", "n2", "done") in ground.tick()

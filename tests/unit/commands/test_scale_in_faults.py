@@ -12,7 +12,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.kube.nodes import NodeView
 from rebalancer.machines.capacity import scale_in
 from rebalancer.machines.capacity.scaling import Scaling
-from rebalancer.machines.capacity.writing import enter_ending, left_on
+from rebalancer.machines.capacity.writing import describe_remaining, enter_ending
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE
@@ -298,7 +298,7 @@ def test_one_answer_without_pods_does_not_make_a_node_empty(tmp_path):
         empty = {"kind": "PodList", "metadata": {"resourceVersion": "1"}, "items": []}
         server.on("GET", "/api/v1/pods", Say(empty), Say({**empty, "items": [pod]}))
         client = client_of(server.url, tmp_path)
-        left = left_on(client, "n1", clock=lambda: 0.0, version=(1, 36), ready=True)
+        left = describe_remaining(client, "n1", clock=lambda: 0.0, version=(1, 36), ready=True)
     assert left == "1 to evict: n1: default/web"
 
 

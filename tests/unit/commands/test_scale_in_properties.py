@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rebalancer.kube.nodes import change_node
-from rebalancer.machines.capacity.writing import left_on
+from rebalancer.machines.capacity.writing import describe_remaining
 from rebalancer.testing.objects import deployment, pod
 from tests.support.killing import Killed
 from tests.unit.commands.scaling import TICK, grounded
@@ -73,7 +73,7 @@ class Course:
             if self.late:
                 self.late = False
                 ground.cluster.apply(pod(_LATE, nodeName=name))
-            return left_on(client, name, **more)
+            return describe_remaining(client, name, **more)
 
         patch.setattr("rebalancer.machines.capacity.scale_in.left_on", bound)
         patch.setattr(ground.pool, "terminate", ended)

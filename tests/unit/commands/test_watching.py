@@ -9,7 +9,7 @@ import pytest
 
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ClusterReadError, PolicyError
-from rebalancer.commands.watching import marked, watch
+from rebalancer.commands.watching import mark_changes, watch
 from rebalancer.run.options import RunOptions
 from rebalancer.testing.snapshots import apart, node, workload
 
@@ -91,7 +91,7 @@ def test_a_screen_is_cut_to_its_height(path, write, monkeypatch):
 
 def test_times_and_colours_are_no_change():
     lines = "\x1b[2ma, 2027-01-15T08:00:00Z\x1b[0m\nb\n"
-    assert marked(lines, "a, 2027-01-15T08:05:00Z\n") == [
+    assert mark_changes(lines, "a, 2027-01-15T08:05:00Z\n") == [
         "  \x1b[2ma, 2027-01-15T08:00:00Z\x1b[0m",
         "* b",
     ]

@@ -251,7 +251,7 @@ class _Child(Stop):
 
     def wait(self, seconds: float) -> str | None:
         if self.reason() is None:
-            self._first.sleep(min(seconds, self.left()))
+            self._first.sleep(min(seconds, self.seconds_left()))
         return self.reason()
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.commands.policy import migrated
+from rebalancer.commands.policy import convert_policy
 from rebalancer.migrate.merge import as_file
 from rebalancer.registry import Registry
 
@@ -15,7 +15,7 @@ def migrate():
     """Text of a policy of the descheduler in, text of ours (without its head) and notes out."""
 
     def outcome(text, *, head=V1ALPHA2):
-        migration = migrated((head + text).encode(), "p.yaml", KNOWN)
+        migration = convert_policy((head + text).encode(), "p.yaml", KNOWN)
         text = as_file(migration.data, "", KNOWN)
         assert text.startswith(OURS)
         return text.removeprefix(OURS), [
@@ -46,7 +46,7 @@ def refused():
     def problems(text, *, head=V1ALPHA2):
         raw = text if isinstance(text, bytes) else (head + text).encode()
         with pytest.raises(PolicyError) as caught:
-            migrated(raw, "p.yaml", KNOWN)
+            convert_policy(raw, "p.yaml", KNOWN)
         return [problem.removeprefix("p.yaml:") for problem in caught.value.problems]
 
     return problems

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.commands.policy import migrated
+from rebalancer.commands.policy import convert_policy
 from rebalancer.migrate.merge import as_directory, as_file
 from rebalancer.policy.load import load_policy, load_text
 from rebalancer.policy.model import Mode
@@ -187,7 +187,7 @@ policies = st.builds(
 
 
 def of(policy):
-    return migrated(json.dumps(policy, indent=1).encode(), "p.yaml", KNOWN)
+    return convert_policy(json.dumps(policy, indent=1).encode(), "p.yaml", KNOWN)
 
 
 @settings(deadline=None)

@@ -13,7 +13,7 @@ from rebalancer.machines.interruption.steps.cordon import Cordon
 from rebalancer.node_record.records import Claims, Order, is_handed_over, open_or_hand_over
 from rebalancer.plan.machines import StepStatus
 from rebalancer.signals.notice import NOTICE
-from rebalancer.signals.state import STATE, PipelineState, StepState, state_in, written
+from rebalancer.signals.state import STATE, PipelineState, StepState, encode_state, state_in
 from rebalancer.snapshot.leaving import DRAIN, LEAVE
 from rebalancer.wire.marks import SCALE_IN, Phase, ScaleInRecord, scale_in_of
 
@@ -28,7 +28,7 @@ def drain(uid=UID, *, cordoned=False, ended=False):
 def interruption(uid=UID, *, cordoned=False, step="cordon"):
     left = "ours" if cordoned else ""
     return {
-        STATE: written(
+        STATE: encode_state(
             PipelineState((), 1.0, {step: StepState(StepStatus.DONE, left=left)}, uid=uid)
         )
     }

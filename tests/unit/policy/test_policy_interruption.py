@@ -82,4 +82,4 @@ def test_nothing_is_deleted_unless_the_policy_says_so(tmp_path):
     loaded = load_policy(path, registry, signals=registry.signals, steps=registry.steps)
     (step,) = loaded.policy.interruption.steps
     assert step.params.model_dump()["means"] == "none"
-    assert registry.steps.named("escalate").rules(step.params) == ()
+    assert registry.steps.load("escalate").rules(step.params) == ()

@@ -31,5 +31,5 @@ def test_knows_the_labels_of_each_service(key):
 
 
 def test_is_found_by_its_entry_point():
-    plug_in = PROVIDERS.installed().named("none")
+    plug_in = PROVIDERS.installed().load("none")
     assert plug_in.open(plug_in.Params(), {}).groups(_NODES[:1])[0].name == "web"

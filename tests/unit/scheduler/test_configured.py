@@ -222,7 +222,7 @@ def test_plugins_that_are_not_modelled_are_named_and_their_pods_are_not_judged(
         [pod("o", schedulerName="odd"), pod("p", schedulerName="plain"), pod("q")],
         profile=profile,
     )
-    unmodelled = {name: world.model.unmodelled(world.cls(name)) for name in "opq"}
+    unmodelled = {name: world.model.find_unmodelled(world.cls(name)) for name in "opq"}
     assert reason in unmodelled["o"][0]
     assert unmodelled["p"] == ()
     # Nothing is known of a scheduler that has no profile.
@@ -257,8 +257,8 @@ def test_what_extenders_decide_is_not_judged(
         [pod("gpu", containers=[{"name": "c", "resources": asked}]), pod("plain")],
         profile=profile,
     )
-    assert bool(world.model.unmodelled(world.cls("gpu"))) is (whole or bool(managed))
-    assert bool(world.model.unmodelled(world.cls("plain"))) is whole
+    assert bool(world.model.find_unmodelled(world.cls("gpu"))) is (whole or bool(managed))
+    assert bool(world.model.find_unmodelled(world.cls("plain"))) is whole
 
 
 @pytest.mark.parametrize(

@@ -35,8 +35,8 @@ def test_a_resource_that_pods_have_where_no_node_offers_it_is_unpredicted(
     nodes = [offering(name, amount) for name, amount in offered.items()]
     world = World(nodes, pods, version=version)
     why = f"a DeviceClass may stand behind {GPU} (dynamic resource allocation)"
-    assert world.model.unmodelled(world.cls("p")) == ((why,) if unmodelled else ())
-    assert world.model.unmodelled(world.cls("plain")) == ()
+    assert world.model.find_unmodelled(world.cls("p")) == ((why,) if unmodelled else ())
+    assert world.model.find_unmodelled(world.cls("plain")) == ()
 
 
 @pytest.mark.parametrize(
@@ -49,4 +49,4 @@ def test_a_resource_that_pods_have_where_no_node_offers_it_is_unpredicted(
 )
 def test_only_extended_resources_may_be_of_a_device_class(resource, unmodelled):
     world = World([node("a")], [pod("p", requests={resource: "1"})])
-    assert bool(world.model.unmodelled(world.cls("p"))) is unmodelled
+    assert bool(world.model.find_unmodelled(world.cls("p"))) is unmodelled

@@ -93,8 +93,8 @@ def test_what_is_modelled_is_read() -> None:
 @pytest.mark.parametrize("field", NAMED)
 def test_a_pod_with_a_named_field_is_unpredicted(field: str) -> None:
     world = World([node("a")], [pod("p", **NAMED[field]), pod("plain")])
-    assert world.model.unmodelled(world.cls("p")) != ()
-    assert world.model.unmodelled(world.cls("plain")) == ()
+    assert world.model.find_unmodelled(world.cls("p")) != ()
+    assert world.model.find_unmodelled(world.cls("plain")) == ()
 
 
 def test_each_named_field_is_one_of_those_or_a_part_of_one() -> None:

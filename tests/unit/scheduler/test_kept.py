@@ -89,7 +89,7 @@ def test_pods_are_where_they_were_put(made: Cluster, way: list[Step]) -> None:
                 counts = np.bincount(expected, minlength=len(nodes))
                 assert (state.counts(classes, terminating=terminating) == counts).all()
             living = sorted(_standing(state, classes.tolist(), terminating=False))
-            assert state.occupied(classes).tolist() == sorted(set(living))
+            assert state.occupied_nodes(classes).tolist() == sorted(set(living))
             assert state.count_on(classes, 0) == living.count(0)
         for cls in every.tolist():
             homes = state.snapshot.pods.node[state.unmoved(every[[cls]])]

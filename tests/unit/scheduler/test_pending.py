@@ -338,7 +338,7 @@ def by_trying_all(world: World, pod: int) -> tuple[list[int], list[Taker]]:
         row
         for row in np.flatnonzero(pods.node < 0).tolist()
         if not pods.flags[row] & (PodFlag.TERMINATING | PodFlag.LOST_NODE)
-        and not model.unmodelled(int(pods.cls[row]))
+        and not model.find_unmodelled(int(pods.cls[row]))
         and not model.feasible(state, int(pods.cls[row])).any()
     ]
     queue.sort(key=lambda row: (-classes[int(pods.cls[row])].priority, pods.created[row], row))

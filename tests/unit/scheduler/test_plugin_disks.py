@@ -98,7 +98,7 @@ def test_a_disk_counts_towards_the_limit_of_the_driver_that_attaches_it(
     pods = [mounting("old", disk("x"), on="a"), mounting("p", disk("y"))]
     world = World([node("a")], pods, csi_nodes=[csi_node])
     assert world.filters("p") == {"a": expected}
-    assert world.model.unmodelled(world.cls("p")) == ()
+    assert world.model.find_unmodelled(world.cls("p")) == ()
 
 
 @pytest.mark.parametrize("disk", [gce("x"), aws("x"), iscsi("x"), rbd("m")])

@@ -142,7 +142,7 @@ def test_a_late_claim_takes_a_free_volume_that_is_large_enough() -> None:
         storage_classes=[NO_PROVISIONER],
     )
     assert world.feasible("p") == ["a"]
-    assert world.model.unmodelled(world.cls("p")) == ()
+    assert world.model.find_unmodelled(world.cls("p")) == ()
 
 
 @pytest.mark.parametrize(("version", "scored"), [((1, 37), True), ((1, 36), False)])

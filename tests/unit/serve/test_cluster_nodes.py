@@ -24,8 +24,8 @@ def nodes():
 def test_each_listener_has_all_nodes_first_and_each_change_once(nodes):
     first, second = nodes.add_listener(), nodes.add_listener()
     assert {*first.news(STOP)} == {"n-a", "n-b"}
-    nodes.changed(node("n-b"), None)
-    nodes.changed(None, node("n-c"))
+    nodes.note_change(node("n-b"), None)
+    nodes.note_change(None, node("n-c"))
     assert first.news(STOP) == {"n-b": None, "n-c": node("n-c")}
     # What one has had, the other has still to have: all, since it has not asked before.
     assert {name for name, one in second.news(STOP).items() if one is not None} == {"n-a", "n-b"}
@@ -35,10 +35,10 @@ def test_a_listener_that_ended_is_given_no_more_changes(nodes):
     ended = nodes.add_listener()
     ended.news(STOP)
     nodes.end_following()
-    nodes.changed(None, node("n-c"))
+    nodes.note_change(None, node("n-c"))
     later = nodes.add_listener()
     later.news(STOP)
-    nodes.changed(None, node("n-d"))
+    nodes.note_change(None, node("n-d"))
     assert {*later.news(STOP)} == {"n-d"}
     over = Stop(SystemClock())
     over.add(lambda: "over")

@@ -12,7 +12,7 @@ from rebalancer.registry import SIGNALS
 from rebalancer.signals import state
 from rebalancer.signals.kubernetes import KubernetesParams, KubernetesReceiver
 from rebalancer.signals.model import FollowedNodes
-from rebalancer.signals.notice import NOTICE, NodeNotice, read, written
+from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice, read
 from rebalancer.signals.state import STATE
 from rebalancer.testing.signals import check_source, surroundings
 from rebalancer.wire import objects as o
@@ -43,10 +43,10 @@ class Cluster:
     def change(self, after):
         before = self.nodes.get(after.metadata.name)
         self.nodes[after.metadata.name] = after
-        self.followed.changed(before, after)
+        self.followed.note_change(before, after)
 
     def remove(self, name):
-        self.followed.changed(self.nodes.pop(name), None)
+        self.followed.note_change(self.nodes.pop(name), None)
 
     def said(self):
         at_once = threading.Event()
@@ -75,9 +75,9 @@ REBALANCE = "aws-node-termination-handler/rebalance-recommendation"
             {"taints": [(SPOT, "7")], "conditions": [("DrainInProgress", "True")]},
             ["spot", "announced"],
         ),
-        ({"annotations": {NOTICE: written(NodeNotice("e1", "shutdown"))}}, ["shutdown"]),
+        ({"annotations": {NOTICE: encode_notice(NodeNotice("e1", "shutdown"))}}, ["shutdown"]),
         # A recommendation is none of the announcements that are attended to by default.
-        ({"annotations": {NOTICE: written(NodeNotice("e1", "rebalance"))}}, []),
+        ({"annotations": {NOTICE: encode_notice(NodeNotice("e1", "rebalance"))}}, []),
         ({"taints": [(REBALANCE, "1")]}, []),
         ({"annotations": {NOTICE: "no JSON"}}, []),
         ({"annotations": {"rebalancer/leave": "now"}}, []),
@@ -127,7 +127,7 @@ def test_nodes_that_were_listed_again_are_compared_as_a_whole():
     cluster = Cluster(node(), node("n2", taints=[(SPOT, "8")]))
     assert len(cluster.said()) == 1
     cluster.nodes["n1"] = node(taints=[(SPOT, "9")])
-    cluster.followed.changed(None, None)
+    cluster.followed.note_change(None, None)
     assert cluster.said() == [("n1", "spot", None, False)]
 
 
@@ -180,7 +180,7 @@ def test_it_keeps_the_contract():
             cluster.change(node(name, taints=[(SPOT, "7")]))
 
     said = check_source(
-        SIGNALS.installed().named("kubernetes"),
+        SIGNALS.installed().load("kubernetes"),
         KubernetesParams(),
         announce,
         ["n1", "n2"],
@@ -214,7 +214,7 @@ def test_nodes_that_went_unheard_are_forgotten():
     cluster = Cluster(node("n1", taints=[(SPOT, "7")]), node("n2"))
     cluster.said()
     del cluster.nodes["n1"]
-    cluster.followed.changed(None, None)
+    cluster.followed.note_change(None, None)
     assert cluster.said() == []
     assert set(cluster.receiver._said) == {"n2"}
 
@@ -227,11 +227,11 @@ def test_kinds_are_attended_to_as_the_policy_says():
 
 def test_a_recommendation_that_was_attended_to_before_is_withdrawn_once_it_is_ignored():
     cause = state.RecordedInterruption("uid/e1", "rebalance", "kubernetes")
-    standing = {NOTICE: written(NodeNotice("e1", "rebalance"))}
+    standing = {NOTICE: encode_notice(NodeNotice("e1", "rebalance"))}
     there = node(
         annotations={
             **standing,
-            STATE: state.written(state.PipelineState((cause,), 1.0, uid="uid-n1")),
+            STATE: state.encode_state(state.PipelineState((cause,), 1.0, uid="uid-n1")),
         }
     )
     said = Cluster(there).said()
@@ -240,7 +240,7 @@ def test_a_recommendation_that_was_attended_to_before_is_withdrawn_once_it_is_ig
 
 def test_a_notice_may_have_a_window():
     window = NodeNotice("e1", "system-reboot", "2026-11-20T10:00:00Z", until="2026-11-20T12:00:00Z")
-    cluster = Cluster(node(annotations={NOTICE: written(window)}))
+    cluster = Cluster(node(annotations={NOTICE: encode_notice(window)}))
     (one,) = cluster.receiver.receive(Stop(SystemClock()))
     assert (one.deadline, one.until) == (1795168800.0, 1795176000.0)
-    assert read(written(replace(window, until="soon"))) is None
+    assert read(encode_notice(replace(window, until="soon"))) is None

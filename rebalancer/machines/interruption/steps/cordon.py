@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from rebalancer.kube.nodes import NodeChange, NodeView
-from rebalancer.machines.interruption.model import DONE, StepContext, skipped
+from rebalancer.machines.interruption.model import DONE, StepContext, skip_step
 from rebalancer.node_record.records import EXCLUDE, OURS, Claims, is_handed_over, let_go
 from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
@@ -32,7 +32,7 @@ class NodeChangeStep:
     def act(self, context: StepContext, params: StepParams) -> StepOutcome:  # noqa: ARG002  # the contract's
         """Change the node, unless others have done so."""
         return (
-            DONE if context.change(self.change, OURS) is not None else skipped("the node is gone")
+            DONE if context.change(self.change, OURS) is not None else skip_step("the node is gone")
         )
 
     def undo(self, context: StepContext, params: StepParams) -> None:  # noqa: ARG002  # the contract's

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from rebalancer.base.data_text import fill, names_in
 from rebalancer.base.plain_text import printable
 from rebalancer.base.sending import SendingError, check_url, send
-from rebalancer.machines.interruption.model import DONE, StepContext, failed
+from rebalancer.machines.interruption.model import DONE, StepContext, fail_step
 from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
 from rebalancer.policy.values import Section
@@ -77,7 +77,7 @@ class Request(Section):
 
     @field_validator("url", "body")
     @classmethod
-    def _known(cls, value: Any) -> Any:
+    def _check_placeholders(cls, value: Any) -> Any:
         unknown = sorted({*names_in(value)} - {*PLACEHOLDERS})
         if unknown:
             known = ", ".join(f"${one}" for one in PLACEHOLDERS)
@@ -110,8 +110,8 @@ class Webhook:
 
     def act(self, context: StepContext, params: WebhookParams) -> StepOutcome:
         """Send the request."""
-        why = _sent(context, params, context.idempotency_key)
-        return DONE if why is None else failed(why)
+        why = _send(context, params, context.idempotency_key)
+        return DONE if why is None else fail_step(why)
 
 
 class Mute(Webhook):
@@ -124,12 +124,12 @@ class Mute(Webhook):
         if params.lift is None:
             return
         # Another request than that of the step: under the same key, a receiver would answer it as the first one.
-        why = _sent(context, params.lift, f"{context.idempotency_key}-undo")
+        why = _send(context, params.lift, f"{context.idempotency_key}-undo")
         if why is not None:
             raise SignalError(why)
 
 
-def _sent(context: StepContext, request: Request, key: str) -> str | None:
+def _send(context: StepContext, request: Request, key: str) -> str | None:
     """Send a request; return why it failed, or None. ``key``: identifies repeated deliveries."""
     values = dict(_values(context))
     url = request.url or context.environ.get(request.url_from, "")

@@ -17,8 +17,14 @@ from rebalancer.kube.delete import DELETE, delete_pod
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.nodes import NodeChange, NodeView, read_node, read_node_pods
 from rebalancer.kube.resources import AccessRule
-from rebalancer.machines.drain.triage import Fate, FateReason, Orders, Triaged, triaged
-from rebalancer.machines.interruption.model import DONE, StepContext, failed, skipped, timed_out
+from rebalancer.machines.drain.triage import Fate, FateReason, Orders, Triaged, triage_pods
+from rebalancer.machines.interruption.model import (
+    DONE,
+    StepContext,
+    fail_step,
+    skip_step,
+    time_out_step,
+)
 from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
 from rebalancer.policy.values import GracePeriod, PositiveDuration
@@ -67,7 +73,7 @@ def pods_to_leave(context: StepContext) -> list[PodToLeave]:
     if node is not None and node.uid != context.interruption.uid:
         return []
     snapshot = pods.living
-    every = triaged(snapshot, np.ones(len(snapshot.nodes), bool), _ALL)
+    every = triage_pods(snapshot, np.ones(len(snapshot.nodes), bool), _ALL)
     return [_pod(snapshot, one) for one in every if one.fate is not Fate.STAY]
 
 
@@ -88,7 +94,7 @@ def _grace(seconds: int | None) -> int:
     return 30 if seconds is None else seconds
 
 
-def shown(pods: Sequence[PodToLeave]) -> str:
+def format_pods(pods: Sequence[PodToLeave]) -> str:
     """Return the pods as text."""
     refs = [f"{pod.ref}{' (terminating)' if pod.terminating else ''}" for pod in pods]
     return f"{len(pods)} on the node: {and_more(refs, 5)}"
@@ -122,7 +128,7 @@ class Leave:
         kept = context.left or None
         before = _NONE
 
-        def wanted(node: NodeView) -> NodeChange | None:
+        def change(node: NodeView) -> NodeChange | None:
             return (
                 None
                 if node.annotations.get(LEAVE) == _NOW
@@ -132,17 +138,17 @@ class Leave:
         if kept is None:
             there = context.change(lambda _: None, "")
             before = _NONE if there is None else there.annotations.get(LEAVE, _NONE)
-        view = context.change(wanted, kept or before)
+        view = context.change(change, kept or before)
         if view is None:
-            return skipped("the node is gone")
+            return skip_step("the node is gone")
         # Where others have uncordoned it they had their reasons; but pods that land on it again cannot leave.
         open_ = "" if view.unschedulable else "; it is not cordoned, and takes new pods"
         context.plan()
-        trouble = self._emptied(context)
-        return timed_out(f"{trouble}{open_}") if trouble else DONE
+        trouble = self._await_emptied(context)
+        return time_out_step(f"{trouble}{open_}") if trouble else DONE
 
     @staticmethod
-    def _emptied(context: StepContext) -> str:
+    def _await_emptied(context: StepContext) -> str:
         """Wait until all pods have left; return what remains or is unknown when the time is over, else empty."""
         look, trouble = _POLL_INTERVAL, ""
         while True:
@@ -157,7 +163,7 @@ class Leave:
             else:
                 if not left:
                     return ""
-                trouble = shown(left)
+                trouble = format_pods(left)
             if context.stop.wait(look) is not None:
                 return trouble
             if context.deadline is None:
@@ -169,11 +175,11 @@ class Leave:
             return
         before = None if context.left == _NONE else context.left
 
-        def wanted(node: NodeView) -> NodeChange | None:
+        def change(node: NodeView) -> NodeChange | None:
             ours = node.annotations.get(LEAVE) == _NOW
             return NodeChange(annotations={LEAVE: before}) if ours else None
 
-        context.change(wanted, "")
+        context.change(change, "")
 
 
 class Means(enum.StrEnum):
@@ -220,40 +226,42 @@ class Escalate:
     def act(self, context: StepContext, params: EscalateParams) -> StepOutcome:
         """Delete the remaining pods."""
         if params.means is Means.NONE:
-            return skipped("the policy says none")
+            return skip_step("the policy says none")
         if context.deadline is None:
-            return skipped("it is not known when the machine goes")
+            return skip_step("it is not known when the machine goes")
         if context.interruption.is_over(context.unix()):
-            return skipped("the machine was to have gone, and is still here")
+            return skip_step("the machine was to have gone, and is still here")
         last = params.grace + params.margin
         wait = context.deadline - last.total_seconds() - context.unix()
         if not pods_to_leave(context):
-            return skipped("no pod is left")
+            return skip_step("no pod is left")
         if wait > 0 and context.stop.wait(wait) is not None:
-            return timed_out("it was not time yet")
+            return time_out_step("it was not time yet")
         return self._delete(context, int(params.grace.total_seconds()))
 
     def _delete(self, context: StepContext, longest: int) -> StepOutcome:
         asked: set[str] = set()
         refused: dict[str, str] = {}
         left: Sequence[PodToLeave] = ()
-        while left := self._left(context, left):
+        while left := self._list_remaining(context, left):
             if context.interruption.is_over(context.unix()):
-                return timed_out(f"{shown(left)}; the machine was to have gone, and is still here")
+                return time_out_step(
+                    f"{format_pods(left)}; the machine was to have gone, and is still here"
+                )
             for pod in left:
                 if pod.uid not in asked and not pod.terminating:
                     self._one(context, pod, longest, asked, refused)
             if context.stop.wait(_POLL_INTERVAL) is not None:
                 why = "".join(f"; {ref}: {reply}" for ref, reply in refused.items())
                 return (
-                    timed_out(f"{shown(left)}{why}")
+                    time_out_step(f"{format_pods(left)}{why}")
                     if not refused
-                    else failed(f"{shown(left)}{why}")
+                    else fail_step(f"{format_pods(left)}{why}")
                 )
         return DONE
 
     @staticmethod
-    def _left(context: StepContext, known: Sequence[PodToLeave]) -> Sequence[PodToLeave]:
+    def _list_remaining(context: StepContext, known: Sequence[PodToLeave]) -> Sequence[PodToLeave]:
         """Return the pods that have to leave; those ``known`` if reading is cut off because the time is over."""
         try:
             return pods_to_leave(context)

@@ -7,8 +7,14 @@ import pytest
 from rebalancer.kube.events import Subject
 from rebalancer.machines.capacity.codes import ScaleInCode
 from rebalancer.machines.capacity.scale_out import ScaleOutCode
-from rebalancer.machines.capacity.state import REFUSED, TIMEOUT, CapacityState, GroupState, failed
-from rebalancer.machines.capacity.status import MOST, announcements, status_of
+from rebalancer.machines.capacity.state import (
+    REFUSED,
+    TIMEOUT,
+    CapacityState,
+    GroupState,
+    note_failure,
+)
+from rebalancer.machines.capacity.status import MAX_EVENTS, announcements, status_of
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.snapshot.autoscalers import Autoscaler
 from rebalancer.testing.snapshots import node, workload
@@ -62,12 +68,12 @@ def test_what_was_said_before_is_not_said_again(pending):
 
 
 def test_a_group_that_failed_is_named_once(pending):
-    memory = {"pool": failed(GroupState(), TIMEOUT, "did not come", _NOW)}
+    memory = {"pool": note_failure(GroupState(), TIMEOUT, "did not come", _NOW)}
     _, before = _announced(pending)
     said, state = _announced(pending, earlier=before, groups=memory)
     assert said == [("ConfigMap", "machines", "ScaleUpTimedOut", True)]
     assert _announced(pending, earlier=state, groups=memory)[0] == []
-    refused = {"pool": failed(GroupState(), REFUSED, "no", _NOW)}
+    refused = {"pool": note_failure(GroupState(), REFUSED, "no", _NOW)}
     act = _act(ScaleOutCode.FAILED, ActStatus.FAILED)
     assert _announced(pending, [act], before, refused)[0] == [
         ("ConfigMap", "machines", "FailedToScaleUpGroup", True)
@@ -107,8 +113,8 @@ def test_what_scale_in_does_to_a_node(machines, code, status, reason):
     empty = next(one for one in report.nodes if one.code == "Empty")
     name = report.snapshot.nodes.names[empty.node]
     said, _ = _announced(report, [_act(code, status, on=name)])
-    failed = reason == "ScaleDownFailed"
-    assert said == ([] if reason is None else [("Node", name, reason, failed)])
+    note_failure = reason == "ScaleDownFailed"
+    assert said == ([] if reason is None else [("Node", name, reason, note_failure)])
 
 
 def test_a_node_with_pods_that_is_taken_out(machines):
@@ -125,7 +131,7 @@ def test_beside_another_autoscaler_only_what_was_done(pending):
 
 
 def test_one_run_writes_so_many_and_no_more(machines):
-    objects = [node("a"), *workload("huge", [""] * (MOST + 50), cpu="9")]
+    objects = [node("a"), *workload("huge", [""] * (MAX_EVENTS + 50), cpu="9")]
     said, state = _announced(machines.report(objects, [group("pool", "a")]))
-    assert len(said) == MOST
-    assert len(state.pods) == MOST + 50
+    assert len(said) == MAX_EVENTS
+    assert len(state.pods) == MAX_EVENTS + 50

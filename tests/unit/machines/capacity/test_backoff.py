@@ -12,10 +12,10 @@ from rebalancer.machines.capacity.state import (
     REFUSED,
     TIMEOUT,
     GroupState,
-    decreased,
-    failed,
-    observed,
-    scaled_out,
+    note_decrease,
+    note_failure,
+    note_scale_out,
+    note_sizes,
 )
 
 _NOW = 1_800_000_000.0
@@ -27,17 +27,17 @@ _ALL = Sizes(ready=4)
 def _lived(state, *looks):
     """Look again and again: (seconds since then, sizes) each."""
     for after, sizes in looks:
-        state = observed(state, sizes, _NOW + after, _PROVISION_TIME)
+        state = note_sizes(state, sizes, _NOW + after, _PROVISION_TIME)
     return state
 
 
 def test_machines_that_come_in_time_are_no_failure():
-    state = _lived(scaled_out(GroupState(), _NOW), (120, _ONE), (840, _ONE), (960, _ALL))
+    state = _lived(note_scale_out(GroupState(), _NOW), (120, _ONE), (840, _ONE), (960, _ALL))
     assert state == GroupState(scaled_out_at=_NOW)
 
 
 def test_machines_that_do_not_come_are_one():
-    state = _lived(scaled_out(GroupState(), _NOW), (900, _ONE), (901, _ONE))
+    state = _lived(note_scale_out(GroupState(), _NOW), (900, _ONE), (901, _ONE))
     assert (state.failures, state.code, state.backoff_until) == (1, TIMEOUT, _NOW + 901 + INITIAL)
     assert state.why == "1 machine did not become ready within 15 minutes"
 
@@ -49,7 +49,7 @@ def test_machines_that_were_asked_for_elsewhere_have_as_long():
 
 
 def test_in_a_back_off_the_time_to_come_stands_still():
-    state = failed(GroupState(upcoming_since=_NOW - 901), TIMEOUT, "", _NOW)
+    state = note_failure(GroupState(upcoming_since=_NOW - 901), TIMEOUT, "", _NOW)
     state = _lived(state, *((after, _ONE) for after in range(0, 1200, 120)))
     assert state.failures == 1
     # The back-off has ended at 300 s, and the last look in it was at 240 s.
@@ -63,32 +63,32 @@ def test_in_a_back_off_the_time_to_come_stands_still():
 def test_each_failure_doubles_the_back_off_up_to_half_an_hour(failures, minutes):
     state, now = GroupState(), _NOW
     for _ in range(failures):
-        state = failed(state, REFUSED, "", now)
+        state = note_failure(state, REFUSED, "", now)
         now = state.backoff_until
     assert state.backoff_until - state.failed_at == 60 * minutes
 
 
 def test_after_three_hours_a_failure_counts_as_the_first():
-    state = failed(failed(GroupState(), REFUSED, "", _NOW), REFUSED, "", _NOW + 60)
-    late = failed(state, REFUSED, "", _NOW + 60 + 3 * 3600 + 1)
+    state = note_failure(note_failure(GroupState(), REFUSED, "", _NOW), REFUSED, "", _NOW + 60)
+    late = note_failure(state, REFUSED, "", _NOW + 60 + 3 * 3600 + 1)
     assert (late.failures, late.backoff_until - late.failed_at) == (1, INITIAL)
 
 
 def test_a_group_that_has_all_of_its_machines_has_failed_at_nothing():
-    state = _lived(scaled_out(GroupState(), _NOW), (901, _ONE))
+    state = _lived(note_scale_out(GroupState(), _NOW), (901, _ONE))
     assert state.in_backoff(_NOW + 930)
     assert not _lived(state, (930, _ALL)).in_backoff(_NOW + 930)
 
 
 def test_a_request_that_was_refused_is_not_tried_again_at_once():
     """No machine is observed then, so that having all of them is no success."""
-    state = failed(GroupState(), REFUSED, "no", _NOW)
+    state = note_failure(GroupState(), REFUSED, "no", _NOW)
     assert _lived(state, (30, _ALL)).in_backoff(_NOW + 30)
     assert _lived(state, (3 * 3600 + 1, _ALL)) == GroupState()
 
 
 def test_a_new_node_that_never_becomes_ready_is_no_success():
-    state = _lived(scaled_out(GroupState(), _NOW), (901, _ONE))
+    state = _lived(note_scale_out(GroupState(), _NOW), (901, _ONE))
     assert _lived(state, (930, Sizes(ready=3, unready=1))).in_backoff(_NOW + 930)
 
 
@@ -97,18 +97,18 @@ def test_an_end_beyond_any_back_off_was_written_by_a_wrong_clock():
 
 
 def test_a_group_that_was_decreased_to_its_machines_has_still_failed():
-    state = _lived(scaled_out(GroupState(), _NOW), (901, _ONE))
-    left = _lived(decreased(state), (930, Sizes(ready=3)))
+    state = _lived(note_scale_out(GroupState(), _NOW), (901, _ONE))
+    left = _lived(note_decrease(state), (930, Sizes(ready=3)))
     assert left.in_backoff(_NOW + 930)
     assert left.failures == 1
 
 
 def test_machines_that_come_after_others_were_given_up_are_no_success():
     """Of two machines one is launched: the group would be increased again at once, and fail again at its first back-off."""
-    state = failed(scaled_out(GroupState(), _NOW), NOT_LAUNCHED, "no capacity", _NOW + 60)
-    left = _lived(decreased(state), (120, _ONE), (180, _ALL))
+    state = note_failure(note_scale_out(GroupState(), _NOW), NOT_LAUNCHED, "no capacity", _NOW + 60)
+    left = _lived(note_decrease(state), (120, _ONE), (180, _ALL))
     assert left.in_backoff(_NOW + 180)
-    assert failed(left, NOT_LAUNCHED, "", _NOW + 420).failures == 2
+    assert note_failure(left, NOT_LAUNCHED, "", _NOW + 420).failures == 2
     # Those that come after the back-off are.
     assert _lived(left, (420, _ONE), (480, _ALL)).failures == 0
 
@@ -122,7 +122,7 @@ def test_a_back_off_never_lasts_longer_than_the_longest(looks):
     state, now = GroupState(), _NOW
     for seconds, missing, grows in looks:
         now += seconds
-        state = observed(state, Sizes(ready=1, unregistered=missing), now, _PROVISION_TIME)
+        state = note_sizes(state, Sizes(ready=1, unregistered=missing), now, _PROVISION_TIME)
         if grows and not state.in_backoff(now):
-            state = scaled_out(state, now)
+            state = note_scale_out(state, now)
         assert state.backoff_until <= now + MAXIMUM

@@ -7,7 +7,13 @@ import yaml
 from rebalancer.kube.config_map import MAX_BYTES
 from rebalancer.machines.capacity.scale_out_plan import ScaleOutInputs
 from rebalancer.machines.capacity.state import KEY as STATE_KEY
-from rebalancer.machines.capacity.state import TIMEOUT, CapacityState, GroupState, decode, failed
+from rebalancer.machines.capacity.state import (
+    TIMEOUT,
+    CapacityState,
+    GroupState,
+    decode,
+    note_failure,
+)
 from rebalancer.machines.capacity.status import KEY, UPDATED, status_of
 from rebalancer.testing.snapshots import node, workload
 from tests.unit.machines.capacity.conftest import group
@@ -162,7 +168,7 @@ def test_a_transition_is_noted_when_a_status_changes_and_only_then(machines, pen
 
 
 def test_a_group_that_backs_off_says_why_and_until_when(pending):
-    memory = failed(GroupState(), TIMEOUT, "1 machine did not come", _NOW - 60)
+    memory = note_failure(GroupState(), TIMEOUT, "1 machine did not come", _NOW - 60)
     (pool,) = _document(_written(pending, groups={"pool": memory}))["nodeGroups"]
     assert pool["scaleUp"]["status"] == "Backoff"
     assert pool["scaleUp"]["backoffInfo"] == {
@@ -189,7 +195,7 @@ def test_many_unready_nodes_are_not_healthy(machines, unready, expected):
 
 
 def test_it_is_read_back_and_the_same_input_is_the_same_bytes(pending):
-    memory = {"pool": failed(GroupState(), TIMEOUT, "no capacity", _NOW)}
+    memory = {"pool": note_failure(GroupState(), TIMEOUT, "no capacity", _NOW)}
     written = _written(pending, groups=memory)
     state, flaw = decode(written.data)
     assert (state, flaw) == (written.state, None)

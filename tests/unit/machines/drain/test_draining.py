@@ -8,7 +8,7 @@ from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.nodes import read_node_pods
 from rebalancer.kube.resources import AccessRule
 from rebalancer.machines.drain import draining
-from rebalancer.machines.drain.draining import RemainingPods, empty, left_of
+from rebalancer.machines.drain.draining import RemainingPods, empty, list_remaining
 from rebalancer.machines.drain.triage import Orders
 from rebalancer.wire.objects import LabelSelector, LabelSelectorRequirement
 from rebalancer.wire.times import rfc3339
@@ -53,7 +53,7 @@ class Steps:
     def end_of_batch(self):
         return self.evicts_batch
 
-    def left(self, left, why):
+    def report_remaining(self, left, why):
         pass
 
 
@@ -130,7 +130,7 @@ def look(tmp_path, items, orders=None):
         answer = read_node_pods(client, ["n1"], clock=lambda: 0.0, version=(1, 36))
         (asked,) = server.to("/api/v1/pods")
         assert asked.query["fieldSelector"] == "spec.nodeName=n1"
-    return left_of(answer, orders or Orders())
+    return list_remaining(answer, orders or Orders())
 
 
 def page(items, kind="PodList", **metadata):

@@ -42,7 +42,7 @@ def looked(objects, *names, without_landing=False):
     cordoned = as_cordoned(snapshot, mask_of(snapshot, names))
     problem = planning.problem(without_budgets(cordoned))
     room = plan(problem, planning.settings(), Callbacks()).plan
-    pods = protections.triaged(cordoned)
+    pods = protections.triage_pods(cordoned)
     return cordoned, check(cordoned, names, pods, room, without_landing=without_landing)
 
 

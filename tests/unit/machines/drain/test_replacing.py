@@ -79,7 +79,7 @@ class Process:
         self.world.remove(name)
         self.step()
 
-    def closed(self):
+    def why_closed(self):
         return None
 
     def waits(self, why):

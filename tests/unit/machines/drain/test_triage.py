@@ -3,7 +3,7 @@
 import pytest
 
 from rebalancer.machines.drain.cordon import mask_of
-from rebalancer.machines.drain.triage import Fate, FateReason, Orders, daemon_sets_on, triaged
+from rebalancer.machines.drain.triage import Fate, FateReason, Orders, daemon_sets_on, triage_pods
 from rebalancer.testing.objects import pod
 from rebalancer.testing.snapshots import node, snapshot_of
 
@@ -36,7 +36,7 @@ def running(
 
 def fate(made, orders, *others):
     snapshot = snapshot_of([node("n1"), node("n2"), made, *others])
-    (one,) = triaged(snapshot, mask_of(snapshot, ["n1"]), orders)
+    (one,) = triage_pods(snapshot, mask_of(snapshot, ["n1"]), orders)
     return one.fate, one.why
 
 
@@ -137,7 +137,7 @@ def test_pods_elsewhere_and_pods_that_have_ended_are_no_business_of_a_drain():
     ended = running("Job", "batch/v1")
     ended["status"]["phase"] = "Succeeded"
     snapshot = snapshot_of([node("n1"), node("n2"), ended, running("ReplicaSet", on="n2")])
-    assert triaged(snapshot, mask_of(snapshot, ["n1"]), Orders()) == []
+    assert triage_pods(snapshot, mask_of(snapshot, ["n1"]), Orders()) == []
 
 
 def test_an_opt_out_of_the_namespace_counts():

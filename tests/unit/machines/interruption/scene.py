@@ -16,7 +16,7 @@ from rebalancer.machines.interruption.record import KeptOfMachine, KeptTexts
 from rebalancer.policy.interruption import InterruptionPolicy, StepParams
 from rebalancer.registry import STEPS
 from rebalancer.signals.model import FollowedNodes, Interruption
-from rebalancer.signals.state import STATE, written
+from rebalancer.signals.state import STATE, encode_state
 from rebalancer.wire.objects import Node, NodeSpec, ObjectMeta
 from tests.support.clocks import NOON, HandClock
 
@@ -116,7 +116,7 @@ def process(cluster, steps, **more):
 def node_with(cluster, there, node="n-a"):
     """Return a Node that shows a state as its own."""
     uid = cluster.get("Node", node)["metadata"]["uid"]
-    text = written(msgspec.structs.replace(there, uid=uid))
+    text = encode_state(msgspec.structs.replace(there, uid=uid))
     metadata = {"name": node, "annotations": {STATE: text}}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
 
@@ -140,7 +140,7 @@ def scripted(name, act=None, part=None):
 
 def built_in(name, part=False, **options):
     """Return a built-in step, planned."""
-    step = STEPS.installed().named(name)
+    step = STEPS.installed().load(name)
     params = step.Params(**options)
     return PlannedStep(name, step, params, params.part() if part is False else part)
 

@@ -9,7 +9,7 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.embedded.apiserver.http import Fault
-from rebalancer.machines.interruption.model import failed
+from rebalancer.machines.interruption.model import fail_step
 from rebalancer.plan.machines import Result, StepStatus
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import SignalError
@@ -52,7 +52,7 @@ class Hanging:
     def __call__(self, context):
         self.hangs.set()
         self.released.wait(BUSY)
-        return failed("too late")
+        return fail_step("too late")
 
 
 def in_thread(pipeline_run):
@@ -92,7 +92,7 @@ def test_before_a_step_runs_it_stands_on_the_node_that_it_does(cluster):
 
     def look(context):
         seen.update(state(cluster)["steps"])
-        return failed("no")
+        return fail_step("no")
 
     with process(cluster, [scripted("one"), scripted("two", look)]) as one:
         outcome = one.pipeline_run("n-a", spot()).run()
@@ -158,7 +158,7 @@ def test_a_machine_that_is_no_node_has_the_steps_that_need_none(cluster):
 def test_a_node_that_goes_meanwhile_ends_nothing_but_what_needs_it(cluster):
     def gone(_):
         cluster.remove_node("n-a")
-        return failed("the node is gone")
+        return fail_step("the node is gone")
 
     with process(cluster, [scripted("one", gone), scripted("two")]) as one:
         outcome = one.pipeline_run("n-a", spot()).run()
@@ -243,7 +243,7 @@ def keys(cluster, *interruptions, seconds=0.0):
         given.append(context.idempotency_key)
         if len(given) == 1:
             here.kill()
-        return failed("no")
+        return fail_step("no")
 
     for _ in range(2):
         with process(cluster, [scripted("one", acts), scripted("two", acts)], clock=clock) as here:
@@ -268,7 +268,7 @@ def test_the_api_server_may_be_down_for_all_of_it(cluster):
     clock = HandClock()
 
     def passes(context):
-        return failed("unreachable")
+        return fail_step("unreachable")
 
     with process(cluster, [scripted("one", passes), scripted("two")], clock=clock) as one:
         cluster.faults.add(Fault(path="/api/v1/nodes/n-a", status=503, times=10**6))
@@ -285,7 +285,7 @@ def cut_off(cluster, step):
     def acts(context):
         given.append(context.idempotency_key)
         here.kill()
-        return failed("no")
+        return fail_step("no")
 
     with process(cluster, [step, scripted("two", acts)]) as here:
         assert here.pipeline_run("n-a", spot()).run() is None
@@ -366,7 +366,7 @@ def test_a_process_that_is_killed_at_any_write_is_followed_by_one_that_goes_on(c
             if not context.left:
                 context.keep(f"kept by {name}")
             acted.append(name)
-            return failed("no") if name == "two" else scripted("").step.act(context, None)
+            return fail_step("no") if name == "two" else scripted("").step.act(context, None)
 
         return scripted(name, act)
 
@@ -412,7 +412,7 @@ def test_a_process_that_is_killed_at_any_write_is_followed_by_one_that_goes_on(c
 
 def test_what_stands_on_the_node_stays_small(cluster):
     steps = [
-        scripted("fails", lambda _: failed("x" * 10**6)),
+        scripted("fails", lambda _: fail_step("x" * 10**6)),
         scripted("keeps", lambda context: context.keep("y" * 10**5)),
     ]
     with process(cluster, steps) as here:

@@ -18,7 +18,7 @@ from rebalancer.machines.interruption.pipeline_runs import PipelineRuns
 from rebalancer.plan.machines import Result
 from rebalancer.policy.interruption import InterruptionPolicy
 from rebalancer.signals.model import HEARTBEAT, SignalError
-from rebalancer.signals.state import STATE, PipelineState, RecordedInterruption, written
+from rebalancer.signals.state import STATE, PipelineState, RecordedInterruption, encode_state
 from tests.support.clocks import NOON, HandClock
 from tests.unit.machines.interruption.scene import (
     BUSY,
@@ -334,7 +334,7 @@ def test_only_a_record_of_a_source_in_force_of_this_node_and_of_our_own_is_gone_
     """A node's annotations may be written by its own kubelet: what was not kept beside them is nobody's announcement."""
     cause = RecordedInterruption("e1", "spot", "test", NOON + 60)
     uid = uid_of(cluster, "n-a") if fits else "another"
-    text = written(PipelineState((cause,), NOON, {}, uid=uid))
+    text = encode_state(PipelineState((cause,), NOON, {}, uid=uid))
     metadata = {"name": "n-a", "annotations": {STATE: text}}
     cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
     step = scripted("one")
