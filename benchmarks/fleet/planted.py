@@ -28,7 +28,7 @@ from rebalancer.fleet.compare import Inputs, list_tasks
 from rebalancer.fleet.comparison import Comparison, compare_rows
 from rebalancer.fleet.engines import Engine, InProcess, Processes
 from rebalancer.fleet.task import Failure, Row, Rules, Setting, Task
-from rebalancer.testing.workloads import node, spread, workload
+from rebalancer.testing.snapshots import node, spread, workload
 
 HEAD = "apiVersion: rebalancer/v1\nkind: Policy\nmode: enforce\n"
 _SPREAD = HEAD + "strategies: {topology-spread: {}}\n"

@@ -20,8 +20,8 @@ from rebalancer.fleet.engines import Engine, InProcess, Processes
 from rebalancer.fleet.sources import list_snapshots
 from rebalancer.fleet.task import Rules, Setting
 from rebalancer.registry import Registry
+from rebalancer.run.context import bars_on
 from rebalancer.run.options import PolicyFlags, ProgressFlags
-from rebalancer.run.terminal import bars_on
 
 BUILT_IN = "default"
 """Names the built-in policy in the place of a file."""

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.plan.outcome import Outcome
-from rebalancer.plan.plan import Cost, Method
+from rebalancer.plan.plan import Cost, Method, Outcome
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.whatif.play import Played
 

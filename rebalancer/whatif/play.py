@@ -16,8 +16,7 @@ from rebalancer.registry import Registry
 from rebalancer.run.execution.executor import WavePace
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
-from rebalancer.whatif.carrying import READY_AFTER
-from rebalancer.whatif.cycles import Loop, LoopPace, Simulation
+from rebalancer.whatif.cycles import READY_AFTER, Loop, LoopPace, Simulation
 from rebalancer.whatif.world import APART, GONE_AFTER, SimulatedCluster, Span
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-from rebalancer.testing.workloads import node, spread, workload
+from rebalancer.testing.snapshots import node, spread, workload
 
 SPREAD = "apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {topology-spread: {}}\n"
 IDLE = "apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {taints: {}}\n"

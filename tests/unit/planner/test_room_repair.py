@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rebalancer.planner.room_repair import RoomRepair
 from rebalancer.planner.room_search import Placing
-from rebalancer.testing.workloads import node, workload
+from rebalancer.testing.snapshots import node, workload
 from tests.unit.planner.test_room_search import (
     CPUS,
     ask_of,
