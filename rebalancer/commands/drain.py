@@ -216,7 +216,7 @@ class Drain:
 
     def look(self) -> RemainingPods:
         """Return the pods still on the nodes."""
-        from rebalancer.kube.nodes import read_node_pods  # noqa: PLC0415
+        from rebalancer.kube.node_pods import read_node_pods  # noqa: PLC0415
         from rebalancer.machines.drain.draining import list_remaining  # noqa: PLC0415
 
         pods = read_node_pods(

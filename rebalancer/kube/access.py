@@ -16,7 +16,8 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
 from rebalancer.kube.evict import RESTART_RULES
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.nodes import CHANGE_NODE, READ_DAEMON_SET, READ_NODE
+from rebalancer.kube.node_pods import READ_DAEMON_SET
+from rebalancer.kube.nodes import CHANGE_NODE, READ_NODE
 from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import (
     ASKED_FOR,

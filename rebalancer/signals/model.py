@@ -206,7 +206,7 @@ class Receiver(Protocol):
     """An open source. ``receive``, ``heartbeat`` and ``done`` are called from different threads, also concurrently."""
 
     def receive(self, stop: Stop) -> Sequence[Interruption]:
-        """Wait for interruptions, up to ``LONGEST_RECEIVE`` seconds or until ``stop``, and return them.
+        """Wait for interruptions, up to ``MAX_RECEIVE`` seconds or until ``stop``, and return them.
 
         An interruption that is not done may be returned again; its id identifies it.
 

@@ -46,7 +46,7 @@ def kills(process, *, after, writes):
 
 @pytest.mark.parametrize("after", [False, True], ids=["before-it", "after-it"])
 def test_killed_at_each_write_all_is_done_and_the_hook_continued_once(cloud, monkeypatch, after):
-    monkeypatch.setattr(sqs, "LONGEST_RECEIVE", 1.0)
+    monkeypatch.setattr(sqs, "MAX_RECEIVE", 1.0)
     with EmbeddedCluster() as cluster, monitored() as monitoring:
         machine, queue, (arn, notices) = Machine(cloud, cluster, "n-a"), cloud.queue(), topic(cloud)
         of = {"endpoint": cloud.url}
@@ -91,7 +91,7 @@ def test_killed_at_each_write_all_is_done_and_the_hook_continued_once(cloud, mon
 
 
 def test_killed_between_the_hook_and_the_message_the_hook_is_continued_once(cloud, monkeypatch):
-    monkeypatch.setattr(sqs, "LONGEST_RECEIVE", 1.0)
+    monkeypatch.setattr(sqs, "MAX_RECEIVE", 1.0)
     with EmbeddedCluster() as cluster:
         machine, queue = Machine(cloud, cluster, "n-a"), cloud.queue()
         cloud.terminates(machine.instance, "drain", queue)

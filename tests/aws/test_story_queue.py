@@ -29,7 +29,7 @@ FORTNIGHT = 14 * 86400
 
 @pytest.fixture
 def cluster(monkeypatch):
-    monkeypatch.setattr(sqs, "LONGEST_RECEIVE", 1.0)
+    monkeypatch.setattr(sqs, "MAX_RECEIVE", 1.0)
     with EmbeddedCluster() as made:
         yield made
 

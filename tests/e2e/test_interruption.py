@@ -17,7 +17,7 @@ from rebalancer.kube.access import (
     config_map_rules,
 )
 from rebalancer.kube.client import USER_AGENT
-from rebalancer.node_record.records import EXCLUDE as LABEL
+from rebalancer.node_record.protocol import EXCLUDE as LABEL
 from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
 from rebalancer.signals.state import STATE
 from rebalancer.snapshot.leaving import LEAVE

@@ -8,7 +8,7 @@ import yaml
 
 from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, MARK_RULES, READ_RULES
 from rebalancer.machines.aws.groups import ACTS, CALLS
-from rebalancer.node_record.records import EXCLUDE
+from rebalancer.node_record.protocol import EXCLUDE
 from tests.aws.cloud import REGION
 from tests.aws.fleet import ENABLED
 from tests.controlplane import objects, operations, wait_until

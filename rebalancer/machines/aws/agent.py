@@ -24,7 +24,7 @@ from rebalancer.base.sending import HttpAnswer, SendingError, exchange
 from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeView
-from rebalancer.node_record.records import Form, RecordContent, Write, change_record
+from rebalancer.node_record.protocol import Form, RecordContent, Write, change_record
 from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice, read
 from rebalancer.wire.times import rfc3339, unix_seconds
 

@@ -10,18 +10,12 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more
 from rebalancer.kube.client import Client
-from rebalancer.kube.nodes import NodeChange, NodeView, TaintJson, read_node, read_node_pods
+from rebalancer.kube.node_pods import read_node_pods
+from rebalancer.kube.nodes import NodeChange, NodeView, TaintJson, read_node
 from rebalancer.machines.drain.draining import list_remaining
 from rebalancer.machines.drain.triage import Orders
-from rebalancer.node_record.records import (
-    EXCLUDE,
-    SCALE_INS,
-    Claims,
-    Write,
-    change_record,
-    is_nobodys,
-    let_go,
-)
+from rebalancer.node_record.protocol import EXCLUDE, Claims, Write, change_record
+from rebalancer.node_record.records import SCALE_INS, is_nobodys, let_go
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE, state_in
 from rebalancer.snapshot.leaving import DRAIN, KEEPS, LEAVE, LEAVING, is_draining

@@ -13,15 +13,8 @@ from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.base.plain_text import printable
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView
-from rebalancer.node_record.records import (
-    DRAINS,
-    STAGE,
-    Order,
-    Write,
-    change_record,
-    is_nobodys,
-    open_or_hand_over,
-)
+from rebalancer.node_record.protocol import Write, change_record
+from rebalancer.node_record.records import DRAINS, STAGE, Order, is_nobodys, open_or_hand_over
 from rebalancer.policy.select import parse_selector
 from rebalancer.snapshot.columns import Bools, freeze
 from rebalancer.snapshot.labels import matches

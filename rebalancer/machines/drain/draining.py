@@ -13,7 +13,7 @@ from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more
 from rebalancer.base.stop import Stop, pause_after
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.nodes import NodePods
+from rebalancer.kube.node_pods import NodePods
 from rebalancer.machines.drain.triage import Fate, FateReason, Orders, Triaged, triage_pods
 from rebalancer.snapshot.model import Snapshot
 

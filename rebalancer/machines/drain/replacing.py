@@ -15,7 +15,8 @@ from rebalancer.base.sending import SendingError, attempt, check_url, place
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeView
-from rebalancer.node_record.records import BUSY, STAGES, ReplacePhase, Stage, Write, change_record
+from rebalancer.node_record.protocol import Write, change_record
+from rebalancer.node_record.records import BUSY, STAGES, ReplacePhase, Stage
 
 SECONDS = 300.0
 """For one node; a process that began to remove a machine longer ago than that was killed."""

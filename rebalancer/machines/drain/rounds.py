@@ -457,7 +457,7 @@ class EmptyingRounds:
     def _look_up_daemon_sets(
         self, client: Client, snapshot: Snapshot, names: Sequence[str]
     ) -> None:
-        from rebalancer.kube.nodes import is_missing  # noqa: PLC0415
+        from rebalancer.kube.node_pods import is_missing  # noqa: PLC0415
 
         named = sorted(daemon_sets_on(snapshot, mask_of(snapshot, names)))
         missing = frozenset(ref for ref in named if is_missing(client, *ref))

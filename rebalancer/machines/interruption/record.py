@@ -28,7 +28,8 @@ from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import MAX_BYTES, ConfigMapConflictError, ConfigMapStore
 from rebalancer.kube.failures import ForbiddenError
 from rebalancer.kube.nodes import NodeChange, NodeView
-from rebalancer.node_record.records import INTERRUPTIONS, Write, change_record
+from rebalancer.node_record.protocol import Write, change_record
+from rebalancer.node_record.records import INTERRUPTIONS
 from rebalancer.plan.machines import StepOutcome, StepStatus
 from rebalancer.signals.state import PipelineState, RecordedInterruption, StepState
 

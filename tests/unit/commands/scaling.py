@@ -179,7 +179,7 @@ def grounded(
         pool.catch_up()
         cluster.settle()
         cluster.advance(3600.0)
-        monkeypatch.setattr(commands, "opened", lambda *_: ("pool", pool))
+        monkeypatch.setattr(commands, "open_provider", lambda *_: ("pool", pool))
         strategies = strategies or f"scale-in: {{{options}}}"
         policy = POLICY.format(strategies=strategies, more=more)
         runner = Runner(cluster, folder, policy, OurClock(cluster))

@@ -80,8 +80,8 @@ def test_completion_prints_a_script_for_the_shell(capsys, shell):
 PATIENTLY = """
 import sys
 from rebalancer.__main__ import main
-from rebalancer.commands import names
-names._SECONDS = 300
+from rebalancer.commands import flags
+flags._SECONDS = 300
 sys.argv[0] = "rebalancer"
 main()
 """

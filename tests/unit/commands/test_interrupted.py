@@ -6,7 +6,7 @@ import re
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.node_record.records import EXCLUDE as LABEL
+from rebalancer.node_record.protocol import EXCLUDE as LABEL
 from rebalancer.signals import kubernetes, model
 from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
 from rebalancer.signals.state import STATE

@@ -351,7 +351,7 @@ def test_pods_of_a_node_that_came_under_the_name_while_it_was_emptied_stay(monke
                 return left
             return looked(pods, orders)
 
-        monkeypatch.setattr(draining, "left_of", meanwhile)
+        monkeypatch.setattr(draining, "list_remaining", meanwhile)
         done = replaced(cluster, timeout=30.0)
         assert done.code == 0, done.err
         assert late

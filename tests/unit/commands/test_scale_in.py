@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ExitCode, ProviderError
-from rebalancer.node_record.records import EXCLUDE
+from rebalancer.node_record.protocol import EXCLUDE
 from rebalancer.plan.machines import StepStatus
 from rebalancer.run import one_run as run_command
 from rebalancer.signals.state import STATE, PipelineState, StepState, encode_state, state_in

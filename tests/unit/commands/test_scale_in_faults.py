@@ -112,7 +112,7 @@ def _entered(monkeypatch, stands, ours):
         wanted(node)
         return node
 
-    monkeypatch.setattr("rebalancer.node_record.records.change_node", change)
+    monkeypatch.setattr("rebalancer.node_record.protocol.change_node", change)
     client: Any = None
     return enter_ending(client, "n", ours)
 

@@ -77,7 +77,7 @@ class Course:
 
         patch.setattr("rebalancer.machines.capacity.scale_in.left_on", bound)
         patch.setattr(ground.pool, "terminate", ended)
-        patch.setattr("rebalancer.node_record.records.change_node", changed)
+        patch.setattr("rebalancer.node_record.protocol.change_node", changed)
 
     def _may_end(self, node):
         pool = self.ground.pool

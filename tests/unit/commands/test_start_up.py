@@ -50,7 +50,7 @@ def test_help_imports_no_array_and_no_policy():
 
 AGENT = """
 import sys
-import rebalancer.machines.aws.agent, rebalancer.machines.aws.agent, rebalancer.commands.node_agent
+import rebalancer.machines.aws.agent, rebalancer.commands.node_agent
 ours = [name for name in sys.modules]
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop

@@ -10,7 +10,8 @@ import pytest
 from rebalancer.kube.nodes import NodeView
 from rebalancer.machines.drain.cordon import order_of
 from rebalancer.machines.interruption.steps.cordon import Cordon
-from rebalancer.node_record.records import Claims, Order, is_handed_over, open_or_hand_over
+from rebalancer.node_record.protocol import Claims
+from rebalancer.node_record.records import Order, is_handed_over, open_or_hand_over
 from rebalancer.plan.machines import StepStatus
 from rebalancer.signals.notice import NOTICE
 from rebalancer.signals.state import STATE, PipelineState, StepState, encode_state, state_in

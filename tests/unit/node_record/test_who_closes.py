@@ -15,7 +15,8 @@ from rebalancer.machines.capacity.writing import write_state
 from rebalancer.machines.drain.cordon import cordon, finish
 from rebalancer.machines.drain.replacing import enter
 from rebalancer.node_record.marks import remove_marks, set_mark
-from rebalancer.node_record.records import EXCLUDE, Order, ReplacePhase, Stage
+from rebalancer.node_record.protocol import EXCLUDE
+from rebalancer.node_record.records import Order, ReplacePhase, Stage
 from rebalancer.signals.notice import NodeNotice
 from rebalancer.snapshot.leaving import LEAVE
 from rebalancer.wire.marks import STEER, Mark, Phase, ScaleInRecord

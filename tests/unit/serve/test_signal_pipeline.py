@@ -52,7 +52,7 @@ def start():
     at_end: list[Any] = []
 
     def made(sources):
-        registry = like(signals=like(named=sources.__getitem__), steps=Registry.installed().steps)
+        registry = like(signals=like(load=sources.__getitem__), steps=Registry.installed().steps)
         policy = like(signals=dict.fromkeys(sources), interruption=InterruptionPolicy(steps=()))
         pipeline = SignalPipeline.start(
             environment,

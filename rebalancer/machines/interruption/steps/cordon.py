@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from rebalancer.kube.nodes import NodeChange, NodeView
 from rebalancer.machines.interruption.model import DONE, StepContext, skip_step
-from rebalancer.node_record.records import EXCLUDE, OURS, Claims, is_handed_over, let_go
+from rebalancer.node_record.protocol import EXCLUDE, Claims
+from rebalancer.node_record.records import OURS, is_handed_over, let_go
 from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.state import STATE

@@ -5,7 +5,7 @@ import pytest
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.nodes import read_node_pods
+from rebalancer.kube.node_pods import read_node_pods
 from rebalancer.kube.resources import AccessRule
 from rebalancer.machines.drain import draining
 from rebalancer.machines.drain.draining import RemainingPods, empty, list_remaining

@@ -192,7 +192,7 @@ def test_nothing_is_begun_while_the_window_is_closed():
     world = World(1)
     process: Any = Process(world)
     answers = iter(["the window is closed", "the window is closed"])
-    process.closed = lambda: next(answers, None)
+    process.why_closed = lambda: next(answers, None)
     said: list[str] = []
     process.waits = said.append
     pace = ReplacementPace(1, 0.0, float("inf"))

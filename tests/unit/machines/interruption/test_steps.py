@@ -11,7 +11,7 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.embedded.apiserver.http import Fault
-from rebalancer.node_record.records import EXCLUDE as LABEL
+from rebalancer.node_record.protocol import EXCLUDE as LABEL
 from rebalancer.testing.objects import pod
 from tests.support.clocks import NOON, HandClock
 from tests.unit.machines.interruption.scene import (

@@ -1,0 +1,129 @@
+"""The protocol of all records on nodes: drain, replace, scale-in, interruption, node agent and marks.
+
+A record says who wrote it, why, until when, for which Node (its uid), and whether its writer has cordoned the node.
+It is read, judged and written in :func:`change_record` only: guarded by the version that was read, so that of two
+processes one succeeds; never on another Node of the same name; and in the same write that cordons the node, so that
+the record says who did. Only the component that made a cordon, or was handed it, uncordons the node
+(``rebalancer.node_record.cordons``).
+
+The content of a node is only a hint, to people and to other components: a kubelet may write any annotation of its
+own node. Decisions about rights, deletions and calls to a cloud use the cloud's answers, or a ConfigMap that only
+this program writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from rebalancer.kube.client import Client
+from rebalancer.kube.nodes import NodeChange, NodeView, change_node
+
+R = TypeVar("R")
+
+EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
+"""Well-known label: the service controller and load balancer controllers take such nodes out of their targets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """The parts of a node's state that the writer of a record made, and that only it undoes."""
+
+    cordon: bool = False
+    exclude: bool = False
+    """The label :data:`EXCLUDE`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordContent:
+    """The content of a record, independent of its format."""
+
+    by: str
+    """The process, source or run that wrote it."""
+    why: str = ""
+    until: str = ""
+    """RFC 3339 time; empty: until its writer takes it away."""
+    uid: str = ""
+    """Of the Node; empty: it is not said, and counts for any."""
+    wants: Claims = field(default_factory=Claims)
+    """What is to stay as long as this record stands."""
+    owns: Claims = field(default_factory=Claims)
+    """What its writer has made, and may undo."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form(Generic[R]):
+    """The format of one kind of record in an annotation."""
+
+    key: str
+    """Of the annotation."""
+    decode: Callable[[str], R | None]
+    """Returns what a value says, None if it cannot be read."""
+    encode: Callable[[R], str]
+    entry: Callable[[R], RecordContent]
+    owning: Callable[[R, Claims], R]
+    """Returns the record that also says that these are its own; what it owns already stays."""
+
+    def standing(self, node: NodeView) -> R | None:
+        """Return the record on a node, for whichever Node it is; None if there is none, or it is malformed."""
+        text = node.annotations.get(self.key)
+        return None if text is None else self.decode(text)
+
+    def read(self, node: NodeView) -> R | None:
+        """Return the record on a node if it belongs to this very Node; else None."""
+        record = self.standing(node)
+        about = None if record is None else self.entry(record).uid
+        return record if about in ("", node.uid) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Write(Generic[R]):
+    """A change of a record, and of the node in the same write."""
+
+    record: R | None
+    """None: it is taken away."""
+    change: NodeChange = field(default_factory=NodeChange)
+
+
+def change_record(
+    client: Client,
+    name: str,
+    form: Form[R],
+    decide: Callable[[NodeView, R | None], Write[R] | None],
+    *,
+    uid: str = "",
+) -> NodeView | None:
+    """Change a record on the Node ``name``; return its new version, or None if it is gone or another Node.
+
+    ``decide`` receives the node and its record for this very Node, and returns the change; None changes nothing. It
+    is called again with a newer version after a conflict with another client, or after a lost response. ``uid``: of
+    the Node that is meant; empty: any.
+
+    Raises:
+        ClusterReadError: the Node could not be read or written.
+    """
+
+    def change_node_record(node: NodeView) -> NodeChange | None:
+        if uid not in ("", node.uid):
+            return None
+        write = decide(node, form.read(node))
+        return None if write is None else change_of(node, form, write)
+
+    node = change_node(client, name, change_node_record)
+    return node if node is not None and uid in ("", node.uid) else None
+
+
+def change_of(node: NodeView, form: Form[R], write: Write[R]) -> NodeChange | None:
+    """Return the change of a node for ``write``, None if nothing changes. The record claims what the write cordons."""
+    change, record = write.change, write.record
+    if record is not None:
+        made = Claims(
+            cordon=bool(change.unschedulable) and not node.unschedulable,
+            exclude=change.labels.get(EXCLUDE) is not None and EXCLUDE not in node.labels,
+        )
+        record = form.owning(record, made) if made != Claims() else record
+    text = None if record is None else form.encode(record)
+    if change == NodeChange() and node.annotations.get(form.key) == text:
+        return None
+    return replace(change, annotations={**change.annotations, form.key: text})
