@@ -87,4 +87,4 @@ def _waiting(view: View, params: MakeRoomParams) -> _Int32s:
 
 def _is_known(view: View, cls: int) -> bool:
     """Return whether the scheduler looks at pods of a class, and it is known what it does with them."""
-    return not (view.scheduler.rejection(cls) or view.scheduler.unmodelled(cls))
+    return not (view.scheduler.rejection(cls) or view.scheduler.find_unmodelled(cls))

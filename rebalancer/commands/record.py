@@ -11,8 +11,7 @@ from rebalancer.base.durations import at_least_a_second
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say, write
-from rebalancer.commands.flag_values import parsed
-from rebalancer.commands.flags import CLUSTER, Whole, examples, with_flags
+from rebalancer.commands.flags import CLUSTER, Whole, examples, parse_with, with_flags
 from rebalancer.fleet.record import Recorded, Retention, open_folder, record
 from rebalancer.run.options import ClusterFlags
 from rebalancer.wire.quantity import parse
@@ -91,19 +90,19 @@ def _bytes(text: str) -> int:
 )
 @click.option(
     "--every",
-    callback=parsed(at_least_a_second),
+    callback=parse_with(at_least_a_second),
     metavar="DURATION",
     help="Go on, and take one every so often, until a signal. Default: take one.",
 )
 @click.option(
     "--keep",
-    callback=parsed(at_least_a_second),
+    callback=parse_with(at_least_a_second),
     metavar="DURATION",
     help="Remove snapshots that are older than this: 7d. Default: none.",
 )
 @click.option(
     "--max-size",
-    callback=parsed(_bytes),
+    callback=parse_with(_bytes),
     metavar="SIZE",
     help="Remove the oldest ones beyond this size of the directory: 5Gi. Default: none.",
 )

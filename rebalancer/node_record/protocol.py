@@ -4,7 +4,7 @@ A record says who wrote it, why, until when, for which Node (its uid), and wheth
 It is read, judged and written in :func:`change_record` only: guarded by the version that was read, so that of two
 processes one succeeds; never on another Node of the same name; and in the same write that cordons the node, so that
 the record says who did. Only the component that made a cordon, or was handed it, uncordons the node
-(``rebalancer.node_record.cordons``).
+(``rebalancer.node_record.records``).
 
 The content of a node is only a hint, to people and to other components: a kubelet may write any annotation of its
 own node. Decisions about rights, deletions and calls to a cloud use the cloud's answers, or a ConfigMap that only

@@ -9,8 +9,7 @@ from pydantic import ValidationError
 from rebalancer.planner.settings import Settings
 from rebalancer.registry import Registry
 from rebalancer.testing.contract import check_strategy, view_of
-from rebalancer.testing.snapshots import snapshot_of
-from rebalancer.testing.workloads import ZONE, node, workload
+from rebalancer.testing.snapshots import ZONE, node, snapshot_of, workload
 from strategies.slots import SlotsParams
 from tests.unit.planner.conftest import plan_of, rechecked
 
