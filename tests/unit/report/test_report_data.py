@@ -135,6 +135,7 @@ def test_a_move_in_the_json(full):
         "observed": False,
         "makesWayFor": None,
         "marks": [],
+        "unit": None,
         "room": None,
         "method": "evict",
         "outcome": "evicted",
