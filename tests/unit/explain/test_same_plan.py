@@ -75,7 +75,7 @@ def encoded(report):
 
 
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(objects=clusters)
 def test_one_that_looks_on_sees_the_plan_of_a_dry_run(explaining, objects):
@@ -90,7 +90,7 @@ def test_one_that_looks_on_sees_the_plan_of_a_dry_run(explaining, objects):
 
 
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(objects=clusters)
 @example(objects=ONLY_OBSERVED)

@@ -177,7 +177,7 @@ def seen(fold: Fold) -> Snapshot:
     return fold.settle().snapshot(**CAPTURE)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(STEP, max_size=25))
 def test_a_followed_snapshot_is_the_one_that_is_read_again(steps: list[tuple[str, Any]]) -> None:
     world = World()
@@ -198,7 +198,7 @@ def planned(snapshot: Snapshot, registry: Registry) -> str:
     return repr((*said, plan.warnings))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(STEP, max_size=15))
 def test_the_plan_over_what_was_kept_is_the_plan_of_a_fresh_read(
     steps: list[tuple[str, Any]],

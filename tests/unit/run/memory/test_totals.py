@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.plan.plan import Status
@@ -39,6 +39,7 @@ def test_runs_count_by_exit_code():
     assert with_run(with_run(with_run(Totals(), 4), 0), 0).runs == {"0": 2, "4": 1}
 
 
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 2 * MAX_SERIES), max_size=30))
 def test_a_sum_never_falls_and_the_number_of_them_is_bounded(namespaces):
     full = Totals(moves=tuple(("evicted", "x", f"ns-{i:04}", 1) for i in range(MAX_SERIES - 2)))
