@@ -72,7 +72,7 @@ class Examination:
         hard = promise.gains[0] > 0
         if not hard and looks.spares_class(pair[0]):
             book.pass_over_class(pair[0])
-        elif looks.is_spared(pair, only_certain=only_certain, steered=steered, hard=hard):
+        elif looks.is_spared(pair, promise, only_certain=only_certain, steered=steered):
             book.pass_over(row)
         elif book.is_little(row) and self._closely == 0:
             book.pass_over_little(pair[0])

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from rebalancer.planner.book import Promise
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.problem import Pair
-from rebalancer.planner.verdict import GAMBLE, Verdict, is_gamble
+from rebalancer.planner.verdict import Verdict, gains_less, is_gamble
 from rebalancer.scheduler.prediction import Prediction
+from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.state import ClusterState
 
 # Share of the landings on nodes that have changed from which on what a look has come to is doubted.
 DOUBTFUL = 0.25
+_Alike = tuple[float, float, int]
+"""What a pair promises in hard and soft rules, and its zone: such pairs of a class land alike."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +37,16 @@ class _Look:
 class Looks:
     """The examinations of one search."""
 
-    def __init__(self, state: ClusterState, effort: Effort) -> None:
-        self._state, self._effort = state, effort
+    def __init__(self, state: ClusterState, zone: Int32s, effort: Effort) -> None:
+        """``zone``: the zone of each node (N,)."""
+        self._state, self._zone, self._effort = state, zone, effort
         self._refused: dict[int, dict[int, _Look]] = {}
         """Class -> node -> the newest look at the pair, if it was refused."""
         self._refused_with_marks: dict[int, dict[int, _Look]] = {}
         self._gambles: dict[int, dict[int, _Look]] = {}
         """Pairs that wait until few others are left."""
+        self._gambles_alike: dict[int, dict[_Alike, _Look]] = {}
+        """Class -> pairs of it that land alike -> the newest look at one of them, if it waits so."""
         self._freed: set[Pair] = set()
         self._in_a_row: dict[int, int] = {}
         """Class -> pairs of it that were refused, or passed over, since a move has last concerned it."""
@@ -57,6 +63,7 @@ class Looks:
             self._in_a_row.pop(cls, None)
             for looks in (self._refused, self._refused_with_marks, self._gambles):
                 looks.pop(cls, None)
+            self._gambles_alike.pop(cls, None)
 
     def refuse(self, pair: Pair, prediction: Prediction | None, *, steered: bool = False) -> None:
         """Record that the examination of a pair ended in a refusal; ``steered``: even with marks."""
@@ -81,16 +88,20 @@ class Looks:
         alike = self._in_a_row.get(cls, 0) >= self._effort.in_a_row
         return alike and not self._again and all(cls != freed for freed, _ in self._freed)
 
-    def is_spared(self, pair: Pair, *, only_certain: bool, steered: bool, hard: bool) -> bool:
+    def is_spared(self, pair: Pair, promise: Promise, *, only_certain: bool, steered: bool) -> bool:
         """Return whether another examination of a pair would have the same result as the latest one.
 
-        ``hard``: a hard rule is at stake, so results of other pairs of the class are not used.
+        If a hard rule is at stake, results of other pairs of the class are not used, except that a pair waits like
+        one that promises the same from the same zone: it would land alike.
         """
         cls, node = pair
+        hard = promise.gains[0] > 0
         look = (self._refused_with_marks if steered else self._refused).get(cls, {}).get(node)
         freed = pair in self._freed
         if look is None and only_certain and not steered and not freed:
             look = self._gambles.get(cls, {}).get(node)
+            if look is None and self._waits_alike(pair, promise):
+                return True
         alike = self._in_a_row.get(cls, 0) >= self._effort.in_a_row and not hard and not freed
         if not alike and (look is None or self._is_outdated(pair, look)):
             return False
@@ -98,6 +109,21 @@ class Looks:
             self._again -= 1
             return False
         return True
+
+    def _waits_alike(self, pair: Pair, promise: Promise) -> bool:
+        """Return whether a pair of the class waits that promises the same and whose replacement lands alike."""
+        look = self._gambles_alike.get(pair[0], {}).get(self._alike(pair, promise))
+        if look is None or look.prediction is None:
+            return False
+        # A pod that leaves one of the landings might land there again.
+        nodes = look.prediction.nodes
+        return not (nodes == pair[1]).any() and not is_doubtful(
+            self._state, look.prediction, look.since
+        )
+
+    def _alike(self, pair: Pair, promise: Promise) -> _Alike:
+        hard, soft, _ = promise.promised
+        return hard, soft, int(self._zone[pair[1]])
 
     def _is_outdated(self, pair: Pair, look: _Look) -> bool:
         """Return whether an input of an examination has changed."""
@@ -127,6 +153,8 @@ class Looks:
         if self.is_freed(pair) or not (falls_short(promise, verdict) or is_gamble(verdict)):
             return False
         self._note(self._gambles, pair, verdict.prediction)
+        alike = self._gambles_alike.setdefault(pair[0], {})
+        alike[self._alike(pair, promise)] = self._gambles[pair[0]][pair[1]]
         return True
 
 
@@ -141,7 +169,4 @@ def falls_short(promise: Promise, verdict: Verdict) -> bool:
 
     It, or another pod of its class, would have to move again. After other moves it may land better.
     """
-    return any(
-        most - mean > GAMBLE
-        for most, mean in zip(promise.promised[:2], verdict.gain[:2], strict=True)
-    )
+    return gains_less(verdict, promise.promised)

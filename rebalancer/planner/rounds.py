@@ -185,9 +185,8 @@ class Rounds:
         picked = [head]
         for other in rows[1:most]:
             pair, of_other = book.pair_of(other), book.promise_of(other)
-            hard = of_other.gains[0] > 0
             spared = self._looks.is_spared(
-                pair, only_certain=rung.only_certain, steered=rung.steered, hard=hard
+                pair, of_other, only_certain=rung.only_certain, steered=rung.steered
             )
             same = any(of_other.gains[:2]) == any(promise.gains[:2])
             if spared or not same or book.is_little(other):

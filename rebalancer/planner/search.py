@@ -31,6 +31,7 @@ from rebalancer.planner.reasons import Refusal
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.room import Rooms, make_room
 from rebalancer.planner.rounds import Rounds, Rung
+from rebalancer.scheduler.topology import ZONE
 from rebalancer.snapshot.columns import Floats
 
 WhyStop = Callable[[], str | None]
@@ -119,7 +120,7 @@ class _Pass:
         self._wave = Wave(0, QuotaLedger(draft.snapshot))
         """The newest one."""
         self._effort = effort
-        self._looks = looks = Looks(draft.state, effort)
+        self._looks = looks = Looks(draft.state, draft.snapshot.nodes.labels.column(ZONE), effort)
         self._largest = 0
         """Moves of the largest wave."""
         self._gained = np.zeros(3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rebalancer.plan.plan import Code
@@ -12,6 +13,8 @@ TOLERANCE = 1e-9
 # Expected loss, in pods, against the best landing, from which on a move counts as a gamble. A move that
 # fixes so much less than was hoped for breaks one rule as it fixes another.
 GAMBLE = 0.05
+# The same for soft rules, of a move that fixes a hard rule: it is not put off for less than half a pod.
+GAMBLE_BESIDE_HARD = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,12 @@ class Verdict:
 
 def is_gamble(verdict: Verdict) -> bool:
     """Return whether some of the landings are clearly worse than the best one in a hard or soft rule."""
-    best, expected = verdict.best[:2], verdict.gain[:2]
-    return min(expected) < -GAMBLE or any(
-        most - mean > GAMBLE for most, mean in zip(best, expected, strict=True)
-    )
+    return gains_less(verdict, verdict.best) or gains_less(verdict, (0.0, 0.0))
+
+
+def gains_less(verdict: Verdict, most: Sequence[float]) -> bool:
+    """Return whether a move is expected to gain clearly less in hard or soft rules than ``most``, per entry."""
+    hard, soft, _ = verdict.gain
+    if most[0] - hard > GAMBLE:
+        return True
+    return most[1] - soft > (GAMBLE_BESIDE_HARD if hard > 1 - GAMBLE else GAMBLE)

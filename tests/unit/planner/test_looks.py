@@ -13,6 +13,7 @@ from rebalancer.scheduler.prediction import Prediction
 
 PAIRS = [(0, node) for node in range(6)]
 LIKELY, RARE = 1, 2
+ZONE = np.array([0, 0, 0, 0, 1, 1, 1, 1], np.int32)
 SOMEWHERE = Prediction(np.array([LIKELY, RARE], np.int32), np.array([0.9, 0.1]))
 NOWHERE = Prediction(np.zeros(0, np.int32), np.zeros(0))
 
@@ -39,14 +40,15 @@ class Nodes:
 
 def begun(*, again=False, effort=None):
     nodes: Any = Nodes()
-    waiting = Looks(nodes, effort or Effort())
+    waiting = Looks(nodes, ZONE, effort or Effort())
     waiting.begin_rung(again=again)
     return nodes, waiting
 
 
-def spared(waiting, pairs, *, only_certain=True, steered=False):
+def spared(waiting, pairs, *, only_certain=True, steered=False, promised=(0, 1, 0)):
     return [
-        waiting.is_spared(p, only_certain=only_certain, steered=steered, hard=False) for p in pairs
+        waiting.is_spared(pair, promise(*promised), only_certain=only_certain, steered=steered)
+        for pair in pairs
     ]
 
 
@@ -108,7 +110,7 @@ def test_after_some_refusals_in_a_row_the_rest_of_the_class_waits_for_a_move_or_
         waiting.refuse(pair, SOMEWHERE)
     assert spared(waiting, [PAIRS[5], (1, 5)]) == [True, False]
     assert [waiting.spares_class(cls) for cls in (0, 1)] == [True, False]
-    assert not waiting.is_spared(PAIRS[5], only_certain=True, steered=False, hard=True)
+    assert spared(waiting, [PAIRS[5]], promised=(1, 0, 0)) == [False]
     waiting.retry([0])
     assert spared(waiting, [PAIRS[5]]) == [False]
     for pair in PAIRS[: Effort().in_a_row]:
@@ -158,3 +160,29 @@ def test_what_pods_went_first_for_goes_in_the_next_wave_and_is_a_gamble_again_la
     assert [waiting.passes_over(pair, *SHORT) for pair in PAIRS[:2]] == [False, True]
     waiting.free(())
     assert waiting.passes_over(PAIRS[0], *SHORT)
+
+
+@pytest.mark.parametrize(
+    ("node", "promised", "changes", "waits"),
+    [
+        (3, (1, 0, 0), [], True),
+        # Another zone, another promise, and a node on which it might land.
+        (5, (1, 0, 0), [], False),
+        (3, (1, 1, 0), [], False),
+        (LIKELY, (1, 0, 0), [], False),
+        # Where it would land now is another question.
+        (3, (1, 0, 0), [LIKELY], False),
+        (3, (1, 0, 0), [RARE], True),
+    ],
+)
+def test_a_pair_waits_like_one_of_its_class_that_promises_the_same_from_the_same_zone(
+    node, promised, changes, waits
+):
+    nodes, waiting = begun()
+    assert waiting.passes_over((0, 0), promise(1, 0, 0), verdict((1, -0.6, 0)))
+    for changed in changes:
+        nodes.change(changed)
+    assert spared(waiting, [(0, node), (1, node)], promised=promised) == [waits, False]
+    assert spared(waiting, [(0, node)], promised=promised, only_certain=False) == [False]
+    waiting.retry([0])
+    assert spared(waiting, [(0, node)], promised=promised) == [False]
