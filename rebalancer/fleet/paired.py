@@ -38,6 +38,8 @@ class Difference:
     """Of this difference alone."""
     least_p: float
     """The smallest p that so many differences can have."""
+    differing: int
+    """Pairs whose difference is not 0."""
 
 
 def compare_pairs(differences: Floats) -> Difference:
@@ -46,9 +48,9 @@ def compare_pairs(differences: Floats) -> Difference:
     # A 0 has no sign: what is equal in both says nothing of which is better.
     signed = differences[np.abs(differences) > _SLACK]
     if not len(signed):
-        return Difference(mean, mean, mean, 1.0, 1.0)
+        return Difference(mean, mean, mean, 1.0, 1.0, 0)
     low, high = _interval(differences)
-    return Difference(mean, low, high, _p(signed), 2.0 ** (1 - len(signed)))
+    return Difference(mean, low, high, _p(signed), 2.0 ** (1 - len(signed)), len(signed))
 
 
 def adjust(ps: Sequence[float], family: int) -> list[float]:

@@ -96,10 +96,10 @@ def sentences(verdicts: Sequence[Verdict], paired_by: str) -> Iterator[str]:
     for verdict in verdicts:
         if verdict.better:
             yield _better(verdict, paired_by)
-    unsure = [of for of in verdicts if not of.better and of.difference.least_p < 1]
+    unsure = [of for of in verdicts if not of.better and of.difference.differing]
     for verdict in unsure:
         yield _unsure(verdict, paired_by)
-    if all(of.difference.least_p == 1 for of in verdicts):
+    if not any(of.difference.differing for of in verdicts):
         yield f"Alike on every {paired_by}, in all measures."
     elif not any(of.better for of in verdicts):
         yield "Neither is shown to be better."

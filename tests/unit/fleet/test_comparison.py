@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from rebalancer.fleet.comparison import compare_rows
 from rebalancer.fleet.measures import MEASURES
+from rebalancer.fleet.show import sentences
 from rebalancer.fleet.task import Failure, Left, Row
 
 
@@ -92,3 +93,12 @@ def test_the_order_of_rows_makes_no_difference(order):
     assert compare_rows(["a", "b"], [rows[i] for i in order], []) == compare_rows(
         ["a", "b"], rows, []
     )
+
+
+def test_one_pair_that_differs_is_not_called_alike():
+    comparison = compare_rows(
+        ["a", "b"], rows_of("a", {"x": [1]}) + rows_of("b", {"x": [9]}, 9), []
+    )
+    said = " ".join(sentences(comparison.verdicts, comparison.paired_by))
+    assert "Not shown: evictions, -8 (95 %: -8 to -8; too few of the draws differ)" in said
+    assert "Alike" not in said
