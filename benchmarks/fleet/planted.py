@@ -26,8 +26,8 @@ import msgspec
 
 from rebalancer.fleet.compare import Inputs, list_tasks
 from rebalancer.fleet.comparison import Comparison, compare_rows
-from rebalancer.fleet.engines import Engine, InProcess, Processes
-from rebalancer.fleet.task import Failure, Row, Rules, Setting, Task
+from rebalancer.fleet.engines import InProcess, Processes, TaskEngine
+from rebalancer.fleet.task import Failure, Row, Rules, Task, TaskSetting
 from rebalancer.testing.snapshots import node, spread, workload
 
 HEAD = "apiVersion: rebalancer/v1\nkind: Policy\nmode: enforce\n"
@@ -70,7 +70,7 @@ def tasks_of(truth: str, seed: int, folder: Path, *, draws: int = 2) -> list[Tas
         file.write_text(text)
         files.append(str(file))
     rules = (Rules("better", better), Rules("worse", worse))
-    setting = Setting(Rules("judge", _SPREAD), cycles=20)
+    setting = TaskSetting(Rules("judge", _SPREAD), cycles=20)
     tasks, _ = list_tasks(Inputs(rules, tuple(files), draws, seed, setting))
     # With one seed for both, two equal policies would be equal row by row: nothing could be claimed.
     return [
@@ -88,7 +88,7 @@ def judge(truth: str, comparison: Comparison) -> str:
     return {"better": "right", "worse": "wrong"}.get(named.get(planted, ""), "not shown")
 
 
-def play_draw(truth: str, seed: int, engine: Engine) -> Comparison:
+def play_draw(truth: str, seed: int, engine: TaskEngine) -> Comparison:
     """Play and compare one draw."""
     with tempfile.TemporaryDirectory() as folder:
         results = list(engine.run(tasks_of(truth, seed, Path(folder))))
@@ -104,7 +104,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--only", choices=TRUTHS)
     options = parser.parse_args()
-    engine: Engine = InProcess() if options.jobs == 1 else Processes(options.jobs)
+    engine: TaskEngine = InProcess() if options.jobs == 1 else Processes(options.jobs)
     print("| truth | draws | right | not shown | wrong |\n|---|---|---|---|---|")
     for truth in [options.only] if options.only else TRUTHS:
         came: Counter[str] = Counter()

@@ -16,9 +16,9 @@ from rebalancer.base.output import say, write
 from rebalancer.commands.flags import Whole, examples, output_flag, with_flags
 from rebalancer.fleet.compare import Inputs, compare
 from rebalancer.fleet.comparison import Comparison
-from rebalancer.fleet.engines import Engine, InProcess, Processes
+from rebalancer.fleet.engines import InProcess, Processes, TaskEngine
 from rebalancer.fleet.sources import list_snapshots
-from rebalancer.fleet.task import Rules, Setting
+from rebalancer.fleet.task import Rules, TaskSetting
 from rebalancer.registry import Registry
 from rebalancer.run.context import bars_on
 from rebalancer.run.options import PolicyFlags, ProgressFlags
@@ -70,7 +70,7 @@ def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
         snapshots=tuple(list_snapshots(options.snapshots)),
         draws=options.draws,
         seed=options.seed,
-        setting=Setting(
+        setting=TaskSetting(
             judge=load(options.judge),
             cycles=options.cycles,
             lifted=options.lift_budgets,
@@ -103,7 +103,7 @@ def render(comparison: Comparison, output: str, judge: str) -> str:
     return data_text(show.as_data(comparison, judge), output)
 
 
-def _engine(options: CompareOptions) -> Engine:
+def _engine(options: CompareOptions) -> TaskEngine:
     if options.ray is None:
         return InProcess() if options.jobs in (None, 1) else Processes(options.jobs or 1)
     from rebalancer.fleet.ray_engine import LOCAL, RayTasks  # noqa: PLC0415

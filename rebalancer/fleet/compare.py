@@ -12,10 +12,10 @@ import msgspec
 from rebalancer import __version__
 from rebalancer.base.errors import PolicyError
 from rebalancer.fleet.comparison import Comparison, compare_rows
-from rebalancer.fleet.engines import Engine
-from rebalancer.fleet.journal import Journal, open_journal
+from rebalancer.fleet.engines import TaskEngine
+from rebalancer.fleet.journal import TaskJournal, open_journal
 from rebalancer.fleet.sources import absolute, digest
-from rebalancer.fleet.task import Failure, Row, Rules, Setting, Task
+from rebalancer.fleet.task import Failure, Row, Rules, Task, TaskSetting
 
 Reached = Callable[[int, int], None]
 """Called with the number of tasks that have ended, and of all."""
@@ -30,7 +30,7 @@ class Inputs:
     """Paths or URLs, each once."""
     draws: int
     seed: int
-    setting: Setting
+    setting: TaskSetting
 
 
 def list_tasks(inputs: Inputs) -> tuple[list[Task], str]:
@@ -62,7 +62,7 @@ def list_tasks(inputs: Inputs) -> tuple[list[Task], str]:
 
 
 def compare(
-    inputs: Inputs, engine: Engine, *, journal_path: str | None, reached: Reached
+    inputs: Inputs, engine: TaskEngine, *, journal_path: str | None, reached: Reached
 ) -> Comparison:
     """Play all tasks and compare the policies by their results.
 
@@ -79,7 +79,7 @@ def compare(
         rows = dict(journal.rows) if journal is not None else {}
         left = (task for task in tasks if task.number not in rows)
         reached(len(rows), len(tasks))
-        for result in _recorded(engine.run(left), journal):
+        for result in _record_results(engine.run(left), journal):
             if isinstance(result, Row):
                 rows[result.number] = result
             else:
@@ -88,7 +88,9 @@ def compare(
     return compare_rows([policy.name for policy in inputs.policies], list(rows.values()), failures)
 
 
-def _recorded(results: Iterator[Row | Failure], journal: Journal | None) -> Iterator[Row | Failure]:
+def _record_results(
+    results: Iterator[Row | Failure], journal: TaskJournal | None
+) -> Iterator[Row | Failure]:
     for result in results:
         if journal is not None and isinstance(result, Row):
             journal.add(result)

@@ -10,12 +10,12 @@ import numpy as np
 
 from rebalancer.fleet.measures import MEASURES, Measure
 from rebalancer.fleet.paired import LEVEL, Difference, adjust, compare_pairs
-from rebalancer.fleet.task import Failure, Left, Row
+from rebalancer.fleet.task import Failure, LeftByRule, Row
 from rebalancer.snapshot.columns import Floats
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class PolicySummary:
     """One measure of one policy, over all of its rows."""
 
     mean: float
@@ -26,7 +26,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PairVerdict:
     """Two policies in one measure."""
 
     measure: Measure
@@ -53,8 +53,8 @@ class PolicyResult:
     """With a result."""
     silent: int
     """Tasks that fell silent within the cycles."""
-    measures: Mapping[str, Summary]
-    left: Mapping[str, Left]
+    measures: Mapping[str, PolicySummary]
+    left: Mapping[str, LeftByRule]
     """Rule -> the mean of what it leaves."""
     warnings: tuple[tuple[str, int], ...]
     """What runs warned of, and in how many tasks."""
@@ -65,7 +65,7 @@ class Comparison:
     """The result of a comparison."""
 
     policies: tuple[PolicyResult, ...]
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[PairVerdict, ...]
     snapshots: tuple[str, ...]
     """Those that all policies were played on in at least one same draw: the pairs of the verdicts."""
     paired_by: str
@@ -133,7 +133,7 @@ def _means(rows: Sequence[Row], common: Sequence[_Draw], paired_by: str) -> dict
 
 def _verdicts(
     policies: Sequence[str], values: Mapping[str, Mapping[str, Floats]], names: Sequence[str]
-) -> Iterator[Verdict]:
+) -> Iterator[PairVerdict]:
     found = [
         _verdict(
             measure, first, second, values[first][measure.key] - values[second][measure.key], names
@@ -151,15 +151,15 @@ def _verdicts(
 
 def _verdict(
     measure: Measure, first: str, second: str, differences: Floats, names: Sequence[str]
-) -> Verdict:
+) -> PairVerdict:
     difference = compare_pairs(differences)
     sign = np.sign(difference.mean)
     against = [name for name, of in zip(names, differences.tolist(), strict=True) if of * sign < 0]
     equal = int((differences == 0).sum())
-    return Verdict(measure, first, second, difference, 1.0, "", tuple(against), equal)
+    return PairVerdict(measure, first, second, difference, 1.0, "", tuple(against), equal)
 
 
-def _decide(verdict: Verdict, p: float) -> Verdict:
+def _decide(verdict: PairVerdict, p: float) -> PairVerdict:
     """Return the verdict with its corrected p; a winner is named only if test and interval agree."""
     of = verdict.difference
     better = ""
@@ -185,27 +185,27 @@ def _result(name: str, rows: Sequence[Row]) -> PolicyResult:
     )
 
 
-def _summary(rows: Sequence[Row], key: str) -> Summary:
+def _summary(rows: Sequence[Row], key: str) -> PolicySummary:
     groups: dict[str, list[float]] = {}
     for row in rows:
         groups.setdefault(row.snapshot, []).append(row.measures[key])
     if not groups:
-        return Summary(0.0, 0.0, 0.0)
+        return PolicySummary(0.0, 0.0, 0.0)
     means = [float(np.mean(group)) for group in groups.values()]
     within = [float(np.var(group, ddof=1)) for group in groups.values() if len(group) > 1]
-    return Summary(
+    return PolicySummary(
         mean=float(np.mean(means)),
         draws=float(np.sqrt(np.mean(within))) if within else 0.0,
         snapshots=float(np.std(means, ddof=1)) if len(means) > 1 else 0.0,
     )
 
 
-def _mean_left(rows: Sequence[Row]) -> dict[str, Left]:
+def _mean_left(rows: Sequence[Row]) -> dict[str, LeftByRule]:
     rules = sorted({rule for row in rows for rule in row.left})
-    found: dict[str, Left] = {}
+    found: dict[str, LeftByRule] = {}
     for rule in rules:
         of = [row.left[rule] for row in rows]
-        found[rule] = Left(
+        found[rule] = LeftByRule(
             hard=float(np.mean([one.hard for one in of])),
             soft=float(np.mean([one.soft for one in of])),
             imbalance=float(np.mean([one.imbalance for one in of])),

@@ -32,7 +32,7 @@ _SPAWN = multiprocessing.get_context("spawn")
 Result = Row | Failure
 
 
-class Engine(Protocol):
+class TaskEngine(Protocol):
     """What works off tasks."""
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Result]:

@@ -28,7 +28,7 @@ class _Head(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """A digest of all tasks and snapshots."""
 
 
-class Journal:
+class TaskJournal:
     """An open journal."""
 
     def __init__(self, path: str, stream: BinaryIO, rows: dict[int, Row]) -> None:
@@ -52,7 +52,7 @@ class Journal:
 
 
 @contextmanager
-def open_journal(path: str, inputs: str) -> Iterator[Journal]:
+def open_journal(path: str, inputs: str) -> Iterator[TaskJournal]:
     """Yield the journal of a comparison with this digest of inputs; it is created if it does not exist.
 
     Raises:
@@ -67,7 +67,7 @@ def open_journal(path: str, inputs: str) -> Iterator[Journal]:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise PolicyError([f"{path}: another comparison is writing it"]) from None
-        yield Journal(path, stream, _read(path, stream, inputs))
+        yield TaskJournal(path, stream, _read(path, stream, inputs))
 
 
 def _read(path: str, stream: BinaryIO, inputs: str) -> dict[int, Row]:

@@ -52,12 +52,12 @@ def measure(played: Played, left: Cost) -> dict[str, float]:
     return {
         "evictions": float(sum(cycle.evictions for cycle in cycles)),
         "movedTwice": float(cycles[-1].moved_twice if cycles else 0),
-        "hardLeft": _rounded(left.hard),
-        "softLeft": _rounded(left.soft),
-        "unevenness": _rounded(unevenness(played.last)),
+        "hardLeft": _round(left.hard),
+        "softLeft": _round(left.soft),
+        "unevenness": _round(unevenness(played.last)),
         "waiting": float(sum(one.pods for one in played.simulation.waiting)),
-        "workloadShare": _rounded(max(_workload_shares(played), default=0.0)),
-        "budgetShare": _rounded(max(_budget_shares(played), default=0.0)),
+        "workloadShare": _round(max(_workload_shares(played), default=0.0)),
+        "budgetShare": _round(max(_budget_shares(played), default=0.0)),
         "runs": float(len(cycles)),
         "nodesEmptied": float(_empty_nodes(played.last) - _empty_nodes(played.first)),
     }
@@ -128,6 +128,6 @@ def _share(number: int, of: int) -> float:
     return min(1.0, number / of) if of > 0 else 1.0
 
 
-def _rounded(value: float) -> float:
+def _round(value: float) -> float:
     """Return ``value`` to nine decimals: what differs by less is equal."""
     return round(value, 9)

@@ -10,7 +10,7 @@ import msgspec
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import plain_number
 from rebalancer.base.plain_text import and_more, columns, count, lines_of, printable_lines
-from rebalancer.fleet.comparison import Comparison, PolicyResult, Summary, Verdict
+from rebalancer.fleet.comparison import Comparison, PairVerdict, PolicyResult, PolicySummary
 from rebalancer.fleet.measures import MEASURES
 from rebalancer.fleet.paired import LEVEL
 
@@ -29,7 +29,7 @@ def as_text(comparison: Comparison, judge: str) -> str:
         ]
         lines += [*columns(rows), ""]
     lines += lines_of(LEGEND.format(judge=judge))
-    lines += ["", "Left by rule (hard / soft / imbalance)", *_left(comparison), ""]
+    lines += ["", "Left by rule (hard / soft / imbalance)", *_left_lines(comparison), ""]
     for first, second, verdicts in by_pair(comparison):
         lines += [f"{first} beside {second}"]
         for sentence in sentences(verdicts, comparison.paired_by):
@@ -57,13 +57,13 @@ def title(comparison: Comparison) -> str:
     return f"{policies} {plural} on {count(snapshots, 'snapshot')}, {count(tasks, 'simulation')}"
 
 
-def cell(summary: Summary) -> str:
+def cell(summary: PolicySummary) -> str:
     """Return a mean with its spread over the draws."""
     mean = f"{summary.mean:,.3g}" if abs(summary.mean) < 1000 else f"{summary.mean:,.0f}"
     return f"{mean} ± {summary.draws:.2g}" if summary.draws else mean
 
 
-def _left(comparison: Comparison) -> list[str]:
+def _left_lines(comparison: Comparison) -> list[str]:
     rules = list(dict.fromkeys(rule for of in comparison.policies for rule in of.left))
     rows = [("RULE", *(of.name for of in comparison.policies))]
     rows += [(rule, *(left_cell(of, rule) for of in comparison.policies)) for rule in rules]
@@ -82,16 +82,16 @@ def left_cell(of: PolicyResult, rule: str) -> str:
     return f"{left.hard:.3g} / {left.soft:.3g} / {left.imbalance:.3g}"
 
 
-def by_pair(comparison: Comparison) -> Iterator[tuple[str, str, list[Verdict]]]:
+def by_pair(comparison: Comparison) -> Iterator[tuple[str, str, list[PairVerdict]]]:
     """Yield the verdicts of each pair of policies."""
-    pairs: dict[tuple[str, str], list[Verdict]] = {}
+    pairs: dict[tuple[str, str], list[PairVerdict]] = {}
     for verdict in comparison.verdicts:
         pairs.setdefault((verdict.first, verdict.second), []).append(verdict)
     for (first, second), verdicts in pairs.items():
         yield first, second, verdicts
 
 
-def sentences(verdicts: Sequence[Verdict], paired_by: str) -> Iterator[str]:
+def sentences(verdicts: Sequence[PairVerdict], paired_by: str) -> Iterator[str]:
     """Yield what can be said of a pair of policies: what one is better on, then what is not shown."""
     for verdict in verdicts:
         if verdict.better:
@@ -105,7 +105,7 @@ def sentences(verdicts: Sequence[Verdict], paired_by: str) -> Iterator[str]:
         yield "Neither is shown to be better."
 
 
-def _better(verdict: Verdict, paired_by: str) -> str:
+def _better(verdict: PairVerdict, paired_by: str) -> str:
     of, measure = verdict.difference, verdict.measure
     low, high = sorted((abs(of.low), abs(of.high)))
     text = (
@@ -115,7 +115,7 @@ def _better(verdict: Verdict, paired_by: str) -> str:
     return text + _disagreement(verdict, paired_by)
 
 
-def _unsure(verdict: Verdict, paired_by: str) -> str:
+def _unsure(verdict: PairVerdict, paired_by: str) -> str:
     of = verdict.difference
     why = f"p {_p(verdict.p)}"
     if of.least_p > LEVEL:
@@ -126,7 +126,7 @@ def _unsure(verdict: Verdict, paired_by: str) -> str:
     )
 
 
-def _disagreement(verdict: Verdict, paired_by: str) -> str:
+def _disagreement(verdict: PairVerdict, paired_by: str) -> str:
     number = len(verdict.against)
     if not number:
         return "."
@@ -188,7 +188,7 @@ def _policy(of: PolicyResult) -> dict[str, Any]:
     }
 
 
-def _verdict(of: Verdict) -> dict[str, Any]:
+def _verdict(of: PairVerdict) -> dict[str, Any]:
     difference = of.difference
     return {
         "measure": of.measure.key,

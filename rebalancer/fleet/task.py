@@ -18,7 +18,7 @@ class Rules(msgspec.Struct, frozen=True):
     """The configuration of kube-scheduler that the policy names, in JSON; empty for none."""
 
 
-class Setting(msgspec.Struct, frozen=True):
+class TaskSetting(msgspec.Struct, frozen=True):
     """How all tasks of a comparison are played."""
 
     judge: Rules
@@ -42,10 +42,10 @@ class Task(msgspec.Struct, frozen=True):
     """From 0."""
     seed: tuple[int, ...]
     """Of the landings; the same for all policies of a snapshot and draw."""
-    setting: Setting
+    setting: TaskSetting
 
 
-class Left(msgspec.Struct, frozen=True):
+class LeftByRule(msgspec.Struct, frozen=True):
     """What one rule of the judge leaves at the end, in the entries of the cost."""
 
     hard: float
@@ -70,7 +70,7 @@ class Row(msgspec.Struct, frozen=True):
     """Whether nothing more will be done: else the cycles came to an end first."""
     measures: Mapping[str, float]
     """Name of a measure (``rebalancer.fleet.measures``) -> value."""
-    left: Mapping[str, Left]
+    left: Mapping[str, LeftByRule]
     """Strategy of the judge -> what it leaves."""
     warnings: tuple[str, ...] = ()
 

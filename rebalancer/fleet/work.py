@@ -10,7 +10,7 @@ from rebalancer.base.errors import PolicyError, RebalancerError
 from rebalancer.base.plain_text import printable
 from rebalancer.fleet.measures import measure
 from rebalancer.fleet.sources import load
-from rebalancer.fleet.task import Failure, Left, Row, Rules, Task, fail
+from rebalancer.fleet.task import Failure, LeftByRule, Row, Rules, Task, fail
 from rebalancer.plan.plan import Score
 from rebalancer.planner.planning import Planning, finished_phases
 from rebalancer.policy.forms import as_yaml, plain
@@ -60,14 +60,14 @@ def work(task: Task) -> Row:
         pods=len(snapshot.pods),
         silent=played.simulation.silent is not None,
         measures=measure(played, total(scores)),
-        left={name: _left(score) for name, score in sorted(scores.items())},
+        left={name: _split_by_entry(score) for name, score in sorted(scores.items())},
         warnings=played.simulation.warnings,
     )
 
 
-def _left(score: Score) -> Left:
+def _split_by_entry(score: Score) -> LeftByRule:
     hard, soft, imbalance = (float(f"{value:.9g}") for value in score.cost.as_tuple())
-    return Left(hard, soft, imbalance, score.violated, judged=not score.not_judged)
+    return LeftByRule(hard, soft, imbalance, score.violated, judged=not score.not_judged)
 
 
 def as_rules(loaded: LoadedPolicy, name: str) -> Rules:

@@ -43,16 +43,14 @@ def test_no_public_class_name_exists_twice() -> None:
     files: dict[str, list[str]] = {}
     for root in ("rebalancer", "strategies"):
         for path in (ROOT / root).rglob("*.py"):
-            if path.parent.name == "fleet":
-                continue
             for node in ast.parse(path.read_text(encoding="utf-8")).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     files.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     assert {name: where for name, where in files.items() if len(where) > 1} == {}
 
 
-OWED = {"planner", "cost", "fleet"}
-"""Packages that still have functions named by a past participle; classes of `fleet` still have the names of others."""
+OWED = {"planner", "cost"}
+"""Packages that still have functions named by a past participle."""
 
 NO_ACTION = {
     *(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rebalancer.fleet.comparison import compare_rows
 from rebalancer.fleet.measures import MEASURES
 from rebalancer.fleet.show import sentences
-from rebalancer.fleet.task import Failure, Left, Row
+from rebalancer.fleet.task import Failure, LeftByRule, Row
 
 
 def rows_of(policy, table, start=0):
@@ -22,7 +22,7 @@ def rows_of(policy, table, start=0):
             pods=9,
             silent=True,
             measures={**{of.key: 0.0 for of in MEASURES}, "evictions": float(value)},
-            left={"topology-spread": Left(0.0, value, 0.0, 1)},
+            left={"topology-spread": LeftByRule(0.0, value, 0.0, 1)},
         )
         for index, (snapshot, draw, value) in enumerate(
             (snapshot, draw, value)

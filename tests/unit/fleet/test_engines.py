@@ -12,13 +12,15 @@ from typing import cast
 import pytest
 
 from rebalancer.fleet.engines import MAX_DEATHS, InProcess, Processes
-from rebalancer.fleet.task import Failure, Row, Rules, Setting, Task
+from rebalancer.fleet.task import Failure, Row, Rules, Task, TaskSetting
 
 RULES = Rules("p", "")
 
 
 def tasks(number, snapshot="x"):
-    return [Task(i, RULES, snapshot, snapshot, i, (0, 0, i), Setting(RULES)) for i in range(number)]
+    return [
+        Task(i, RULES, snapshot, snapshot, i, (0, 0, i), TaskSetting(RULES)) for i in range(number)
+    ]
 
 
 def row(task):
@@ -97,7 +99,7 @@ def test_an_error_of_the_caller_ends_the_workers():
 def test_what_cannot_be_read_is_a_failure_of_its_task():
     rules = Rules("p", "apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {}\n")
     (failure,) = InProcess().run(
-        [Task(0, rules, "no.zip", "/nowhere.zip", 0, (0,), Setting(rules))]
+        [Task(0, rules, "no.zip", "/nowhere.zip", 0, (0,), TaskSetting(rules))]
     )
     assert isinstance(failure, Failure)
     assert "nowhere.zip" in failure.error

@@ -4,9 +4,11 @@ import pytest
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.fleet.journal import open_journal
-from rebalancer.fleet.task import Left, Row
+from rebalancer.fleet.task import LeftByRule, Row
 
-ROW = Row(3, "p", "x", 1, 2, 3, True, {"evictions": 1.5}, {"taints": Left(1, 0.5, 0, 2)}, ("w",))
+ROW = Row(
+    3, "p", "x", 1, 2, 3, True, {"evictions": 1.5}, {"taints": LeftByRule(1, 0.5, 0, 2)}, ("w",)
+)
 
 
 @pytest.fixture
