@@ -75,7 +75,7 @@ class Course:
                 ground.cluster.apply(pod(_LATE, nodeName=name))
             return describe_remaining(client, name, **more)
 
-        patch.setattr("rebalancer.machines.capacity.scale_in.left_on", bound)
+        patch.setattr("rebalancer.machines.capacity.scale_in.describe_remaining", bound)
         patch.setattr(ground.pool, "terminate", ended)
         patch.setattr("rebalancer.node_record.protocol.change_node", changed)
 
