@@ -19,13 +19,16 @@ _RUNS = audit.policy(
     }
 )
 _HERE = Path(__file__).resolve().parent
+_LONGEST = ("test_installed_kills",)
+"""Files of few tests that take minutes: they begin first, or one process would be left alone with them at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark all tests of this folder, so that runs without a control plane can leave them out."""
+    """Mark all tests of this folder, so that runs without a control plane can leave them out; the longest go first."""
     for item in items:
         if _HERE in item.path.parents:
             item.add_marker(pytest.mark.e2e)
+    items.sort(key=lambda item: item.path.stem not in _LONGEST)
 
 
 @pytest.fixture(scope="session")
