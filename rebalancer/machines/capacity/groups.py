@@ -32,6 +32,11 @@ _STARTUP_TAINTS = (
     "ignore-taint.cluster-autoscaler.kubernetes.io/",
 )
 """How the keys of taints begin that a node has until it is ready for pods (Cluster Autoscaler's FAQ)."""
+_NOT_READY_TAINTS = frozenset(
+    f"node.kubernetes.io/{key}" for key in ("not-ready", "disk-pressure", "network-unavailable")
+)
+"""A node that has one is not ready, whatever its condition says (Cluster Autoscaler: ``GetReadinessState``). The first stays for a
+moment after the kubelet has said that it is."""
 _STATUS_TAINTS = "status-taint.cluster-autoscaler.kubernetes.io/"
 """The same of taints that come and go on nodes that are ready."""
 
@@ -86,7 +91,7 @@ class Groups:
         nodes = snapshot.nodes
         of_sets = np.array([any(map(self._is_startup, of)) for of in nodes.taint_sets] or [False])
         self.starting: Bools = of_sets[nodes.taint_set]
-        """(N,) nodes that a start-up taint keeps from taking pods yet."""
+        """(N,) nodes that a start-up taint, or one of the cluster's own, keeps from taking pods yet."""
         rows = _rows(snapshot)
         self.of_node: dict[int, int] = {}
         """Node -> its group; nodes without one are not in it."""
@@ -145,7 +150,8 @@ class Groups:
         )
 
     def _is_startup(self, taint: o.Taint) -> bool:
-        return taint.key in self._startup or taint.key.startswith(_STARTUP_TAINTS)
+        own = taint.key in self._startup or taint.key.startswith(_STARTUP_TAINTS)
+        return own or taint.key in _NOT_READY_TAINTS
 
     def _stays(self, taint: o.Taint) -> bool:
         passing = taint.key.startswith((*_PASSING_TAINTS, _STATUS_TAINTS))

@@ -55,9 +55,13 @@ def test_a_node_that_starts_is_on_its_way_too():
         "agent/not-ready",
         "startup-taint.cluster-autoscaler.kubernetes.io/agent",
         "ignore-taint.cluster-autoscaler.kubernetes.io/agent",
+        # The kubelet has said that it is Ready, and the node controller has not seen it yet.
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/network-unavailable",
+        "node.kubernetes.io/disk-pressure",
     ],
 )
-def test_a_node_whose_agent_is_not_ready_starts(key):
+def test_a_node_that_a_taint_keeps_from_taking_pods_starts(key):
     taint = {"key": key, "effect": "NoSchedule"}
     snapshot = snapshot_of([_node("a", taints=[taint], created=_YOUNG)])
     groups = Groups(snapshot, [group("pool", "a")], ["agent/not-ready"])
