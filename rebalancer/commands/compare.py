@@ -13,7 +13,7 @@ from rebalancer.base.data_text import data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say, write
-from rebalancer.commands.flags import Whole, examples, output_flag, with_flags
+from rebalancer.commands.flags import SIMULATED_RUNS, Whole, examples, output_flag, with_flags
 from rebalancer.fleet.compare import Inputs, compare
 from rebalancer.fleet.comparison import Comparison
 from rebalancer.fleet.engines import InProcess, Processes, TaskEngine
@@ -202,8 +202,7 @@ def _repeat_flags(args: Sequence[str]) -> Iterator[str]:
     metavar="N",
     help="Of the landings: another one draws others.",
 )
-@click.option("--lift-budgets", is_flag=True, help="No limit per run and per hour.")
-@click.option("--no-memory", is_flag=True, help="Every run is the first: no cool-downs.")
+@with_flags(SIMULATED_RUNS)
 @click.option(
     "--jobs",
     type=Whole(min=1),

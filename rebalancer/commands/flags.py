@@ -246,6 +246,12 @@ SET = click.option(
     help="Change a key of the policy: protect.minPodAge=0s, strategies.duplicates.mode=observe; may be repeated.",
 )
 
+SIMULATED_RUNS = [
+    click.option("--lift-budgets", is_flag=True, help="No limit per run and per hour."),
+    click.option("--no-memory", is_flag=True, help="Every run is the first: no cool-downs."),
+]
+"""What of a policy does not count in simulated runs."""
+
 POLICY_FLAGS = [
     POLICY,
     SET,

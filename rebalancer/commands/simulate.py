@@ -14,7 +14,14 @@ import numpy as np
 from rebalancer.base.environment import Environment, Timings, system_environment
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import write
-from rebalancer.commands.flags import POLICY_FLAGS, Whole, examples, output_flag, with_flags
+from rebalancer.commands.flags import (
+    POLICY_FLAGS,
+    SIMULATED_RUNS,
+    Whole,
+    examples,
+    output_flag,
+    with_flags,
+)
 from rebalancer.machines.capacity.scaling import scaling_strategies
 from rebalancer.planner.planning import finished_phases
 from rebalancer.policy.model import Policy
@@ -194,8 +201,7 @@ def _not_simulated(policy: Policy) -> Iterator[str]:
 @click.option(
     "--scale", multiple=True, metavar="KIND/NS/NAME=N", help="A workload gets N replicas."
 )
-@click.option("--lift-budgets", is_flag=True, help="No limit per run and per hour.")
-@click.option("--no-memory", is_flag=True, help="Every run is the first: no cool-downs.")
+@with_flags(SIMULATED_RUNS)
 @click.option(
     "--ready-after",
     default="10s",

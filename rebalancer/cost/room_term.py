@@ -23,6 +23,9 @@ class RoomTerm(Term):
 
     def __init__(self, view: View, asks: Sequence[Ask]) -> None:
         self._view = view
+        requests = view.snapshot.requests
+        self._taken = np.vstack([requests, np.ones((1, requests.shape[1]), np.int64)])
+        """(R + 1, C) what a pod of each class takes of a node, its place last."""
         self._pods = np.array([ask.pod for ask in asks if ask.pod >= 0], np.int32)
         kinds: dict[object, list[Ask]] = {}
         for ask in asks:
@@ -61,15 +64,13 @@ class RoomTerm(Term):
     ) -> Floats:
         """Return :meth:`delta` of many moves (E,), in one pass."""
         change = np.zeros(len(destinations))
-        free, requests = self._free(), self._view.snapshot.requests
-        ones = np.ones((1, requests.shape[1]), np.int64)
-        asks = np.vstack([requests, ones])
+        free, taken = self._free(), self._taken
         source, same = node[of], destinations == node[of]
         for kind in self._kinds:
             now = kind.rooms(free) * kind.ask.nodes
-            left = kind.rooms(free[:, node] + asks[:, cls])[of]
-            gone = asks[:, cls[of]] * same
-            came = kind.rooms(free[:, destinations] + gone - asks[:, replacement[of]])
+            left = kind.rooms(free[:, node] + taken[:, cls])[of]
+            gone = taken[:, cls[of]] * same
+            came = kind.rooms(free[:, destinations] + gone - taken[:, replacement[of]])
             rooms = now.sum() + (came - now[destinations]) * kind.ask.nodes[destinations]
             rooms += np.where(same, 0, (left - now[source]) * kind.ask.nodes[source])
             change += kind.lacks(rooms) - kind.lacks(now.sum())

@@ -73,6 +73,11 @@ class Comparison:
     rows: tuple[Row, ...]
     failures: tuple[Failure, ...]
 
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """All rules of which a policy may leave something."""
+        return tuple(dict.fromkeys(rule for of in self.policies for rule in of.left))
+
 
 def compare_rows(
     policies: Sequence[str], rows: Sequence[Row], failures: Sequence[Failure]
@@ -134,7 +139,7 @@ def _means(rows: Sequence[Row], common: Sequence[_Draw], paired_by: str) -> dict
 def _verdicts(
     policies: Sequence[str], values: Mapping[str, Mapping[str, Floats]], names: Sequence[str]
 ) -> Iterator[PairVerdict]:
-    found = [
+    verdicts = [
         _verdict(
             measure, first, second, values[first][measure.key] - values[second][measure.key], names
         )
@@ -142,11 +147,11 @@ def _verdicts(
         for measure in MEASURES
     ]
     # What differs nowhere can never be claimed, and costs the others nothing.
-    open_ = [index for index, verdict in enumerate(found) if verdict.difference.least_p < 1.0]
-    ps = adjust([found[index].difference.p for index in open_], len(open_))
+    open_ = [index for index, verdict in enumerate(verdicts) if verdict.difference.least_p < 1.0]
+    ps = adjust([verdicts[index].difference.p for index in open_], len(open_))
     for index, p in zip(open_, ps, strict=True):
-        found[index] = _decide(found[index], p)
-    yield from found
+        verdicts[index] = _decide(verdicts[index], p)
+    yield from verdicts
 
 
 def _verdict(
@@ -186,13 +191,11 @@ def _result(name: str, rows: Sequence[Row]) -> PolicyResult:
 
 
 def _summary(rows: Sequence[Row], key: str) -> PolicySummary:
-    groups: dict[str, list[float]] = {}
-    for row in rows:
-        groups.setdefault(row.snapshot, []).append(row.measures[key])
+    groups = _by_snapshot(rows, key)
     if not groups:
         return PolicySummary(0.0, 0.0, 0.0)
-    means = [float(np.mean(group)) for group in groups.values()]
-    within = [float(np.var(group, ddof=1)) for group in groups.values() if len(group) > 1]
+    means = [float(np.mean(group)) for group in groups]
+    within = [float(np.var(group, ddof=1)) for group in groups if len(group) > 1]
     return PolicySummary(
         mean=float(np.mean(means)),
         draws=float(np.sqrt(np.mean(within))) if within else 0.0,
@@ -200,16 +203,28 @@ def _summary(rows: Sequence[Row], key: str) -> PolicySummary:
     )
 
 
+def mean_by_snapshot(rows: Sequence[Row], key: str) -> list[float]:
+    """Return the mean of a measure over the draws of each snapshot."""
+    return [float(np.mean(group)) for group in _by_snapshot(rows, key)]
+
+
+def _by_snapshot(rows: Sequence[Row], key: str) -> list[list[float]]:
+    groups: dict[str, list[float]] = {}
+    for row in rows:
+        groups.setdefault(row.snapshot, []).append(row.measures[key])
+    return list(groups.values())
+
+
 def _mean_left(rows: Sequence[Row]) -> dict[str, LeftByRule]:
     rules = sorted({rule for row in rows for rule in row.left})
-    found: dict[str, LeftByRule] = {}
+    means: dict[str, LeftByRule] = {}
     for rule in rules:
         of = [row.left[rule] for row in rows]
-        found[rule] = LeftByRule(
+        means[rule] = LeftByRule(
             hard=float(np.mean([one.hard for one in of])),
             soft=float(np.mean([one.soft for one in of])),
             imbalance=float(np.mean([one.imbalance for one in of])),
             unmet=sum(one.unmet for one in of),
             judged=all(one.judged for one in of),
         )
-    return found
+    return means

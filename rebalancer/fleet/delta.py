@@ -25,7 +25,6 @@ from rebalancer.snapshot.store import (
     Manifest,
     SnapshotWriter,
     StoredList,
-    json_head,
     version_numbers,
 )
 from rebalancer.wire.protobuf.frames import ListFrames, split_items
@@ -99,13 +98,10 @@ def _write_list(
         froms.append(place)
         if place == _NEW:
             added.append(item)
-    whole = hashlib.sha256()
-    for piece in new.pieces(stored):
-        whole.update(piece)
     _write(archive, f"{stored.file}.new", msgspec.msgpack.encode(added))
     # Most objects follow the one before them in the base as well: the differences are ones then.
     _write(archive, f"{stored.file}.from", np.diff(froms, prepend=0).astype("<i4").tobytes())
-    return _DeltaList(stored.kind, whole.hexdigest())
+    return _DeltaList(stored.kind, _list_digest(new, stored))
 
 
 def restore(path: Path) -> BytesIO:
@@ -127,11 +123,14 @@ def restore(path: Path) -> BytesIO:
         with base_path.open("rb") as base_stream, SnapshotWriter(target) as writer:
             old = SnapshotArchive(base_stream)
             known = {stored.file: stored for stored in old.manifest.lists}
-            for stored, delta in zip(head.snapshot.lists, head.lists, strict=True):
-                base = known.get(stored.file)
-                items = _restore_items(archive, old, base, stored)
-                _write_restored(writer, stored, items, delta.sha256)
+            for stored in head.snapshot.lists:
+                items = _restore_items(archive, old, known.get(stored.file), stored)
+                if stored.in_protobuf:
+                    writer.write_protobuf(stored.kind, [(b"".join(items), len(items))])
+                else:
+                    writer.write_json(stored.kind, items)
             writer.close(_capture(head.snapshot), head.snapshot.lists)
+        _check_lists(target, head)
         target.seek(0)
         return target
 
@@ -152,33 +151,19 @@ def _restore_items(
     return [next(added, b"") if place == _NEW else kept[place] for place in froms]
 
 
-def _write_restored(
-    writer: SnapshotWriter, stored: StoredList, items: list[bytes], sha256: str
-) -> None:
-    """Write a list, whose checksum must be that of the one that was recorded."""
-    if stored.in_protobuf:
-        text = b"".join(items)
-        writer.write_protobuf(stored.kind, [(text, len(items))])
-    else:
-        text = b"\n".join(
-            [json_head(stored.kind), b",\n".join(items), JSON_END, b""]
-            if items
-            else [json_head(stored.kind), JSON_END, b""]
-        )
-        writer.write_json(stored.kind, items)
-    if hashlib.sha256(text).hexdigest() != sha256:
-        raise ValueError(f"{stored.file}: damaged: its checksum is another one")
+def _check_lists(restored: BinaryIO, head: _Delta) -> None:
+    """Compare the lists of a restored snapshot file with the checksums of those that were recorded."""
+    new = SnapshotArchive(restored)
+    for stored, delta in zip(head.snapshot.lists, head.lists, strict=True):
+        if _list_digest(new, stored) != delta.sha256:
+            raise ValueError(f"{stored.file}: damaged: its checksum is another one")
 
 
-def base_of(path: Path) -> str:
-    """Return the name of the base of a delta.
-
-    Raises:
-        ValueError: the file is no delta, or damaged.
-        OSError: it cannot be read.
-    """
-    with path.open("rb") as stream, as_value_errors():
-        return _read_head(zipfile.ZipFile(stream)).base
+def _list_digest(archive: SnapshotArchive, stored: StoredList) -> str:
+    whole = hashlib.sha256()
+    for piece in archive.pieces(stored):
+        whole.update(piece)
+    return whole.hexdigest()
 
 
 def file_digest(path: Path) -> str:

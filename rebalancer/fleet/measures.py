@@ -87,9 +87,8 @@ def unevenness(snapshot: Snapshot) -> float:
 
 def _empty_nodes(snapshot: Snapshot) -> int:
     """Return the number of nodes without pods, not counting pods that are bound to their node."""
-    own = np.array([cls.per_node for cls in snapshot.classes] or [False], bool)
     pods = snapshot.pods
-    others = (pods.node >= 0) & ~own[pods.cls] if len(pods) else np.zeros(0, bool)
+    others = (pods.node >= 0) & ~snapshot.per_node
     return len(snapshot.nodes) - len(np.unique(pods.node[others]))
 
 

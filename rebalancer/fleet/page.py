@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from markupsafe import Markup
 
 from rebalancer.base.plain_text import count
-from rebalancer.fleet.comparison import Comparison
+from rebalancer.fleet.comparison import Comparison, mean_by_snapshot
 from rebalancer.fleet.measures import MEASURES, Measure
 from rebalancer.fleet.show import LEGEND, by_pair, cell, failure_lines, left_cell, sentences, title
-from rebalancer.fleet.task import Row
 from rebalancer.report.as_html import content_hash, page_environment, page_text
 
 _LEFT, _RIGHT, _LINE = 6.0, 294.0, 18
@@ -24,7 +22,6 @@ def as_html(comparison: Comparison, judge: str) -> str:
     """Return the comparison as an HTML document."""
     style = f"{page_text('report.css')}{page_text('comparison.css')}"
     policies = comparison.policies
-    rules = list(dict.fromkeys(rule for of in policies for rule in of.left))
     page = page_environment().get_template("comparison.html.j2")
     return (
         page.render(
@@ -49,7 +46,8 @@ def as_html(comparison: Comparison, judge: str) -> str:
             policies=[of.name for of in policies],
             measures=[_measure(comparison, measure) for measure in MEASURES],
             rules=[
-                {"name": rule, "cells": [left_cell(of, rule) for of in policies]} for rule in rules
+                {"name": rule, "cells": [left_cell(of, rule) for of in policies]}
+                for rule in comparison.rules
             ],
         )
         + "\n"
@@ -59,7 +57,9 @@ def as_html(comparison: Comparison, judge: str) -> str:
 def _measure(comparison: Comparison, measure: Measure) -> dict[str, Any]:
     """Return the row of a measure, with its picture."""
     dots = {
-        of.name: _snapshot_means(comparison.rows, of.name, measure.key)
+        of.name: mean_by_snapshot(
+            [row for row in comparison.rows if row.policy == of.name], measure.key
+        )
         for of in comparison.policies
     }
     values = [value for of in dots.values() for value in of] or [0.0]
@@ -87,14 +87,6 @@ def _measure(comparison: Comparison, measure: Measure) -> dict[str, Any]:
             for index, of in enumerate(comparison.policies)
         ],
     }
-
-
-def _snapshot_means(rows: Sequence[Row], policy: str, key: str) -> list[float]:
-    groups: dict[str, list[float]] = {}
-    for row in rows:
-        if row.policy == policy:
-            groups.setdefault(row.snapshot, []).append(row.measures[key])
-    return [float(np.mean(group)) for group in groups.values()]
 
 
 def _thin(values: Sequence[float]) -> Sequence[float]:

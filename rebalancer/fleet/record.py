@@ -167,12 +167,12 @@ def prune(folder: Path, retention: Retention) -> int:
 
 def list_files(folder: Path) -> list[_File]:
     """Return the snapshots of a folder, oldest first."""
-    found = [
+    files = [
         _File(path, _seconds(match[1]), path.stat().st_size)
         for path in folder.iterdir()
         if (match := _NAME.fullmatch(path.name))
     ]
-    return sorted(found, key=lambda file: (file.at, file.path.name))
+    return sorted(files, key=lambda file: (file.at, file.path.name))
 
 
 def _groups(files: Sequence[_File]) -> list[list[_File]]:

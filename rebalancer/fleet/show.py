@@ -64,9 +64,10 @@ def cell(summary: PolicySummary) -> str:
 
 
 def _left_lines(comparison: Comparison) -> list[str]:
-    rules = list(dict.fromkeys(rule for of in comparison.policies for rule in of.left))
     rows = [("RULE", *(of.name for of in comparison.policies))]
-    rows += [(rule, *(left_cell(of, rule) for of in comparison.policies)) for rule in rules]
+    rows += [
+        (rule, *(left_cell(of, rule) for of in comparison.policies)) for rule in comparison.rules
+    ]
     return columns(rows)
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.fleet.delta import SUFFIX, restore
+from rebalancer.fleet.delta import SUFFIX, file_digest, restore
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
 
@@ -68,7 +67,6 @@ def digest(source: str) -> str:
         PolicyError: it cannot be read.
     """
     try:
-        with Path(source).open("rb") as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return file_digest(Path(source))
     except OSError as error:
         raise PolicyError([f"{source}: cannot be read: {error.strerror or error}"]) from None

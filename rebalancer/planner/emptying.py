@@ -33,9 +33,8 @@ class LeavingPods:
     def __init__(self, draft: Draft, of: Contribution) -> None:
         snapshot, problem = draft.snapshot, draft.problem
         self._draft, pods = draft, snapshot.pods
-        per_node = np.array([cls.per_node for cls in snapshot.classes] or [False], bool)
         here = draft.state.unmoved()
-        here = here[~per_node[pods.cls[here]]]
+        here = here[~snapshot.per_node[here]]
         most = np.maximum(1, snapshot.nodes.allocatable.max(axis=1, initial=1))
         size = (snapshot.requests / most[:, None]).max(axis=0, initial=0.0)
         # The largest first: they fit into few places.

@@ -74,10 +74,12 @@ class Looks:
 
     def _note(
         self, looks: dict[int, dict[int, _Look]], pair: Pair, prediction: Prediction | None
-    ) -> None:
+    ) -> _Look:
         cls, node = pair
         self._in_a_row[cls] = self._in_a_row.get(cls, 0) + 1
-        looks.setdefault(cls, {})[node] = _Look(self._state.newest_node_change, prediction)
+        look = _Look(self._state.newest_node_change, prediction)
+        looks.setdefault(cls, {})[node] = look
+        return look
 
     def was_refused(self, pair: Pair) -> bool:
         """Return whether the latest examination of a pair ended in a refusal."""
@@ -152,9 +154,8 @@ class Looks:
         """
         if self.is_freed(pair) or not (falls_short(promise, verdict) or is_gamble(verdict)):
             return False
-        self._note(self._gambles, pair, verdict.prediction)
-        alike = self._gambles_alike.setdefault(pair[0], {})
-        alike[self._alike(pair, promise)] = self._gambles[pair[0]][pair[1]]
+        look = self._note(self._gambles, pair, verdict.prediction)
+        self._gambles_alike.setdefault(pair[0], {})[self._alike(pair, promise)] = look
         return True
 
 

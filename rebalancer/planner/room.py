@@ -417,22 +417,22 @@ class _Way:
         single = len(self._asks) == 1
         steps = max(1, min(effort.room if single else effort.room_together, plan.steps))
         most = most or effort.room_moves
-        found = self._search.find(
+        result = self._search.find(
             self._items, self._accept, max(1, steps // 4), max(1, least), most
         )
-        if found.placing is None and not found.exhaustive:
-            found = self._by_repair(found, steps, most)
+        if result.placing is None and not result.exhaustive:
+            result = self._by_repair(result, steps, most)
         plan.steps -= self._search.used
         if self._walk is not None:
             if not self._made.steps:
-                self._made.fewest = found.fewest
+                self._made.fewest = result.fewest
             self._made.steps += self._walk.steps
             self._made.entries += self._walk.entries
-        if not self._first and found.placing is None:
-            self._first = found.fewest
-        return found
+        if not self._first and result.placing is None:
+            self._first = result.fewest
+        return result
 
-    def _by_repair(self, found: Found, steps: int, most: int) -> Found:
+    def _by_repair(self, result: Found, steps: int, most: int) -> Found:
         """Return what a repair finds, or a search for fewer evictions after it."""
         effort, plan = self._plan.effort, self._plan
         repair = RoomRepair(self._search, self._items, plan.stop)
@@ -442,10 +442,10 @@ class _Way:
         plan.steps -= repair.used
         if placing is not None:
             most = len(placing.moves) - 1
-        if most < found.fewest:
-            return replace(found, placing=placing)
+        if most < result.fewest:
+            return replace(result, placing=placing)
         self._tries = effort.room_tries
-        fewer = self._search.find(self._items, self._accept, steps, found.fewest, most)
+        fewer = self._search.find(self._items, self._accept, steps, result.fewest, most)
         return replace(fewer, placing=fewer.placing or placing)
 
     def free_node(self) -> int | None:

@@ -436,6 +436,13 @@ class Snapshot:
         return freeze(amounts)
 
     @cached_property
+    def per_node(self) -> Bools:
+        """(P,) pods that are bound to their node, see ``PodClass.per_node``."""
+        of_class = np.array([cls.per_node for cls in self.classes] or [False], bool)
+        bound: Bools = of_class[self.pods.cls]
+        return bound
+
+    @cached_property
     def gang_sizes(self) -> Mapping[tuple[str, str], int]:
         """(Namespace, gang) -> number of its pods, whether on a node, pending or terminating."""
         members = np.bincount(self.pods.cls, minlength=len(self.classes)).tolist()

@@ -69,12 +69,12 @@ def test_a_task_that_always_kills_its_worker_is_named_and_fails_alone():
 
 def workers_of_ray():
     """Return the process ids of the workers that are at a task of ours: Ray names them after it."""
-    found = []
+    results = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             if file.read_bytes().startswith(b"ray::slow"):
-                found.append(int(file.parent.name))
-    return found
+                results.append(int(file.parent.name))
+    return results
 
 
 def test_workers_killed_at_random_change_nothing():

@@ -168,9 +168,8 @@ def _exclude_needed(snapshot: Snapshot, needed: Mapping[str, int]) -> _Rule:
 
 def _movable(draft: Draft) -> Int32s:
     """Return the living pods that are not bound to their node."""
-    per_node = np.array([cls.per_node for cls in draft.snapshot.classes] or [False], bool)
     here = draft.state.unmoved()
-    movable: Int32s = here[~per_node[draft.snapshot.pods.cls[here]]]
+    movable: Int32s = here[~draft.snapshot.per_node[here]]
     return movable
 
 

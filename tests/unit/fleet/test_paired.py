@@ -36,17 +36,17 @@ def test_equal_pairs_say_nothing():
 
 
 def test_five_pairs_can_never_be_sure():
-    found = compare_pairs(np.ones(5))
-    assert (found.p, found.least_p) == (0.0625, 0.0625)
-    assert found.p > LEVEL
+    difference = compare_pairs(np.ones(5))
+    assert (difference.p, difference.least_p) == (0.0625, 0.0625)
+    assert difference.p > LEVEL
 
 
 def test_the_interval_of_a_mean_is_near_that_of_the_normal_distribution():
     values = np.random.default_rng(1).normal(3, 2, 400)
-    found = compare_pairs(values)
+    difference = compare_pairs(values)
     half = 1.96 * values.std(ddof=1) / 20
-    assert found.low == pytest.approx(values.mean() - half, abs=0.02)
-    assert found.high == pytest.approx(values.mean() + half, abs=0.02)
+    assert difference.low == pytest.approx(values.mean() - half, abs=0.02)
+    assert difference.high == pytest.approx(values.mean() + half, abs=0.02)
 
 
 def test_holm_by_hand():
