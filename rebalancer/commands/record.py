@@ -55,7 +55,8 @@ def run_record(
 
 def _describe(done: Recorded) -> list[str]:
     objects = sum(done.captured.counts.values())
-    lines = [f"rebalancer: {note}" for note in done.captured.notes]
+    notes = (*done.captured.notes, *([done.note] if done.note else ()))
+    lines = [f"rebalancer: {note}" for note in notes]
     removed = f", {done.removed:,} old ones removed" if done.removed else ""
     return [*lines, f"{done.file.name}: {objects:,} objects in {done.bytes:,} bytes{removed}"]
 

@@ -13,11 +13,11 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from rebalancer.fleet.task import Failure, Row, Task, fail
 
@@ -31,12 +31,33 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 Result = Row | Failure
 
+Handle = TypeVar("Handle")
+"""What an engine knows a task by while it is under way."""
+
 
 class TaskEngine(Protocol):
     """What works off tasks."""
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
         """Yield the result of each task, in any order."""
+
+
+def keep_under_way(
+    tasks: Iterator[Task],
+    most: Callable[[], int],
+    submit: Callable[[Task], Handle],
+    wait_for_one: Callable[[Collection[Handle]], Iterable[Handle]],
+) -> Iterator[tuple[Handle, Task]]:
+    """Take tasks so that ``most`` are under way, and yield each with its handle when it has ended."""
+    under_way: dict[Handle, Task] = {}
+    while True:
+        while len(under_way) < most() and (task := next(tasks, None)) is not None:
+            under_way[submit(task)] = task
+        if not under_way:
+            return
+        done = wait_for_one(list(under_way))
+        for handle in sorted(done, key=lambda handle: under_way[handle].number):
+            yield handle, under_way.pop(handle)
 
 
 class InProcess:
@@ -70,25 +91,23 @@ class Processes:
         self, pool: ProcessPoolExecutor, left: Iterator[Task], died: list[Task]
     ) -> Iterator[Result]:
         """Yield results until all is done or a worker dies; ``died`` gets the tasks that were under way then."""
-        under_way: dict[Future[Result], Task] = {}
-        while True:
-            for task in left if not died and len(under_way) < self._jobs * AHEAD else ():
-                try:
-                    under_way[pool.submit(self._work, task)] = task
-                except BrokenProcessPool:
-                    died.append(task)
-                    break
-                if len(under_way) >= self._jobs * AHEAD:
-                    break
-            if not under_way:
-                return
-            done, _ = wait(under_way, return_when=FIRST_COMPLETED)
-            for future in sorted(done, key=lambda future: under_way[future].number):
-                task = under_way.pop(future)
-                try:
-                    yield future.result()
-                except BrokenProcessPool:
-                    died.append(task)
+
+        def submit(task: Task) -> Future[Result]:
+            try:
+                return pool.submit(self._work, task)
+            except BrokenProcessPool as error:
+                broken: Future[Result] = Future()
+                broken.set_exception(error)
+                return broken
+
+        def most() -> int:
+            return 0 if died else self._jobs * AHEAD
+
+        for future, task in keep_under_way(left, most, submit, _wait_for_one):
+            try:
+                yield future.result()
+            except BrokenProcessPool:
+                died.append(task)
 
     def _run_one_by_one(self, tasks: Sequence[Task]) -> Iterator[Result]:
         """Yield the results of tasks that were under way when a worker died: whose it was is not known."""
@@ -107,6 +126,10 @@ class Processes:
                 why = f"its worker died {deaths} times; is there enough memory?"
                 yield fail(left.popleft(), why)
                 deaths = 0
+
+
+def _wait_for_one(futures: Collection[Future[Result]]) -> Iterable[Future[Result]]:
+    return wait(futures, return_when=FIRST_COMPLETED).done
 
 
 def attempt(task: Task) -> Result:

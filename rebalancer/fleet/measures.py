@@ -41,7 +41,7 @@ MEASURES = (
     Measure("workloadShare", "GONE AT ONCE", "of a workload gone at once", "less"),
     Measure("budgetShare", "PDB USED", "of a PodDisruptionBudget used at once", "less"),
     Measure("runs", "RUNS", "runs until silence"),
-    Measure("nodesEmptied", "EMPTIED", "nodes emptied", "more"),
+    Measure("nodesEmpty", "EMPTY", "empty nodes at the end", "more"),
 )
 BY_KEY = {measure.key: measure for measure in MEASURES}
 
@@ -52,14 +52,14 @@ def measure(played: Played, left: Cost) -> dict[str, float]:
     return {
         "evictions": float(sum(cycle.evictions for cycle in cycles)),
         "movedTwice": float(cycles[-1].moved_twice if cycles else 0),
-        "hardLeft": _round(left.hard),
-        "softLeft": _round(left.soft),
-        "unevenness": _round(unevenness(played.last)),
+        "hardLeft": round_value(left.hard),
+        "softLeft": round_value(left.soft),
+        "unevenness": round_value(unevenness(played.last)),
         "waiting": float(sum(one.pods for one in played.simulation.waiting)),
-        "workloadShare": _round(max(_workload_shares(played), default=0.0)),
-        "budgetShare": _round(max(_budget_shares(played), default=0.0)),
+        "workloadShare": round_value(max(_workload_shares(played), default=0.0)),
+        "budgetShare": round_value(max(_budget_shares(played), default=0.0)),
         "runs": float(len(cycles)),
-        "nodesEmptied": float(_empty_nodes(played.last) - _empty_nodes(played.first)),
+        "nodesEmpty": float(_empty_nodes(played.last)),
     }
 
 
@@ -127,6 +127,6 @@ def _share(number: int, of: int) -> float:
     return min(1.0, number / of) if of > 0 else 1.0
 
 
-def _round(value: float) -> float:
+def round_value(value: float) -> float:
     """Return ``value`` to nine decimals: what differs by less is equal."""
     return round(value, 9)

@@ -7,12 +7,12 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from rebalancer.base.errors import PolicyError, ProviderError
-from rebalancer.fleet.engines import AHEAD, MAX_DEATHS, Result, attempt
+from rebalancer.fleet.engines import AHEAD, MAX_DEATHS, Result, attempt, keep_under_way
 from rebalancer.fleet.task import Task, fail
 
 LOCAL = "local"
@@ -47,17 +47,16 @@ class RayTasks:
         """
         with _connect(self._address, self._workers) as ray:
             play = ray.remote(num_cpus=1, max_retries=MAX_DEATHS - 1)(self._work)
-            left = iter(tasks)
-            under_way: dict[Any, Task] = {}
-            while True:
-                ahead = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
-                while len(under_way) < ahead and (task := next(left, None)) is not None:
-                    under_way[play.remote(task)] = task
-                if not under_way:
-                    return
-                done, _ = ray.wait(list(under_way), num_returns=1)
-                for reference in done:
-                    yield _take(ray, reference, under_way.pop(reference))
+
+            def most() -> int:
+                return AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+            def wait_for_one(references: Collection[Any]) -> Iterable[Any]:
+                done, _ = ray.wait(references, num_returns=1)
+                return done
+
+            for reference, task in keep_under_way(iter(tasks), most, play.remote, wait_for_one):
+                yield _take(ray, reference, task)
 
 
 def _take(ray: Any, reference: Any, task: Task) -> Result:

@@ -2,6 +2,9 @@
 
 ``20261124T100528Z.full.zip`` is a snapshot file as any other; ``20261124T101528Z.delta.zip`` is what is new beside the newest
 whole one before it (``rebalancer.fleet.delta``). A file gets its name when it is complete: whatever has such a name may be read.
+
+The order is that in which they were taken. Where the cluster's clock is not later than in the newest one, names begin with
+``clock2-`` from then on, the next time with ``clock3-``: within one such count times only grow.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from rebalancer.snapshot.store import open_for_writing
 from rebalancer.wire.times import rfc3339, unix_seconds
 
 FULL = ".full.zip"
-_NAME = re.compile(r"(\d{8}T\d{6}Z)(?:\.full|\.delta)\.zip", re.ASCII)
+_NAME = re.compile(r"(?:clock([1-9]\d{0,8})-)?(\d{8}T\d{6}Z)(?:\.full|\.delta)\.zip", re.ASCII)
 _CAPTURE, _LOCK = ".capture.zip", ".lock"
 
 
@@ -49,13 +52,22 @@ class Recorded:
     captured: Captured
     removed: int
     """Files that the retention has removed."""
+    note: str
+    """What was wrong with the cluster's clock, or empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
     path: Path
+    clock: int
+    """How often the cluster's clock had gone back, from 1."""
     at: float
+    """By that clock."""
     bytes: int
+
+    @property
+    def order(self) -> tuple[int, float]:
+        return self.clock, self.at
 
     @property
     def is_full(self) -> bool:
@@ -96,9 +108,9 @@ def record(
     capture = folder / _CAPTURE
     try:
         captured = write_cluster_snapshot(client, capture, clock=clock)
-        file = _add(folder, capture, retention)
+        file, note = _add(folder, capture, retention)
         removed = prune(folder, retention)
-        return Recorded(file, file.stat().st_size, captured, removed)
+        return Recorded(file, file.stat().st_size, captured, removed, note)
     except OSError as error:
         raise PolicyError([f"{folder}: {error.strerror or error}"]) from None
     finally:
@@ -106,20 +118,14 @@ def record(
             capture.unlink(missing_ok=True)
 
 
-def _add(folder: Path, capture: Path, retention: Retention) -> Path:
-    """Give a captured snapshot its name, whole or as what has changed; return the file."""
+def _add(folder: Path, capture: Path, retention: Retention) -> tuple[Path, str]:
+    """Give a captured snapshot its name, whole or as what has changed; return the file, and a note on the clock."""
     with capture.open("rb") as stream:
         at = unix_seconds(SnapshotArchive(stream).manifest.captured_at)
     files = list_files(folder)
-    if files and files[-1].at >= at:
-        raise PolicyError(
-            [
-                f"{folder}: holds a snapshot of {files[-1].path.name}, which is not older than the cluster's clock"
-            ]
-        )
-    name = _name(at)
+    name, note = _name(files, at)
     base = next((file for file in reversed(files) if file.is_full), None)
-    following = [file for file in files if base is not None and file.at > base.at]
+    following = [file for file in files if base is not None and file.order > base.order]
     if base is not None and len(following) < retention.deltas:
         target = folder / f"{name}{SUFFIX}"
         try:
@@ -133,13 +139,13 @@ def _add(folder: Path, capture: Path, retention: Retention) -> Path:
             ) from None
         # Where nearly all has changed, the next ones are better kept beside this one.
         if target.stat().st_size < capture.stat().st_size / 2:
-            return target
+            return target, note
         target.unlink()
     with capture.open("rb+") as stream:
         os.fsync(stream.fileno())
     full = folder / f"{name}{FULL}"
     capture.replace(full)
-    return full
+    return full, note
 
 
 def prune(folder: Path, retention: Retention) -> int:
@@ -148,16 +154,16 @@ def prune(folder: Path, retention: Retention) -> int:
     A whole snapshot goes after all that is kept beside it.
     """
     files = list_files(folder)
-    newest = files[-1].at if files else 0.0
+    ages = _least_ages(files)
     size = sum(file.bytes for file in files)
     removed = 0
     for group in _groups(files):
         full, *deltas = group
         for file in (*deltas, full):
-            too_old = retention.age is not None and file.at < newest - retention.age
+            too_old = retention.age is not None and ages[file.path] > retention.age
             too_much = retention.size is not None and size > retention.size
             needed = file is full and any(other.path.exists() for other in deltas)
-            if file.at == newest or needed or not (too_old or too_much):
+            if file is files[-1] or needed or not (too_old or too_much):
                 break
             file.path.unlink()
             size -= file.bytes
@@ -168,11 +174,26 @@ def prune(folder: Path, retention: Retention) -> int:
 def list_files(folder: Path) -> list[_File]:
     """Return the snapshots of a folder, oldest first."""
     files = [
-        _File(path, _seconds(match[1]), path.stat().st_size)
+        _File(path, int(match[1] or 1), _seconds(match[2]), path.stat().st_size)
         for path in folder.iterdir()
         if (match := _NAME.fullmatch(path.name))
     ]
-    return sorted(files, key=lambda file: (file.at, file.path.name))
+    return sorted(files, key=lambda file: (file.order, file.path.name))
+
+
+def _least_ages(files: Sequence[_File]) -> dict[Path, float]:
+    """Return how much older than the newest snapshot each is at least, in seconds, by times of one clock only.
+
+    Where the clock went back, the time between two snapshots is not known and counts as 0.
+    """
+    ages: dict[Path, float] = {}
+    age, after = 0.0, None
+    for file in reversed(files):
+        if after is not None and file.clock == after.clock:
+            age += after.at - file.at
+        ages[file.path] = age
+        after = file
+    return ages
 
 
 def _groups(files: Sequence[_File]) -> list[list[_File]]:
@@ -185,8 +206,19 @@ def _groups(files: Sequence[_File]) -> list[list[_File]]:
     return groups
 
 
-def _name(at: float) -> str:
-    return rfc3339(at).replace("-", "").replace(":", "")
+def _name(files: Sequence[_File], at: float) -> tuple[str, str]:
+    """Return the name of a snapshot after ``files``, without its end, and a note if the clock is not later than theirs."""
+    newest = files[-1] if files else None
+    clock = 1 if newest is None else newest.clock
+    note = ""
+    if newest is not None and newest.at >= at:
+        clock += 1
+        note = (
+            f"the cluster's clock is not later than in {newest.path.name}: from this one on names begin with clock{clock}-,"
+            " and the order stays"
+        )
+    time = rfc3339(at).replace("-", "").replace(":", "")
+    return (time if clock == 1 else f"clock{clock}-{time}"), note
 
 
 def _seconds(name: str) -> float:

@@ -8,7 +8,7 @@ from io import BytesIO
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.base.errors import PolicyError, RebalancerError
 from rebalancer.base.plain_text import printable
-from rebalancer.fleet.measures import measure
+from rebalancer.fleet.measures import measure, round_value
 from rebalancer.fleet.sources import load
 from rebalancer.fleet.task import Failure, LeftByRule, Row, Rules, Task, fail
 from rebalancer.plan.plan import Score
@@ -66,7 +66,7 @@ def work(task: Task) -> Row:
 
 
 def _split_by_entry(score: Score) -> LeftByRule:
-    hard, soft, imbalance = (float(f"{value:.9g}") for value in score.cost.as_tuple())
+    hard, soft, imbalance = map(round_value, score.cost.as_tuple())
     return LeftByRule(hard, soft, imbalance, score.violated, judged=not score.not_judged)
 
 

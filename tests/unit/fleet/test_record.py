@@ -97,6 +97,40 @@ def test_a_cluster_that_cannot_be_read_leaves_the_folder_as_it_is(recorded, serv
     assert {path.name: path.read_bytes() for path in recorded.iterdir()} == before
 
 
+def test_it_goes_on_where_the_clusters_clock_went_back(recorded, server, tmp_path):
+    client = client_of(server.url, tmp_path)
+    notes, kept = [], list_snapshots([str(recorded)])
+    with open_folder(recorded):
+        # An hour back, on from there, then back once more.
+        for tick, at in ((7, TEN - 3600), (8, TEN - 3600 + TICK), (9, TEN - 7200)):
+            pods_at(server, tick)
+            server.date = at
+            notes.append(record(client, recorded, Retention(deltas=9), clock=lambda: TEN).note)
+    added = [file.path.name for file in list_files(recorded)][6:]
+    assert added == [
+        "clock2-20261120T090000Z.delta.zip",
+        "clock2-20261120T091000Z.delta.zip",
+        "clock3-20261120T080000Z.delta.zip",
+    ]
+    assert notes[0].startswith("the cluster's clock is not later than in 20261120T105000Z.delta")
+    assert [bool(note) for note in notes] == [True, False, True]
+    # The order of names is that of the times at which they were taken, and each is restored.
+    sources = list_snapshots([str(recorded)])
+    assert sources[:6] == kept
+    assert [load(source, frozenset()).captured_at for source in sources[6:]] == [
+        TEN - 3600,
+        TEN - 3600 + TICK,
+        TEN - 7200,
+    ]
+    # Ages of the last ones, by times of one clock only: 0; 0, 600; 600, 1200, 1800 (their base).
+    assert prune(recorded, Retention(age=2 * TICK)) == 3
+    assert prune(recorded, Retention(age=1.0)) == 3
+    assert [file.path.name for file in list_files(recorded)] == [
+        "20261120T103000Z.full.zip",
+        *added[1:],
+    ]
+
+
 def test_a_damaged_whole_one_is_said(recorded, server, tmp_path):
     (recorded / "20261120T103000Z.full.zip").write_bytes(b"PK")
     client = client_of(server.url, tmp_path)
