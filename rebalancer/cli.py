@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from rebalancer import __version__
+from rebalancer.base.output import say
 from rebalancer.commands.call import call
 
 if TYPE_CHECKING:
@@ -27,31 +29,58 @@ Exit codes:
   130  stopped by Ctrl-C or SIGTERM before anything was changed
 """
 
-_COMMANDS = {
-    "apply": "Carry out a plan that was reviewed before.",
-    "capacity": "Say which nodes can be removed, and which groups need more.",
-    "compare": "Play policies on snapshots, and say which is better on what.",
-    "completion": "Print a script that completes commands in a shell.",
-    "demo": "Tell the story in an embedded cluster.",
-    "doctor": "Check what runs need, and what keeps them from moving anything.",
-    "drain": "Cordon nodes and move their pods away.",
-    "explain": "Explain a pod, a node or a workload.",
-    "history": "Print what is remembered of earlier runs.",
-    "marks": "Show the marks that runs have set on nodes, or remove them.",
-    "node-agent": "Say on this node that its EC2 instance will go.",
-    "plan": "Plan moves and carry none out.",
-    "policy": "Check, show and migrate policies.",
-    "record": "Keep snapshots of the cluster in a directory, for compare.",
-    "replace": "Replace old nodes, one after the other.",
-    "report": "Print the JSON schema of reports.",
-    "run": "Plan moves and carry them out, once.",
-    "serve": "Follow the cluster, and plan and act again and again.",
-    "simulate": "Play run after run offline, with what-if changes.",
-    "snapshot": "Write the cluster's state to a file, for run --snapshot.",
-    "strategies": "List the installed strategies.",
+_GROUPS = {
+    "Look, and change nothing": {
+        "plan": "Plan moves and carry none out.",
+        "explain": "Explain a pod, a node or a workload.",
+        "doctor": "Check what runs need, and what keeps them from moving anything.",
+        "simulate": "Play run after run offline, with what-if changes.",
+        "compare": "Play policies on snapshots, and say which is better on what.",
+        "capacity": "Say which nodes can be removed, and which groups need more.",
+        "history": "Print what is remembered of earlier runs.",
+    },
+    "Move pods": {
+        "run": "Plan moves and carry them out, once.",
+        "apply": "Carry out a plan that was reviewed before.",
+        "drain": "Cordon nodes and move their pods away.",
+        "replace": "Replace old nodes, one after the other.",
+    },
+    "Set up": {
+        "policy": "Check, show and migrate policies.",
+        "snapshot": "Write the cluster's state to a file, for run --snapshot.",
+        "demo": "Tell the story in an embedded cluster.",
+        "completion": "Print a script that completes commands in a shell.",
+        "schema": "Print the JSON schema of reports or of policies.",
+    },
+    "In the cluster": {
+        "serve": "Follow the cluster, and plan and act again and again.",
+        "record": "Keep snapshots of the cluster in a directory, for compare.",
+        "marks": "Show the marks that runs have set on nodes, or remove them.",
+        "node-agent": "Say on this node that its EC2 instance will go.",
+    },
 }
-"""Command -> the first sentence of its help. Each is the object ``command`` of its module in
+"""Heading -> command -> the first sentence of its help. Each is the object ``command`` of its module in
 ``rebalancer.commands``, with _ for -, which is imported when the command is called: ``--help`` needs none of them."""
+
+_COMMANDS = {name: text for group in _GROUPS.values() for name, text in group.items()}
+
+_RENAMED = {
+    ("policy", "schema"): ("schema", "policy"),
+    ("report", "schema"): ("schema", "report"),
+    ("report",): ("schema",),
+    ("strategies",): ("policy", "strategies"),
+}
+"""Earlier name of a command -> its name; the earlier one is answered, and is in no help."""
+
+
+def _current_names(ctx: click.Context, args: list[str]) -> list[str]:
+    """Return the arguments with the current name of a command; say so where they have an earlier one."""
+    for old, new in _RENAMED.items():
+        if tuple(args[: len(old)]) == old:
+            if not ctx.resilient_parsing:
+                say(sys.stderr, f"rebalancer: `{' '.join(old)}` is called `{' '.join(new)}` now")
+            return [*new, *args[len(old) :]]
+    return args
 
 
 class _Commands(click.Group):
@@ -71,6 +100,7 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find a command. Click's own method suggests only commands that are already imported."""
+        args = _current_names(ctx, args)
         name = args[0]
         if name not in _COMMANDS and not name.startswith("-"):
             from difflib import get_close_matches  # noqa: PLC0415
@@ -92,8 +122,10 @@ class _Commands(click.Group):
         ]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+        widest = max(map(len, _COMMANDS))
+        for heading, commands in _GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(widest), text) for name, text in commands.items()])
 
 
 @click.group(

@@ -14,6 +14,7 @@ from rebalancer.commands.flags import (
     POLICY_FLAGS,
     RUN,
     YES,
+    PanelCommand,
     duration,
     examples,
     parse_named,
@@ -25,6 +26,7 @@ from rebalancer.run.options import RunOptions
 
 @click.command(
     "apply",
+    cls=PanelCommand,
     epilog=examples(
         "rebalancer apply plan.json --dry-run",
         "rebalancer apply plan.json",

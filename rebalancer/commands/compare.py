@@ -13,7 +13,14 @@ from rebalancer.base.data_text import data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say, write
-from rebalancer.commands.flags import SIMULATED_RUNS, Whole, examples, output_flag, with_flags
+from rebalancer.commands.flags import (
+    SIMULATED_RUNS,
+    PanelCommand,
+    Whole,
+    examples,
+    output_flag,
+    with_flags,
+)
 from rebalancer.fleet.compare import Inputs, compare
 from rebalancer.fleet.comparison import Comparison
 from rebalancer.fleet.engines import InProcess, Processes, TaskEngine
@@ -126,7 +133,7 @@ def _progress(environment: Environment, *, quiet: bool) -> AbstractContextManage
 _LISTS = ("--policies", "--snapshots")
 
 
-class _TakesLists(click.Command):
+class _TakesLists(PanelCommand):
     """A command whose flags ``_LISTS`` take all words up to the next flag, as a shell's patterns make them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

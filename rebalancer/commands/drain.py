@@ -19,6 +19,7 @@ from rebalancer.commands.flags import (
     POLICY,
     PROGRESS,
     SET,
+    PanelCommand,
     Whole,
     complete_nodes,
     duration,
@@ -347,6 +348,7 @@ EMPTYING: list[Callable[..., Any]] = [
         default=8,
         show_default=True,
         metavar="N",
+        hidden=True,
         help="Most requests to the API server at once.",
     ),
     *PROGRESS,
@@ -354,7 +356,7 @@ EMPTYING: list[Callable[..., Any]] = [
 """Flags of ``drain`` and ``replace``."""
 
 
-class KubectlFlags(click.Command):
+class KubectlFlags(PanelCommand):
     """A command that accepts ``--dry-run`` without a value, and ``--force=true``, as kubectl does."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

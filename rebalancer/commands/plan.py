@@ -7,13 +7,24 @@ from typing import Any
 import click
 
 from rebalancer.base.environment import system_environment
-from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, RUN, WATCH, WHOLE, examples, with_flags
+from rebalancer.commands.flags import (
+    CLUSTER,
+    POLICY_FLAGS,
+    RUN,
+    WATCH,
+    WHOLE,
+    PanelCommand,
+    examples,
+    with_flags,
+)
 from rebalancer.commands.run import run_once, watch_report
 from rebalancer.run.options import RunOptions
 
 
 @click.command(
     "plan",
+    cls=PanelCommand,
+    rare=("deadline", "lease", "capacity_status", "notify", "notify_template"),
     epilog=examples(
         "rebalancer plan",
         "rebalancer plan --strategy topology-spread --set protect.minPodAge=0s",
@@ -29,12 +40,12 @@ from rebalancer.run.options import RunOptions
     help="Also write the plan to FILE, as JSON: for review, and for `rebalancer apply FILE`.",
 )
 @with_flags([*RUN, WHOLE, WATCH])
-def command(every: float | None, **flags: Any) -> int:
+def command(every_report: float | None, **flags: Any) -> int:
     """Plan moves and carry none out.
 
     The same as run --dry-run.
     """
     options = RunOptions.of(dry_run=True, **flags)
-    if every is not None:
-        return watch_report(options, every)
+    if every_report is not None:
+        return watch_report(options, every_report)
     return int(run_once(options, system_environment()))

@@ -1,8 +1,7 @@
-"""``policy check|show|schema|migrate``."""
+"""``policy check|show|strategies|migrate``."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from rebalancer.migrate.uses import (
 )
 from rebalancer.planner.findings import findings
 from rebalancer.policy.document import FileProblem
-from rebalancer.policy.forms import MODELINE, effective, schema
+from rebalancer.policy.forms import MODELINE, effective
 from rebalancer.policy.values import Params
 from rebalancer.registry import Registry
 from rebalancer.run.context import run_context
@@ -172,15 +171,17 @@ def _show(**flags: Any) -> None:
     write(sys.stdout, [MODELINE, effective(policy)])
 
 
-@command.command("schema")
-def _schema() -> None:
-    """Print the JSON schema of policy files.
+@command.command("strategies")
+def _strategies() -> None:
+    """List the installed strategies.
 
-    With the options of the installed strategies.
+    With the distribution that each comes from.
     """
-    known = Registry.installed()
-    whole = schema(known, known.signals, known.steps)
-    write(sys.stdout, [json.dumps(whole, indent=2, sort_keys=True), "\n"])
+    registry = Registry.installed()
+    for listed in registry.list_metadata():
+        text = (type(registry.strategy(listed.name)).__doc__ or "").strip().splitlines()
+        line = f"{listed.name:<18} {text[0] if text else ''}  [{listed.distribution}]"
+        write(sys.stdout, [f"{line}\n"])
 
 
 @command.command(

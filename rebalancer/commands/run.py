@@ -29,6 +29,7 @@ from rebalancer.commands.flags import (
     WATCH,
     WHOLE,
     YES,
+    PanelCommand,
     examples,
     with_flags,
 )
@@ -177,6 +178,7 @@ def run_once(
 
 @click.command(
     "run",
+    cls=PanelCommand,
     epilog=examples(
         "rebalancer run --dry-run",
         "rebalancer run",
@@ -187,14 +189,14 @@ def run_once(
 @with_flags([*POLICY_FLAGS, *CLUSTER])
 @click.option("--dry-run", is_flag=True, help="Report only. The plan is the same as a real run's.")
 @with_flags([YES, *RUN, WHOLE, WATCH])
-def command(every: float | None, **flags: Any) -> int:
+def command(every_report: float | None, **flags: Any) -> int:
     """Plan moves and carry them out, once.
 
     The plan is shown on the terminal first, and carried out once you agree; without a terminal --yes is needed.
     """
     options = RunOptions.of(**flags)
-    if every is not None:
-        return watch_report(options, every)
+    if every_report is not None:
+        return watch_report(options, every_report)
     return run_or_ask(options)
 
 

@@ -17,6 +17,7 @@ from rebalancer.commands.flags import (
     REQUESTS,
     SCOPE,
     STATE,
+    PanelCommand,
     deadline_flag,
     examples,
     output_flag,
@@ -34,6 +35,7 @@ PATIENCE = 5.0
 
 @click.command(
     "serve",
+    cls=PanelCommand,
     epilog=examples(
         "rebalancer serve --yes --lease default/rebalancer --memory default/memory --listen :8080",
         "rebalancer serve --mode observe --every '*/5 * * * *'",

@@ -17,6 +17,7 @@ from rebalancer.base.output import write
 from rebalancer.commands.flags import (
     POLICY_FLAGS,
     SIMULATED_RUNS,
+    PanelCommand,
     Whole,
     examples,
     output_flag,
@@ -154,6 +155,7 @@ def _not_simulated(policy: Policy) -> Iterator[str]:
 
 @click.command(
     "simulate",
+    cls=PanelCommand,
     epilog=examples(
         "rebalancer simulate --snapshot cluster.zip --cycles 5",
         "rebalancer simulate --snapshot cluster.zip --remove-node node-a1 --scale Deployment/default/web=9",

@@ -42,7 +42,7 @@ class Ended:
 class Strategy(ABC):
     """A plug-in, registered under the entry point group ``rebalancer.strategies``.
 
-    ``rebalancer strategies`` shows the first line of the class docstring. All methods are pure: no I/O, no clock, no
+    ``rebalancer policy strategies`` shows the first line of the class docstring. All methods are pure: no I/O, no clock, no
     global state. ``params`` is an instance of the strategy's ``Params``. Only :meth:`terms` is required: the other
     methods have neutral defaults.
     """

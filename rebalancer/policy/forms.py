@@ -31,7 +31,7 @@ SCHEMA_ID = "https://kube-rebalancer.invalid/schemas/policy-v1.json"
 _NONE: Mapping[str, type[Params]] = {}
 MODELINE = """\
 # yaml-language-server: $schema=rebalancer-policy.schema.json
-# For an editor that checks as you type: rebalancer policy schema > rebalancer-policy.schema.json
+# For an editor that checks as you type: rebalancer schema policy > rebalancer-policy.schema.json
 """
 """First lines of a policy that is written, for YAML's language server."""
 

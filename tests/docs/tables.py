@@ -17,6 +17,7 @@ from rebalancer.policy.forms import schema
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import ENVELOPE
 from rebalancer.registry import Registry
+from rebalancer.report.summary import LEGEND
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -42,6 +43,11 @@ def exit_codes() -> str:
     """Return the exit codes as ``--help`` lists them."""
     rows = re.findall(r"^  (\d+) +(.+)$", _EPILOG, re.MULTILINE)
     return table(("code", "meaning"), rows)
+
+
+def words() -> str:
+    """Return the words that a report counts in, with their meanings."""
+    return table(("word", "meaning"), tuple(LEGEND.items()))
 
 
 def strategies() -> str:

@@ -12,6 +12,7 @@ _TABLES = {
     "metrics": as_markdown,
     "policy-keys": tables.policy_keys,
     "strategies": tables.strategies,
+    "words": tables.words,
 }
 
 

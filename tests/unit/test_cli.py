@@ -9,7 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 import rebalancer.commands
-from rebalancer.cli import _COMMANDS, main
+from rebalancer.cli import _COMMANDS, _GROUPS, _RENAMED, main
+from rebalancer.commands.flags import _PANELS
+from tests.docs.pages import DOCS
 
 
 def modules_with_a_command() -> set[str]:
@@ -19,6 +21,21 @@ def modules_with_a_command() -> set[str]:
         for name in names
         if hasattr(importlib.import_module(f"rebalancer.commands.{name}"), "command")
     }
+
+
+def every(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command that does something, by its whole name."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if not isinstance(command, click.Group) or command.invoke_without_command:
+            yield " ".join((*path, name)), command
+        if isinstance(command, click.Group):
+            yield from every(command, (*path, name))
+
+
+COMMANDS = dict(every(main))
 
 
 def test_every_module_with_a_command_is_in_the_table_and_no_other() -> None:
@@ -40,26 +57,67 @@ def test_help_lists_each_command_whole() -> None:
         assert sentence in printed
 
 
+def test_help_lists_commands_below_what_they_are_for() -> None:
+    printed = CliRunner().invoke(main, ["--help"]).output
+    places = [printed.index(f"\n{heading}:\n") for heading in _GROUPS]
+    assert places == sorted(places)
+    for (heading, commands), place in zip(_GROUPS.items(), places, strict=True):
+        section = printed[place:].partition("\n\n")[0]
+        assert re.findall(r"^  (\S+) ", section, re.MULTILINE) == list(commands), heading
+
+
+@pytest.mark.parametrize(("old", "new"), _RENAMED.items(), ids=str)
+def test_an_earlier_name_does_the_same_and_says_the_name_of_now(
+    old: tuple[str, ...], new: tuple[str, ...]
+) -> None:
+    before = CliRunner().invoke(main, [*old, "--help"])
+    now = CliRunner().invoke(main, [*new, "--help"])
+    assert (before.exit_code, before.stdout) == (0, now.stdout)
+    assert before.stderr == f"rebalancer: `{' '.join(old)}` is called `{' '.join(new)}` now\n"
+    assert now.stderr == ""
+
+
+def sections(name: str) -> dict[str, list[str]]:
+    """Return heading -> the flags of a command's help."""
+    printed = CliRunner().invoke(main, [*name.split(), "--help"]).output
+    parts = re.split(r"^(\S[^:\n]*):$", printed, flags=re.MULTILINE)
+    found = zip(parts[1::2], parts[2::2], strict=True)
+    return {
+        head: re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.MULTILINE) for head, text in found
+    }
+
+
+@pytest.mark.parametrize("name", ["run", "plan"])
+def test_help_begins_with_the_few_flags_that_most_calls_need(name: str) -> None:
+    first, *panels = sections(name).items()
+    assert first[0] == "Options"
+    assert len(first[1]) <= 9
+    assert {"--policy", "--snapshot", "--output"} <= set(first[1])
+    assert [head for head, _ in panels] == [head for head in _PANELS if head in dict(panels)]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_flag_is_in_the_help_or_on_a_page(name: str) -> None:
+    flags = [flag for flag in COMMANDS[name].params if isinstance(flag, click.Option)]
+    listed = {flag for of in sections(name).values() for flag in of}
+    shown = {flag.opts[-1] for flag in flags if not flag.hidden}
+    assert shown <= listed
+    pages = "".join(path.read_text(encoding="utf-8") for path in DOCS.glob("*.md"))
+    assert [flag.opts[-1] for flag in flags if flag.hidden and flag.opts[-1] not in pages] == []
+
+
+def test_every_panel_names_flags_that_there_are() -> None:
+    names = {flag.name for command in COMMANDS.values() for flag in command.params}
+    assert {name for of in _PANELS.values() for name in of} - names == set()
+
+
 def test_an_unknown_command_is_refused() -> None:
     done = CliRunner().invoke(main, ["rum"])
     assert done.exit_code == 2
     assert "No such command 'rum'. Did you mean 'run'?" in done.output
 
 
-def every(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
-    """Yield every command that does something, by its whole name."""
-    context = click.Context(group)
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        assert command is not None
-        if not isinstance(command, click.Group) or command.invoke_without_command:
-            yield " ".join((*path, name)), command
-        if isinstance(command, click.Group):
-            yield from every(command, (*path, name))
-
-
-COMMANDS = dict(every(main))
-_NO_EXAMPLE = {"completion", "demo drift", "policy schema", "report schema", "strategies"}
+_NO_EXAMPLE = {"completion", "demo drift", "policy strategies", "schema policy", "schema report"}
 """Commands that are called in one way only."""
 
 

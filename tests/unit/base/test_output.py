@@ -87,7 +87,7 @@ SAYS = "rebalancer: the output could not be written"
         ("$REBALANCER completion bash > /dev/full", ExitCode.USAGE, SAYS),
         # The reader of the pipe has left before anything is written.
         ("$REBALANCER run SNAPSHOT -o json | true", ExitCode.DONE, ""),
-        ("$REBALANCER policy schema | true", ExitCode.DONE, ""),
+        ("$REBALANCER schema policy | true", ExitCode.DONE, ""),
         # It is not read, but the code says it.
         ("$REBALANCER run SNAPSHOT > /dev/full 2>&1", ExitCode.USAGE, ""),
         ("$REBALANCER run SNAPSHOT >&- 2>&-", ExitCode.USAGE, ""),
