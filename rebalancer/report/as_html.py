@@ -10,9 +10,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -22,22 +25,31 @@ from markupsafe import Markup, escape
 from rebalancer.base.plain_text import and_more, count, printable, printable_json
 from rebalancer.plan.plan import Outcome
 from rebalancer.report import skips, words
-from rebalancer.report.changes import NodeLoad, WorkloadChange
+from rebalancer.report.changes import Changes, NodeLoad, Story, group_alike
 from rebalancer.report.model import RunReport
 from rebalancer.report.pictures import flow_chart, pod_map
 from rebalancer.report.summary import LEGEND, RuleSummary, Stays, Summary
 
-_MAX_HEAT = 150
-_MAX_NODES = 120
+_FEW = 10
+"""Rows of a section that are open; the others are folded."""
+_MAX_ROWS = 150
+_MAX_BARS = 24
+"""Nodes with a bar each; more nodes are cells of a strip."""
+_MAX_CELLS = 2_000
 _MAX_GROUPS = 100
 _MAX_PODS = 20
+_MAX_NAMED = 4
 _MAX_RULES = 100
 _BAR, _STRIP, _FUNNEL = 150, 160, 320
 """Widths of the longest bars, in pixels."""
 _LEVELS = 5
+_BINS = 10
 
 # The script's order of a row; the heads sort by the column of that number.
-_COLUMNS = (("Wave", 0), ("Pod", 2), ("From, to", 4), ("Why", 7), ("Gain", 9), ("Outcome", 11))
+_COLUMNS = (("Wave", 0), ("Pod", 2), ("From, to", 4), ("Why", 7), ("Gain", 9))
+_OUTCOME = ("Outcome", 11)
+_NOT_IN_FILE = "not in the snapshot: "
+"""Begins what a report notes of a file; a file of `kubectl get` rarely has every kind."""
 
 
 def as_html(report: RunReport) -> Iterator[str]:
@@ -58,15 +70,20 @@ def as_html(report: RunReport) -> Iterator[str]:
             style_hash=content_hash(style),
             script_hash=content_hash(script),
             numbers=_numbers(summary),
+            warnings=[one for one in report.warnings if not one.startswith(_NOT_IN_FILE)],
+            remarks=[one for one in report.warnings if one.startswith(_NOT_IN_FILE)],
             steps=summary.changes.names,
+            few=_FEW,
             rules=_rules(summary),
             unmet=_unmet(summary),
-            legend=LEGEND.items(),
+            legend=LEGEND,
             pods=pod_map(report, summary.changes),
             heat=_heat(summary),
+            places=_places(summary),
             flows=flow_chart(summary.changes.flows) if summary.changes.has_zones else None,
             nodes=_nodes(summary.changes.nodes),
-            columns=_COLUMNS,
+            cells=_cells(summary.changes),
+            columns=_COLUMNS if report.dry_run else (*_COLUMNS, _OUTCOME),
             data=_data(report),
             staying=count(summary.staying_pods, "pod"),
             stays=[_stays(one) for one in summary.stays],
@@ -91,6 +108,7 @@ def page_environment() -> Environment:
         auto_reload=False,
     )
     made.filters["code"] = _with_code
+    made.filters["glossed"] = _with_meanings
     return made
 
 
@@ -114,6 +132,15 @@ def _with_code(text: str) -> Markup:
     parts = [escape(printable(part)) for part in text.split("`")]
     return Markup().join(
         Markup("<code>{}</code>").format(part) if index % 2 else part
+        for index, part in enumerate(parts)
+    )
+
+
+def _with_meanings(text: str) -> Markup:
+    """Return a score as markup, with the meaning of each word of the legend as its title."""
+    parts = re.split(r"\b(hard|soft|imbalance)\b", printable(text))
+    return Markup().join(
+        Markup('<abbr title="{}">{}</abbr>').format(LEGEND[part], part) if index % 2 else part
         for index, part in enumerate(parts)
     )
 
@@ -179,10 +206,17 @@ def _rule(rule: RuleSummary, steps: Sequence[str], most: float) -> dict[str, Any
     }
 
 
-def _rules(summary: Summary) -> list[dict[str, Any]]:
+def _rules(summary: Summary) -> dict[str, Any]:
     scores = [score for rule in summary.rules for score in rule.scores if score is not None]
     most = float(max((score.violated for score in scores), default=0))
-    return [_rule(rule, summary.changes.names, most) for rule in summary.rules]
+    quiet = [rule for rule in summary.rules if rule.holds and not rule.before.unsatisfiable]
+    return {
+        "rows": [
+            _rule(rule, summary.changes.names, most) for rule in summary.rules if rule not in quiet
+        ],
+        "hold": ", ".join(rule.strategy for rule in quiet),
+        "holding": len(quiet),
+    }
 
 
 def _unmet(summary: Summary) -> dict[str, Any]:
@@ -193,6 +227,7 @@ def _unmet(summary: Summary) -> dict[str, Any]:
             {
                 "heading": group.heading,
                 "why": group.why,
+                "first": and_more(group.names, 1),
                 "names": group.names[:_MAX_RULES],
                 "left": len(group.names) - _MAX_RULES,
             }
@@ -210,23 +245,30 @@ def _width(value: float, most: float, longest: int) -> str:
 
 
 def _heat(summary: Summary) -> dict[str, Any]:
+    """Return the workloads by zone: those with moves, equal ones in one row, then large ones without moves."""
     changes = summary.changes
     moved = [change for change in changes.workloads if change.by == "zone"]
-    shown = [*moved[:_MAX_HEAT], *changes.still][: max(_MAX_HEAT, len(changes.still))]
+    grouped = len(moved) > _FEW
+    stories = group_alike(moved) if grouped else [Story((change,)) for change in moved]
+    still = [Story((change,)) for change in changes.still]
     return {
         "zones": changes.zones,
         "phases": changes.names,
-        "rows": [_heat_row(change) for change in shown] if changes.has_zones else [],
-        "left": max(0, len(moved) - _MAX_HEAT),
+        "grouped": grouped,
+        "rows": [_heat_row(story) for story in stories[:_MAX_ROWS]] if changes.has_zones else [],
+        "still": [_heat_row(story) for story in still] if changes.has_zones else [],
+        "left": sum(len(story.changes) for story in stories[_MAX_ROWS:]),
     }
 
 
-def _heat_row(change: WorkloadChange) -> dict[str, Any]:
+def _heat_row(story: Story) -> dict[str, Any]:
+    change = story.first
     most = max(max(counts) for counts in change.counts)
-    kind, slash, name = change.owner.partition("/")
+    steps = ["/".join(map(words.number, counts)) for counts in change.counts]
+    kept = [text for i, text in enumerate(steps) if i == 0 or text != steps[i - 1]]
     return {
-        "kind": kind + slash,
-        "name": name,
+        **_names(story),
+        "short": " \u2192 ".join(kept),
         "phases": [
             [
                 {
@@ -241,15 +283,58 @@ def _heat_row(change: WorkloadChange) -> dict[str, Any]:
     }
 
 
-def _nodes(nodes: Sequence[NodeLoad]) -> dict[str, Any]:
-    """Return the nodes with the largest changes, grouped by zone."""
-    by_change = sorted(
-        nodes, key=lambda node: -max(_difference(node.cpu), _difference(node.memory))
+def _names(story: Story) -> dict[str, Any]:
+    """Return the workload of a story; of several, their number and the first names."""
+    owners = story.owners
+    kind, slash, name = owners[0].partition("/")
+    several = count(len(owners), "workload") if len(owners) > 1 else ""
+    return {
+        "kind": kind + slash,
+        "name": name,
+        "several": several,
+        "owners": owners[:_MAX_PODS],
+        "more": max(0, len(owners) - _MAX_PODS),
+    }
+
+
+def _places(summary: Summary) -> dict[str, Any]:
+    """Return the workloads with moves that change nodes only, equal ones in one row."""
+    stories = group_alike(change for change in summary.changes.workloads if change.by == "node")
+    return {
+        "rows": [
+            {**_names(story), "moves": f"{story.moves:,}", "nodes": _node_words(story)}
+            for story in stories[:_MAX_ROWS]
+        ],
+        "left": sum(len(story.changes) for story in stories[_MAX_ROWS:]),
+    }
+
+
+def _node_words(story: Story) -> str:
+    """Return ``node-a 3 -> 2`` for the nodes that lose pods; of several workloads, their number without names."""
+    if len(story.changes) == 1:
+        named = [
+            f"{name} {words.steps_words(counts)}"
+            for name, counts in story.first.list_changes()
+            if counts[-1] < counts[0]
+        ]
+        return and_more(named, _MAX_NAMED).replace("->", "\u2192")
+    fewer = Counter(
+        (counts[0], counts[-1])
+        for _, counts in story.first.list_changes()
+        if counts[-1] < counts[0]
     )
-    shown = sorted(by_change[:_MAX_NODES], key=lambda node: (node.zone, node.name))
-    rows = []
+    text = ", ".join(
+        f"{words.change(was, will)} on {count(nodes, 'node')}"
+        for (was, will), nodes in sorted(fewer.items(), reverse=True)
+    )
+    return f"{text} each".replace("->", "\u2192")
+
+
+def _nodes(nodes: Sequence[NodeLoad]) -> list[dict[str, Any]]:
+    """Return a bar for each node by zone; none if there are many nodes."""
+    rows: list[dict[str, Any]] = []
     zone = None
-    for node in shown:
+    for node in nodes if len(nodes) <= _MAX_BARS else ():
         pods = node.pods[0], node.pods[-1]
         rows.append(
             {
@@ -261,11 +346,66 @@ def _nodes(nodes: Sequence[NodeLoad]) -> dict[str, Any]:
             }
         )
         zone = node.zone
-    return {"rows": rows, "left": len(nodes) - len(shown)}
+    return rows
 
 
-def _difference(shares: Sequence[float]) -> float:
-    return abs(shares[-1] - shares[0])
+def _cells(changes: Changes) -> dict[str, Any] | None:
+    """Return many nodes as cells by zone, the fullest first, and how full how many are; None for few nodes."""
+    nodes = changes.nodes
+    if len(nodes) <= _MAX_BARS:
+        return None
+    shown = sorted(nodes, key=lambda node: (node.zone, -_fullness(node, 0), node.name))[:_MAX_CELLS]
+    steps = [(changes.names[0], 0), *((name, -1) for name in changes.names[1:][-1:])]
+    return {
+        "steps": [
+            {
+                "name": name,
+                "zones": [
+                    {"name": zone, "cells": [_cell(node, step) for node in of]}
+                    for zone, of in _by_zone(shown)
+                ],
+            }
+            for name, step in steps
+        ],
+        "left": len(nodes) - len(shown),
+        "bins": _bins(nodes, [step for _, step in steps]),
+    }
+
+
+def _by_zone(nodes: Sequence[NodeLoad]) -> Iterator[tuple[str, list[NodeLoad]]]:
+    for zone, of in groupby(nodes, key=lambda node: node.zone):
+        members = list(of)
+        yield f"{zone}: {count(len(members), 'node')}", members
+
+
+def _fullness(node: NodeLoad, step: int) -> float:
+    return max(node.cpu[step], node.memory[step])
+
+
+def _cell(node: NodeLoad, step: int) -> dict[str, Any]:
+    full = _fullness(node, step)
+    return {
+        "level": "over" if full > 1 else f"h{math.ceil(full * _LEVELS)}",
+        "title": f"{node.name}: cpu {node.cpu[step]:.0%}, memory {node.memory[step]:.0%}, "
+        f"{words.number(node.pods[step])} pods",
+    }
+
+
+def _bins(nodes: Sequence[NodeLoad], steps: Sequence[int]) -> list[dict[str, Any]]:
+    """Return the number of nodes by fullness, in tenths, at each step; the last tenth includes overfull nodes."""
+    counts = [
+        Counter(min(_BINS - 1, int(_fullness(node, step) * _BINS)) for node in nodes)
+        for step in steps
+    ]
+    most = float(max(max(of.values()) for of in counts))
+    return [
+        {
+            "label": f"{100 * tenth // _BINS} to {100 * (tenth + 1) // _BINS} %",
+            "widths": [_width(of[tenth], most, _FUNNEL) for of in counts],
+            "words": words.steps_words([of[tenth] for of in counts]).replace("->", "\u2192"),
+        }
+        for tenth in range(_BINS)
+    ]
 
 
 def _strip(label: str, shares: Sequence[float]) -> dict[str, Any]:
@@ -348,7 +488,7 @@ def _row(report: RunReport, outcome: Outcome, rank: int, strings: _Strings) -> l
         words.place(report, move.node),
         words.outcome_words(report, outcome),
         move.strategy,
-        move.reason,
+        words.reason_words(move),
         words.gain_words(move.gain),
     )
     message = "" if report.standstill else outcome.message

@@ -59,6 +59,42 @@ class WorkloadChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Story:
+    """Workloads whose pods per domain are the same at each step."""
+
+    changes: tuple[WorkloadChange, ...]
+
+    @property
+    def first(self) -> WorkloadChange:
+        """One of them, for the numbers that they share."""
+        return self.changes[0]
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """The workloads."""
+        return tuple(change.owner for change in self.changes)
+
+    @property
+    def moves(self) -> int:
+        """The number of their moves."""
+        return sum(change.moves for change in self.changes)
+
+
+def group_alike(changes: Iterable[WorkloadChange]) -> tuple[Story, ...]:
+    """Group workloads with the same pods per zone at each step; the stories with most moves first.
+
+    By node, the numbers of pods count on the nodes that lose some, not their names.
+    """
+    alike: dict[object, list[WorkloadChange]] = {}
+    for change in changes:
+        by_domain = tuple(zip(*change.counts, strict=True))
+        fewer = tuple(sorted(counts for counts in by_domain if counts[-1] < counts[0]))
+        key = by_domain if change.by == "zone" else fewer
+        alike.setdefault((change.by, key), []).append(change)
+    return tuple(sorted(map(Story, map(tuple, alike.values())), key=lambda story: -story.moves))
+
+
+@dataclass(frozen=True, slots=True)
 class NodeLoad:
     """The requests on a node at each step as shares of its allocatable (1.0 is full), without terminating pods."""
 
@@ -158,7 +194,9 @@ class Changes:
         self, owner: str, stand: Sequence[_Pods], outcomes: Sequence[Outcome]
     ) -> WorkloadChange:
         by_zone = [self._by_zone(each) for each in stand]
-        if self.has_zones and (not outcomes or any(each != by_zone[0] for each in by_zone)):
+        # What is made for nodes may be less even over zones: the nodes are what it is to show.
+        evener = not outcomes or _skew(by_zone[:2][-1]) <= _skew(by_zone[0])
+        if self.has_zones and evener and not (outcomes and len(set(by_zone)) == 1):
             return WorkloadChange(owner, len(outcomes), "zone", self.zones, tuple(by_zone))
         names = sorted(
             {name for of in stand for name in of if len({_whole(each[name]) for each in stand}) > 1}
@@ -268,6 +306,10 @@ def _shift(counts: _Pods, source: str, targets: Shares) -> None:
         counts[source] -= 1
         for target, share in targets:
             counts[target] += share
+
+
+def _skew(counts: Sequence[float]) -> float:
+    return max(counts) - min(counts)
 
 
 def _whole(number: float) -> float:

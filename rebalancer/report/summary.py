@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from rebalancer.base.plain_text import count
+from rebalancer.base.plain_text import and_more, count
 from rebalancer.plan.plan import Code, Move, Score, Status, UnmetRule
 from rebalancer.policy.model import Mode
 from rebalancer.report import skips, words
-from rebalancer.report.changes import Changes, select_outcomes
+from rebalancer.report.changes import Changes, WorkloadChange, select_outcomes
 from rebalancer.report.model import RunReport, UnmetGroup, group_rules, rules_left
 from rebalancer.report.skips import next_steps
 
@@ -103,6 +104,32 @@ class Stays:
         return skips.total(self.groups)
 
 
+_MAX_NAMED = 3
+
+
+def _zone_sentence(workloads: Sequence[WorkloadChange], zones: Sequence[str]) -> str:
+    """Return which zone has too few pods of most workloads; if there is none, that they stand unevenly."""
+    gains: Counter[str] = Counter()
+    empty: Counter[str] = Counter()
+    losses: Counter[str] = Counter()
+    for change in workloads:
+        for zone, was, will in zip(
+            change.domains, change.counts[0], change.counts[-1], strict=True
+        ):
+            gains[zone] += will > was
+            empty[zone] += will > was and not was
+            losses[zone] += was > will
+    zone, gaining = max(gains.items(), key=lambda item: (item[1], item[0]))
+    losing = [name for name, number in losses.items() if number and name != zone]
+    if 2 * gaining <= len(workloads) or not losing:
+        return (
+            f"{count(len(workloads), 'workload')} stand unevenly over {count(len(zones), 'zone')}."
+        )
+    others = " and ".join(losing) if len(losing) == 2 else and_more(losing, _MAX_NAMED)
+    few = "no pod" if empty[zone] == gaining else "too few pods"
+    return f"{zone} has {few} of {count(gaining, 'workload')}, which lean{'s' if gaining == 1 else ''} on {others}."
+
+
 class Summary:
     """A report in words and numbers; ``changes`` holds the numbers of its pictures."""
 
@@ -130,6 +157,20 @@ class Summary:
         evicted = sum(1 for outcome in report.outcomes if outcome.status.is_carried_out)
         done = "moved" if words.restarts(moves) else "evicted"
         return f"{count(evicted, 'pod')} {done} of {len(moves):,} planned{self._fixed}."
+
+    @cached_property
+    def why(self) -> str | None:
+        """What the moves are for, in one sentence; None if there are none."""
+        changes, moves = self.changes, self.moves
+        if not moves or len(changes.steps) == 1:
+            return None
+        by_zone = [change for change in changes.workloads if change.by == "zone"]
+        if 2 * sum(change.moves for change in by_zone) >= len(moves):
+            return _zone_sentence(by_zone, changes.zones)
+        by_strategy = Counter(move.strategy for move in moves)
+        names = [f"{name} ({number:,})" for name, number in by_strategy.most_common()]
+        workloads = count(len({move.owner for move in moves}), "workload")
+        return f"The moves are of {workloads}, for {and_more(names, _MAX_NAMED)}."
 
     @property
     def _fixed(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -185,6 +186,20 @@ def describe_bound(bound: int, moves: int) -> str:
     if bound > moves:
         return f"the whole takes at least {bound:,}, of which this run makes a part"
     return f"it cannot be done with fewer than {bound:,}"
+
+
+_SPREAD = re.compile(r"over (\S+) \((hard|soft)\): (.+), maxSkew (\d+)")
+_KEYS = {"topology.kubernetes.io/zone": "zones", "kubernetes.io/hostname": "nodes"}
+_ASKED = {"hard": "DoNotSchedule", "soft": "ScheduleAnyway"}
+
+
+def reason_words(move: Move) -> str:
+    """Return the reason of a move without its workload; that of a topology spread as a sentence."""
+    text = move.reason.removeprefix(move.owner).strip()
+    if (spread := _SPREAD.fullmatch(text)) is None:
+        return text or move.reason
+    key, kind, counts, skew = spread.groups()
+    return f"{counts}; asks for at most {skew} apart over {_KEYS.get(key, key)} ({_ASKED[kind]})"
 
 
 def marks_words(move: Move) -> str:

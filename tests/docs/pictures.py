@@ -19,7 +19,7 @@ from tests.support.cli import call
 _EXAMPLE = "docs/examples/zone-back.zip"
 _COMMAND = f"rebalancer run --snapshot {_EXAMPLE}"
 _COLUMNS, _ROWS = 82, 26
-_WIDTH, _HEIGHT = 1200, 1430
+_WIDTH, _HEIGHT = 1200, 1180
 _UNSEEN = re.compile(r"<(style|script|footer)\b.*?</\1>|<[^>]*>", re.DOTALL)
 SEEN = DOCS / "images" / "report.txt"
 """The text of the page in the picture, by which a test notices that the page says something else by now."""

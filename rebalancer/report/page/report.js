@@ -7,6 +7,7 @@
   const [WAVE, NAMESPACE, POD, OWNER, FROM, TO, STRATEGY, REASON, GAIN, RANK, COST, OUTCOME, MESSAGE, TONE] = Array.from({ length: 14 }, (_, i) => i);
   const NUMBERS = new Set([WAVE, RANK, COST]);
   const text = (row, column) => (NUMBERS.has(column) ? row[column] : strings[row[column]]);
+  const FEW = 10;
   const PAGE = 100;
   const TONES = ["", "done", "unmet", "failed"];
   const rows = moves.map((row, index) => ({ row, index, words: row.filter((_, c) => !NUMBERS.has(c) && c !== TONE).map((n) => strings[n]).join(" ").toLowerCase() }));
@@ -16,7 +17,8 @@
   const status = document.getElementById("moves-status");
   const more = document.getElementById("more");
   const heads = [...table.tHead.querySelectorAll("th")];
-  const state = { sort: null, down: false, shown: PAGE, open: new Map() };
+  const acted = heads.some((head) => Number(head.dataset.column) === OUTCOME);
+  const state = { sort: null, down: false, shown: FEW, open: new Map() };
 
   const make = (tag, content, style) => {
     const element = document.createElement(tag);
@@ -41,7 +43,7 @@
     tr.lastChild.append(make("span", `\u2192 ${text(row, TO)}`, "to"));
     cell(tr, "Why", text(row, REASON), text(row, STRATEGY));
     cell(tr, "Gain", text(row, GAIN), `cost ${row[COST]}`);
-    cell(tr, "Outcome", text(row, OUTCOME), text(row, MESSAGE), TONES[row[TONE]]);
+    if (acted) cell(tr, "Outcome", text(row, OUTCOME), text(row, MESSAGE), TONES[row[TONE]]);
     return tr;
   };
   const KEYS = { namespace: NAMESPACE, wave: WAVE, workload: OWNER, strategy: STRATEGY };
@@ -108,8 +110,9 @@
       }
       table.append(body);
     }
-    const hidden = folds ? "" : `, ${Math.min(found.length, state.shown).toLocaleString("en")} shown`;
-    status.textContent = `${found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} moves${hidden}`;
+    const hidden = folds || found.length <= state.shown ? "" : `, ${state.shown.toLocaleString("en")} shown`;
+    const all = `${rows.length.toLocaleString("en")} move${rows.length === 1 ? "" : "s"}`;
+    status.textContent = `${found.length < rows.length ? `${found.length.toLocaleString("en")} of ` : ""}${all}${hidden}`;
     more.hidden = left === 0;
     more.textContent = `Show more (${left.toLocaleString("en")} left)`;
   };
@@ -117,7 +120,7 @@
   let timer;
   search.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(restart, 120); });
   grouping.addEventListener("change", () => { state.open.clear(); restart(); });
-  more.addEventListener("click", () => { state.shown += PAGE * 3; draw(); });
+  more.addEventListener("click", () => { state.shown += PAGE; draw(); });
   heads.forEach((head) => head.querySelector("button").addEventListener("click", () => {
     const column = Number(head.dataset.column);
     state.down = state.sort === column && !state.down;

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalancer.plan.plan import Cause, Status
-from rebalancer.report.changes import Changes, Flow, _shift
+from rebalancer.report.changes import Changes, Flow, WorkloadChange, _shift, group_alike
 from rebalancer.report.pictures import flow_chart
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.report.report_examples import landing, move, outcome
@@ -62,6 +62,38 @@ def test_moves_within_a_zone_are_shown_by_node(changes):
     (web,) = changes([to("web-0", "node-a2")], nodes=nodes).workloads
     assert (web.by, web.domains) == ("node", ("node-a1", "node-a2"))
     assert web.counts == ((2, 0), (1, 1))
+
+
+def test_moves_that_leave_zones_less_even_are_shown_by_node(changes):
+    # As a move for duplicates may: 2/1/0 would read as harm.
+    moves = [to("web-0", "node-b1"), to("web-1", "node-b1")]
+    (web,) = changes(moves).workloads
+    assert (web.by, web.domains) == ("node", ("node-a1", "node-b1"))
+    assert web.counts == ((2, 1), (0, 3))
+    (web,) = changes([to("web-0", "node-b1")]).workloads
+    assert web.by == "zone", "1/2/0 is as even as 2/1/0"
+
+
+def of(owner, *counts, by="zone", moves=1):
+    names = tuple(f"{owner}-{i}" if by == "node" else f"zone-{i}" for i in range(len(counts[0])))
+    return WorkloadChange(owner, moves, by, names, counts)
+
+
+def test_workloads_that_change_alike_are_one_story():
+    web, api = of("web", (2, 0), (1, 1), moves=2), of("api", (2, 0), (1, 1), moves=3)
+    other = of("other", (0, 2), (1, 1))
+    stories = group_alike([other, web, api])
+    assert [(one.owners, one.moves) for one in stories] == [(("web", "api"), 5), (("other",), 1)]
+    assert stories[0].first is web
+
+
+def test_by_node_workloads_are_alike_if_they_lose_as_many_pods():
+    web = of("web", (3, 0, 2), (2, 1, 2), by="node")
+    api = of("api", (0, 3), (1, 2), by="node")
+    far = of("far", (2, 0), (1, 1), by="node")
+    assert [one.owners for one in group_alike([web, api, far])] == [("web", "api"), ("far",)]
+    zoned = of("zoned", (3, 0), (2, 1))
+    assert len(group_alike([web, zoned])) == 2
 
 
 def test_without_zones_pods_are_shown_by_node(changes):

@@ -21,6 +21,9 @@ from rebalancer.report import render as rendering
 from rebalancer.report.as_json import as_data, as_yaml
 from rebalancer.report.as_markdown import code
 from rebalancer.report.render import FORMS
+from rebalancer.report.summary import Summary
+from rebalancer.report.words import reason_words
+from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.report.report_examples import ZONE, landing, move, outcome, skip
 
 EVIL = "<script>alert(1)</script>\"'&\x1b[2J{{ }} $title ${x}"
@@ -359,7 +362,7 @@ def test_bars_of_all_strategies_have_one_scale_of_unmet_rules(report):
     before = {"x": Score(Cost(4.0), 8), "y": Score(Cost(1.0, 1421.0), 4)}
     after = {"x": Score(Cost(1.0), 2), "y": Score(Cost(0.0, 1.0), 1)}
     text = render(report(moves=[move()], before=before, after=after), "html")
-    rules = text[: text.index("</section>")]
+    rules = text[text.index('id="rules"') :].partition("</section>")[0]
     assert re.findall(r'class="bar" width="([0-9.]+)"', rules) == ["150.0", "37.5", "75.0", "18.8"]
 
 
@@ -456,3 +459,62 @@ def test_no_form_shows_characters_that_disturb(report, form):
 def test_every_form_ends_in_a_newline_and_is_the_same_each_time(full, form):
     assert render(full, form).endswith("\n")
     assert render(full, form) == render(full, form)
+
+
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        (
+            "Deployment/shop/web over topology.kubernetes.io/zone (hard): zone-a 2, zone-b 0, maxSkew 1",
+            "zone-a 2, zone-b 0; asks for at most 1 apart over zones (DoNotSchedule)",
+        ),
+        (
+            "Deployment/shop/web over example.com/rack (soft): r1 3, r2 0 and 4 more (least 0), maxSkew 2",
+            "r1 3, r2 0 and 4 more (least 0); asks for at most 2 apart over example.com/rack (ScheduleAnyway)",
+        ),
+        (
+            "Deployment/shop/web (3 pods, 4 feasible nodes): node-a 2",
+            "(3 pods, 4 feasible nodes): node-a 2",
+        ),
+        ("node-a is leaving", "node-a is leaving"),
+        ("Deployment/shop/web", "Deployment/shop/web"),
+    ],
+)
+def test_a_reason_stands_beside_its_workload_without_it(reason, says):
+    assert reason_words(move(reason=reason)) == says
+
+
+def pods_of(*names):
+    nodes = [node(f"node-{zone}1", f"zone-{zone}") for zone in "abc"]
+    pods = [each for name in names for each in workload(name, ["node-a1", "node-a1", "node-b1"])]
+    return snapshot_of([*nodes, *pods])
+
+
+def leaves(name, target, **more):
+    ref = f"default/{name}-0"
+    return move(
+        f"{name}-0", landing(target, 1.0), uid=ref, owner=f"Deployment/default/{name}", **more
+    )
+
+
+@pytest.mark.parametrize(
+    ("targets", "says"),
+    [
+        (
+            ["node-c1", "node-c1"],
+            "zone-c has no pod of 2 workloads, which lean on zone-a.",
+        ),
+        (
+            ["node-c1", "node-c1", "node-b1"],
+            "zone-c has no pod of 2 workloads, which lean on zone-a.",
+        ),
+        (["node-c1", "node-b1"], "2 workloads stand unevenly over 3 zones."),
+        (["node-b1"], "zone-b has too few pods of 1 workload, which leans on zone-a."),
+        (["node-a1"], "The moves are of 1 workload, for anti-affinity (1)."),
+        ([], None),
+    ],
+)
+def test_one_sentence_says_what_the_moves_are_for(report, targets, says):
+    names = [f"app{i}" for i in range(len(targets))]
+    moves = [leaves(name, target) for name, target in zip(names, targets, strict=True)]
+    assert Summary(report(moves=moves, snapshot=pods_of(*names))).why == says
