@@ -36,6 +36,7 @@ _GROUPS = {
         "doctor": "Check what runs need, and what keeps them from moving anything.",
         "simulate": "Play run after run offline, with what-if changes.",
         "compare": "Play policies on snapshots, and say which is better on what.",
+        "tune": "Search a better policy on snapshots, and check it on others.",
         "capacity": "Say which nodes can be removed, and which groups need more.",
         "history": "Print what is remembered of earlier runs.",
     },

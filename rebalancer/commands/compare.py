@@ -37,10 +37,9 @@ FORMS = ("text", "json", "yaml", "html")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompareOptions:
-    """The flags of ``compare``."""
+class PlayOptions:
+    """The flags ``PLAYING``."""
 
-    policies: tuple[str, ...]
     snapshots: tuple[str, ...]
     judge: str = BUILT_IN
     cycles: int = 20
@@ -55,6 +54,31 @@ class CompareOptions:
     resume: str | None = None
     output: str = "text"
     quiet: bool = False
+
+    def setting(self, judge: Rules) -> TaskSetting:
+        """Return how all tasks are played."""
+        return TaskSetting(judge, self.cycles, self.lift_budgets, not self.no_memory)
+
+    def engine(self) -> TaskEngine:
+        """Return what plays the tasks.
+
+        Raises:
+            PolicyError: the flags contradict each other.
+        """
+        if self.ray is None:
+            return InProcess() if self.jobs in (None, 1) else Processes(self.jobs or 1)
+        from rebalancer.fleet.ray_engine import LOCAL, RayTasks  # noqa: PLC0415
+
+        if self.jobs is not None and self.ray != LOCAL:
+            raise PolicyError([f"--jobs and --ray {self.ray}: the cluster has its own workers"])
+        return RayTasks(self.ray, self.jobs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompareOptions(PlayOptions):
+    """The flags of ``compare``."""
+
+    policies: tuple[str, ...]
 
 
 def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
@@ -77,23 +101,21 @@ def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
         snapshots=tuple(list_snapshots(options.snapshots)),
         draws=options.draws,
         seed=options.seed,
-        setting=TaskSetting(
-            judge=load(options.judge),
-            cycles=options.cycles,
-            lifted=options.lift_budgets,
-            memory=not options.no_memory,
-        ),
+        setting=options.setting(load(options.judge)),
     )
-    with _progress(environment, quiet=options.quiet) as reached:
-        comparison = compare(inputs, _engine(options), journal_path=options.resume, reached=reached)
+    engine = options.engine()
+    with show_progress(environment, "comparing", quiet=options.quiet) as reached:
+        comparison = compare(inputs, engine, journal_path=options.resume, reached=reached)
     write(environment.out, [render(comparison, options.output, options.judge)])
-    if not comparison.failures:
+    failed = len(comparison.failures)
+    return report_failures(environment, failed, failed + len(comparison.rows))
+
+
+def report_failures(environment: Environment, failed: int, of: int) -> ExitCode:
+    """Say how many simulations failed, if any; return the exit code."""
+    if not failed:
         return ExitCode.DONE
-    number = len(comparison.failures)
-    say(
-        environment.err,
-        f"rebalancer: {number} of {number + len(comparison.rows)} simulations failed",
-    )
+    say(environment.err, f"rebalancer: {failed} of {of} simulations failed")
     return ExitCode.PARTIAL
 
 
@@ -110,30 +132,77 @@ def render(comparison: Comparison, output: str, judge: str) -> str:
     return data_text(show.as_data(comparison, judge), output)
 
 
-def _engine(options: CompareOptions) -> TaskEngine:
-    if options.ray is None:
-        return InProcess() if options.jobs in (None, 1) else Processes(options.jobs or 1)
-    from rebalancer.fleet.ray_engine import LOCAL, RayTasks  # noqa: PLC0415
-
-    if options.jobs is not None and options.ray != LOCAL:
-        raise PolicyError([f"--jobs and --ray {options.ray}: the cluster has its own workers"])
-    return RayTasks(options.ray, options.jobs)
-
-
-def _progress(environment: Environment, *, quiet: bool) -> AbstractContextManager[Any]:
+def show_progress(
+    environment: Environment, what: str, *, quiet: bool
+) -> AbstractContextManager[Any]:
     """Return a context with a function that shows how many simulations have ended."""
     from rebalancer.report.progress import Progress  # noqa: PLC0415
 
     bars = bars_on(environment, ProgressFlags(quiet=quiet), "auto")
     return Progress(environment.err, clock=environment.clock.now, bars=bars, form="quiet").course(
-        "comparing", "simulations"
+        what, "simulations"
     )
 
 
-_LISTS = ("--policies", "--snapshots")
+PLAYING = [
+    click.option(
+        "--judge",
+        default=BUILT_IN,
+        show_default=True,
+        metavar="FILE|DIRECTORY|default",
+        help="Policy by whose rules all policies' ends are scored.",
+    ),
+    click.option(
+        "--cycles",
+        type=Whole(min=1),
+        default=20,
+        show_default=True,
+        metavar="N",
+        help="Runs to play at most, as simulate does.",
+    ),
+    click.option(
+        "--draws",
+        type=Whole(min=1),
+        default=5,
+        show_default=True,
+        metavar="M",
+        help="Times that each policy is played on each snapshot, with other landings.",
+    ),
+    click.option(
+        "--seed",
+        type=Whole(min=0),
+        default=0,
+        show_default=True,
+        metavar="N",
+        help="Of the landings: another one draws others.",
+    ),
+    *SIMULATED_RUNS,
+    click.option(
+        "--jobs",
+        type=Whole(min=1),
+        metavar="N",
+        help="Processes to play in (1). The result is the same.",
+    ),
+    click.option(
+        "--ray",
+        metavar="ADDRESS|local",
+        help="Play on this Ray cluster, or on a Ray of this command alone with --jobs workers (one for each processor). Needs the"
+        " extra ray.",
+    ),
+    click.option(
+        "--resume",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        help="Keep the results in this file, and go on from those that are in it.",
+    ),
+]
+"""How simulations are played, for all commands that play many."""
+QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
+
+_LISTS = ("--policies", "--snapshots", "--unseen")
 
 
-class _TakesLists(PanelCommand):
+class TakesLists(PanelCommand):
     """A command whose flags ``_LISTS`` take all words up to the next flag, as a shell's patterns make them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -157,7 +226,7 @@ def _repeat_flags(args: Sequence[str]) -> Iterator[str]:
 
 @click.command(
     "compare",
-    cls=_TakesLists,
+    cls=TakesLists,
     epilog=examples(
         "rebalancer compare --policies default careful.yaml --snapshots recorded/",
         "rebalancer compare --policies a.yaml b/ --snapshots *.zip --jobs 8 -o html > compared.html",
@@ -178,58 +247,9 @@ def _repeat_flags(args: Sequence[str]) -> Iterator[str]:
     metavar="FILE|DIRECTORY ...",
     help="Snapshot files, and directories of them.",
 )
-@click.option(
-    "--judge",
-    default=BUILT_IN,
-    show_default=True,
-    metavar="FILE|DIRECTORY|default",
-    help="Policy by whose rules all policies' ends are scored.",
-)
-@click.option(
-    "--cycles",
-    type=Whole(min=1),
-    default=20,
-    show_default=True,
-    metavar="N",
-    help="Runs to play at most, as simulate does.",
-)
-@click.option(
-    "--draws",
-    type=Whole(min=1),
-    default=5,
-    show_default=True,
-    metavar="M",
-    help="Times that each policy is played on each snapshot, with other landings.",
-)
-@click.option(
-    "--seed",
-    type=Whole(min=0),
-    default=0,
-    show_default=True,
-    metavar="N",
-    help="Of the landings: another one draws others.",
-)
-@with_flags(SIMULATED_RUNS)
-@click.option(
-    "--jobs",
-    type=Whole(min=1),
-    metavar="N",
-    help="Processes to play in (1). The result is the same.",
-)
-@click.option(
-    "--ray",
-    metavar="ADDRESS|local",
-    help="Play on this Ray cluster, or on a Ray of this command alone with --jobs workers (one for each processor). Needs the extra"
-    " ray.",
-)
-@click.option(
-    "--resume",
-    type=click.Path(dir_okay=False),
-    metavar="FILE",
-    help="Keep the results in this file, and go on from those that are in it.",
-)
+@with_flags(PLAYING)
 @with_flags([output_flag(*FORMS, of="comparison")])
-@click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
+@with_flags([QUIET])
 def command(**flags: Any) -> int:
     """Play policies on snapshots, and say which is better on what.
 

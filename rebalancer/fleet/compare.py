@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
@@ -74,27 +74,29 @@ def compare(
     """
     tasks, content = list_tasks(inputs)
     context = nullcontext(None) if journal_path is None else open_journal(journal_path, content)
-    failures: list[Failure] = []
     with context as journal:
-        rows = dict(journal.rows) if journal is not None else {}
-        left = (task for task in tasks if task.number not in rows)
-        reached(len(rows), len(tasks))
-        for result in _record_results(engine.run(left), journal):
-            if isinstance(result, Row):
-                rows[result.number] = result
-            else:
-                failures.append(result)
-            reached(len(rows) + len(failures), len(tasks))
+        rows, failures = play_tasks(tasks, engine, journal, reached)
     return compare_rows([policy.name for policy in inputs.policies], list(rows.values()), failures)
 
 
-def _record_results(
-    results: Iterator[Row | Failure], journal: TaskJournal | None
-) -> Iterator[Row | Failure]:
-    for result in results:
-        if journal is not None and isinstance(result, Row):
-            journal.add(result)
-        yield result
+def play_tasks(
+    tasks: Sequence[Task], engine: TaskEngine, journal: TaskJournal | None, reached: Reached
+) -> tuple[dict[int, Row], list[Failure]]:
+    """Play the tasks that the journal has no row of, and keep their rows in it; return number -> row, and the failures."""
+    known = {} if journal is None else journal.rows
+    rows = {task.number: known[task.number] for task in tasks if task.number in known}
+    failures: list[Failure] = []
+    left = (task for task in tasks if task.number not in known)
+    reached(len(rows), len(tasks))
+    for result in engine.run(left):
+        if isinstance(result, Failure):
+            failures.append(result)
+        else:
+            if journal is not None:
+                journal.add(result)
+            rows[result.number] = result
+        reached(len(rows) + len(failures), len(tasks))
+    return rows, failures
 
 
 def _twice(names: Sequence[str]) -> str:

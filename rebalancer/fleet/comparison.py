@@ -80,9 +80,12 @@ class Comparison:
 
 
 def compare_rows(
-    policies: Sequence[str], rows: Sequence[Row], failures: Sequence[Failure]
+    policies: Sequence[str],
+    rows: Sequence[Row],
+    failures: Sequence[Failure],
+    measures: Sequence[Measure] = MEASURES,
 ) -> Comparison:
-    """Compare policies by their rows, whatever the order of these.
+    """Compare policies by their rows, whatever the order of these, in ``measures``.
 
     A draw of a snapshot counts for the verdicts only where all policies have a row of it: else one would be judged
     on easier clusters than the others.
@@ -92,11 +95,11 @@ def compare_rows(
     common = _common(of_policy)
     snapshots = tuple(dict.fromkeys(snapshot for snapshot, _ in common))
     paired_by = "snapshot" if len(snapshots) != 1 else "draw"
-    values = {name: _means(of, common, paired_by) for name, of in of_policy.items()}
+    values = {name: _means(of, common, paired_by, measures) for name, of in of_policy.items()}
     names = _pair_names(common, paired_by)
     return Comparison(
-        policies=tuple(_result(name, of) for name, of in of_policy.items()),
-        verdicts=tuple(_verdicts(policies, values, names)),
+        policies=tuple(_result(name, of, measures) for name, of in of_policy.items()),
+        verdicts=tuple(_verdicts(policies, values, names, measures)),
         snapshots=snapshots,
         paired_by=paired_by,
         rows=tuple(rows),
@@ -121,7 +124,9 @@ def _pair_names(common: Sequence[_Draw], paired_by: str) -> list[str]:
     return list(dict.fromkeys(snapshot for snapshot, _ in common))
 
 
-def _means(rows: Sequence[Row], common: Sequence[_Draw], paired_by: str) -> dict[str, Floats]:
+def _means(
+    rows: Sequence[Row], common: Sequence[_Draw], paired_by: str, measures: Sequence[Measure]
+) -> dict[str, Floats]:
     """Return key -> (pairs,) the value of each draw, or its mean over the draws of each snapshot."""
     by_draw = {(row.snapshot, row.draw): row for row in rows}
     groups: dict[object, list[Row]] = {}
@@ -132,19 +137,22 @@ def _means(rows: Sequence[Row], common: Sequence[_Draw], paired_by: str) -> dict
             [np.mean([row.measures[measure.key] for row in group]) for group in groups.values()],
             float,
         )
-        for measure in MEASURES
+        for measure in measures
     }
 
 
 def _verdicts(
-    policies: Sequence[str], values: Mapping[str, Mapping[str, Floats]], names: Sequence[str]
+    policies: Sequence[str],
+    values: Mapping[str, Mapping[str, Floats]],
+    names: Sequence[str],
+    measures: Sequence[Measure],
 ) -> Iterator[PairVerdict]:
     verdicts = [
         _verdict(
             measure, first, second, values[first][measure.key] - values[second][measure.key], names
         )
         for first, second in combinations(policies, 2)
-        for measure in MEASURES
+        for measure in measures
     ]
     # What differs nowhere can never be claimed, and costs the others nothing.
     open_ = [index for index, verdict in enumerate(verdicts) if verdict.difference.least_p < 1.0]
@@ -175,7 +183,7 @@ def _decide(verdict: PairVerdict, p: float) -> PairVerdict:
     return replace(verdict, p=p, better=better)
 
 
-def _result(name: str, rows: Sequence[Row]) -> PolicyResult:
+def _result(name: str, rows: Sequence[Row], measures: Sequence[Measure]) -> PolicyResult:
     warnings: dict[str, int] = {}
     for row in rows:
         for warning in row.warnings:
@@ -184,7 +192,7 @@ def _result(name: str, rows: Sequence[Row]) -> PolicyResult:
         name=name,
         tasks=len(rows),
         silent=sum(row.silent for row in rows),
-        measures={measure.key: _summary(rows, measure.key) for measure in MEASURES},
+        measures={measure.key: _summary(rows, measure.key) for measure in measures},
         left=_mean_left(rows),
         warnings=tuple(warnings.items()),
     )

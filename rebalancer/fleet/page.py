@@ -30,7 +30,7 @@ def as_html(comparison: Comparison, judge: str) -> str:
             # Ours, and hashed as it is: what is between the tags must not be changed by escaping.
             style=Markup(style),  # noqa: S704
             style_hash=content_hash(style),
-            failures=list(failure_lines(comparison)),
+            failures=list(failure_lines(comparison.failures)),
             warnings=[
                 f"{of.name}, {count(number, 'task')}: {text}"
                 for of in policies

@@ -13,6 +13,7 @@ from rebalancer.base.plain_text import and_more, columns, count, lines_of, print
 from rebalancer.fleet.comparison import Comparison, PairVerdict, PolicyResult, PolicySummary
 from rebalancer.fleet.measures import MEASURES
 from rebalancer.fleet.paired import LEVEL
+from rebalancer.fleet.task import Failure
 
 _MAX_NAMES = 3
 _MAX_FAILURES = 20
@@ -37,7 +38,7 @@ def as_text(comparison: Comparison, judge: str) -> str:
     for of in comparison.policies:
         for warning, number in of.warnings:
             lines += lines_of(f"Warning of {of.name} in {count(number, 'task')}: {warning}")
-    lines += list(failure_lines(comparison))
+    lines += list(failure_lines(comparison.failures))
     return printable_lines("\n".join(lines).rstrip()) + "\n"
 
 
@@ -59,8 +60,13 @@ def title(comparison: Comparison) -> str:
 
 def cell(summary: PolicySummary) -> str:
     """Return a mean with its spread over the draws."""
-    mean = f"{summary.mean:,.3g}" if abs(summary.mean) < 1000 else f"{summary.mean:,.0f}"
+    mean = show_number(summary.mean)
     return f"{mean} ± {summary.draws:.2g}" if summary.draws else mean
+
+
+def show_number(value: float) -> str:
+    """Return a number with three digits, or all before the point."""
+    return f"{value:,.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def _left_lines(comparison: Comparison) -> list[str]:
@@ -140,9 +146,8 @@ def _p(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"{p:.2g}"
 
 
-def failure_lines(comparison: Comparison) -> Iterator[str]:
+def failure_lines(failures: Sequence[Failure]) -> Iterator[str]:
     """Yield a line for each task without a result."""
-    failures = comparison.failures
     for one in failures[:_MAX_FAILURES]:
         yield f"Failed: {one.policy} on {one.snapshot}, draw {one.draw}: {one.error}"
     if len(failures) > _MAX_FAILURES:
@@ -160,7 +165,7 @@ def as_data(comparison: Comparison, judge: str) -> dict[str, Any]:
         "pairedBy": comparison.paired_by,
         "snapshots": list(comparison.snapshots),
         "policies": [_policy(of) for of in comparison.policies],
-        "verdicts": [_verdict(of) for of in comparison.verdicts],
+        "verdicts": [verdict_data(of) for of in comparison.verdicts],
         "rows": [msgspec.to_builtins(row) for row in comparison.rows],
         "failures": [msgspec.to_builtins(failure) for failure in comparison.failures],
     }
@@ -189,7 +194,8 @@ def _policy(of: PolicyResult) -> dict[str, Any]:
     }
 
 
-def _verdict(of: PairVerdict) -> dict[str, Any]:
+def verdict_data(of: PairVerdict) -> dict[str, Any]:
+    """Return a verdict as data."""
     difference = of.difference
     return {
         "measure": of.measure.key,
