@@ -14,12 +14,14 @@ from rebalancer.api import (
     Ask,
     Duration,
     Params,
+    Snapshot,
     Strategy,
     Term,
     View,
 )
 
 _Int32s = NDArray[np.int32]
+_Floats = NDArray[np.float64]
 
 
 class MakeRoomParams(Params):
@@ -29,13 +31,17 @@ class MakeRoomParams(Params):
         default=timedelta(minutes=2),
         description="How long a pod must have waited, by its condition PodScheduled.",
     )
+    provision_time: Duration = Field(
+        default=timedelta(minutes=15),
+        description="How long, since it waits, a pod for which a machine is on its way is left alone at most.",
+    )
 
 
 class MakeRoom(Strategy):
     """Lets pods in that no node takes, by the fewest moves of pods of their own or lower priority.
 
     Each pod that leaves has a landing, the room is marked until the waiting pod has its node, and a pod for which
-    preemption has nominated a node is left alone. The planner searches, see ``rebalancer.planner.room``.
+    preemption has nominated a node, or for which a machine is on its way, is left alone. The planner searches, see ``rebalancer.planner.room``.
     """
 
     Params = MakeRoomParams
@@ -52,6 +58,8 @@ class MakeRoom(Strategy):
     def asks(self, view: View, params: MakeRoomParams) -> Sequence[Ask]:
         """See Strategy."""
         snapshot, everywhere = view.snapshot, np.ones(len(view.snapshot.nodes), bool)
+        since, patience = _since(snapshot), params.provision_time.total_seconds()
+        coming = snapshot.machines_coming or {}
         return [
             Ask(
                 pod=pod,
@@ -60,29 +68,31 @@ class MakeRoom(Strategy):
                 priority=snapshot.classes[cls].priority,
                 requests=snapshot.requests[:, cls],
                 text=snapshot.pod_ref(pod),
+                held=f"a machine is on its way for it, says an Event ({reason})" if reason else "",
+                patient=patient,
             )
             for pod in _waiting(view, params).tolist()
             for cls in [int(snapshot.pods.cls[pod])]
+            for patient in [snapshot.captured_at - since[pod] < patience]
+            for reason in [patient and coming.get(snapshot.pods.uid[pod])]
         ]
 
 
 def _waiting(view: View, params: MakeRoomParams) -> _Int32s:
     """Return the pods that have waited long enough, in the scheduler's order; those that others see to are left out."""
     snapshot, pods = view.snapshot, view.snapshot.pods
-    since = np.array(
-        [
-            np.inf if state.nominated or (at := state.unschedulable_since()) is None else at
-            for state in pods.states
-        ]
-        or [np.inf],
-        float,
-    )[pods.state]
-    long = snapshot.captured_at - since >= params.after.total_seconds()
-    rows = np.flatnonzero(long & snapshot.awaiting_a_node())
+    rows = snapshot.unschedulable_pods()
+    rows = rows[snapshot.captured_at - _since(snapshot)[rows] >= params.after.total_seconds()]
     mine = np.array([p for p in rows.tolist() if _is_known(view, int(pods.cls[p]))], np.int32)
     priority = [snapshot.classes[cls].priority for cls in pods.cls[mine].tolist()]
     order = np.lexsort((mine, pods.created[mine], -np.array(priority, np.int64)))
     return mine[order]
+
+
+def _since(snapshot: Snapshot) -> _Floats:
+    """Return since when (P,) no node takes the pods; 0 where one does."""
+    pods = snapshot.pods
+    return np.array([one.unschedulable_since() or 0 for one in pods.states] or [0.0])[pods.state]
 
 
 def _is_known(view: View, cls: int) -> bool:

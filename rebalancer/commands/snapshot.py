@@ -30,10 +30,12 @@ def save_snapshot(
     usage: UsageSettings | None = None,
     finished: bool = False,
     autoscalers: bool = False,
+    events: bool = False,
 ) -> ExitCode:
     """Write the cluster's state to ``path``, with ``usage`` also measured usage, and report it.
 
-    ``finished``: include finished pods; ``autoscalers``: include HorizontalPodAutoscalers.
+    ``finished``: include finished pods; ``autoscalers``: include HorizontalPodAutoscalers; ``events``: include those that
+    say that a machine is on its way for a pod.
 
     Raises:
         RebalancerError: the cluster could not be read, or the file could not be written.
@@ -61,6 +63,7 @@ def save_snapshot(
         usage=source,
         finished=FINISHED if finished else frozenset(),
         autoscalers=autoscalers,
+        events=events,
     )
     for note in captured.notes:
         say(environment.err, f"rebalancer: {note}")
@@ -98,6 +101,11 @@ def save_snapshot(
     help="Also HorizontalPodAutoscalers, which protect.afterScaling is about.",
 )
 @click.option(
+    "--events",
+    is_flag=True,
+    help="Also Events that say that a machine is on its way for a pod, which make-room waits for.",
+)
+@click.option(
     "--policy",
     "policy_path",
     type=click.Path(),
@@ -110,6 +118,7 @@ def command(
     usage: bool,
     finished: bool,
     autoscalers: bool,
+    events: bool,
     **cluster: Any,
 ) -> int:
     """Write the cluster's state to a file, for run --snapshot.
@@ -132,5 +141,6 @@ def command(
             usage=settings,
             finished=finished,
             autoscalers=autoscalers,
+            events=events,
         )
     )

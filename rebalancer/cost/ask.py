@@ -25,3 +25,7 @@ class Ask:
     """For how many pods."""
     text: str = ""
     """What it is for."""
+    held: str = ""
+    """Why nothing is to leave for it now; empty: what is in the way may."""
+    patient: bool = False
+    """Whether nothing is to leave for it, either, where a node that starts will take it."""

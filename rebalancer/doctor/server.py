@@ -13,6 +13,7 @@ from rebalancer.kube.access import (
     FOLLOW_RULES,
     MARK_RULES,
     READ_RULES,
+    SCALE_OUT_RULES,
     act_rules,
     config_map_rules,
     lease_rules,
@@ -79,6 +80,9 @@ def _features(
         yield "read what is really used", Grade.PROBLEM, usage.rules
     if run.planning.autoscalers:
         yield "read autoscalers (protect.afterScaling)", Grade.PROBLEM, AUTOSCALER_RULES
+    if run.planning.makes_room:
+        feature = "see for which pods a machine is coming (make-room)"
+        yield feature, Grade.PROBLEM, SCALE_OUT_RULES
     if run.loaded.policy.mode is not Mode.ENFORCE:
         return
     moves = act_rules(run.planning.namespace, restarts=run.restarts)

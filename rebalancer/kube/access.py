@@ -47,6 +47,9 @@ AUTOSCALER_RULES = tuple(
 AUTOSCALER_FOLLOW_RULES = tuple(replace(rule, verb="watch") for rule in AUTOSCALER_RULES)
 """To follow them; see FOLLOW_RULES."""
 
+SCALE_OUT_RULES = (AccessRule("list", EVENTS.group, EVENTS.plural),)
+"""For a run, dry or not, whose policy makes room for pods that wait, see ``rebalancer.kube.read.read_scale_outs``."""
+
 ACT_RULES = (
     AccessRule("get", "", PODS.plural),
     AccessRule("watch", "", PODS.plural),

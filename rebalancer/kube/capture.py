@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -12,15 +13,24 @@ import msgspec
 from rebalancer.kube.access import missing_lists
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.failures import ForbiddenError, StatusError
-from rebalancer.kube.lists import IN_PROTOBUF, Listing, phase_selector, read_pages, restarting
+from rebalancer.kube.lists import (
+    IN_PROTOBUF,
+    Listing,
+    phase_selector,
+    read_pages,
+    restarting,
+    scale_out_selector,
+)
 from rebalancer.kube.metrics import NotMeasuredError, UsageSource, usage_notes
 from rebalancer.kube.read import read_version
 from rebalancer.kube.transport import Response
+from rebalancer.snapshot.autoscalers import SCALE_OUT_REASONS
 from rebalancer.snapshot.store import Capture, SnapshotWriter, StoredList, open_for_writing
 from rebalancer.wire.kinds import (
     AFTER_PODS,
     ASKED_FOR,
     ESSENTIAL,
+    EVENTS,
     INDEPENDENT,
     METRICS,
     PODS,
@@ -54,12 +64,13 @@ def write_cluster_snapshot(
     usage: UsageSource | None = None,
     finished: frozenset[str] = frozenset(),
     autoscalers: bool = False,
+    events: bool = False,
 ) -> Captured:
     """Write the current cluster to ``target`` (see ``rebalancer.snapshot.store``).
 
     Lists are read one after the other, pods first (finished pods only in the phases ``finished``), page by page.
-    Metrics from ``usage`` come last, and HorizontalPodAutoscalers only with ``autoscalers``; a note says if usage is
-    unavailable.
+    Metrics from ``usage`` come last, HorizontalPodAutoscalers only with ``autoscalers``, and only with ``events`` the Events that
+    say that a machine is on its way for a pod; a note says if usage is unavailable.
 
     Raises:
         ForbiddenError: some lists are forbidden; the message names all of them.
@@ -67,7 +78,7 @@ def write_cluster_snapshot(
         PolicyError: the file cannot be written.
     """
     started = client.monotonic()
-    kinds = _KINDS + (ASKED_FOR if autoscalers else ())
+    kinds = _KINDS + (ASKED_FOR if autoscalers else ()) + ((EVENTS,) if events else ())
     version = read_version(client).numbers
 
     def attempt(may_restart: bool) -> Captured:
@@ -119,8 +130,14 @@ def _write(
 ) -> StoredList:
     """Write one list in the encoding in which the server sends it."""
     kind = listing.resource.kind
-    selector = phase_selector(finished) if listing.resource == PODS else ""
-    pages = _pages(client, listing, page_size, selector, may_restart=may_restart)
+    selectors = {
+        PODS: (phase_selector(finished),),
+        EVENTS: tuple(map(scale_out_selector, SCALE_OUT_REASONS)),
+    }
+    pages: Iterator[Any] = chain.from_iterable(
+        _pages(client, listing, page_size, selector, may_restart=may_restart)
+        for selector in selectors.get(listing.resource, ("",))
+    )
     first = next(pages, None)
     if first is None or listing.content_type != PROTOBUF:
         return writer.write_json(kind, (item for page in _all(first, pages) for item in page))

@@ -63,6 +63,11 @@ class Listing:
     notes: list[str] = field(default_factory=list)
 
 
+def scale_out_selector(reason: str) -> str:
+    """Return the field selector of the Events about pods with this reason."""
+    return f"regarding.kind={PODS.kind},reason={reason}"
+
+
 def read_pages(
     client: Client,
     listing: Listing,
@@ -70,12 +75,13 @@ def read_pages(
     *,
     page_size: int,
     selector: str = "",
+    namespace: str = "",
     accept: str = JSON,
     may_restart: bool = True,
 ) -> Generator[T, None, None]:
     """Yield the decoded pages of a list, each requested only when the previous one is used up.
 
-    ``selector`` is a field selector. All pages belong to one version of the list (the server keeps it by the
+    ``selector`` is a field selector; without ``namespace`` all are read. All pages belong to one version of the list (the server keeps it by the
     continue token). If that version is compacted, :class:`ListExpiredError` is raised and the caller starts again;
     with ``may_restart`` false the remaining pages come from a newer version, and a note says so.
 
@@ -88,7 +94,7 @@ def read_pages(
     query: dict[str, str | int] = {"limit": page_size}
     query |= {"fieldSelector": selector} if selector else {}
     rule = AccessRule("list", resource.group, resource.plural)
-    path = resource.path()
+    path = resource.path(namespace)
     while True:
         response = client.get(path, query=query, accept=accept)
         if response.status == 410 and "continue" in query:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -22,15 +23,21 @@ from rebalancer.kube.lists import (
     ListOptions,
     read_late,
     read_objects,
+    read_pages,
     read_pods,
+    restarting,
+    scale_out_selector,
 )
 from rebalancer.kube.metrics import MetricsList, UsageSource, read_metrics, usage_notes
 from rebalancer.kube.resources import AccessRule
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration
+from rebalancer.snapshot.autoscalers import SCALE_OUT_REASONS, fold_scale_outs
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.wire.kinds import AFTER_PODS, CONFIG_MAPS, METRICS, PODS
+from rebalancer.wire.kinds import AFTER_PODS, CONFIG_MAPS, EVENTS, METRICS, PODS
+from rebalancer.wire.lists import decode_objects
+from rebalancer.wire.objects import PodEvent
 from rebalancer.wire.pods import PodRecord
 
 
@@ -257,6 +264,51 @@ def _raise_failure(futures: list[Future[Any]]) -> None:
     for future in futures:
         if future.done():
             future.result()
+
+
+_MAX_NAMESPACES = 20
+"""Of more namespaces the Events are listed all at once."""
+
+
+def read_scale_outs(client: Client, snapshot: Snapshot) -> Mapping[str, str]:
+    """Return uid -> reason of the pods that no node takes, and of which an Event says that a machine is coming for them.
+
+    Nothing is asked for where no pod waits. Anyone who may create Events can write such a reason.
+
+    Raises:
+        ForbiddenError: RBAC denied it; names the rule.
+        ClusterReadError: a list could not be read.
+    """
+    waiting = snapshot.unschedulable_pods()
+    pods, classes = snapshot.pods, snapshot.classes
+    namespaces = sorted({classes[cls].namespace for cls in pods.cls[waiting].tolist()})
+    if len(namespaces) > _MAX_NAMESPACES:
+        namespaces = [""]
+    events = (
+        event
+        for namespace in namespaces
+        for reason in SCALE_OUT_REASONS
+        for page in restarting(partial(_list_events, client, namespace, reason))
+        for event in page
+    )
+    uids = {pods.uid[pod] for pod in waiting.tolist()}
+    found = fold_scale_outs(events)
+    return {uid: found[uid] for uid in sorted(uids & found.keys())}
+
+
+def _list_events(
+    client: Client, namespace: str, reason: str, may_restart: bool
+) -> list[tuple[PodEvent, ...]]:
+    pages = read_pages(
+        client,
+        Listing(EVENTS),
+        lambda response: decode_objects(EVENTS.kind, response.body),
+        page_size=PAGE,
+        selector=scale_out_selector(reason),
+        namespace=namespace,
+        may_restart=may_restart,
+    )
+    return list(pages)
 
 
 def scheduler_rules(of: ConfigMapKey) -> tuple[AccessRule, ...]:

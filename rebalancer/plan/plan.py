@@ -52,6 +52,8 @@ class Code(enum.StrEnum):
     """A budget of the policy is used up; the message names which."""
     QUOTA = "Quota"
     """A ResourceQuota leaves no room for a replacement beside the terminating victim."""
+    MACHINE_COMES = "MachineComes"
+    """Of a pod that waits for room: a machine is on its way for it, or a node that starts will take it."""
     UNSATISFIABLE = "Unsatisfiable"
     """No placement of the movable pods can satisfy the constraint."""
     OVERLOAD_MOVES = "OverloadMoves"

@@ -19,6 +19,7 @@ from rebalancer.snapshot.selected import list_unresolved, select_pods
 from rebalancer.wire.times import rfc3339
 
 _EVERYTHING = Scope()
+_MAKE_ROOM = "make-room"
 _ALIKE = 0.75
 """Of difflib's ratio: one or two letters of a short key."""
 
@@ -46,6 +47,12 @@ def _not_read(policy: Policy, snapshot: Snapshot) -> Iterator[str]:
         yield (
             "protect.afterScaling protects no pod: the file has no HorizontalPodAutoscalers;"
             " `rebalancer snapshot --autoscalers` keeps them"
+        )
+    makes_room = any(policy.strategy_of(name) == _MAKE_ROOM for name in policy.strategies)
+    if makes_room and snapshot.machines_coming is None and len(snapshot.unschedulable_pods()):
+        yield (
+            f"{_MAKE_ROOM} does not know for which pods a machine is on its way: the file has no Events;"
+            " `rebalancer snapshot --events` keeps them"
         )
 
 

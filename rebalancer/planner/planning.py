@@ -128,6 +128,11 @@ class Planning:
         return self._policy.protect.after_scaling is not None
 
     @property
+    def makes_room(self) -> bool:
+        """Whether a strategy of the policy makes room for pods that wait."""
+        return math.isfinite(room_after(self._policy, self._registry))
+
+    @property
     def namespace(self) -> str | None:
         """The only namespace whose pods may move; None: all namespaces."""
         return self._scope.namespace

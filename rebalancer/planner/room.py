@@ -9,7 +9,7 @@ it was meant for: only a way at whose end that pod has its node is gone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby
@@ -25,7 +25,7 @@ from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Contribution, WeightedTerm
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.rendering import Chosen
-from rebalancer.planner.room_reasons import why_outside
+from rebalancer.planner.room_reasons import find_expected, why_outside
 from rebalancer.planner.room_repair import RoomRepair
 from rebalancer.planner.room_search import Found, Item, Placing, RoomSearch
 from rebalancer.planner.verdict import Verdict
@@ -223,6 +223,8 @@ class _RoomPlan:
         self.stop, self.steps = stop, effort.room_in_all
         """What the searches of this plan have left."""
         self._asks, self._first_wave = list(asks), first_wave
+        self._held = find_expected(draft, asks)
+        """The numbers of the asks for which nothing is to leave now, and why."""
         nodes, problem = draft.snapshot.nodes, draft.problem
         mine = (
             np.ones(len(draft.snapshot.pods), bool)
@@ -239,11 +241,11 @@ class _RoomPlan:
 
     def made(self) -> _Made:
         best, outside = self._in_order(self._asks)
-        for order in self._orders(outside):
+        for order in self._orders(outside.keys() - self._held.keys()):
             tried, left = self._in_order(order)
             if _rank(tried) < _rank(best):
                 best, outside = tried, left
-            if not outside or self._stop() is not None:
+            if outside.keys() == self._held.keys() or self._stop() is not None:
                 break
         best, outside = self._together(best, outside)
         best = self._with_fewer(best)
@@ -251,15 +253,15 @@ class _RoomPlan:
         best.notes = tuple(self._notes(outside))
         return best
 
-    def _orders(self, outside: Mapping[int, Refused]) -> Iterator[list[Ask]]:
+    def _orders(self, outside: Collection[int]) -> Iterator[list[Ask]]:
         """Yield other orders of the asks: those that stayed outside first, then each first once."""
-        numbers = range(len(self._asks))
+        numbers = [number for number in range(len(self._asks)) if number not in self._held]
         if not outside or len(numbers) == 1:
             return
-        firsts = [list(outside), *([number] for number in numbers if number not in outside)]
+        firsts = [sorted(outside), *([number] for number in numbers if number not in outside)]
         for first in firsts[: self._effort.room_orders]:
             order = [*first, *(number for number in numbers if number not in first)]
-            if order != list(numbers):
+            if order != numbers:
                 yield [self._asks[number] for number in order]
 
     def _together(
@@ -267,7 +269,7 @@ class _RoomPlan:
     ) -> tuple[_Made, dict[int, Refused]]:
         """Return a plan that lets in one more at a time with those that it lets in, as far as a search for all at once can."""
         alike: set[object] = set()
-        for number in sorted(outside) if made.entries else ():
+        for number in sorted(outside.keys() - self._held.keys()) if made.entries else ():
             ask = self._asks[number]
             if _kind(ask) in alike or self._stop() is not None:
                 continue
@@ -283,10 +285,14 @@ class _RoomPlan:
     def _in_order(self, asks: Sequence[Ask]) -> tuple[_Made, dict[int, Refused]]:
         """Return what lets in one of ``asks`` after the other, and why the others stay outside, by their number."""
         made = _Made(self._first_wave)
-        outside: dict[int, Refused] = {}
+        outside: dict[int, Refused] = {
+            n: (Code.MACHINE_COMES, why) for n, why in self._held.items()
+        }
         alike: dict[object, Refused] = {}
         for ask in asks:
             number = self._asks.index(ask)
+            if number in self._held:
+                continue
             kind = _kind(ask)
             if kind in alike:
                 outside[number] = alike[kind]

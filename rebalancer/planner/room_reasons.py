@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,7 +15,10 @@ from rebalancer.planner.problem import Contribution
 from rebalancer.planner.reasons import protection_code
 from rebalancer.planner.room_search import Found, Item, RoomSearch
 from rebalancer.scheduler.explain import unschedulable_message
+from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Ints
+from rebalancer.snapshot.nodes import as_started, find_starting
+from rebalancer.snapshot.state import ClusterState
 
 _PODS = "places for pods"
 
@@ -35,6 +40,29 @@ def why_outside(
         else f"no way was found in the time of one plan; it takes {found.fewest} moves at least"
     )
     return Code.NO_ROOM, tried + _nearest(draft, item, lacking)
+
+
+def find_expected(draft: Draft, asks: Sequence[Ask]) -> dict[int, str]:
+    """Return number -> why nothing is to leave for an ask now: a machine is on its way for its pod, or starts.
+
+    Pods take the nodes that start in the order of the asks; those that have no room there are not in it.
+    """
+    held = {number: ask.held for number, ask in enumerate(asks) if ask.held}
+    snapshot = draft.snapshot
+    nodes = find_starting(snapshot.nodes, snapshot.captured_at)
+    patient = [n for n, ask in enumerate(asks) if ask.patient and n not in held]
+    if not patient or not nodes.any():
+        return held
+    started = replace(snapshot, nodes=as_started(snapshot.nodes, nodes))
+    model, state = SchedulerModel(started, draft.scheduler.profile), ClusterState(started)
+    for number in patient:
+        ask = asks[number]
+        able = np.flatnonzero(model.feasible(state, ask.cls) & nodes)
+        if len(able):
+            name = snapshot.nodes.names[int(able[0])]
+            held[number] = f"{name} takes it once it is ready for pods"
+            state.place(ask.pod, ask.cls, int(able[0]))
+    return held
 
 
 def _short_of_all(draft: Draft, item: Item) -> str | None:

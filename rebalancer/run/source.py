@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rebalancer.base.environment import Environment, collector_paused
@@ -119,7 +119,11 @@ class Source:
             autoscalers=run.planning.autoscalers,
         )
         run.notes.extend(reading.readings.notes)
-        return Reading(reading.snapshot, reading.readings.clock_skew or 0.0, reading.kept)
+        return Reading(
+            self._with_scale_outs(client, reading.snapshot),
+            reading.readings.clock_skew or 0.0,
+            reading.kept,
+        )
 
     def _of_followed(self, client: Client, followed: Followed) -> Reading:
         from rebalancer.kube.view import read_view  # noqa: PLC0415
@@ -133,7 +137,15 @@ class Source:
             usage=self.usage,
         )
         self.run.notes.extend(readings.notes)
-        return Reading(view.first, readings.clock_skew or 0.0, view)
+        return Reading(self._with_scale_outs(client, view.first), readings.clock_skew or 0.0, view)
+
+    def _with_scale_outs(self, client: Client, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with the pods for which a machine is on its way, if the policy asks who waits."""
+        if not self.run.planning.makes_room:
+            return snapshot
+        from rebalancer.kube.read import read_scale_outs  # noqa: PLC0415
+
+        return replace(snapshot, machines_coming=read_scale_outs(client, snapshot))
 
     def _read_scheduler(self, client: Client) -> None:
         """Read the scheduler's configuration, if the policy names a ConfigMap with it."""
@@ -209,6 +221,7 @@ def require_rights(
     from rebalancer.kube.access import (  # noqa: PLC0415
         MARK_RULES,
         READ_RULES,
+        SCALE_OUT_RULES,
         act_rules,
         config_map_rules,
         lease_rules,
@@ -226,7 +239,8 @@ def require_rights(
         marks = MARK_RULES if run.steers or run.closes else ()
         moves = act_rules(run.planning.namespace, restarts=run.restarts)
         acts = (*moves, *marks, *_scheduler_rules(run), *run.rules)
-        reads = (*READ_RULES, *(usage.rules if usage else ()), *also)
+        events = SCALE_OUT_RULES if run.planning.makes_room else ()
+        reads = (*READ_RULES, *events, *(usage.rules if usage else ()), *also)
         require(client, (*reads, *acts, *lease, *maps))
 
 

@@ -130,6 +130,21 @@ def fold_autoscalers(
     )
 
 
+SCALE_OUT_REASONS = ("TriggeredScaleUp", "Nominated")
+"""Reasons of Events about a pod for which a machine is on its way: Cluster Autoscaler's and our scale-out's
+(``processors/status/eventing_scale_up_processor.go``), and Karpenter's (``pkg/controllers/provisioning/scheduling/events.go``)."""
+
+
+def fold_scale_outs(events: Iterable[o.PodEvent]) -> dict[str, str]:
+    """Return uid -> reason of the objects of which an Event says that a machine is on its way for them."""
+    return {
+        uid: event.reason
+        for event in events
+        if event.reason in SCALE_OUT_REASONS
+        and (uid := event.regarding.uid or event.involved_object.uid)
+    }
+
+
 def _target(autoscaler: o.HorizontalPodAutoscaler) -> _Name:
     target = autoscaler.spec.scale_target_ref
     return autoscaler.metadata.namespace, target.kind, target.name

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Required, TypedDict, TypeVar, Unpack
 import msgspec
 import numpy as np
 
-from rebalancer.snapshot.autoscalers import fold_autoscalers
+from rebalancer.snapshot.autoscalers import fold_autoscalers, fold_scale_outs
 from rebalancer.snapshot.columns import Int32s, Ints
 from rebalancer.snapshot.labels import ClassIndex
 from rebalancer.snapshot.measured import PodUse, fold_usage
@@ -41,7 +41,7 @@ from rebalancer.snapshot.owners import (
 )
 from rebalancer.snapshot.pod_table import ClassSpec, PodTable, SettledPods
 from rebalancer.wire import objects as o
-from rebalancer.wire.kinds import OWNING_KINDS, POD_METRICS, WORKLOADS
+from rebalancer.wire.kinds import EVENTS, OWNING_KINDS, POD_METRICS, WORKLOADS
 from rebalancer.wire.lists import DECODED
 from rebalancer.wire.opt_outs import evict_opt_out
 from rebalancer.wire.pods import PodRecord
@@ -475,6 +475,9 @@ class Settled:
                 allocatable=nodes.allocatable[measurable],
                 captured_at=captured_at,
             ),
+            machines_coming=None
+            if (events := self.objects.get(EVENTS.kind)) is None
+            else fold_scale_outs(events),
             finished=finished,
         )
         # A cached property, which has been worked out already.

@@ -35,12 +35,12 @@ from rebalancer.snapshot.pod_table import PodRows, SettledPods
 from rebalancer.snapshot.store import (
     API_VERSIONS,
     ASKED_FOR,
-    AUTOSCALERS,
     CAPTURED_AT,
     JSON_END,
     KINDS,
     MANIFEST,
     METRICS,
+    ONCE_EMPTY,
     VERSION,
     Manifest,
     StoredList,
@@ -152,8 +152,8 @@ class Collected:
         Raises:
             PolicyError: an object has a value with which no snapshot can be made; names the object.
         """
-        if AUTOSCALERS in kinds:
-            self._fold.add(AUTOSCALERS, ())
+        for kind in ONCE_EMPTY.intersection(kinds):
+            self._fold.add(kind, ())
         missing = tuple(
             f"{kind}: none in the file"
             for kind in API_VERSIONS

@@ -398,6 +398,8 @@ class Snapshot:
     """What is really used; None where it was not asked for, or nothing measures it."""
     autoscalers: tuple[PodAutoscaler, ...] | None = None
     """HorizontalPodAutoscalers that scale an owner of pods, by namespace and name; None where they were not read."""
+    machines_coming: Mapping[str, str] | None = None
+    """Uid of a pod that waits -> why a machine is on its way for it: the reason of an Event; None where Events were not read."""
     finished: Snapshot | None = None
     """The same cluster with the pods that have ended in the place of all others; None where none were asked for.
 
@@ -516,6 +518,13 @@ class Snapshot:
         lost = (self.pods.flags & (PodFlag.TERMINATING | PodFlag.LOST_NODE)) != 0
         waiting: Bools = (self.pods.node < 0) & ~lost
         return waiting
+
+    def unschedulable_pods(self) -> Int32s:
+        """Return the rows of the pods that no node takes, by the scheduler's own word, without those of a nominated node."""
+        states = self.pods.states
+        says = [not state.nominated and state.unschedulable_since() is not None for state in states]
+        refused = np.array(says or [False], bool)[self.pods.state]
+        return np.flatnonzero(refused & self.awaiting_a_node()).astype(np.int32)
 
     def pod_ref(self, pod: int) -> str:
         """Return ``namespace/name`` of a pod."""

@@ -105,6 +105,45 @@ def _raise_to(total: Amounts, amounts: Mapping[str, int]) -> None:
         total[name] = max(total.get(name, 0), amount)
 
 
+STARTUP = 900.0
+"""Seconds for which a node that is not Ready counts as one that starts (Cluster Autoscaler: ``MaxNodeStartupTime``)."""
+_STARTUP_TAINTS = (
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+)
+"""How the keys of taints begin that a node has until it is ready for pods (Cluster Autoscaler's FAQ)."""
+_NOT_READY_TAINTS = frozenset(
+    f"node.kubernetes.io/{key}" for key in ("not-ready", "disk-pressure", "network-unavailable")
+)
+"""A node that has one is not ready, whatever its condition says (Cluster Autoscaler: ``GetReadinessState``). The first stays for a
+moment after the kubelet has said that it is."""
+
+
+def is_startup(taint: o.Taint) -> bool:
+    """Return whether a node has a taint only until it is ready for pods."""
+    return taint.key in _NOT_READY_TAINTS or taint.key.startswith(_STARTUP_TAINTS)
+
+
+def find_starting(nodes: Nodes, now: float) -> Bools:
+    """Return the nodes (N,) that are young and not ready for pods yet, and that no one has closed."""
+    of_sets = np.array([any(map(is_startup, of)) for of in nodes.taint_sets] or [False])
+    young = now - nodes.created < STARTUP
+    waits: Bools = young & (of_sets[nodes.taint_set] | ~nodes.ready)
+    return waits & ~nodes.leaving & ~nodes.unschedulable
+
+
+def as_started(nodes: Nodes, which: Bools) -> Nodes:
+    """Return ``nodes`` with ``which`` (N,) ready for pods."""
+    sets = tuple(tuple(one for one in of if not is_startup(one)) for of in nodes.taint_sets)
+    taint_set = np.where(which, nodes.taint_set + len(sets), nodes.taint_set).astype(np.int32)
+    return replace(
+        nodes,
+        ready=freeze(nodes.ready | which),
+        taint_set=freeze(taint_set),
+        taint_sets=(*nodes.taint_sets, *sets),
+    )
+
+
 UNSCHEDULABLE = o.Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _CSI = "kubernetes.io/csi/"
 """Begins the names of attached volumes of CSI drivers (``pkg/volume/csi``)."""

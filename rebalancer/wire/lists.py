@@ -71,6 +71,7 @@ DECODED: dict[str, type[Any]] = {
     kinds.CSI_NODES.kind: o.CSINode,
     kinds.BUDGETS.kind: o.PodDisruptionBudget,
     kinds.AUTOSCALERS.kind: o.HorizontalPodAutoscaler,
+    kinds.EVENTS.kind: o.PodEvent,
     kinds.NODE_METRICS.kind: metrics.NodeMetrics,
     kinds.POD_METRICS.kind: metrics.PodMetrics,
     **dict.fromkeys(kinds.WORKLOADS, o.Workload),

@@ -448,6 +448,19 @@ class HorizontalPodAutoscaler(_Wire, frozen=True):
     status: AutoscalerStatus = AutoscalerStatus()
 
 
+class ObjectReference(_Wire, frozen=True):
+    uid: str = ""
+
+
+class PodEvent(_Wire, frozen=True):
+    """Of events.k8s.io/v1; in v1, as kubectl prints it, its object is ``involvedObject``."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    regarding: ObjectReference = ObjectReference()
+    involved_object: ObjectReference = ObjectReference()
+    reason: str = ""
+
+
 class ServiceSpec(_Wire, frozen=True):
     selector: Labels | None = None
 

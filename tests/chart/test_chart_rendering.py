@@ -20,6 +20,7 @@ from rebalancer.kube.access import (
     FOLLOW_RULES,
     MARK_RULES,
     READ_RULES,
+    SCALE_OUT_RULES,
     USAGE_RULES,
     act_rules,
     config_map_rules,
@@ -336,6 +337,24 @@ def test_autoscalers_may_be_read_only_where_the_policy_asks_for_them(values, wan
     acting = rules(one(manifests, "ClusterRole", name))
     every = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES}
     assert acting == every | reads | follows
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ({"strategies": {"slots": {"free": {"cpu": "6"}}}}, False),
+        ({"strategies": {"make-room": {}}}, True),
+        ({"strategies": {"pending": {"strategy": "make-room", "mode": "observe"}}}, True),
+        ({"strategies": {"make-room": {"mode": "off"}}}, False),
+        ({"existingPolicy": "mine", "strategies": {"make-room": {}}}, False),
+        ({"existingPolicy": "mine", "rbac": {"events": True}}, True),
+    ],
+)
+def test_events_may_be_read_only_where_room_is_made_for_pods_that_wait(values, wanted):
+    manifests = render(values)
+    name = f"rebalancing-{NAME}"
+    for role in (name, f"{name}-observe"):
+        assert (set(SCALE_OUT_RULES) <= rules(one(manifests, "ClusterRole", role))) is wanted
 
 
 @pytest.mark.parametrize(
@@ -672,6 +691,7 @@ CHANGED = {
     "usage.secretName": "prometheus-reader",
     "rbac.autoscalers": True,
     "rbac.deletePods": True,
+    "rbac.events": True,
     "rbac.create": False,
     "rbac.marks": True,
     "rbac.restarts": True,

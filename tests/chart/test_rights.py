@@ -92,6 +92,11 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
         },
     ),
     (
+        "make-room",
+        {"strategies": {"make-room": {}}},
+        {role: {"list events.events.k8s.io"} for role in (_RELEASE, f"{_RELEASE}-observe")},
+    ),
+    (
         "low-utilisation by use",
         {"strategies": {"low-utilisation": {"signal": "usage"}}},
         {

@@ -4,6 +4,7 @@ from rebalancer.kube.access import (
     AUTOSCALER_FOLLOW_RULES,
     AUTOSCALER_RULES,
     DRAIN_RULES,
+    SCALE_OUT_RULES,
     USAGE_RULES,
     config_map_rules,
     lease_rules,
@@ -15,7 +16,7 @@ from rebalancer.kube.resources import AccessRule
 from tests.controlplane import audit
 from tests.e2e.installed import NAMESPACE, Installed
 
-OPTIONAL = {"usage": True, "restarts": True, "autoscalers": True}
+OPTIONAL = {"usage": True, "restarts": True, "autoscalers": True, "events": True}
 ASKING = ("create", "authorization.k8s.io", "selfsubjectaccessreviews")
 """Kubernetes lets everybody ask what they may do."""
 
@@ -81,6 +82,7 @@ def check_all_runs(plane, folder):
     installed = Installed(plane, folder, rbac=OPTIONAL)
     rules = granted(installed, acting=True)
     assert {*USAGE_RULES, *RESTART_RULES, *AUTOSCALER_RULES, *AUTOSCALER_FOLLOW_RULES} <= rules
+    assert set(SCALE_OUT_RULES) <= rules
     # And these to the account of drains, of which tests/e2e/test_emptying_nodes.py has one, and to runs that act on machines.
     rules |= {*DRAIN_RULES, *lease_rules("default", "turns")}
     rules |= {*config_map_rules("default", "machines")}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from rebalancer.kube.access import SCALE_OUT_RULES
 from rebalancer.policy.values import Direction
 from rebalancer.registry import Registry
 from tests.controlplane import objects, operations, wait_until
@@ -96,7 +97,7 @@ def product(cluster, tmp_path):
         cluster.apply([manifest])
     cluster.apply([objects.pdb("web", {"app": "web"}, maxUnavailable=1)])
     operations.wait_pods_ready(cluster.api, PODS, timeout=300)
-    return Product(cluster, tmp_path, POLICY)
+    return Product(cluster, tmp_path, POLICY, SCALE_OUT_RULES)
 
 
 def run(product):

@@ -4,12 +4,19 @@ import threading
 
 import pytest
 
-from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, MARK_RULES, READ_RULES
+from rebalancer.kube.access import (
+    ACT_RULES,
+    EVENT_RULES,
+    FOLLOW_RULES,
+    MARK_RULES,
+    READ_RULES,
+    SCALE_OUT_RULES,
+)
 from tests.controlplane import objects, operations, wait_until
 from tests.e2e.product import grant, rebalancer
 from tests.e2e.served import Server
 
-RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *MARK_RULES)
+RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *MARK_RULES, *SCALE_OUT_RULES)
 POLICY = """
 apiVersion: rebalancer/v1
 kind: Policy
@@ -97,6 +104,71 @@ def test_the_fewest_moves_let_in_what_fits_nowhere_and_no_rival_takes_the_room(c
     assert marks(cluster) == []
     again = rebalancer("run", "--yes", *flags)
     assert again.report["moves"] == []
+
+
+def scale_out_event(pod, *, old):
+    """An Event on a pod as autoscalers write it, by the API of today or the old one."""
+    about = {"kind": "Pod", "namespace": "default", "name": pod["metadata"]["name"]}
+    about |= {"uid": pod["metadata"]["uid"], "apiVersion": "v1"}
+    body = {"kind": "Event", "metadata": {"name": f"{about['name']}.1", "namespace": "default"}}
+    if old:  # Karpenter's, by client-go's recorder
+        return {
+            "apiVersion": "v1",
+            "involvedObject": about,
+            "reason": "Nominated",
+            "message": "Pod should schedule on: nodeclaim/general-x",
+            "type": "Normal",
+            "source": {"component": "karpenter"},
+            **body,
+        }
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "regarding": about,
+        "reason": "TriggeredScaleUp",
+        "note": "pod triggered scale-up: [{pool 1->2 (max: 5)}]",
+        "type": "Normal",
+        "action": "ScaleUp",
+        "reportingController": "cluster-autoscaler",
+        "reportingInstance": "cluster-autoscaler-0",
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        **body,
+    }
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_pod_for_which_an_autoscaler_has_asked_for_a_machine_is_left_alone(cluster, flags, old):
+    fill(cluster)
+    cluster.apply([objects.deployment("big", 1, cpu="6")])
+    wait_unschedulable(cluster, "big")
+    (big,) = pod_of(cluster, "big")
+    said = scale_out_event(big, old=old)
+    cluster.api.post(cluster.api.collection(said), said)
+    ran = rebalancer("run", "--yes", *flags)
+    assert (ran.code, ran.report["moves"]) == (0, []), ran.err
+    (skip,) = ran.report["skipped"]
+    assert skip["code"] == "MachineComes"
+    assert said["reason"] in skip["message"]
+    cluster.api.delete(f"{cluster.api.collection(said)}/{said['metadata']['name']}")
+    ran = rebalancer("run", "--yes", *flags)
+    assert [move["makesWayFor"] for move in ran.evicted] == [big["metadata"]["uid"]], ran.err
+    operations.wait_pods_ready(cluster.api, 10, 60)
+
+
+def test_a_node_that_starts_is_waited_for(cluster, flags):
+    fill(cluster)
+    cluster.apply([objects.deployment("big", 1, cpu="6")])
+    wait_unschedulable(cluster, "big")
+    new = objects.node("n3", cpu="8")
+    # No kubelet makes it Ready yet.
+    del new["metadata"]["annotations"]
+    cluster.api.post("/api/v1/nodes", new)
+    ran = rebalancer("run", "--yes", *flags)
+    assert (ran.code, ran.report["moves"]) == (0, []), ran.err
+    (skip,) = ran.report["skipped"]
+    assert (skip["code"], skip["message"]) == (
+        "MachineComes",
+        "n3 takes it once it is ready for pods",
+    )
 
 
 def test_what_cannot_be_let_in_disturbs_none_and_the_reason_is_said(cluster, flags):

@@ -19,24 +19,13 @@ from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.labels import ZONE_KEYS, NodeLabels
 from rebalancer.snapshot.leaving import LEAVING
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.nodes import AddedNode, fold_amounts
+from rebalancer.snapshot.nodes import STARTUP, AddedNode, fold_amounts, is_startup
 from rebalancer.wire import objects as o
 from rebalancer.wire.marks import SCALE_IN, is_mark
 
 _HOSTNAME = "kubernetes.io/hostname"
 _PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Taints that show a node's state: set and removed by the cluster itself."""
-
-_STARTUP_TAINTS = (
-    "startup-taint.cluster-autoscaler.kubernetes.io/",
-    "ignore-taint.cluster-autoscaler.kubernetes.io/",
-)
-"""How the keys of taints begin that a node has until it is ready for pods (Cluster Autoscaler's FAQ)."""
-_NOT_READY_TAINTS = frozenset(
-    f"node.kubernetes.io/{key}" for key in ("not-ready", "disk-pressure", "network-unavailable")
-)
-"""A node that has one is not ready, whatever its condition says (Cluster Autoscaler: ``GetReadinessState``). The first stays for a
-moment after the kubelet has said that it is."""
 _STATUS_TAINTS = "status-taint.cluster-autoscaler.kubernetes.io/"
 """The same of taints that come and go on nodes that are ready."""
 
@@ -150,8 +139,7 @@ class Groups:
         )
 
     def _is_startup(self, taint: o.Taint) -> bool:
-        own = taint.key in self._startup or taint.key.startswith(_STARTUP_TAINTS)
-        return own or taint.key in _NOT_READY_TAINTS
+        return taint.key in self._startup or is_startup(taint)
 
     def _stays(self, taint: o.Taint) -> bool:
         passing = taint.key.startswith((*_PASSING_TAINTS, _STATUS_TAINTS))
@@ -256,8 +244,6 @@ def _without_name(term: o.NodeSelectorTerm) -> o.NodeSelectorTerm:
 
 _OK_UNREADY, _SHARE_UNREADY = 3, 0.45
 """Unready nodes with which all is well (``--ok-total-unready-count``, ``--max-total-unready-percentage``)."""
-STARTUP = 900.0
-"""Seconds for which a node that is not Ready counts as one that starts (``MaxNodeStartupTime``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,11 +17,12 @@ import msgspec
 
 from rebalancer.base.errors import ProviderError
 from rebalancer.machines.capacity.codes import GroupCode
-from rebalancer.machines.capacity.groups import STARTUP, Groups, Sizes, sizes_of
+from rebalancer.machines.capacity.groups import Groups, Sizes, sizes_of
 from rebalancer.machines.capacity.packing import unschedulable_for
 from rebalancer.machines.capacity.scale_out_plan import GroupRefusal, ScaleOutInputs
 from rebalancer.providers.contract import Machines, NodeGroup
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.nodes import STARTUP
 from rebalancer.wire.times import LAST_SECOND, rfc3339
 
 INITIAL, MAXIMUM = 300.0, 1800.0

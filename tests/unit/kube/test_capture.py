@@ -12,10 +12,10 @@ from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.cli import command
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.read import read_cluster
+from rebalancer.kube.read import read_cluster, read_scale_outs
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.wire.kinds import AUTOSCALERS
+from rebalancer.wire.kinds import AUTOSCALERS, EVENTS
 from rebalancer.wire.protobuf import PROTOBUF
 from tests.unit.kube.scripted import (
     REPLICA_SET,
@@ -147,6 +147,54 @@ def test_autoscalers_are_in_the_file_where_they_are_asked_for(
     ):
         with pytest.raises(ForbiddenError, match="list horizontalpodautoscalers"):
             asks()
+
+
+def test_events_on_machines_to_come_are_in_the_file_where_they_are_asked_for(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    cluster(server)
+    waits = pod("big", "")
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    waits["status"] = {"phase": "Pending", "conditions": [said]}
+    server.on("GET", "/api/v1/pods", Say(list_body([owned_pod("a"), waits])))
+    uid = waits["metadata"]["uid"]
+
+    def events(asked: Asked) -> Say:
+        kind, reason = (part.partition("=")[2] for part in asked.query["fieldSelector"].split(","))
+        assert kind == "Pod"
+        about = {"TriggeredScaleUp": uid, "Nominated": "of another pod"}[reason]
+        meta = {"name": reason, "namespace": "default"}
+        return Say(list_body([{"metadata": meta, "reason": reason, "regarding": {"uid": about}}]))
+
+    for namespace in ("", "default"):
+        server.handle("GET", EVENTS.path(namespace), events)
+    client, path = client_of(server.url, tmp_path), tmp_path / "cluster.zip"
+    write_cluster_snapshot(client, path, clock=lambda: 0.0, events=True)
+    of_file = load_snapshot(path)
+    assert of_file.missing == ()
+    assert of_file.machines_coming == {uid: "TriggeredScaleUp", "of another pod": "Nominated"}
+    live = read_cluster(client, clock=lambda: 0.0).snapshot
+    assert live.machines_coming is None
+    assert read_scale_outs(client, live) == {uid: "TriggeredScaleUp"}
+    write_cluster_snapshot(client, path, clock=lambda: 0.0)
+    assert load_snapshot(path).machines_coming is None
+    refused = Say(status_body(403, "may not"), 403)
+    for namespace in ("", "default"):
+        server.on("GET", EVENTS.path(namespace), refused)
+    for asks in (
+        lambda: read_scale_outs(client, live),
+        lambda: write_cluster_snapshot(client, path, clock=lambda: 0.0, events=True),
+    ):
+        with pytest.raises(ForbiddenError, match="list events"):
+            asks()
+
+
+def test_events_are_not_asked_for_where_no_pod_waits(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    cluster(server)
+    client = client_of(server.url, tmp_path)
+    assert read_scale_outs(client, read_cluster(client, clock=lambda: 0.0).snapshot) == {}
 
 
 @pytest.mark.parametrize("form", ["json", "pb"])

@@ -24,6 +24,7 @@ from rebalancer.testing.snapshots import (
 from tests.unit.planner.conftest import plan_of, rechecked
 
 MARKS = Settings(steer=True)
+CA = "cluster-autoscaler.kubernetes.io"
 
 
 def waiting(
@@ -99,6 +100,73 @@ def test_pods_that_others_see_to_are_left_alone(options: dict[str, Any]) -> None
     made = room(three_nodes(**options))
     assert made.moves == ()
     assert made.after["make-room"].violated == 0
+
+
+RECENT = "2027-01-15T07:55:00Z"
+"""Five minutes ago."""
+
+
+def event(reason: str, uid: str = "default/big-0", *, about: str = "regarding") -> Manifest:
+    return {"kind": "Event", "reason": reason, about: {"uid": uid}, "metadata": {"name": "e"}}
+
+
+@pytest.mark.parametrize(
+    ("said", "since", "moves"),
+    [
+        (event("TriggeredScaleUp"), RECENT, 0),
+        (event("Nominated", about="involvedObject"), RECENT, 0),
+        # A machine that does not come, or an Event that only says so, holds nothing up for ever.
+        (event("TriggeredScaleUp"), "2027-01-15T07:44:59Z", 1),
+        (event("TriggeredScaleUp", "default/other-0"), RECENT, 1),
+        (event("NotTriggerScaleUp"), RECENT, 1),
+    ],
+)
+def test_a_pod_for_which_a_machine_is_on_its_way_is_left_alone_for_a_time(
+    said: Manifest, since: str, moves: int
+) -> None:
+    made = room([*three_nodes(since=since), said])
+    assert len(made.moves) == moves
+    if not moves:
+        code, text = skip_of(made)
+        assert code is Code.MACHINE_COMES
+        assert f"says an Event ({said['reason']})" in text
+        assert made.after["make-room"].violated == 1
+
+
+NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("options", "created", "since", "moves"),
+    [
+        ({"ready": False, "taints": [NOT_READY]}, RECENT, RECENT, 0),
+        ({"taints": [{**NOT_READY, "key": f"startup-taint.{CA}/agent"}]}, RECENT, RECENT, 0),
+        ({"ready": False, "taints": [NOT_READY]}, OLD, RECENT, 1),  # it does not start any more
+        ({"ready": False, "taints": [NOT_READY]}, RECENT, OLD, 1),  # waited for long enough
+        ({"ready": False, "taints": [NOT_READY], "cpu": "4"}, RECENT, RECENT, 1),  # too small
+        ({"taints": [{"key": "team", "effect": "NoSchedule"}]}, RECENT, RECENT, 1),
+        ({"ready": False, "unschedulable": True}, RECENT, RECENT, 1),
+    ],
+)
+def test_a_pod_that_a_node_takes_once_it_has_started_is_left_alone(
+    options: dict[str, Any], created: str, since: str, moves: int
+) -> None:
+    new = node("new", **{"cpu": "8", **options})
+    new["metadata"]["creationTimestamp"] = created
+    made = room([*three_nodes(since=since), new])
+    assert len(made.moves) == moves
+    if not moves:
+        assert skip_of(made) == (Code.MACHINE_COMES, "new takes it once it is ready for pods")
+
+
+def test_a_node_that_starts_is_waited_for_by_as_many_pods_as_it_takes() -> None:
+    new = node("new", cpu="8", ready=False, taints=[NOT_READY])
+    new["metadata"]["creationTimestamp"] = RECENT
+    # Of what leaves for it, the first pod could not take the place.
+    others = waiting("other", cpu="5", since=RECENT)
+    made = room([*three_nodes(since=RECENT), *others, new])
+    assert [move.makes_way_for for move in made.moves] == ["default/other-0"]
+    assert [skip.pod for skip in made.skips] == ["big-0"]
 
 
 def test_pods_of_a_higher_priority_stay() -> None:
