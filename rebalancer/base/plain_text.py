@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
@@ -101,6 +102,27 @@ def wrap(text: str, indent: str = "", hanging: str | None = None, width: int = W
 def lines_of(text: str, indent: str = "", hanging: str | None = None) -> list[str]:
     """Wrap ``text`` into lines of ``WIDE`` characters."""
     return wrap(text, indent, hanging, WIDE)
+
+
+_HEADS = re.compile(r"(?: *[A-Z][A-Z/ -]+[A-Z](?:  |$))+")
+_WARNS = re.compile(r" *Warning: |rebalancer: ")
+
+
+def dress(text: str, width: int, paint: Paint) -> str:
+    """Fit a finished text to a terminal: its first line bold, heads of tables dim, warnings yellow.
+
+    A line that is wider than ``width`` goes on below, a little further right; no word is broken.
+    """
+    lines = []
+    for number, line in enumerate(text.split("\n")):
+        style = "bold" if number == 0 else "dim" if _HEADS.fullmatch(line) else ""
+        style = "yellow" if _WARNS.match(line) else style
+        indent = line[: len(line) - len(line.lstrip())]
+        fitting = (
+            [line] if len(line) <= width else wrap(line.lstrip(), indent, f"{indent}    ", width)
+        )
+        lines += [paint(part, style) for part in fitting]
+    return "\n".join(lines)
 
 
 def more(number: int, indent: str = "  ") -> Iterator[str]:

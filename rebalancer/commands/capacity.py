@@ -13,7 +13,6 @@ from rebalancer import API_VERSION
 from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode
-from rebalancer.base.output import write
 from rebalancer.base.plain_text import printable_lines
 from rebalancer.commands.flags import (
     CLUSTER,
@@ -28,7 +27,7 @@ from rebalancer.machines.capacity.of_run import judge_machines
 from rebalancer.machines.capacity.report import capacity_data, capacity_table
 from rebalancer.planner.planning import room_after
 from rebalancer.registry import Registry
-from rebalancer.run.context import RunContext, run_context
+from rebalancer.run.context import RunContext, print_text, run_context
 from rebalancer.run.one_run import recall
 from rebalancer.run.options import RunOptions
 from rebalancer.run.source import Source, open_source
@@ -92,7 +91,7 @@ def capacity(options: RunOptions, environment: Environment) -> ExitCode:
         text = data_text(
             {**_head(run, source, reading.snapshot), **capacity_data(report)}, options.ending.output
         )
-    write(environment.out, [text])
+    print_text(environment, text, options.ending.output)
     return ExitCode.DONE
 
 

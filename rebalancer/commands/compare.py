@@ -12,7 +12,7 @@ import click
 from rebalancer.base.data_text import data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.base.output import say, write
+from rebalancer.base.output import say
 from rebalancer.commands.flags import (
     SIMULATED_RUNS,
     PanelCommand,
@@ -27,7 +27,7 @@ from rebalancer.fleet.engines import InProcess, Processes, TaskEngine
 from rebalancer.fleet.sources import list_snapshots
 from rebalancer.fleet.task import Rules, TaskSetting
 from rebalancer.registry import Registry
-from rebalancer.run.context import bars_on
+from rebalancer.run.context import bars_on, print_text
 from rebalancer.run.options import PolicyFlags, ProgressFlags
 
 BUILT_IN = "default"
@@ -106,7 +106,7 @@ def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
     engine = options.engine()
     with show_progress(environment, "comparing", quiet=options.quiet) as reached:
         comparison = compare(inputs, engine, journal_path=options.resume, reached=reached)
-    write(environment.out, [render(comparison, options.output, options.judge)])
+    print_text(environment, render(comparison, options.output, options.judge), options.output)
     failed = len(comparison.failures)
     return report_failures(environment, failed, failed + len(comparison.rows))
 

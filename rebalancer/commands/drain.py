@@ -12,7 +12,7 @@ import click
 from rebalancer.base.data_text import DATA_FORMS
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode, PolicyError
-from rebalancer.base.output import say, write
+from rebalancer.base.output import say
 from rebalancer.base.plain_text import count
 from rebalancer.commands.flags import (
     CLUSTER,
@@ -35,7 +35,7 @@ from rebalancer.machines.drain.preflight import refuses
 from rebalancer.machines.drain.report import DrainReport
 from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds, Preflight
 from rebalancer.machines.drain.triage import Orders
-from rebalancer.run.context import own_pod
+from rebalancer.run.context import own_pod, print_text
 
 if TYPE_CHECKING:
     from rebalancer.kube.client import Client
@@ -115,7 +115,7 @@ def end_report(
         warnings=emptying.base.notes,
         kind=kind,
     )
-    write(emptying.environment.out, [report.render(options.output)])
+    print_text(emptying.environment, report.render(options.output), options.output)
     return code
 
 

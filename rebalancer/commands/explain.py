@@ -15,7 +15,6 @@ from rebalancer import API_VERSION
 from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError, ProviderError
-from rebalancer.base.output import write
 from rebalancer.base.plain_text import printable_lines, wrap
 from rebalancer.commands.flags import (
     CLUSTER,
@@ -42,7 +41,7 @@ from rebalancer.explain.workload import (
 from rebalancer.plan.plan import Code, NodeCode, Status
 from rebalancer.planner.plan import PlanObserver
 from rebalancer.report.model import RunReport
-from rebalancer.run.context import run_context
+from rebalancer.run.context import print_text, run_context
 from rebalancer.run.ending import run_report
 from rebalancer.run.one_run import make_plan, recall
 from rebalancer.run.options import RunOptions
@@ -190,7 +189,7 @@ class _Explaining:
         text = printable_lines(table)
         if self._output in DATA_FORMS:
             text = data_text({**_head(kind, report), **data}, self._output)
-        write(self._run.environment.out, [text])
+        print_text(self._run.environment, text, self._output)
         return ExitCode.DONE
 
 
@@ -342,4 +341,4 @@ def _code(code: str | None, output: str) -> None:
     if output in DATA_FORMS:
         head = {"apiVersion": API_VERSION, "kind": "CodeExplanation"}
         text = data_text({**head, "codes": [asdict(one) for one in codes]}, output)
-    write(system_environment().out, [text])
+    print_text(system_environment(), text, output)

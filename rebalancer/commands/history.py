@@ -12,7 +12,7 @@ import yaml
 from rebalancer import API_VERSION
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
-from rebalancer.base.output import say, write
+from rebalancer.base.output import say
 from rebalancer.base.plain_text import count, printable_json, printable_lines
 from rebalancer.commands.flags import (
     CLUSTER,
@@ -23,6 +23,7 @@ from rebalancer.commands.flags import (
     with_flags,
 )
 from rebalancer.kube.config_map import ConfigMapStore
+from rebalancer.run.context import print_text
 from rebalancer.run.memory.document import Document, TermMemory, count_last_hour, decode
 from rebalancer.run.memory.remember import is_resting, state_words
 from rebalancer.run.options import ClusterFlags
@@ -47,7 +48,8 @@ def show_history(
     document, flaw = decode(known.data)
     if flaw is not None:
         say(environment.err, f"rebalancer: {flaw.message}")
-    write(environment.out, [render_history(document, environment.clock.unix(), output)])
+    text = render_history(document, environment.clock.unix(), output)
+    print_text(environment, text, output)
     return ExitCode.DONE
 
 

@@ -10,12 +10,13 @@ import click
 from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
-from rebalancer.base.output import say, write
+from rebalancer.base.output import say
 from rebalancer.base.plain_text import printable
 from rebalancer.commands.flags import CLUSTER, examples, output_flag, with_flags
 from rebalancer.kube.client import Client
 from rebalancer.machines.capacity.writing import clear_state
 from rebalancer.node_record.marks import NodeMark, list_marks, remove_marks
+from rebalancer.run.context import print_text
 from rebalancer.run.options import ClusterFlags
 from rebalancer.wire.times import rfc3339
 
@@ -41,7 +42,7 @@ def show_marks(
             left.add(mark)
     now = environment.clock.unix()
     states = [_state(mark, now, cleared=clear and mark not in left) for mark in marks]
-    write(environment.out, [_render(marks, states, output)])
+    print_text(environment, _render(marks, states, output), output)
     return ExitCode.PARTIAL if left else ExitCode.DONE
 
 

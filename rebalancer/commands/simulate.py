@@ -13,7 +13,6 @@ import numpy as np
 
 from rebalancer.base.environment import Environment, Timings, system_environment
 from rebalancer.base.errors import ExitCode
-from rebalancer.base.output import write
 from rebalancer.commands.flags import (
     POLICY_FLAGS,
     SIMULATED_RUNS,
@@ -27,6 +26,7 @@ from rebalancer.machines.capacity.scaling import scaling_strategies
 from rebalancer.planner.planning import finished_phases
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
+from rebalancer.run.context import print_text
 from rebalancer.run.options import Grouped, PolicyFlags
 from rebalancer.snapshot.columns import freeze
 from rebalancer.snapshot.load import load_judgeable
@@ -99,7 +99,7 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
     text = render_simulation(
         simulation, options.output, source=options.snapshot_path, policy=f"policy {loaded.source}"
     )
-    write(environment.out, [text])
+    print_text(environment, text, options.output)
     return ExitCode.DONE
 
 

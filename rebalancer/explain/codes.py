@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rebalancer.base.plain_text import lines_of
 from rebalancer.plan.plan import Code
 from rebalancer.report.skips import PROTECTION_ADVICE, advice_of
+from rebalancer.report.summary import LEGEND
 from rebalancer.snapshot.protect import TEXTS
 
 
@@ -46,7 +47,7 @@ def member_texts(of: type[enum.StrEnum]) -> dict[str, str]:
 
 
 def list_codes(enumerations: Mapping[str, type[enum.StrEnum]]) -> Iterator[CodeMeaning]:
-    """Yield every code of ``enumerations`` and every protection; the keys say what the codes describe."""
+    """Yield every code of ``enumerations``, every protection and the words of a report; the keys say what the codes describe."""
     for about, of in enumerations.items():
         texts = member_texts(of)
         for one in of:
@@ -55,6 +56,8 @@ def list_codes(enumerations: Mapping[str, type[enum.StrEnum]]) -> Iterator[CodeM
     for name, text in TEXTS.items():
         advice = PROTECTION_ADVICE.get(name, "")
         yield CodeMeaning(name, "a protection", f"The pod is not moved: {text}.", advice)
+    for word, text in LEGEND.items():
+        yield CodeMeaning(word, "a word of reports", f"{text[:1].upper()}{text[1:]}.")
 
 
 def codes_text(codes: list[CodeMeaning]) -> str:

@@ -22,7 +22,7 @@ import msgspec
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from rebalancer.base.plain_text import and_more, count, printable, printable_json
+from rebalancer.base.plain_text import and_more, count, percent, printable, printable_json
 from rebalancer.plan.plan import Outcome
 from rebalancer.report import skips, words
 from rebalancer.report.changes import Changes, NodeLoad, Story, group_alike
@@ -386,7 +386,7 @@ def _cell(node: NodeLoad, step: int) -> dict[str, Any]:
     full = _fullness(node, step)
     return {
         "level": "over" if full > 1 else f"h{math.ceil(full * _LEVELS)}",
-        "title": f"{node.name}: cpu {node.cpu[step]:.0%}, memory {node.memory[step]:.0%}, "
+        "title": f"{node.name}: cpu {percent(node.cpu[step])}, memory {percent(node.memory[step])}, "
         f"{words.number(node.pods[step])} pods",
     }
 
@@ -411,7 +411,7 @@ def _bins(nodes: Sequence[NodeLoad], steps: Sequence[int]) -> list[dict[str, Any
 def _strip(label: str, shares: Sequence[float]) -> dict[str, Any]:
     """Return the fill level of a node at the first step and at the last."""
     before, after = shares[0], shares[-1]
-    was, will = f"{before:.0%}", f"{after:.0%}"
+    was, will = percent(before), percent(after)
     return {
         "label": label,
         "before": _width(before, 1.0, _STRIP),

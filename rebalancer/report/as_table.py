@@ -1,7 +1,8 @@
-"""The report for a terminal: the summary, the changes, each move, the pods that stay, and next steps.
+"""The report for a terminal: the summary, the changes, each move, the pods that stay, next steps, and the sum.
 
-The text is ASCII except for names. ``wide`` shortens nothing; otherwise twenty or more moves are grouped by
-workload, and a long list ends with the number of omitted entries.
+The text is ASCII except for names. A move takes one line from 120 columns on, else two. ``wide`` breaks and shortens
+no line; otherwise twenty or more moves are grouped by workload, and a long list ends with the number of omitted
+entries.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from rebalancer.plan.plan import Outcome, Status
 from rebalancer.report import skips, words
 from rebalancer.report.changes import WorkloadChange
 from rebalancer.report.model import RunReport
-from rebalancer.report.summary import LEGEND, RuleSummary, Summary
+from rebalancer.report.summary import RuleSummary, Summary
 
 # As much as is read at a glance; -o wide shows all.
 _MANY_MOVES = 20
@@ -32,6 +33,12 @@ _MAX_UNMET = 5
 _MAX_NAMES = 3
 _MAX_DOMAINS = 6
 _ALL = 1 << 30
+_LINES = 120
+"""Columns from which on a move takes one line."""
+_WIDEST = 2_000
+"""Columns that rich lays a table out in at most."""
+_LEAST = 20
+"""Characters of a reason that are shown however long the names before it are."""
 
 _INDENT = " " * 6
 
@@ -60,7 +67,8 @@ def as_table(
     report: RunReport, *, color: bool = False, width: int = WIDTH, wide: bool = False
 ) -> str:
     """Return the report as text of ``width`` columns, ending in a newline; ``color`` adds ANSI colours."""
-    return _TableReport(Summary(report), Screen(width=width, color=color), wide=wide).text()
+    screen = Screen(width=_ALL if wide else width, color=color)
+    return _TableReport(Summary(report), screen, wide=wide).text()
 
 
 class _TableReport:
@@ -91,6 +99,8 @@ class _TableReport:
     def _head(self) -> None:
         screen, report = self._screen, self._report
         screen.prose(self._summary.headline, hanging="  ", style=self._mood())
+        if (why := self._summary.why) is not None:
+            screen.prose(why, hanging="  ")
         for line in self._summary.closing:
             screen.prose(line, hanging="  ", style=self._mood())
         screen.gap()
@@ -143,10 +153,9 @@ class _TableReport:
         ]
         moods = {i: _mood_of(rule) for i, rule in enumerate(rules)}
         self._screen.table(["RULE", *heads, *(name.upper() for name in named)], rows, moods)
-        columns = [*named, *(("gain", "cost") if self._list_moves() else ())]
-        if columns:
-            legend = "; ".join(f"{name}: {LEGEND[name]}" for name in columns)
-            self._screen.prose(f"({legend})", "  ", style="dim")
+        if named:
+            text = f"(`rebalancer explain code {named[0]}` says what a word or a code means)"
+            self._screen.prose(text, "  ", style="dim")
 
     def _unmet(self) -> None:
         """Print the rules that stay unmet, by workload, with their reasons."""
@@ -193,12 +202,16 @@ class _TableReport:
         listed = self._list_moves()
         some = len(listed) < len(outcomes)
         waves = len({outcome.move.wave for outcome in outcomes})
-        for wave, group in groupby(listed, key=lambda outcome: outcome.move.wave):
-            head = "Moves that went wrong" if some else self._heading
-            screen.heading(f"{head}, wave {wave} of {waves}" if waves > 1 else head)
-            for outcome in group:
-                screen.gap()
-                self._move(outcome)
+        if listed:
+            screen.heading("Moves that went wrong" if some else self._heading)
+            if self._wide or screen.width >= _LINES:
+                self._move_table(listed, waves=waves > 1)
+            else:
+                for wave, group in groupby(listed, key=lambda outcome: outcome.move.wave):
+                    if waves > 1:
+                        screen.prose(f"Wave {wave} of {waves}", "  ", style="dim")
+                    for outcome in group:
+                        self._move(outcome)
         if some:
             screen.gap()
             screen.prose(f"(-o wide lists all {len(outcomes):,} moves)", "  ", style="dim")
@@ -208,22 +221,62 @@ class _TableReport:
         return "Moves that are not made" if self._report.standstill else "Moves"
 
     def _move(self, outcome: Outcome) -> None:
+        """Print a move in two lines, and what went wrong with it."""
         move, screen = outcome.move, self._screen
         status = "" if outcome.status is Status.PLANNED else outcome.status.value
         screen.sides(move.ref, status, _STATUS_STYLE[outcome.status])
-        source = words.place(self._report, move.node)
-        arrow = f"{source} -> {words.outcome_words(self._report, outcome)}"
-        screen.prose(arrow, _INDENT, style="yellow" if outcome.predicted is False else "cyan")
-        gain = (
-            f"{move.strategy}, gain {words.gain_words(move.gain)}, cost {words.number(move.cost)}"
-        )
-        screen.prose(f"{gain}: {move.reason}", _INDENT)
-        if move.marks:
-            screen.prose(words.marks_words(move), _INDENT)
-        if self._report.standstill:
-            return
-        if outcome.message and outcome.status not in (Status.EVICTED, Status.PLANNED):
-            screen.prose(outcome.message, _INDENT, style=_STATUS_STYLE[outcome.status])
+        arrow = f"{move.node} -> {words.outcome_brief(self._report, outcome)}"
+        text = f"{arrow}; {move.strategy}, {_gain(outcome)}"
+        screen.prose(text, _INDENT, style="yellow" if outcome.predicted is False else "cyan")
+        self._messages(outcome)
+
+    def _messages(self, outcome: Outcome) -> None:
+        if outcome.move.marks:
+            self._screen.prose(words.marks_words(outcome.move), _INDENT)
+        if not self._report.standstill and _went_wrong(outcome):
+            self._screen.prose(outcome.message, _INDENT, style=_STATUS_STYLE[outcome.status])
+
+    def _move_table(self, outcomes: Sequence[Outcome], *, waves: bool) -> None:
+        """Print a move in one line; ``wide`` has more columns, and nothing of them is cut off."""
+        report = self._report
+        acted = any(outcome.status is not Status.PLANNED for outcome in outcomes)
+        heads = [
+            *(["WAVE"] if waves else []),
+            "POD",
+            *(["WORKLOAD"] if self._wide else []),
+            "FROM",
+            "TO",
+            *(["OUTCOME"] if acted else []),
+            "GAIN",
+            "STRATEGY",
+        ]
+        destination = words.outcome_words if self._wide else words.outcome_brief
+        rows = [
+            [
+                *([str(one.move.wave)] if waves else []),
+                one.move.ref,
+                *([one.move.owner] if self._wide else []),
+                words.place(report, one.move.node) if self._wide else one.move.node,
+                destination(report, one),
+                *([one.status.value] if acted else []),
+                _gain(one),
+                one.move.strategy,
+            ]
+            for one in outcomes
+        ]
+        reasons = [self._reason(one) for one in outcomes]
+        styles = [
+            "yellow" if one.predicted is False else _STATUS_STYLE[one.status] for one in outcomes
+        ]
+        self._screen.lines(heads, rows, "WHY", reasons, styles)
+
+    def _reason(self, outcome: Outcome) -> str:
+        parts = [words.reason_words(outcome.move)]
+        if outcome.move.marks:
+            parts.append(words.marks_words(outcome.move))
+        if not self._report.standstill and _went_wrong(outcome):
+            parts = [outcome.message, *parts]
+        return "; ".join(parts)
 
     # -- what stays, and the end -------------------------------------------------------------------
 
@@ -250,6 +303,20 @@ class _TableReport:
             screen.heading("Next")
             for step in self._summary.next_steps:
                 screen.prose(f"- {step}", "  ", "    ")
+        if (total := self._summary.total) is not None:
+            screen.gap()
+            screen.prose(total, style=self._mood())
+
+
+def _gain(outcome: Outcome) -> str:
+    move = outcome.move
+    cost = "" if move.cost == 1 else f", cost {words.number(move.cost)}"
+    return f"{words.gain_words(move.gain)}{cost}"
+
+
+def _went_wrong(outcome: Outcome) -> bool:
+    done = outcome.status in (Status.EVICTED, Status.PLANNED)
+    return bool(outcome.message) and not done
 
 
 def _domains(change: WorkloadChange, *, slashes: bool) -> str:
@@ -269,6 +336,8 @@ def _domains(change: WorkloadChange, *, slashes: bool) -> str:
 
 def _mood_of(rule: RuleSummary) -> str:
     last = rule.last
+    if rule.holds:
+        return "dim"
     return "green" if last and words.holds(last) and not last.unsatisfiable else "yellow"
 
 
@@ -309,6 +378,28 @@ class Screen:
         gap = " " * max(2, self.width - 2 - len(left) - len(right)) if right else ""
         self._lines.append(f"  {self._paint(left, 'bold')}{gap}{self._paint(right, style)}")
 
+    def lines(
+        self,
+        heads: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        last: str,
+        texts: Sequence[str],
+        styles: Sequence[str],
+    ) -> None:
+        """Print one line for each row; the last column, headed ``last``, is cut off at the width."""
+        cells = [[printable(cell) for cell in row] for row in rows]
+        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+
+        def line(row: Sequence[str], text: str) -> str:
+            start = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            room = max(self.width - len(start) - 4, _LEAST)
+            text = printable(text)
+            return f"  {start}  {text if len(text) <= room else f'{text[: room - 3]}...'}".rstrip()
+
+        self._lines.append(self._paint(line(heads, last), "dim"))
+        for row, text, style in zip(cells, texts, styles, strict=True):
+            self._lines.append(self._paint(line(row, text), style))
+
     def table(
         self, heads: Sequence[str], rows: Sequence[Sequence[str]], styles: Mapping[int, str]
     ) -> None:
@@ -324,7 +415,7 @@ class Screen:
         stream = StringIO()
         console = Console(
             file=stream,
-            width=max(self.width - 2, 20),
+            width=min(max(self.width - 2, 20), _WIDEST),
             force_terminal=self._color,
             color_system="standard" if self._color else None,
             highlight=False,

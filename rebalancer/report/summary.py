@@ -107,27 +107,28 @@ class Stays:
 _MAX_NAMED = 3
 
 
-def _zone_sentence(workloads: Sequence[WorkloadChange], zones: Sequence[str]) -> str:
+def _zone_sentence(workloads: Sequence[WorkloadChange], zones: Sequence[str], *, past: bool) -> str:
     """Return which zone has too few pods of most workloads; if there is none, that they stand unevenly."""
     gains: Counter[str] = Counter()
     empty: Counter[str] = Counter()
     losses: Counter[str] = Counter()
     for change in workloads:
-        for zone, was, will in zip(
-            change.domains, change.counts[0], change.counts[-1], strict=True
-        ):
+        for zone, was, will in zip(change.domains, *change.counts[:2], strict=True):
             gains[zone] += will > was
             empty[zone] += will > was and not was
             losses[zone] += was > will
     zone, gaining = max(gains.items(), key=lambda item: (item[1], item[0]))
     losing = [name for name, number in losses.items() if number and name != zone]
+    them = count(gaining, "workload")
     if 2 * gaining <= len(workloads) or not losing:
+        verb = "stood" if past else "stand"
         return (
-            f"{count(len(workloads), 'workload')} stand unevenly over {count(len(zones), 'zone')}."
+            f"{count(len(workloads), 'workload')} {verb} unevenly over {count(len(zones), 'zone')}."
         )
     others = " and ".join(losing) if len(losing) == 2 else and_more(losing, _MAX_NAMED)
     few = "no pod" if empty[zone] == gaining else "too few pods"
-    return f"{zone} has {few} of {count(gaining, 'workload')}, which lean{'s' if gaining == 1 else ''} on {others}."
+    has, lean = ("had", "leaned") if past else ("has", "leans" if gaining == 1 else "lean")
+    return f"{zone} {has} {few} of {them}, which {lean} on {others}."
 
 
 class Summary:
@@ -166,7 +167,7 @@ class Summary:
             return None
         by_zone = [change for change in changes.workloads if change.by == "zone"]
         if 2 * sum(change.moves for change in by_zone) >= len(moves):
-            return _zone_sentence(by_zone, changes.zones)
+            return _zone_sentence(by_zone, changes.zones, past=not self.report.dry_run)
         by_strategy = Counter(move.strategy for move in moves)
         names = [f"{name} ({number:,})" for name, number in by_strategy.most_common()]
         workloads = count(len({move.owner for move in moves}), "workload")
@@ -351,6 +352,27 @@ class Summary:
     def next_steps(self) -> tuple[str, ...]:
         """The recommended next steps."""
         return next_steps(self.report)
+
+    @property
+    def total(self) -> str | None:
+        """The sum in one line, for the end of a long report; None where nothing is planned and nothing stays."""
+        report = self.report
+        if not report.outcomes and not self.stays:
+            return None
+        stay = count(self.staying_pods, "pod")
+        stays = f"{stay} stay{'s' if self.staying_pods == 1 else ''}"
+        if report.standstill:
+            return f"Standing still: {count(len(report.outcomes), 'move')} not made."
+        now = self.unmet_planned if report.dry_run else self.unmet_now
+        unmet = (
+            f"unmet rules {words.change(self.unmet_before, now)}"
+            if now is not None
+            else "not scored again"
+        )
+        if report.dry_run:
+            return f"Plan: {count(len(self.moves), 'move')}; {unmet}; {stays}."
+        done = sum(1 for outcome in report.outcomes if outcome.status.is_carried_out)
+        return f"Done: {done:,} of {count(len(self.moves), 'move')}; {unmet}; {stays}."
 
     @property
     def closing(self) -> tuple[str, ...]:

@@ -171,6 +171,32 @@ def outcome_words(report: RunReport, outcome: Outcome) -> str:
     return f"{where}{after}, {how}"
 
 
+def landing_brief(report: RunReport, move: Move) -> str:
+    """Return the predicted landing for one line: a node, or a zone with the number of its likely nodes."""
+    if not move.has_replacement:
+        return "removed"
+    if not move.landings:
+        return "unpredicted"
+    if is_sure(move):
+        return place(report, move.landings[0].node)
+    zones = zones_of(report, move)
+    among = f"one of {len(move.landings):,} nodes"
+    if len(zones) == 1:
+        zone = next(iter(zones))
+        return f"{zone}, {among}" if zone else among
+    zone, share = max(zones.items(), key=lambda item: (item[1], item[0]))
+    return f"{zone or 'no zone'} {percent(share)}, {among}"
+
+
+def outcome_brief(report: RunReport, outcome: Outcome) -> str:
+    """Return the destination of a move, actual or predicted, for one line."""
+    predicted = landing_brief(report, outcome.move)
+    if outcome.landed is None:
+        return predicted
+    where = place(report, outcome.landed)
+    return where if outcome.predicted else f"{where}, predicted {predicted}"
+
+
 def is_sure(move: Move) -> bool:
     """Return whether a single node was predicted for the replacement."""
     return bool(move.landings) and move.landings[0].probability >= SURE

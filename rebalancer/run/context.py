@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from rebalancer.base.environment import Environment, Timings
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.plain_text import WIDTH
+from rebalancer.base.output import write
+from rebalancer.base.plain_text import WIDTH, Paint, dress
 from rebalancer.base.stop import Stop
 from rebalancer.plan.machines import InterruptedMachine, MachineAct
 from rebalancer.plan.plan import Method
@@ -83,13 +84,34 @@ def terminal_look(environment: Environment, color: str) -> Look:
     """Return the size of the terminal (80 columns without one), and whether to use colours.
 
     ``color`` is ``always``, ``never`` or ``auto``: on a terminal, unless the environment forbids it (``NO_COLOR``,
-    see no-color.org, or ``TERM=dumb``).
+    see no-color.org, or ``TERM=dumb``), or asks for it elsewhere, too (``FORCE_COLOR``). Without a terminal,
+    ``COLUMNS`` is the width.
     """
-    terminal = environment.out.isatty()
-    columns, height = _size(environment.out) if terminal else (WIDTH, _HEIGHT)
     environ = environment.environ
-    wanted = terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+    terminal = environment.out.isatty()
+    columns, height = (
+        _size(environment.out) if terminal else (_whole(environ.get("COLUMNS")) or WIDTH, _HEIGHT)
+    )
+    forced = environ.get("FORCE_COLOR", "0") != "0"
+    wanted = not environ.get("NO_COLOR") and (
+        forced or (terminal and environ.get("TERM") != "dumb")
+    )
     return Look(max(_NARROWEST, columns), height, wanted if color == "auto" else color == "always")
+
+
+def print_text(environment: Environment, text: str, form: str = "table") -> None:
+    """Write a finished text; a table is fitted to the terminal, see :func:`rebalancer.base.plain_text.dress`."""
+    if form != "table":
+        write(environment.out, [text])
+        return
+    look = terminal_look(environment, "auto")
+    bound = environment.out.isatty() or "COLUMNS" in environment.environ
+    width = look.width if bound else sys.maxsize
+    write(environment.out, [dress(text, width, Paint(look.color))])
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdecimal() else 0
 
 
 def _size(terminal: TextIO) -> tuple[int, int]:

@@ -8,8 +8,9 @@ from typing import Any
 
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import DATA_FORMS, data_text
-from rebalancer.base.plain_text import count, printable_lines
+from rebalancer.base.plain_text import count, percent, printable_lines
 from rebalancer.plan.plan import Cost, Score
+from rebalancer.report import words
 from rebalancer.whatif.cycles import Cycle, Simulation, total
 from rebalancer.wire.times import rfc3339
 
@@ -21,9 +22,12 @@ _HEAD = (
     "AS PREDICTED",
     "TWICE",
     "PENDING",
-    "COST BEFORE",
-    "COST AFTER",
+    "UNMET",
 )
+
+
+_LEAST = 0.001
+"""Of an entry of the cost: less is rounding, or nothing that a move would change."""
 
 
 def render_simulation(simulation: Simulation, output: str, *, source: str, policy: str) -> str:
@@ -130,7 +134,7 @@ def _cost_words(cost: Cost) -> str:
     parts = [
         f"{value:.3g} {name}"
         for name, value in zip(("hard", "soft", "imbalance"), cost.as_tuple(), strict=True)
-        if value
+        if value >= _LEAST
     ]
     return ", ".join(parts) or "0"
 
@@ -165,15 +169,19 @@ def _row(cycle: Cycle) -> tuple[str, ...]:
         str(cycle.as_predicted),
         str(cycle.moved_twice),
         str(cycle.pending),
-        _cost_words(total(cycle.before)),
-        _cost_words(total(cycle.after)),
+        words.change(unmet_rules(cycle.before), unmet_rules(cycle.after)),
     )
+
+
+def unmet_rules(scores: Mapping[str, Score]) -> int:
+    """Return the number of unmet rules of all strategies."""
+    return sum(score.violated for score in scores.values())
 
 
 def _sum_line(simulation: Simulation) -> str:
     cycles, evictions = simulation.cycles, _evictions(simulation)
     twice = cycles[-1].moved_twice if cycles else 0
-    share = f" ({twice / evictions:.1%})" if twice else ""
+    share = f" ({percent(twice / evictions)})" if twice else ""
     bound = cycles[0].lower_bound if cycles else 0
     # Of pods that are not Ready no fewest number is known: 0 says nothing then.
     least = f", at least {bound:,} needed by the first plan" if bound else ""

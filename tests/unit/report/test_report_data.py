@@ -517,4 +517,4 @@ def leaves(name, target, **more):
 def test_one_sentence_says_what_the_moves_are_for(report, targets, says):
     names = [f"app{i}" for i in range(len(targets))]
     moves = [leaves(name, target) for name, target in zip(names, targets, strict=True)]
-    assert Summary(report(moves=moves, snapshot=pods_of(*names))).why == says
+    assert Summary(report(moves=moves, snapshot=pods_of(*names), dry_run=True)).why == says

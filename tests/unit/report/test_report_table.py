@@ -11,6 +11,7 @@ from tests.unit.report.report_examples import landing, move, outcome, skip
 
 DRY = """\
 1 eviction to fix all of 1 unmet rule; it cannot be done with fewer than 1.
+zone-c has no pod of 1 workload, which leans on zone-a.
 After these moves every rule holds.
 
 Dry run with policy policy.yaml (mode enforce, eagerness careful)
@@ -20,19 +21,15 @@ https://cluster.example:6443, Kubernetes 1.36, 8 nodes, 3 pods,
   RULE                       UNMET   SOFT
   anti-affinity              1 -> 0  1 -> 0
   low-utilisation (observe)  holds   -
-  (soft: pods still to move for preferences, by weight; gain: what a move takes
-  off these; cost: how much an eviction disturbs, 1 for an ordinary pod)
+  (`rebalancer explain code soft` says what a word or a code means)
 
 By workload
   WORKLOAD             MOVES  PODS IN zone-a/zone-b/zone-c
   Deployment/shop/web  1      2/1/0 -> 1/1/1
 
 Moves
-
   shop/web-0
-      node-a1 (zone-a) -> node-c1 (zone-c)
-      anti-affinity, gain 1 soft, cost 1: Deployment/shop/web apart over zones
-      (preferred): zone-a 2, zone-c 0
+      node-a1 -> node-c1 (zone-c); anti-affinity, 1 soft
 
 Stays: 3 pods
 
@@ -51,6 +48,8 @@ Next
     refuses them: no room, a cordon, a taint or a rule.
   - 1 pod (PodDisruptionBudget): they can move once their PodDisruptionBudgets
     allow a disruption.
+
+Plan: 1 move; unmet rules 1 -> 0; 3 pods stay.
 """
 
 
@@ -75,44 +74,82 @@ def test_a_run_reports_what_happened_and_where_the_pod_landed(report):
     text = as_table(report(moves=[move()], outcomes=[done], now=now))
     assert text.startswith(
         "1 pod evicted of 1 planned: 1 of 1 unmet rule fixed.\n"
+        "zone-c had no pod of 1 workload, which leaned on zone-a.\n"
         "1 evicted, 1 of 1 landed on the predicted node.\n"
         "Every rule holds now.\n\n"
         "Run with policy"
     )
     assert "\n  shop/web-0" + "evicted".rjust(68) + "\n" in text
-    assert "node-a1 (zone-a) -> node-c1 (zone-c) after 2.1 s, as predicted\n" in text
+    assert "node-a1 -> node-c1 (zone-c); anti-affinity, 1 soft\n" in text
+    assert text.endswith("\nDone: 1 of 1 move; unmet rules 1 -> 0; 0 pods stay.\n")
+    wide = as_table(report(moves=[move()], outcomes=[done], now=now), wide=True)
+    assert "  node-a1 (zone-a)  node-c1 (zone-c) after 2.1 s, as predicted  evicted" in wide
 
 
 def test_a_landing_elsewhere_stands_beside_its_prediction(report):
     one = move("web-0", landing("node-c1", 0.7), landing("node-b1", 0.3))
     done = outcome(one, Status.EVICTED, landed="node-a2", predicted=False, seconds=1.0)
-    text = as_table(report(moves=[one], outcomes=[done]))
-    assert "node-a2 (zone-a) after 1.0 s, predicted node-c1 (zone-c)" in " ".join(text.split())
+    given = report(moves=[one], outcomes=[done])
+    text = as_table(given)
+    assert "node-a1 -> node-a2 (zone-a), predicted zone-c 70 %, one of 2 nodes;" in text
+    assert "node-a2 (zone-a) after 1.0 s, predicted node-c1 (zone-c)" in as_table(given, wide=True)
     assert "\n1 evicted, 0 of 1 landed on one of several likely nodes.\n" in text
 
 
 @pytest.mark.parametrize(
-    ("landings", "wanted"),
+    ("landings", "wanted", "brief"),
     [
-        ([], "unpredicted"),
-        ([("node-c1", 1.0)], "node-c1 (zone-c)"),
-        ([("node-c1", 0.62), ("node-b1", 0.38)], "node-c1 (zone-c) 62 %, node-b1 (zone-b) 38 %"),
-        ([("node-c1", 0.5), ("node-c2", 0.5)], "zone-c: node-c1 50 %, node-c2 50 %"),
+        ([], "unpredicted", "unpredicted"),
+        ([("node-c1", 1.0)], "node-c1 (zone-c)", "node-c1 (zone-c)"),
+        (
+            [("node-c1", 0.62), ("node-b1", 0.38)],
+            "node-c1 (zone-c) 62 %, node-b1 (zone-b) 38 %",
+            "zone-c 62 %, one of 2 nodes",
+        ),
+        (
+            [("node-c1", 0.5), ("node-c2", 0.5)],
+            "zone-c: node-c1 50 %, node-c2 50 %",
+            "zone-c, one of 2 nodes",
+        ),
         (
             [(f"node-c{i}", 0.2) for i in range(1, 6)],
             "zone-c: node-c1 20 %, node-c2 20 %, node-c3 20 %, node-c4 20 % and 1 more node",
+            "zone-c, one of 5 nodes",
         ),
         (
             [*((f"node-c{i}", 0.19) for i in range(1, 6)), ("node-b1", 0.05)],
             "zone-c 95 %, zone-b 5 % (node-c1 19 % and 5 more nodes)",
+            "zone-c 95 %, one of 6 nodes",
         ),
-        ([("node-c1", 0.996), ("node-b1", 0.004)], "node-c1 (zone-c) >99 %, node-b1 (zone-b) <1 %"),
+        (
+            [("node-c1", 0.996), ("node-b1", 0.004)],
+            "node-c1 (zone-c) >99 %, node-b1 (zone-b) <1 %",
+            "node-c1 (zone-c)",
+        ),
     ],
 )
-def test_predicted_landings_are_reported_by_node_if_few_else_by_zone(report, landings, wanted):
+def test_predicted_landings_are_reported_by_node_if_few_else_by_zone(
+    report, landings, wanted, brief
+):
     one = replace(move(), landings=tuple(landing(*given) for given in landings))
-    text = " ".join(as_table(report(moves=[one])).split())
-    assert f"node-a1 (zone-a) -> {wanted} anti-affinity, gain" in text
+    given = report(moves=[one])
+    assert f"node-a1 (zone-a)  {wanted}  1 soft  anti-affinity" in as_table(given, wide=True)
+    assert f"\n      node-a1 -> {brief}; anti-affinity, 1 soft\n" in as_table(given)
+    assert f"  node-a1  {brief}  1 soft  anti-affinity  apart over" in as_table(given, width=160)
+
+
+def test_from_120_columns_on_a_move_is_one_line_and_wide_cuts_nothing_off(report):
+    long = "because " * 40
+    given = report(moves=[move(f"web-{i}", wave=1 + i // 2, reason=long) for i in range(4)])
+    narrow, broad, wide = as_table(given), as_table(given, width=120), as_table(given, wide=True)
+    assert [len(lines_with(text, "web-")) for text in (narrow, broad, wide)] == [4, 4, 4]
+    assert not lines_with(narrow, "because")
+    head, *rows = [line for line in broad.splitlines() if re.match(r"  (WAVE|\d  +shop)", line)]
+    assert head.split() == ["WAVE", "POD", "FROM", "TO", "GAIN", "STRATEGY", "WHY"]
+    assert [row.split()[0] for row in rows] == ["1", "1", "2", "2"]
+    assert {len(row) for row in rows} == {120}
+    assert all(row.endswith("...") for row in rows)
+    assert sum(line.endswith(long.strip()) for line in wide.splitlines()) == 4
 
 
 def test_every_status_has_its_word_and_its_reason(report):
@@ -164,8 +201,8 @@ def test_the_first_line_says_what_kind_of_run_it_is(report, mode, first):
 
 def test_waves_are_distinguished(report):
     text = as_table(report(moves=[move("a", wave=1), move("b", wave=1), move("c", wave=2)]))
-    heads = [line for line in text.splitlines() if line.startswith(("Moves", "  shop/"))]
-    assert heads == ["Moves, wave 1 of 2", "  shop/a", "  shop/b", "Moves, wave 2 of 2", "  shop/c"]
+    heads = [line for line in text.splitlines() if line.startswith(("Moves", "  Wave", "  shop/"))]
+    assert heads == ["Moves", "  Wave 1 of 2", "  shop/a", "  shop/b", "  Wave 2 of 2", "  shop/c"]
     assert text.startswith("3 evictions in 2 waves to fix all of 1 unmet rule;")
 
 
@@ -186,7 +223,7 @@ def test_long_lists_are_cut_and_say_by_how_much(report):
     wide = as_table(given, wide=True)
     assert "-o wide" not in wide
     for i in range(50):
-        assert f"\n  shop/web-{i:02}\n" in wide
+        assert f"\n  shop/web-{i:02}  Deployment/shop/web-{i // 2:02}  " in wide
         assert re.search(rf"\bshop/p{i:02}\b", wide)
 
 
@@ -274,13 +311,13 @@ def test_scores_stand_as_before_and_after_and_equal_ones_once(report):
 
 
 def test_a_gain_reports_what_decides_and_what_gets_worse(report):
-    text = as_table(report(moves=[move(gain=Cost(1.0, 2.0, -0.5))]))
-    assert "gain 1 hard, -0.5 imbalance, cost 1" in " ".join(text.split())
+    text = as_table(report(moves=[move(gain=Cost(1.0, 2.0, -0.5), cost=3.0)]))
+    assert "anti-affinity, 1 hard, -0.5 imbalance, cost 3\n" in text
 
 
 def test_what_gets_worse_by_next_to_nothing_is_not_worth_a_word(report):
     text = as_table(report(moves=[move(gain=Cost(0.0, 1.0, -0.0000022))]))
-    assert "gain 1 soft, cost 1" in " ".join(text.split())
+    assert "anti-affinity, 1 soft\n" in text
 
 
 def test_colour_is_only_added_if_asked_for_and_changes_no_word(report):
@@ -359,7 +396,7 @@ def test_the_removal_of_a_pod_that_has_ended_awaits_no_landing(report):
     ended = replace(move("web-9"), landings=(), cause=Cause.ENDED)
     removed = outcome(ended, Status.EVICTED)
     text = as_table(report(moves=[ended], outcomes=[removed]))
-    assert text.splitlines()[1:3] == ["1 evicted.", "After these moves every rule holds."]
+    assert text.splitlines()[2:4] == ["1 evicted.", "After these moves every rule holds."]
     assert "By workload" not in text
     landed = outcome(move(), Status.EVICTED, landed="node-c1", predicted=True)
     text = as_table(report(moves=[ended, move()], outcomes=[removed, landed]))

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from rebalancer.base.environment import Environment, SystemClock
-from rebalancer.run.context import bars_on, terminal_look
+from rebalancer.run.context import bars_on, print_text, terminal_look
 from rebalancer.run.options import ProgressFlags
 from tests.docs.pages import ROOT
 from tests.unit.report.test_report_bars import WIPED
@@ -87,3 +87,25 @@ def test_a_run_on_a_terminal_draws_progress_and_leaves_the_report_alone():
     assert WIPED.search(seen.decode())
     piped = subprocess.run(command, capture_output=True, env=environ, check=True, text=True)
     assert (piped.stdout, piped.stderr) == (done.stdout, "")
+
+
+def test_without_a_terminal_width_and_colour_can_be_asked_for():
+    piped = io.StringIO()
+    assert (look(piped, COLUMNS="132").width, look(piped, COLUMNS="wide").width) == (132, 80)
+    assert look(piped, FORCE_COLOR="1").color
+    assert not look(piped, FORCE_COLOR="0").color
+    assert not look(piped, FORCE_COLOR="1", NO_COLOR="1").color
+
+
+@pytest.mark.parametrize(
+    ("environ", "form", "shown"),
+    [
+        ({}, "table", "a table of words"),
+        ({"COLUMNS": "40", "FORCE_COLOR": "1"}, "table", "\x1b[1ma table of words\x1b[0m"),
+        ({"COLUMNS": "40", "FORCE_COLOR": "1"}, "json", "a table of words"),
+    ],
+)
+def test_a_text_for_people_is_dressed_where_it_is_wanted(environ, form, shown):
+    out = io.StringIO()
+    print_text(Environment(SystemClock(), environ, out, io.StringIO()), "a table of words", form)
+    assert out.getvalue() == shown
