@@ -1,5 +1,5 @@
 {{- /* The pod of a run: (dict "root" $ "args" LIST "command" LIST "quiet" BOOL "serves" BOOL); quiet: no metrics, no
-notice; serves: one that goes on and answers; "serviceAccount" and "claim" NAME: of a pod that keeps files at /recorded */ -}}
+notice; serves: one that goes on and answers; "serviceAccount" and "claim" NAME: of a pod that keeps files at /recorded; "redactKeySecret" NAME: of the key that it redacts names with */ -}}
 {{- define "rebalancer.podTemplate" -}}
 {{- $root := .root -}}
 {{- with $root.Values -}}
@@ -108,6 +108,9 @@ spec:
         {{- if $.claim }}
         - {name: recorded, mountPath: /recorded}
         {{- end }}
+        {{- if $.redactKeySecret }}
+        - {name: redact, mountPath: /redact, readOnly: true}
+        {{- end }}
         {{- if (.usage).secretName }}
         - {name: usage, mountPath: /var/run/secrets/usage, readOnly: true}
         {{- end }}
@@ -120,6 +123,13 @@ spec:
     {{- with $.claim }}
     - name: recorded
       persistentVolumeClaim: {claimName: {{ . | quote }}}
+    {{- end }}
+    {{- with $.redactKeySecret }}
+    - name: redact
+      secret:
+        secretName: {{ . | quote }}
+        items:
+          - {key: key, path: key}
     {{- end }}
     {{- with (.usage).secretName }}
     - name: usage

@@ -199,6 +199,7 @@ _OWN: dict[str, Schema] = {
             "keep": {"type": "string", "minLength": 2},
             "maxSize": {"type": "string", "pattern": "^[1-9][0-9]*([kMGT]i?)?$"},
             "claim": _NAME,
+            "redactKeySecret": _NAME,
         }
     ),
     "serviceAccount": _closed({"create": _FLAG, "name": _NAME, "annotations": _TEXTS}),

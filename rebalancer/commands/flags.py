@@ -266,6 +266,13 @@ def _request_timeout(text: str) -> float | None:
     return None if parse_seconds(text) == 0 else at_least_a_second(text)
 
 
+REDACT = click.option(
+    "--redact-key-file",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write no names, but what the key in this file (16 bytes or more) makes of them.",
+)
+
 CLUSTER = [
     click.option(
         "--kubeconfig",

@@ -11,9 +11,10 @@ from rebalancer.base.durations import at_least_a_second
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say, write
-from rebalancer.commands.flags import CLUSTER, Whole, examples, parse_with, with_flags
+from rebalancer.commands.flags import CLUSTER, REDACT, Whole, examples, parse_with, with_flags
 from rebalancer.fleet.record import Recorded, Retention, open_folder, record
 from rebalancer.run.options import ClusterFlags
+from rebalancer.snapshot.redact import Redactor
 from rebalancer.wire.quantity import parse
 
 
@@ -23,6 +24,7 @@ def run_record(
     retention: Retention,
     every: float | None,
     environment: Environment,
+    redactor: Redactor | None = None,
 ) -> ExitCode:
     """Record once, or every so many seconds until a signal; return 4 if one of several could not be recorded.
 
@@ -36,7 +38,8 @@ def run_record(
         while True:
             started = environment.clock.now()
             try:
-                done = record(client, folder, retention, clock=environment.clock.unix)
+                clock = environment.clock.unix
+                done = record(client, folder, retention, clock=clock, redactor=redactor)
                 for line in _describe(done):
                     say(environment.err, line)
                 write(environment.out, [f"{done.file}\n"])
@@ -78,6 +81,7 @@ def _bytes(text: str) -> int:
     epilog=examples(
         "rebalancer record --to recorded/ --keep 7d --max-size 5Gi",
         "rebalancer record --to recorded/ --every 10m",
+        "rebalancer record --to recorded/ --redact-key-file key",
     ),
 )
 @with_flags(CLUSTER)
@@ -115,19 +119,22 @@ def _bytes(text: str) -> int:
     metavar="N",
     help="After a whole snapshot, keep so many as what has changed since.",
 )
+@with_flags([REDACT])
 def command(
     folder: str,
     every: float | None,
     keep: float | None,
     max_size: int | None,
     deltas: int,
+    redact_key_file: str | None,
     **cluster: Any,
 ) -> int:
     """Keep snapshots of the cluster in a directory, for compare.
 
-    It reads what snapshot reads, and writes to the directory only. The names of pods, nodes and workloads are in it as they are:
-    protect it as you protect the cluster's own lists.
+    It reads what snapshot reads, and writes to the directory only. Without --redact-key-file the names of pods, nodes and workloads
+    are in it as they are: protect it as you protect the cluster's own lists.
     """
     retention = Retention(keep, max_size, deltas)
     access = ClusterFlags(**cluster)
-    return int(run_record(access, Path(folder), retention, every, system_environment()))
+    redactor = None if redact_key_file is None else Redactor.of_file(redact_key_file)
+    return int(run_record(access, Path(folder), retention, every, system_environment(), redactor))

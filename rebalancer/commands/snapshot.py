@@ -11,12 +11,13 @@ import click
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
-from rebalancer.commands.flags import CLUSTER, examples, with_flags
+from rebalancer.commands.flags import CLUSTER, REDACT, examples, with_flags
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.policy.cluster import UsageSettings
 from rebalancer.registry import Registry
 from rebalancer.run.options import ClusterFlags, PolicyFlags
 from rebalancer.run.source import usage_source
+from rebalancer.snapshot.redact import Redactor
 from rebalancer.wire.pods import FINISHED
 
 _TEXT = (".json", ".yaml", ".yml", ".gz")
@@ -31,6 +32,7 @@ def save_snapshot(
     finished: bool = False,
     autoscalers: bool = False,
     events: bool = False,
+    redactor: Redactor | None = None,
 ) -> ExitCode:
     """Write the cluster's state to ``path``, with ``usage`` also measured usage, and report it.
 
@@ -64,6 +66,7 @@ def save_snapshot(
         finished=FINISHED if finished else frozenset(),
         autoscalers=autoscalers,
         events=events,
+        redactor=redactor,
     )
     for note in captured.notes:
         say(environment.err, f"rebalancer: {note}")
@@ -111,9 +114,11 @@ def save_snapshot(
     type=click.Path(),
     help="Policy whose usage.prometheus is asked with --usage.",
 )
+@with_flags([REDACT])
 def command(
     path: str,
     policy_path: str | None,
+    redact_key_file: str | None,
     *,
     usage: bool,
     finished: bool,
@@ -142,5 +147,6 @@ def command(
             finished=finished,
             autoscalers=autoscalers,
             events=events,
+            redactor=None if redact_key_file is None else Redactor.of_file(redact_key_file),
         )
     )

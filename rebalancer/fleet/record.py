@@ -23,6 +23,7 @@ from rebalancer.fleet.delta import SUFFIX, write_delta
 from rebalancer.kube.capture import Captured, write_cluster_snapshot
 from rebalancer.kube.client import Client
 from rebalancer.snapshot.load import SnapshotArchive
+from rebalancer.snapshot.redact import Redactor
 from rebalancer.snapshot.store import open_for_writing
 from rebalancer.wire.times import rfc3339, unix_seconds
 
@@ -97,9 +98,16 @@ def open_folder(folder: Path) -> Iterator[None]:
 
 
 def record(
-    client: Client, folder: Path, retention: Retention, *, clock: Callable[[], float]
+    client: Client,
+    folder: Path,
+    retention: Retention,
+    *,
+    clock: Callable[[], float],
+    redactor: Redactor | None = None,
 ) -> Recorded:
     """Add a snapshot of the cluster to a folder that is held, and remove what is too old or too much.
+
+    With ``redactor`` no name is ever written to the folder.
 
     Raises:
         ClusterReadError: the cluster could not be read; the folder stays as it is.
@@ -107,7 +115,7 @@ def record(
     """
     capture = folder / _CAPTURE
     try:
-        captured = write_cluster_snapshot(client, capture, clock=clock)
+        captured = write_cluster_snapshot(client, capture, clock=clock, redactor=redactor)
         file, note = _add(folder, capture, retention)
         removed = prune(folder, retention)
         return Recorded(file, file.stat().st_size, captured, removed, note)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
 import msgspec
+from msgspec import Raw
 
 from rebalancer.kube.access import missing_lists
 from rebalancer.kube.client import JSON, Client
@@ -25,6 +26,7 @@ from rebalancer.kube.metrics import NotMeasuredError, UsageSource, usage_notes
 from rebalancer.kube.read import read_version
 from rebalancer.kube.transport import Response
 from rebalancer.snapshot.autoscalers import SCALE_OUT_REASONS
+from rebalancer.snapshot.redact import Redactor
 from rebalancer.snapshot.store import Capture, SnapshotWriter, StoredList, open_for_writing
 from rebalancer.wire.kinds import (
     AFTER_PODS,
@@ -65,12 +67,14 @@ def write_cluster_snapshot(
     finished: frozenset[str] = frozenset(),
     autoscalers: bool = False,
     events: bool = False,
+    redactor: Redactor | None = None,
 ) -> Captured:
     """Write the current cluster to ``target`` (see ``rebalancer.snapshot.store``).
 
     Lists are read one after the other, pods first (finished pods only in the phases ``finished``), page by page.
     Metrics from ``usage`` come last, HorizontalPodAutoscalers only with ``autoscalers``, and only with ``events`` the Events that
-    say that a machine is on its way for a pod; a note says if usage is unavailable.
+    say that a machine is on its way for a pod; a note says if usage is unavailable. With ``redactor`` names are redacted
+    before anything is written; the lists are read in JSON then.
 
     Raises:
         ForbiddenError: some lists are forbidden; the message names all of them.
@@ -88,12 +92,14 @@ def write_cluster_snapshot(
         measured = [Listing(resource) for resource in METRICS if usage is not None]
         with open_for_writing(target) as stream, SnapshotWriter(stream) as writer:
             lists = [
-                _write(client, writer, listing, page_size, finished, may_restart=restartable)
+                _write(
+                    client, writer, listing, page_size, finished, redactor, may_restart=restartable
+                )
                 for listing in listings
             ]
             notes: tuple[str, ...] = ()
             if usage is not None:
-                of_usage, notes = _write_metrics(usage, writer, measured)
+                of_usage, notes = _write_metrics(usage, writer, measured, redactor)
                 lists += of_usage
             pods = listings[0]
             capture = Capture(
@@ -101,7 +107,7 @@ def write_cluster_snapshot(
                 version=version,
                 resource_version=pods.items_version,
                 kinds=tuple(resource.kind for resource in kinds),
-                source=client.server,
+                source=client.server if redactor is None else redactor.pseudonym(client.server),
             )
             writer.close(capture, lists)
         return Captured(
@@ -125,23 +131,32 @@ def _write(
     listing: Listing,
     page_size: int,
     finished: frozenset[str],
+    redactor: Redactor | None,
     *,
     may_restart: bool,
 ) -> StoredList:
-    """Write one list in the encoding in which the server sends it."""
+    """Write one list in the encoding in which the server sends it, or redacted in JSON."""
     kind = listing.resource.kind
+    in_protobuf = redactor is None and (kind == "Pod" or kind in IN_PROTOBUF)
     selectors = {
         PODS: (phase_selector(finished),),
         EVENTS: tuple(map(scale_out_selector, SCALE_OUT_REASONS)),
     }
     pages: Iterator[Any] = chain.from_iterable(
-        _pages(client, listing, page_size, selector, may_restart=may_restart)
+        _pages(client, listing, page_size, selector, in_protobuf, may_restart=may_restart)
         for selector in selectors.get(listing.resource, ("",))
     )
     first = next(pages, None)
     if first is None or listing.content_type != PROTOBUF:
-        return writer.write_json(kind, (item for page in _all(first, pages) for item in page))
+        items = (item for page in _all(first, pages) for item in page)
+        return writer.write_json(kind, _redact(kind, items, redactor))
     return writer.write_protobuf(kind, (run for page in _all(first, pages) for run in page))
+
+
+def _redact(
+    kind: str, items: Iterable[bytes | Raw], redactor: Redactor | None
+) -> Iterable[bytes | Raw]:
+    return items if redactor is None else (redactor.redact(kind, item) for item in items)
 
 
 def _all(first: T | None, others: Iterable[T]) -> Iterator[T]:
@@ -151,11 +166,16 @@ def _all(first: T | None, others: Iterable[T]) -> Iterator[T]:
 
 
 def _pages(
-    client: Client, listing: Listing, page_size: int, selector: str, *, may_restart: bool
+    client: Client,
+    listing: Listing,
+    page_size: int,
+    selector: str,
+    in_protobuf: bool,
+    *,
+    may_restart: bool,
 ) -> Iterator[Any]:
     """Yield the pages of a list as input for :class:`SnapshotWriter`: runs, or items in JSON."""
     kind = listing.resource.kind
-    in_protobuf = kind == "Pod" or kind in IN_PROTOBUF
 
     def decode(response: Response) -> tuple[Any, ListMeta]:
         if response.content_type != listing.content_type:
@@ -190,7 +210,10 @@ def _runs(kind: str, body: bytes) -> tuple[list[tuple[bytes, int]], ListMeta]:
 
 
 def _write_metrics(
-    usage: UsageSource, writer: SnapshotWriter, listings: Sequence[Listing]
+    usage: UsageSource,
+    writer: SnapshotWriter,
+    listings: Sequence[Listing],
+    redactor: Redactor | None,
 ) -> tuple[list[StoredList], tuple[str, ...]]:
     """Write the metrics; return their lists and notes. If a list is missing or incomplete, write none."""
     lists: list[StoredList] = []
@@ -198,7 +221,8 @@ def _write_metrics(
     for listing in listings:
         try:
             items = usage.items(listing, lambda: False)
-            lists.append(writer.write_json(listing.resource.kind, items))
+            kind = listing.resource.kind
+            lists.append(writer.write_json(kind, _redact(kind, items, redactor)))
         except NotMeasuredError as error:
             troubles.append((listing.resource, str(error)))
     return ([] if troubles else lists), usage_notes(usage, troubles)

@@ -183,6 +183,19 @@ def test_snapshots_are_kept_by_an_account_that_only_lists():
     assert {argument.partition("=")[0] for argument in recording["args"][1:]} <= known
 
 
+def test_the_key_that_redacts_names_is_mounted_and_never_an_argument():
+    values = {"enabled": True, "claim": "recorded", "redactKeySecret": "redact"}
+    job = one(render({"record": values}), "CronJob", f"{NAME}-record")["spec"]
+    pod = job["jobTemplate"]["spec"]["template"]["spec"]
+    assert {
+        "name": "redact",
+        "secret": {"secretName": "redact", "items": [{"key": "key", "path": "key"}]},
+    } in pod["volumes"]
+    (recording,) = pod["containers"]
+    assert "--redact-key-file=/redact/key" in recording["args"]
+    assert {"name": "redact", "mountPath": "/redact", "readOnly": True} in recording["volumeMounts"]
+
+
 def test_snapshots_are_kept_only_where_there_is_a_volume_for_them():
     with pytest.raises(HelmError, match=r"record\.enabled needs record\.claim"):
         render({"record": {"enabled": True}})
@@ -713,6 +726,7 @@ CHANGED = {
     "record.keep": "13d",
     "record.maxSize": "11Gi",
     "record.claim": "another-claim",
+    "record.redactKeySecret": "another-secret",
     "serviceAccount.create": False,
     "serviceAccount.name": "another",
     "serviceAccount.annotations": {"role": "arn"},

@@ -1,6 +1,7 @@
 """A folder of snapshots: what is added, what is removed, and what is never half there."""
 
 import json
+import zipfile
 from random import Random
 
 import pytest
@@ -10,6 +11,7 @@ from rebalancer.cli import command
 from rebalancer.fleet.record import Retention, list_files, open_folder, prune, record
 from rebalancer.fleet.sources import list_snapshots, load
 from rebalancer.snapshot.load import load_snapshot
+from rebalancer.snapshot.redact import Redactor
 from tests.unit.kube.scripted import (
     Say,
     client_of,
@@ -157,6 +159,30 @@ def test_the_command_records_once_and_compare_reads_it(server, tmp_path, capsys,
     assert file.endswith(".full.zip")
     assert command(["compare", "--policies", "default", "--snapshots", folder, "-o", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["snapshots"] == [file]
+
+
+def test_redacted_no_name_is_written_and_names_stay_equal(server, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, server.url)))
+    (tmp_path / "key").write_text("0123456789abcdef-of-the-user\n")
+    folder = tmp_path / "recorded"
+    args = ["record", "--to", str(folder), "--redact-key-file", str(tmp_path / "key")]
+    for tick in range(2):
+        pods_at(server, tick)
+        server.date = TEN + tick * TICK
+        assert command(args) == 0
+    printed = capsys.readouterr()
+    assert "of-the-user" not in printed.out + printed.err
+    first, second = list_files(folder)
+    before, after = (load(str(file.path), frozenset()) for file in (first, second))
+    redactor = Redactor(b"0123456789abcdef-of-the-user")
+    row = list(after.pods.name).index(redactor.pseudonym("moves"))
+    assert after.nodes.names[int(after.pods.node[row])] == redactor.pseudonym("n1")
+    assert set(before.nodes.names) == set(after.nodes.names)
+    with zipfile.ZipFile(first.path) as archive:
+        every = b"".join(map(archive.read, archive.namelist()))
+    assert b'"moves"' not in every  # its uid has it in this world
+    assert b"noise" not in every
+    assert server.url.encode() not in every
 
 
 def test_sizes_are_quantities(tmp_path, capsys):
