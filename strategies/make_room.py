@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import ClassVar
 
@@ -41,7 +41,8 @@ class MakeRoom(Strategy):
     """Lets pods in that no node takes, by the fewest moves of pods of their own or lower priority.
 
     Each pod that leaves has a landing, the room is marked until the waiting pod has its node, and a pod for which
-    preemption has nominated a node, or for which a machine is on its way, is left alone. The planner searches, see ``rebalancer.planner.room``.
+    preemption has nominated a node, or for which a machine is on its way, is left alone. A pod whose resize waits for room
+    on its node gets it by its neighbours' moves. The planner searches, see ``rebalancer.planner.room``.
     """
 
     Params = MakeRoomParams
@@ -57,6 +58,10 @@ class MakeRoom(Strategy):
 
     def asks(self, view: View, params: MakeRoomParams) -> Sequence[Ask]:
         """See Strategy."""
+        asks = [*_resizes(view, params), *self._asks_of_waiting(view, params)]
+        return sorted(asks, key=lambda ask: -ask.priority)
+
+    def _asks_of_waiting(self, view: View, params: MakeRoomParams) -> Sequence[Ask]:
         snapshot, everywhere = view.snapshot, np.ones(len(view.snapshot.nodes), bool)
         since, patience = _since(snapshot), params.provision_time.total_seconds()
         coming = snapshot.machines_coming or {}
@@ -87,6 +92,41 @@ def _waiting(view: View, params: MakeRoomParams) -> _Int32s:
     priority = [snapshot.classes[cls].priority for cls in pods.cls[mine].tolist()]
     order = np.lexsort((mine, pods.created[mine], -np.array(priority, np.int64)))
     return mine[order]
+
+
+def _resizes(view: View, params: MakeRoomParams) -> Iterator[Ask]:
+    """Yield what is asked for pods whose resize the kubelet has put off for lack of room, or calls infeasible (KEP-1287).
+
+    Their nodes count the new requests as taken (``resourcehelper.PodRequests``), and so have too little.
+    """
+    snapshot, pods = view.snapshot, view.snapshot.pods
+    pending = {
+        number: condition
+        for number, state in enumerate(pods.states)
+        for condition in state.conditions
+        if condition.type == "PodResizePending" and condition.status == "True"
+    }
+    rows = np.flatnonzero(np.isin(pods.state, list(pending)) & pods.living)
+    for pod in rows.tolist():
+        cls, condition = int(pods.cls[pod]), pending[int(pods.state[pod])]
+        infeasible = condition.reason == "Infeasible"
+        if not infeasible and snapshot.captured_at - condition.since < params.after.total_seconds():
+            continue
+        nodes = np.zeros(len(snapshot.nodes), bool)
+        nodes[pods.node[pod]] = not infeasible
+        yield Ask(
+            pod=-1,
+            cls=-1,
+            nodes=nodes,
+            priority=snapshot.classes[cls].priority,
+            requests=snapshot.requests[:, cls],
+            text=f"the resize of {snapshot.pod_ref(pod)}",
+            about=pod,
+            counted=True,
+            held="the kubelet calls its resize infeasible: its node could not hold it"
+            if infeasible
+            else "",
+        )
 
 
 def _since(snapshot: Snapshot) -> _Floats:

@@ -25,6 +25,10 @@ class Ask:
     """For how many pods."""
     text: str = ""
     """What it is for."""
+    about: int = -1
+    """The pod that it is for, where none waits for a node; -1: none yet."""
+    counted: bool = False
+    """Whether its node counts ``requests`` as taken already, and has too little: of a pod that is resized there."""
     held: str = ""
     """Why nothing is to leave for it now; empty: what is in the way may."""
     patient: bool = False

@@ -30,7 +30,8 @@ class RoomTerm(Term):
         kinds: dict[object, list[Ask]] = {}
         for ask in asks:
             if ask.pod < 0:
-                kinds.setdefault((ask.nodes.tobytes(), ask.requests.tobytes()), []).append(ask)
+                key = ask.nodes.tobytes(), ask.requests.tobytes(), ask.about
+                kinds.setdefault(key, []).append(ask)
         self._kinds = [_Kind(alike[0], len(alike)) for alike in kinds.values()]
 
     def _left(self) -> Int32s:
@@ -89,7 +90,7 @@ class RoomTerm(Term):
             for pod in self._left().tolist()
         ]
         lacking = [
-            Unmet(f"{kind.ask.text} is not free", no_class, nowhere, of_workload=False)
+            Unmet(f"there is no room for {kind.ask.text}", no_class, nowhere, of_workload=False)
             for kind in self._kinds
             for _ in range(int(kind.lacks(self._now(kind).sum())))
         ]
@@ -126,6 +127,9 @@ class _Kind:
         """Return how many fit into what is free on nodes (R + 1, K)."""
         needs = np.append(self.ask.requests, self.ask.places)
         rows = np.flatnonzero(needs > 0)
+        if self.ask.counted:
+            enough: Ints = (free[rows] >= 0).all(axis=0).astype(np.int64)
+            return enough
         rooms: Ints = np.maximum(0, free[rows] // needs[rows, None]).min(axis=0)
         return rooms
 

@@ -194,6 +194,8 @@ def move(draft: Draft, chosen: Chosen, prediction: Prediction, lands: int, *, re
 
 def enter(draft: Draft, ask: Ask, node: int) -> None:
     """Let an ask have its room: the pod stands on its node, if no eviction has fed it before."""
+    if ask.counted:
+        return
     if ask.pod < 0:
         draft.state.reserve(ask.requests, ask.places, node)
     elif ask.cls < 0:
@@ -233,8 +235,8 @@ class _RoomPlan:
         )
         self._evictable: Bools = problem.movable & (problem.protected == 0) & mine
         for ask in asks:
-            if ask.pod >= 0:
-                self._evictable[ask.pod] = False
+            if (pod := max(ask.pod, ask.about)) >= 0:
+                self._evictable[pod] = False
         self._closed: Bools = nodes.leaving | draft.view.to_be_empty()
         if nodes.avoided is not None:
             self._closed = self._closed | nodes.avoided
@@ -285,9 +287,7 @@ class _RoomPlan:
     def _in_order(self, asks: Sequence[Ask]) -> tuple[_Made, dict[int, Refused]]:
         """Return what lets in one of ``asks`` after the other, and why the others stay outside, by their number."""
         made = _Made(self._first_wave)
-        outside: dict[int, Refused] = {
-            n: (Code.MACHINE_COMES, why) for n, why in self._held.items()
-        }
+        outside: dict[int, Refused] = dict(self._held)
         alike: dict[object, Refused] = {}
         for ask in asks:
             number = self._asks.index(ask)
@@ -326,12 +326,12 @@ class _RoomPlan:
         snapshot = self._draft.snapshot
         for number, refused in sorted(outside.items()):
             ask = self._asks[number]
-            if ask.pod < 0:
+            if (pod := max(ask.pod, ask.about)) < 0:
                 continue
-            node = int(snapshot.pods.node[ask.pod])
+            node = int(snapshot.pods.node[pod])
             yield Skip(
-                namespace=snapshot.classes[int(snapshot.pods.cls[ask.pod])].namespace,
-                pod=snapshot.pods.name[ask.pod],
+                namespace=snapshot.classes[int(snapshot.pods.cls[pod])].namespace,
+                pod=snapshot.pods.name[pod],
                 node=snapshot.nodes.names[node] if node >= 0 else "",
                 strategy=self._of.strategy,
                 code=refused[0],
@@ -343,7 +343,7 @@ class _RoomPlan:
         texts = Counter(
             f"{self._asks[number].text}: {refused[1]}"
             for number, refused in sorted(outside.items())
-            if self._asks[number].pod < 0
+            if max(self._asks[number].pod, self._asks[number].about) < 0
         )
         for text, number in texts.items():
             times = f" ({number} of them)" if number > 1 else ""

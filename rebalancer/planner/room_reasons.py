@@ -42,12 +42,16 @@ def why_outside(
     return Code.NO_ROOM, tried + _nearest(draft, item, lacking)
 
 
-def find_expected(draft: Draft, asks: Sequence[Ask]) -> dict[int, str]:
-    """Return number -> why nothing is to leave for an ask now: a machine is on its way for its pod, or starts.
+def find_expected(draft: Draft, asks: Sequence[Ask]) -> dict[int, tuple[Code, str]]:
+    """Return number -> why nothing is to leave for an ask now: it cannot be, or a machine is on its way for its pod, or starts.
 
     Pods take the nodes that start in the order of the asks; those that have no room there are not in it.
     """
-    held = {number: ask.held for number, ask in enumerate(asks) if ask.held}
+    held = {
+        number: (Code.MACHINE_COMES if ask.nodes.any() else Code.UNSATISFIABLE, ask.held)
+        for number, ask in enumerate(asks)
+        if ask.held
+    }
     snapshot = draft.snapshot
     nodes = find_starting(snapshot.nodes, snapshot.captured_at)
     patient = [n for n, ask in enumerate(asks) if ask.patient and n not in held]
@@ -60,7 +64,7 @@ def find_expected(draft: Draft, asks: Sequence[Ask]) -> dict[int, str]:
         able = np.flatnonzero(model.feasible(state, ask.cls) & nodes)
         if len(able):
             name = snapshot.nodes.names[int(able[0])]
-            held[number] = f"{name} takes it once it is ready for pods"
+            held[number] = Code.MACHINE_COMES, f"{name} takes it once it is ready for pods"
             state.place(ask.pod, ask.cls, int(able[0]))
     return held
 

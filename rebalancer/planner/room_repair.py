@@ -61,6 +61,9 @@ class RoomRepair:
         self._all_free: Ints = np.vstack([search.free, search.places])
         self._size = np.maximum(1, np.vstack([snapshot.nodes.allocatable, snapshot.nodes.max_pods]))
         self._short_anyway = np.minimum(0, self._all_free)
+        for item in items:
+            if not item.needs.any():
+                self._short_anyway[np.ix_(item.asked, np.flatnonzero(item.nodes))] = 0
         self._free, self._at, self._moved = self._all_free.copy(), self._home.copy(), 0
         self._weights = np.ones(self._free.shape[1])
         self.used = 0

@@ -55,7 +55,7 @@ class Item:
     root: int
     """For which of the asks it needs a place."""
     asked: Int32s
-    """The rows of ``requests`` that are not 0."""
+    """The rows of ``requests`` that count: those that are not 0, or of which its node has to have enough for what is there."""
     needs: Ints
     """(K, 1) these."""
     size: float
@@ -156,7 +156,7 @@ class RoomSearch:
             nodes, ruled = nodes & filters.static(ask.cls), self._is_ruled(ask.cls)
             requests = self._asked(ask.cls)
         pod = ask.pod if ask.pod >= 0 else -1 - number
-        return _item(
+        item = _item(
             pod,
             ask.cls,
             -1,
@@ -168,6 +168,10 @@ class RoomSearch:
             root=number,
             most=self._most,
         )
+        if not ask.counted:
+            return item
+        nothing = np.zeros_like(requests)
+        return replace(item, requests=nothing, needs=nothing[item.asked, None], places=0)
 
     def find(
         self, items: Sequence[Item], accept: Accept, steps: int, least: int = 0, most: int = 0
@@ -215,8 +219,9 @@ class RoomSearch:
 
     def lacking(self, item: Item) -> Ints:
         """Return what each node (R + 1, N) lacks for ``item`` as it is, the places for pods last; 0: nothing."""
-        need = np.vstack([item.requests[:, None] - self.free, item.places - self.places])
-        need[:-1][item.requests <= 0] = 0
+        need = np.zeros((len(item.requests) + 1, len(item.nodes)), np.int64)
+        need[item.asked] = item.needs - self.free[item.asked]
+        need[-1] = item.places - self.places
         return np.maximum(0, need)
 
     def may_leave(self, pods: Int32s, limit: int) -> Bools:

@@ -158,10 +158,9 @@ def test_a_node_that_starts_is_waited_for(cluster, flags):
     fill(cluster)
     cluster.apply([objects.deployment("big", 1, cpu="6")])
     wait_unschedulable(cluster, "big")
-    new = objects.node("n3", cpu="8")
-    # No kubelet makes it Ready yet.
-    del new["metadata"]["annotations"]
-    cluster.api.post("/api/v1/nodes", new)
+    starts = {"key": "startup-taint.cluster-autoscaler.kubernetes.io/agent", "effect": "NoSchedule"}
+    cluster.apply([objects.node("n3", cpu="8", taints=[starts])])
+    operations.wait_nodes_ready(cluster.api, 4)
     ran = rebalancer("run", "--yes", *flags)
     assert (ran.code, ran.report["moves"]) == (0, []), ran.err
     (skip,) = ran.report["skipped"]
@@ -169,6 +168,37 @@ def test_a_node_that_starts_is_waited_for(cluster, flags):
         "MachineComes",
         "n3 takes it once it is ready for pods",
     )
+
+
+@pytest.mark.parametrize("reason", ["Deferred", "Infeasible"])
+def test_a_resize_gets_room_by_its_neighbours_moves_and_its_pod_stays(cluster, flags, reason):
+    fill(cluster)
+    (pod, *_) = pod_of(cluster, "twos")
+    path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
+    (container,), (status,) = pod["spec"]["containers"], pod["status"]["containerStatuses"]
+    # As a kubelet that can resize reports it; without, the API refuses a resize.
+    has = {"requests": {"cpu": "2"}}
+    status |= {"resources": has, "allocatedResources": has["requests"]}
+    cluster.api.patch(f"{path}/status", {"status": {"containerStatuses": [status]}}, "strategic")
+    size = {"name": container["name"], "resources": {"requests": {"cpu": "7"}}}
+    cluster.api.patch(f"{path}/resize", {"spec": {"containers": [size]}}, "strategic")
+    # The simulated kubelet resizes nothing: what a real one says of it, see tests/node/test_resize.py.
+    pending = {"type": "PodResizePending", "status": "True", "reason": reason}
+    pending["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    cluster.api.patch(f"{path}/status", {"status": {"conditions": [pending]}}, "strategic")
+    ran = rebalancer("run", "--yes", *flags)
+    assert ran.code == 0, ran.err
+    if reason == "Infeasible":
+        assert ran.report["moves"] == []
+        (skip,) = ran.report["skipped"]
+        assert (skip["pod"], skip["code"]) == (pod["metadata"]["name"], "Unsatisfiable")
+        return
+    (move,) = ran.evicted
+    assert (move["from"], move["pod"].partition("-")[0]) == (pod["spec"]["nodeName"], "ones")
+    assert cluster.api.get(path)["metadata"]["uid"] == pod["metadata"]["uid"]
+    operations.wait_pods_ready(cluster.api, 9, 60)
+    assert marks(cluster) == []
+    assert rebalancer("run", "--yes", *flags).report["moves"] == []
 
 
 def test_what_cannot_be_let_in_disturbs_none_and_the_reason_is_said(cluster, flags):

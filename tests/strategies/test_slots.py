@@ -115,7 +115,7 @@ def test_what_cannot_be_free_moves_nothing_and_says_what_is_short():
         (note,) = [one for one in result.warnings if one.startswith("slots:")]
         assert text in note
         assert [rule.rule for rule in result.unmet] == [
-            f"a slot of {name} {amount} is not free" for name, amount in free.items()
+            f"there is no room for a slot of {name} {amount}" for name, amount in free.items()
         ]
 
 

@@ -169,6 +169,52 @@ def test_a_node_that_starts_is_waited_for_by_as_many_pods_as_it_takes() -> None:
     assert [skip.pod for skip in made.skips] == ["big-0"]
 
 
+def resizing(reason: str = "Deferred", since: str = OLD, **options: Any) -> list[Manifest]:
+    """A node of 8 CPUs with 7 in use, 3 of them by a pod that is to have 5; another node has 4 free."""
+    nodes = [node("n0", cpu="8"), node("n1", cpu="8")]
+    grown = workload("db", ["n0", "n1"], cpu="3", **options)
+    others = workload("web", ["n0", "n0", "n1"], cpu="1"), workload("api", ["n0"], cpu="2")
+    (db,) = [one for one in grown if one["metadata"]["name"] == "db-0"]
+    db["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "5"
+    pending = {"type": "PodResizePending", "status": "True", "reason": reason}
+    db["status"].setdefault("conditions", []).append({**pending, "lastTransitionTime": since})
+    return [*nodes, *grown, *(one for objects in others for one in objects)]
+
+
+def test_a_resize_that_waits_for_room_gets_it_by_the_fewest_neighbours_and_its_pod_stays() -> None:
+    made = room(resizing())
+    assert [(move.pod, move.node, move.reason) for move in made.moves] == [
+        ("web-0", "n0", "makes room for the resize of default/db-0 on n0")
+    ]
+    assert (made.before["make-room"].violated, made.after["make-room"].violated) == (1, 0)
+    assert made.lower_bound == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "text"),
+    [
+        ({"reason": "Infeasible"}, Code.UNSATISFIABLE, "the kubelet calls its resize infeasible"),
+        ({"since": "2027-01-15T07:59:00Z"}, None, ""),
+        ({"priority": -1}, Code.PROTECTED, "of a higher priority than the pod that waits"),
+    ],
+)
+def test_a_resize_for_which_none_can_leave_is_named(
+    options: dict[str, Any], code: Code | None, text: str
+) -> None:
+    made = room(resizing(**options))
+    assert made.moves == ()
+    if code is not None:
+        got, message = skip_of(made, "db-0")
+        assert got is code
+        assert text in message
+
+
+def test_a_resize_with_room_on_its_node_takes_no_moves() -> None:
+    objects = [one for one in resizing() if "web" not in one["metadata"]["name"]]
+    made = room(objects)
+    assert (made.moves, made.before["make-room"].violated) == ((), 0)
+
+
 def test_pods_of_a_higher_priority_stay() -> None:
     nodes = [node("n0", cpu="4"), node("n1", cpu="4")]
     high = workload("high", ["n0", "n1"], cpu="2", priority=1000)
