@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -116,6 +116,18 @@ class RoomTerm(Term):
         return rooms
 
 
+KEPT_FREE = "kept free for pods to come"
+
+
+def kept_free(terms: Iterable[Term], nodes: int) -> Bools:
+    """Return the nodes (N,) that the terms of strategies that make room keep free for no pod yet."""
+    kept = np.zeros(nodes, bool)
+    for term in terms:
+        if isinstance(term, RoomTerm):
+            kept |= term.kept()
+    return kept
+
+
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """Rooms that are alike."""
@@ -128,8 +140,7 @@ class _Kind:
         needs = np.append(self.ask.requests, self.ask.places)
         rows = np.flatnonzero(needs > 0)
         if self.ask.counted:
-            enough: Ints = (free[rows] >= 0).all(axis=0).astype(np.int64)
-            return enough
+            return np.asarray((free[rows] >= 0).all(axis=0), np.int64)
         rooms: Ints = np.maximum(0, free[rows] // needs[rows, None]).min(axis=0)
         return rooms
 

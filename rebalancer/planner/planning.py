@@ -10,7 +10,7 @@ import numpy as np
 
 from rebalancer.base.environment import Timings, collector_paused
 from rebalancer.cost.ask import Ask
-from rebalancer.cost.room_term import RoomTerm
+from rebalancer.cost.room_term import KEPT_FREE, kept_free
 from rebalancer.cost.strategy import Emptiable, Ended, Strategy
 from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import Term, View
@@ -379,15 +379,11 @@ def _but_for(
     rooms: Sequence[Callable[[View], Sequence[Term]]], view: View, emptiable: Emptiable
 ) -> Emptiable:
     """Return what may be emptied without the nodes that are kept free for pods to come."""
-    kept = np.zeros(len(view.snapshot.nodes), bool)
-    for terms in rooms:
-        for term in terms(view):
-            if isinstance(term, RoomTerm):
-                kept |= term.kept()
-    kept &= emptiable.nodes
+    every = (term for terms in rooms for term in terms(view))
+    kept = kept_free(every, len(view.snapshot.nodes)) & emptiable.nodes
     if not kept.any():
         return emptiable
-    why = dict.fromkeys(np.flatnonzero(kept).tolist(), "kept free for pods to come")
+    why = dict.fromkeys(np.flatnonzero(kept).tolist(), KEPT_FREE)
     return replace(emptiable, nodes=emptiable.nodes & ~kept, kept={**emptiable.kept, **why})
 
 

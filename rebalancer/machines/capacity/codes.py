@@ -29,7 +29,7 @@ class RemovalCode(enum.StrEnum):
     TOO_FULL = "NotUnderutilized"
     """More of it is requested than ``capacity.under`` allows."""
     NEEDED = "NeededByPendingPod"
-    """It has room for a pending pod, which the scheduler has not placed yet."""
+    """It has room for a pending pod, which the scheduler has not placed yet, or is one of those that the policy's ``slots`` keep free."""
     POD_STAYS = "BlockedByPod"
     """A pod on it may not be moved: a protection, or a PodDisruptionBudget."""
     RULE_BREAKS = "PolicyRuleWouldBreak"

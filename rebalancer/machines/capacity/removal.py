@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from rebalancer.cost.room_term import KEPT_FREE, kept_free
 from rebalancer.cost.strategy import Emptiable
 from rebalancer.machines.capacity.codes import REMOVABLE_CODES, RemovalCode
 from rebalancer.machines.capacity.groups import Groups, zone_of
@@ -87,6 +88,11 @@ def ineligible(
         *_memberships(snapshot, groups, has_provider=has_provider),
         *_exclude_utilised(snapshot, utilisation, threshold),
         _exclude_needed(snapshot, needed),
+        (
+            kept_free((one.term for one in draft.enforced), len(known)),
+            RemovalCode.NEEDED,
+            KEPT_FREE,
+        ),
     )
     for mask, code, texts in rules:
         for node in np.flatnonzero(mask & ~known).tolist():

@@ -342,6 +342,25 @@ def test_a_node_stays_for_a_pending_pod_that_fits_on_it(machines):
     assert machines.judge(objects, has_provider=False).codes["a"] == "Empty"
 
 
+@pytest.mark.parametrize(
+    ("more", "wanted", "gone"),
+    [
+        # One slot: the first of two empty nodes holds it. Two: both.
+        ("steer: marks", 1, ["b"]),
+        ("steer: marks", 2, []),
+        # What only observes keeps nothing.
+        ("steer: off", 2, ["a", "b"]),
+    ],
+)
+def test_nodes_that_hold_slots_stay_as_many_as_are_asked_for(machines, more, wanted, gone):
+    objects = [*(node(name) for name in "abc"), *workload("full", ["c"], cpu="4")]
+    policy = f"{more}\nstrategies: {{slots: {{free: {{cpu: 3}}, count: {wanted}}}}}"
+    judged = machines.judge(objects, policy=policy, has_provider=False)
+    assert [name for name, code in judged.codes.items() if code == "Empty"] == gone
+    kept = {judged[name].message for name, code in judged.codes.items() if code != "Empty"}
+    assert ("kept free for pods to come" in kept) is (len(gone) < 2)
+
+
 def test_of_equal_nodes_those_go_of_the_zone_that_has_the_most(machines):
     """By name all nodes of one zone would go, and with them the group's place there."""
     nodes = [node("a1", "a"), node("a2", "a"), node("b1", "b"), node("b2", "b"), node("b3", "b")]
