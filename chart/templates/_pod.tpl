@@ -159,6 +159,9 @@ spec:
 {{- if .Values.serve.showReport }}
 - --show-report
 {{- end }}
+{{- if .Values.serve.showPage }}
+- --show-page
+{{- end }}
 {{- if eq (include "rebalancer.mode" .) "enforce" }}
 - --lease={{ include "rebalancer.state" . }}
 {{- end }}

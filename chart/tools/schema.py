@@ -132,6 +132,7 @@ _OWN: dict[str, Schema] = {
             "replicas": _number(1),
             "port": _PORT,
             "showReport": _FLAG,
+            "showPage": _FLAG,
             "service": _closed({"enabled": _FLAG, "annotations": _TEXTS}),
         }
     ),

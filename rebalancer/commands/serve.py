@@ -72,6 +72,12 @@ PATIENCE = 5.0
     is_flag=True,
     help="With --listen: answer /report, the last report in JSON, to everybody who may connect.",
 )
+@click.option(
+    "--show-page",
+    is_flag=True,
+    help="With --listen: answer / with the last report as a page, with the runs before it and what goes on now, to "
+    "everybody who may connect.",
+)
 @with_flags(SCOPE)
 @output_flag("table", "wide", "json", "yaml", of="report")
 @deadline_flag(120)
@@ -83,7 +89,12 @@ PATIENCE = 5.0
 )
 @with_flags([*STATE, *REQUESTS, *PROGRESS, COLOR, *PUBLISHING])
 def command(
-    every: str, time_zone: str, address: tuple[str, int] | None, show_report: bool, **flags: Any
+    every: str,
+    time_zone: str,
+    address: tuple[str, int] | None,
+    show_report: bool,
+    show_page: bool,
+    **flags: Any,
 ) -> int:
     """Follow the cluster, and plan and act again and again.
 
@@ -92,6 +103,7 @@ def command(
     It asks nothing: in mode enforce it starts with --yes only. It ends cleanly at SIGTERM. Without --lease it leads alone: start no second one beside it.
     """
     from rebalancer.serve.loop import ServeLoop  # noqa: PLC0415
+    from rebalancer.serve.page import LivePage  # noqa: PLC0415
     from rebalancer.serve.triggers import parse_schedule  # noqa: PLC0415
 
     try:
@@ -99,7 +111,12 @@ def command(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--every") from None
     environment, options = system_environment(patience=PATIENCE), RunOptions.of(**flags)
-    health = Health(environment.clock, options.deadline, keeps_report=show_report)
+    page = LivePage() if show_page else None
+    health = Health(environment.clock, options.deadline, keeps_report=show_report, page=page)
     loop = ServeLoop(options, environment, schedule, health)
-    with nullcontext() if address is None else answer_requests(address, health.paths()):
+    with (
+        nullcontext()
+        if address is None
+        else answer_requests(address, health.paths(), health.folders())
+    ):
         return int(loop.run())

@@ -52,15 +52,23 @@ _NOT_IN_FILE = "not in the snapshot: "
 """Begins what a report notes of a file; a file of `kubectl get` rarely has every kind."""
 
 
-def as_html(report: RunReport) -> Iterator[str]:
-    """Yield the report as an HTML document, in pieces."""
+RUNS = "<!--runs-->"
+"""Stands in a live page where the list of runs is to be put."""
+
+
+def as_html(report: RunReport, *, live: bool = False) -> Iterator[str]:
+    """Yield the report as an HTML document, in pieces.
+
+    A ``live`` page has a place for the list of runs (:data:`RUNS`), and asks where it came from what goes on.
+    """
     summary = Summary(report)
-    style, script = f"{page_text('report.css')}{page_text('pod_map.css')}", page_text("report.js")
+    style, script = _style_and_script(live=live)
     yield from (
         page_environment()
         .get_template("report.html.j2")
         .generate(
             report=report,
+            live=live,
             summary=summary,
             title=words.title(report),
             cluster=words.cluster_line(report),
@@ -94,6 +102,27 @@ def as_html(report: RunReport) -> Iterator[str]:
         )
     )
     yield "\n"
+
+
+def waiting_page() -> str:
+    """Return the live page of a process without a report."""
+    style, script = _style_and_script(live=True)
+    return (
+        page_environment()
+        .get_template("waiting.html.j2")
+        .render(
+            style=Markup(style),  # noqa: S704  # see as_html
+            script=Markup(script),  # noqa: S704
+            style_hash=content_hash(style),
+            script_hash=content_hash(script),
+        )
+    )
+
+
+def _style_and_script(*, live: bool) -> tuple[str, str]:
+    styles = ["report.css", "pod_map.css", *(["live.css"] if live else [])]
+    scripts = ["report.js", *(["live.js"] if live else [])]
+    return "".join(map(page_text, styles)), "".join(map(page_text, scripts))
 
 
 @cache

@@ -48,6 +48,11 @@ class Progress:
         self._started = clock()
         self._lock = threading.Lock()
         self._waited = ((0, 0, 0), self._started)
+        self._heard: Callable[[str], None] | None = None
+
+    def tell_also(self, heard: Callable[[str], None]) -> None:
+        """Pass the text of each event to ``heard``, too, whatever the form is."""
+        self._heard = heard
 
     def wave_started(self, wave: int, waves: int, moves: int) -> None:
         """Report the start of wave ``wave`` of ``waves``, with its number of moves."""
@@ -116,6 +121,8 @@ class Progress:
             self._bars.count_ended()
 
     def _tell(self, event: str, text: str, **fields: Any) -> None:
+        if self._heard is not None:
+            self._heard(text)
         if self._form == "quiet":
             return
         at = self._clock() - self._started

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
 from socketserver import ThreadingTCPServer
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
     from rebalancer.report.model import RunReport
     from rebalancer.run.memory.document import Document
     from rebalancer.serve.interruptions import Interruptions
+    from rebalancer.serve.page import LivePage
 
 
 TEXT = "text/plain; charset=utf-8"
 JSON = "application/json"
+HTML = "text/html; charset=utf-8"
 _TIMEOUT = 10.0
 """Seconds of silence for a client that sends its request, or takes the answer."""
 _MAX_CONNECTIONS = 16
@@ -41,6 +44,8 @@ class Answer(NamedTuple):
 
 
 Paths = Mapping[str, Callable[[], Answer]]
+Folders = Mapping[str, Callable[[str], Answer]]
+"""Path that ends with a slash -> function that answers what is below it, by name."""
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -61,7 +66,9 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 @contextmanager
-def answer_requests(address: tuple[str, int], paths: Paths) -> Iterator[int]:
+def answer_requests(
+    address: tuple[str, int], paths: Paths, folders: Folders = MappingProxyType({})
+) -> Iterator[int]:
     """Serve GET and HEAD for these paths, 404 for others; yield the port. Without a host, on all addresses.
 
     Raises:
@@ -69,7 +76,7 @@ def answer_requests(address: tuple[str, int], paths: Paths) -> Iterator[int]:
     """
     host, port = address
     try:
-        server = _server_of(host)(address, _handler(paths))
+        server = _server_of(host)(address, _handler(paths, folders))
     except OSError as error:
         raise PolicyError([f"--listen {host}:{port}: {error.strerror or error}"]) from None
     thread = threading.Thread(target=server.serve_forever, name="endpoints", daemon=True)
@@ -132,19 +139,28 @@ def _server_of(host: str) -> type[_Server]:
     return Server
 
 
-def _handler(paths: Paths) -> type[BaseHTTPRequestHandler]:
+def _find(path: str, paths: Paths, folders: Folders) -> Answer:
+    if (find := paths.get(path)) is not None:
+        return find()
+    folder, _, name = path.rpartition("/")
+    within = folders.get(f"{folder}/")
+    return Answer(404, b"not found\n") if within is None else within(name)
+
+
+def _handler(paths: Paths, folders: Folders) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         server_version, sys_version = "kube-rebalancer", ""
         timeout: ClassVar[float] = _TIMEOUT
 
         def do_GET(self) -> None:  # the name is the library's
-            path = self.path.partition("?")[0]
-            answer = paths[path]() if path in paths else Answer(404, b"not found\n")
+            answer = _find(self.path.partition("?")[0], paths, folders)
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(answer.body)))
             self.send_header("Cache-Control", "no-store")
             self.send_header("X-Content-Type-Options", "nosniff")
+            self.send_header("Content-Security-Policy", "frame-ancestors 'none'")
+            self.send_header("Referrer-Policy", "no-referrer")
             self.end_headers()
             if self.command != "HEAD":
                 self.wfile.write(answer.body)
@@ -171,6 +187,8 @@ class Health:
     deadline: float
     """Seconds that one run may take."""
     keeps_report: bool = False
+    page: LivePage | None = None
+    """What a page of the last runs shows; None: there is no such page."""
     seen: float = field(init=False)
     """Time of the clock at which the main thread was seen at work last."""
     leads: bool = False
@@ -212,6 +230,8 @@ class Health:
             from rebalancer.report.as_json import as_json  # noqa: PLC0415
 
             self._report = "".join(as_json(report)).encode()
+        if self.page is not None:
+            self.page.keep(report, now)
 
     def note_failure(self, code: ExitCode, now: float) -> None:
         """Record a run that ended without a report at ``now`` (Unix seconds)."""
@@ -221,6 +241,8 @@ class Health:
         from rebalancer.plan.totals import with_run  # noqa: PLC0415
 
         self._counted = with_run(self._totals(), int(code))
+        if self.page is not None:
+            self.page.keep_failure(code, now)
 
     def _totals(self) -> Totals:
         from rebalancer.plan.totals import Totals  # noqa: PLC0415
@@ -232,7 +254,22 @@ class Health:
     def paths(self) -> Paths:
         """Return path -> function that answers it."""
         paths = {"/healthz": self._health, "/readyz": self._readiness, "/metrics": self._metrics}
-        return {**paths, "/report": self._last_report} if self.keeps_report else paths
+        if self.keeps_report:
+            paths["/report"] = self._last_report
+        if (page := self.page) is not None:
+            paths["/"] = lambda: Answer(200, page.last_page(stands_by=self.stands_by), HTML)
+            paths["/state"] = lambda: Answer(200, page.state(stands_by=self.stands_by), JSON)
+        return paths
+
+    def folders(self) -> Folders:
+        """Return path -> function that answers what is below it: the pages of runs."""
+        return {} if self.page is None else {"/runs/": self._page_of}
+
+    def _page_of(self, number: str) -> Answer:
+        page = None if self.page is None else self.page.page_of(number, stands_by=self.stands_by)
+        if page is None:
+            return Answer(404, b"this run is not kept, or there was none\n")
+        return Answer(200, page, HTML)
 
     def problem(self) -> str | None:
         """Return why the process should be restarted; None if it is healthy."""

@@ -380,6 +380,9 @@ class ServeLoop:
         run.notes.extend([] if flaw is None else [flaw])
         run.stop.add(lost)
         run.stop.add(called)
+        if (page := self._health.page) is not None:
+            page.begin_run()
+            run.progress.tell_also(page.note_step)
         try:
             ended = publish_run(
                 self._options.publishing,
@@ -397,6 +400,8 @@ class ServeLoop:
                 self._keep(ended.report)
                 now = self._environment.clock.unix()
                 self._health.note_report(ended.report, ended.remembered, now)
+        if page is not None:
+            page.end_run()
         self._collect_garbage()
         self._environment.committed.set()
         self._runs += 1

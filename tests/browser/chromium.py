@@ -56,8 +56,8 @@ class Page:
             raise RuntimeError(answer["exceptionDetails"])
         return answer["result"].get("value")
 
-    def open(self, path: Path, *, width: int = 1280, dark: bool = False) -> None:
-        """Load a file, and wait until it is loaded."""
+    def open(self, what: Path | str, *, width: int = 1280, dark: bool = False) -> None:
+        """Load a file or an address, and wait until it is loaded."""
         self.send(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -67,7 +67,7 @@ class Page:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[scheme])
-        self.send("Page.navigate", url=path.as_uri())
+        self.send("Page.navigate", url=what if isinstance(what, str) else what.as_uri())
         self.wait("document.readyState === 'complete'")
 
     def wait(self, condition: str) -> None:

@@ -672,6 +672,7 @@ CHANGED = {
     "serve.replicas": 3,
     "serve.port": 18080,
     "serve.showReport": True,
+    "serve.showPage": True,
     "serve.service.enabled": True,
     "serve.service.annotations": {"prometheus.io/scrape": "true"},
     "schedule": "0 22 * * *",

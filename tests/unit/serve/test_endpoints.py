@@ -1,6 +1,8 @@
 """What a process that serves answers, and what it does not."""
 
+import io
 import json
+import re
 import socket
 from contextlib import ExitStack
 from http.client import HTTPConnection
@@ -10,8 +12,13 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ExitCode, PolicyError
+from rebalancer.report.model import RunReport
+from rebalancer.run.one_run import run_unpublished
+from rebalancer.run.options import RunOptions
 from rebalancer.serve.health import MAX_SILENCE, Answer, Health, answer_requests, parse_address
+from rebalancer.serve.page import MAX_RUNS, LivePage
 from tests.support.clocks import HandClock
 from tests.unit.commands.embedded import third_zone_joined
 from tests.unit.commands.serving import BUSY, serving
@@ -160,11 +167,106 @@ def test_metrics_and_report_are_those_of_the_last_run(tmp_path):
         assert asked(port, "/readyz") == (200, "leads\n")
         status, text = asked(port, "/report")
         assert (status, json.loads(text)) == (200, json.loads(served.out.getvalue()))
+        text = asked(port, "/")[1]
+        assert "Run 1, " in text
+        assert ": 1 evicted, " in text
+        steps = json.loads(asked(port, "/state")[1])["steps"]
+        assert [step.split()[0] for step in steps if not step.startswith("waiting")] == [
+            "wave",
+            "evicted",
+            "landed",
+        ]
         values = values_of(asked(port, "/metrics")[1])
         assert values["rebalancer_moves", "evicted"] == 1
         assert values["rebalancer_last_run_exit_code",] == ExitCode.DONE
         assert values["rebalancer_leads",] == 1
         assert 0 <= values["rebalancer_watch_silence_seconds",] < MAX_SILENCE
+
+
+@pytest.fixture(scope="module")
+def report() -> RunReport:
+    """A dry run on README's example, which plans seven moves."""
+    options = RunOptions.of(dry_run=True, snapshot_path="docs/examples/zone-back.zip")
+    out = io.StringIO()
+    ended = run_unpublished(options, Environment(SystemClock(), {}, out, out), None)
+    assert ended.report is not None
+    return ended.report
+
+
+def state_of(page: LivePage) -> Any:
+    return json.loads(page.state(stands_by=False))
+
+
+def links(text: bytes) -> list[str]:
+    return re.findall(r'href="((?:../)?runs/\d+)"', text.decode())
+
+
+def test_there_is_no_page_unless_it_is_switched_on():
+    health = Health(HandClock(1000.0), deadline=120)
+    assert not {"/", "/state"} & set(health.paths())
+    assert health.folders() == {}
+
+
+def test_the_page_shows_the_last_report_and_links_the_runs_before_it(report):
+    health = Health(HandClock(1000.0), deadline=120, page=LivePage())
+    with answer_requests(("127.0.0.1", 0), health.paths(), health.folders()) as port:
+        assert "No run has a report yet." in asked(port, "/")[1]
+        assert asked(port, "/runs/1")[0] == 404
+        for second in range(2):
+            health.note_report(report, None, 1_800_000_000.0 + second)
+        health.note_failure(ExitCode.UNREADABLE, 1_800_000_002.0)
+        status, text = asked(port, "/")
+        assert status == 200
+        assert "7 evictions in 2 waves" in text
+        assert "Run 3, 2027-01-15T08:00:02Z: failed, exit code 3" in text
+        assert links(text.encode()) == ["runs/1", "runs/2"]
+        status, text = asked(port, "/runs/1")
+        assert (status, links(text.encode())) == (200, ["../runs/1", "../runs/2"])
+        for path in ("/runs/3", "/runs/", "/runs/1/2", "/runs/x", "/runs"):
+            assert asked(port, path)[0] == 404, path
+        assert asked(port, "/", "POST")[0] == 501
+
+
+def test_the_page_takes_bounded_memory_and_drops_the_oldest_first(report):
+    one = LivePage()
+    one.keep(report, 1.0)
+    size = len(one._runs[0].page)
+    page = LivePage(max_bytes=3 * size + size // 2)
+    for second in range(MAX_RUNS + 10):
+        page.keep(report, float(second))
+    assert len(page._runs) == MAX_RUNS
+    assert sum(len(run.page) for run in page._runs) <= 3 * size + size // 2
+    last = MAX_RUNS + 10
+    assert links(page.last_page(stands_by=False)) == [f"runs/{last - n}" for n in (2, 1, 0)]
+    assert page.page_of(str(last - 3), stands_by=False) is None
+
+
+def test_the_state_says_what_goes_on():
+    page = LivePage()
+    assert state_of(page) == {"last": 0, "now": "No run is under way.", "steps": []}
+    assert b"stands by" in page.state(stands_by=True)
+    page.begin_run()
+    for number in range(30):
+        page.note_step(f"evicted {number}\x1b")
+    assert state_of(page)["now"] == "Run 1 is under way."
+    assert state_of(page)["steps"] == [rf"evicted {number}\x1b" for number in range(18, 30)]
+    page.end_run()
+    page.keep_failure(ExitCode.PARTIAL, 1.0)
+    assert (state_of(page)["now"], state_of(page)["last"]) == ("No run is under way.", 1)
+    page.begin_run()
+    assert state_of(page)["steps"] == []
+
+
+def test_answers_may_not_be_framed_or_cached():
+    with answer_requests(("127.0.0.1", 0), {"/": lambda: Answer(200, b"x")}) as port:
+        connection = HTTPConnection("127.0.0.1", port, timeout=BUSY)
+        connection.request("GET", "/")
+        answer = connection.getresponse()
+        headers = {name.lower(): value for name, value in answer.getheaders()}
+        connection.close()
+    assert headers["content-security-policy"] == "frame-ancestors 'none'"
+    assert (headers["cache-control"], headers["referrer-policy"]) == ("no-store", "no-referrer")
+    assert "set-cookie" not in headers
 
 
 def test_before_the_first_run_there_are_metrics_and_no_report():

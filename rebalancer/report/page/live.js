@@ -1,0 +1,25 @@
+(() => {
+  const now = document.getElementById("now");
+  if (!now) return;
+  const { root, last, fixed } = now.dataset;
+  const steps = document.getElementById("steps");
+  const newer = document.getElementById("newer");
+  // A page that somebody works with is not taken away; it says that there is a newer one.
+  let touched = fixed === "true";
+  for (const kind of ["pointerdown", "keydown"]) addEventListener(kind, () => { touched = true; }, { once: true });
+  const ask = async () => {
+    try {
+      const state = await (await fetch(`${root}state`, { cache: "no-store" })).json();
+      now.textContent = state.now;
+      steps.replaceChildren(...state.steps.map((text) => Object.assign(document.createElement("li"), { textContent: text })));
+      if (String(state.last) !== last) {
+        if (!touched) { location.reload(); return; }
+        newer.hidden = false;
+      }
+    } catch {
+      now.textContent = "No answer: the process or the connection to it has ended.";
+    }
+    setTimeout(ask, 2000);
+  };
+  setTimeout(ask, 500);
+})();
