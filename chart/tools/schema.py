@@ -172,6 +172,7 @@ _OWN: dict[str, Schema] = {
         {
             "autoscalers": _FLAG,
             "deletePods": _FLAG,
+            "events": _FLAG,
             "create": _FLAG,
             "marks": _FLAG,
             "restarts": _FLAG,
