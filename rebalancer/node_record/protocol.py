@@ -1,10 +1,13 @@
-"""The protocol of all records on nodes: drain, replace, scale-in, interruption, node agent and marks.
+"""The protocol of the records on nodes: drain, replace, scale-in, interruption and node agent.
 
 A record says who wrote it, why, until when, for which Node (its uid), and whether its writer has cordoned the node.
 It is read, judged and written in :func:`change_record` only: guarded by the version that was read, so that of two
 processes one succeeds; never on another Node of the same name; and in the same write that cordons the node, so that
 the record says who did. Only the component that made a cordon, or was handed it, uncordons the node
 (``rebalancer.node_record.records``).
+
+A mark is a taint, because the scheduler must see it (``rebalancer.node_record.marks``). Its value says which run wrote
+it, why, and until when; a taint is on one Node by nature; and it is changed with the same guard. It cordons nothing.
 
 The content of a node is only a hint, to people and to other components: a kubelet may write any annotation of its
 own node. Decisions about rights, deletions and calls to a cloud use the cloud's answers, or a ConfigMap that only

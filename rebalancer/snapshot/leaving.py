@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
@@ -14,7 +15,10 @@ from rebalancer.wire.marks import GOING, SCALE_IN, Phase, ScaleInRecord, scale_i
 from rebalancer.wire.times import unix_seconds
 
 LEAVE = "rebalancer/leave"
-"""Annotation of a node that is to be empty by its value: a RFC 3339 time, or ``now``."""
+"""Annotation of a node that is to be empty by its value: a RFC 3339 time, or :data:`NOW`."""
+NOW = "now"
+"""Text in parentheses may follow: who says so."""
+_NOW = re.compile(rf"{NOW}(?: \(.*\))?")
 DRAIN = "rebalancer/drain"
 """Annotation by which ``rebalancer drain`` says which nodes it empties; it holds while the node is cordoned, until it gives up."""
 
@@ -130,7 +134,7 @@ def notices_of(node: o.Node) -> tuple[Announcement, ...]:
     annotations = node.metadata.annotations or {}
     notices: list[Announcement] = []
     if (value := annotations.get(LEAVE)) is not None:
-        at = 0.0 if value == "now" else unix_seconds(value) or None
+        at = 0.0 if _NOW.fullmatch(value) else unix_seconds(value) or None
         notices.append(
             Announcement(NoticeKind.ANNOTATION, LEAVE, at, f'annotated {LEAVE}: "{value}"')
         )

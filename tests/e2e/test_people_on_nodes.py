@@ -115,7 +115,7 @@ DURING = {
     # kubectl drain of a node that is closed already leaves no trace: the drain opens what it has closed.
     "drain": (("drain", NODE, "--timeout=2s", "--force"), (False, set())),
     "uncordon": (("uncordon", NODE), (False, set())),
-    "annotate": (("annotate", "node", NODE, f"{LEAVE}=now"), (True, {LEAVE})),
+    "annotate": (("annotate", "--overwrite", "node", NODE, f"{LEAVE}=now"), (True, {LEAVE})),
 }
 
 
@@ -144,13 +144,24 @@ def test_kubectl_drain_and_ours_empty_a_node_together_and_it_stays_closed(held, 
     assert not [p for p in operations.pods(held.api) if p["spec"].get("nodeName") == NODE]
 
 
+REPLACES = ("--selector=generation=old", "--pause=0s", "--timeout=600s", "--then=sleep 30")
+"""A machine is being removed for longer than a test takes."""
+
+
+@pytest.mark.parametrize("theirs", ["cordon", "drain"])
+def test_a_node_that_people_closed_is_replaced_and_never_opened(held, kubectl, theirs):
+    end_work(held)
+    kubectl(theirs, NODE)
+    with under_way(held, "replace", *REPLACES):
+        wait_until(lambda: is_closed_by(held, REPLACE), 60, "the replacement's record")
+    assert node(held)[0]
+
+
 def test_a_node_that_people_open_is_not_closed_again_by_the_replacement_that_had_closed_it(
     held, kubectl
 ):
     end_work(held)
-    # The machine is being removed for longer than this test takes.
-    args = ("--selector=generation=old", "--pause=0s", "--timeout=600s", "--then=sleep 30")
-    with under_way(held, "replace", *args) as ours:
+    with under_way(held, "replace", *REPLACES) as ours:
         wait_until(lambda: is_closed_by(held, REPLACE), 60, "the replacement's record")
         kubectl("uncordon", NODE)
         # What it does about it, it has done by then: it looks at its nodes several times a second.
@@ -197,17 +208,18 @@ def test_what_people_closed_before_an_interruption_stays_closed_when_the_machine
     assert node(held) == (True, set())
 
 
-@pytest.mark.parametrize("opens", [False, True])
-def test_an_interruption_opens_what_it_closed_and_leaves_open_what_people_opened(
-    held, kubectl, serve, opens
+@pytest.mark.parametrize("what", [None, *DURING])
+def test_what_people_do_to_a_node_that_is_interrupted_holds_when_the_machine_stays(
+    held, kubectl, serve, what
 ):
     announce(kubectl)
     wait_until(lambda: EXCLUDE in node(held)[1], PATIENT, "the step exclude")
     assert node(held)[0]
-    if opens:
-        kubectl("uncordon", NODE)
+    theirs, left = DURING[what] if what else ((), (False, set()))
+    if theirs:
+        kubectl(*theirs, fails=what == "drain")
     withdraw(held, kubectl)
-    assert node(held) == (False, set())
+    assert node(held) == left
 
 
 @pytest.fixture
@@ -266,6 +278,17 @@ def test_what_people_closed_before_scale_in_stays_closed_when_it_gives_the_node_
     assert (name, "Cancelled") in run()
     closed, ours = node(cluster, name)
     assert closed
+    assert ours <= {SCALE_IN}
+
+
+def test_kubectl_drain_of_a_node_that_scale_in_closed_leaves_no_trace(cluster, kubectl, scaled):
+    run, names = scaled
+    name = closed_by_scale_in(cluster, run, names)
+    kubectl("drain", name, "--force", "--timeout=60s")
+    kubectl("annotate", "node", name, KEEP)
+    assert (name, "Cancelled") in run()
+    closed, ours = node(cluster, name)
+    assert not closed
     assert ours <= {SCALE_IN}
 
 

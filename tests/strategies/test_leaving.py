@@ -37,6 +37,7 @@ WEB = workload("web", ["n0", "n1"])
     "announced",
     [
         {"annotations": {"rebalancer/leave": "now"}},
+        {"annotations": {"rebalancer/leave": "now (interruption)"}},
         {"annotations": {"rebalancer/leave": "2027-01-15T08:00:00Z"}},
         {"annotations": {"rebalancer/leave": "2027-01-15T08:59:00Z"}},
         {"annotations": {"rebalancer/leave": "2027-01-15T17:30:00+09:00"}},

@@ -29,7 +29,7 @@ from rebalancer.machines.interruption.model import (
 from rebalancer.plan.machines import StepOutcome
 from rebalancer.policy.interruption import StepParams
 from rebalancer.policy.values import GracePeriod, PositiveDuration
-from rebalancer.snapshot.leaving import LEAVE
+from rebalancer.snapshot.leaving import LEAVE, NOW
 from rebalancer.snapshot.model import Snapshot
 
 _ALL = Orders(
@@ -101,7 +101,8 @@ def format_pods(pods: Sequence[PodToLeave]) -> str:
     return f"{len(pods)} on the node: {and_more(refs, 5)}"
 
 
-_NOW = "now"
+_OURS = f"{NOW} (interruption)"
+"""The value of the step's own annotation: what people write beside it is not the same, and stays."""
 _NONE = "none"
 """Kept where there was no annotation before ours; else, what it said."""
 _POLL_INTERVAL, _MAX_POLL_INTERVAL = 1.0, 10.0
@@ -120,7 +121,7 @@ class LeaveParams(StepParams):
 
 
 class Leave:
-    """Annotates the node rebalancer/leave: now, so that the strategy leaving moves its pods, and waits for them."""
+    """Annotates the node rebalancer/leave, so that the strategy leaving moves its pods, and waits for them."""
 
     Params = LeaveParams
 
@@ -132,8 +133,8 @@ class Leave:
         def change(node: NodeView) -> NodeChange | None:
             return (
                 None
-                if node.annotations.get(LEAVE) == _NOW
-                else NodeChange(annotations={LEAVE: _NOW})
+                if node.annotations.get(LEAVE) in (NOW, _OURS)
+                else NodeChange(annotations={LEAVE: _OURS})
             )
 
         if kept is None:
@@ -171,13 +172,13 @@ class Leave:
                 look = min(1.1 * look, _MAX_POLL_INTERVAL)
 
     def undo(self, context: StepContext, params: LeaveParams) -> None:  # noqa: ARG002  # the contract's
-        """Remove the annotation."""
+        """Restore the annotation; what people have written since stays."""
         if not context.left:
             return
         before = None if context.left == _NONE else context.left
 
         def change(node: NodeView) -> NodeChange | None:
-            ours = node.annotations.get(LEAVE) == _NOW
+            ours = node.annotations.get(LEAVE) == _OURS
             return NodeChange(annotations={LEAVE: before}) if ours else None
 
         context.change(change, "")

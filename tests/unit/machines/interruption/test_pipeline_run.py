@@ -9,15 +9,18 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.embedded.apiserver.http import Fault
+from rebalancer.kube.nodes import NodeChange, change_node
 from rebalancer.machines.interruption.model import fail_step
 from rebalancer.plan.machines import Result, StepStatus
 from rebalancer.policy.interruption import StepParams
 from rebalancer.signals.model import SignalError
 from rebalancer.signals.state import STATE, PipelineState, RecordedInterruption, StepState
+from rebalancer.snapshot.leaving import LEAVE
 from tests.support.clocks import NOON, HandClock
 from tests.unit.machines.interruption.scene import (
     BUSY,
     KEPT,
+    built_in,
     leave_behind,
     node_with,
     process,
@@ -192,6 +195,22 @@ def test_a_machine_that_stays_has_its_steps_undone_the_last_one_first(cluster):
     assert [step.step.undone for step in steps] == [1, 1, 0]
     assert not state(cluster)
     assert not kept_state(cluster)
+
+
+@pytest.mark.parametrize("theirs", [None, "now"])
+def test_what_people_ask_of_a_node_that_leaves_already_stays_when_its_machine_does(cluster, theirs):
+    def asked():
+        return cluster.get("Node", "n-a")["metadata"].get("annotations", {}).get(LEAVE)
+
+    with process(cluster, [built_in("cordon"), built_in("leave")]) as one:
+        one.pipeline_run("n-a", spot()).run()
+        assert asked() == "now (interruption)"
+        if theirs is not None:
+            change_node(one.client, "n-a", lambda _: NodeChange(annotations={LEAVE: theirs}))
+        one.pipeline_run("n-a", spot(cancelled=True)).run()
+    assert asked() == theirs
+    closed = cluster.get("Node", "n-a")["spec"].get("unschedulable", False)
+    assert closed is (theirs is not None)
 
 
 def test_what_could_not_be_undone_is_tried_until_it_could(cluster):
