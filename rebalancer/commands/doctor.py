@@ -70,7 +70,7 @@ _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
 def command(red: str | None, **flags: Any) -> int:
     """Check what runs need, and what keeps them from moving anything.
 
-    Rights for what the policy asks for, the version and the scheduler, nodes and clocks, protections, PodDisruptionBudgets and
+    Rights for what the policy asks for, metrics where it judges by usage, the version and the scheduler, nodes and clocks, protections, PodDisruptionBudgets and
     quotas that never let a pod go, other programs that move pods, Lease and memory. Each finding says what to do.
     Nothing is changed.
     """

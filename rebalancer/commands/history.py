@@ -13,7 +13,7 @@ from rebalancer import API_VERSION
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say
-from rebalancer.base.plain_text import count, printable_json, printable_lines
+from rebalancer.base.plain_text import columns, count, printable_json, printable_lines
 from rebalancer.commands.flags import (
     CLUSTER,
     examples,
@@ -71,7 +71,8 @@ def show_history(
 def command(memory: tuple[str, str], output: str, **cluster: Any) -> int:
     """Print what is remembered of earlier runs.
 
-    Their moves, which workloads cool down until when, and which nodes were over-used.
+    First what happened to all workloads in the last 24 hours, newest first. Then their moves, which workloads cool
+    down until when, and which nodes were over-used.
     """
     access = ClusterFlags(**cluster)
     return int(show_history(access, memory, output, system_environment()))
@@ -124,6 +125,7 @@ def _table(document: Document, now: float) -> str:
     lines = [f"{count(count_last_hour(document, now), 'eviction')} in the last hour."]
     if not document.owners:
         lines[0] += " Nothing is remembered of any workload."
+    lines += _times(document, now)
     for ref, owner in sorted(document.owners.items()):
         lines += ["", ref]
         for name, term in sorted(owner.terms.items()):
@@ -138,6 +140,32 @@ def _table(document: Document, now: float) -> str:
             ]
             lines += [f"  {node}: {runs}" for node, runs in sorted(seen.runs.items())]
     return printable_lines("\n".join(lines)) + "\n"
+
+
+_DAY = 86_400
+
+
+def _times(document: Document, now: float) -> list[str]:
+    """Return what last happened to each workload of the last day, newest first: what was last night."""
+    recent = sorted(
+        (
+            (term.last, ref, name, term)
+            for ref, owner in document.owners.items()
+            for name, term in owner.terms.items()
+            if now - term.last <= _DAY
+        ),
+        key=lambda one: (-one[0], one[1], one[2]),
+    )
+    if not recent:
+        return []
+    rows = [("LAST", "WORKLOAD", "FOR", "MOVES", "LAST MOVE", "NOW")]
+    for last, ref, name, term in recent:
+        move = " -> ".join(term.trail[-1]) if term.trail else "-"
+        rests = (
+            f"cools down until {rfc3339(term.until)[11:16]}" if is_resting(term, now) else "free"
+        )
+        rows.append((rfc3339(last)[:16].replace("T", " "), ref, name, str(term.moves), move, rests))
+    return ["", "The last 24 hours, newest first (UTC)", *columns(rows, "  ", range(len(rows[0])))]
 
 
 def _counts(term: TermMemory) -> str:

@@ -1,7 +1,8 @@
-"""Checks that ask the API server: rights for each feature of the policy, the Lease, and the memory."""
+"""Checks that ask the API server: rights for each feature of the policy, metrics, the Lease, and the memory."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 
 from rebalancer.base.errors import ClusterReadError
@@ -22,12 +23,13 @@ from rebalancer.kube.access import (
 from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.kube.lease import Lease, holder_of
-from rebalancer.kube.metrics import UsageSource
+from rebalancer.kube.metrics import UsageSource, read_metrics
 from rebalancer.kube.resources import AccessRule
 from rebalancer.policy.model import Mode
 from rebalancer.run.context import RunContext
 from rebalancer.run.memory.document import decode
 from rebalancer.run.memory.remember import describe_cooling
+from rebalancer.wire.kinds import METRICS
 
 _SHOWN = 3
 _GRANT = "the chart grants what its values ask for; by hand, add to a role:"
@@ -39,6 +41,7 @@ def check_server(run: RunContext, client: Client, usage: UsageSource | None) -> 
     ``usage``: the source of measured usage; None if no strategy needs it.
     """
     rights = _ask("rights", lambda: _rights(run, client, usage), "all that the policy needs")
+    metrics = _ask("metrics", lambda: _metrics(usage), _describe_source(run, usage))
     where, kept = run.state.lease, run.state.memory
     if where is None:
         lease = not_judged("lease", "no Lease is named; --lease NAMESPACE/NAME names the release's")
@@ -52,7 +55,7 @@ def check_server(run: RunContext, client: Client, usage: UsageSource | None) -> 
     else:
         ok = f"ConfigMap {'/'.join(kept)} is there and can be read"
         memory = _ask("memory", lambda: _memory(run, client, kept), ok)
-    return rights, lease, memory
+    return rights, metrics, lease, memory
 
 
 def _ask(name: str, findings: Callable[[], Iterator[Finding]], ok: str) -> Check:
@@ -95,6 +98,25 @@ def _features(
         yield "keep runs apart (--lease)", Grade.PROBLEM, lease_rules(*run.state.lease)
     if run.state.memory is not None:
         yield "remember earlier runs (--memory)", Grade.PROBLEM, config_map_rules(*run.state.memory)
+
+
+def _describe_source(run: RunContext, usage: UsageSource | None) -> str:
+    if usage is None:
+        return "no strategy of the policy judges by measured usage"
+    prometheus = run.loaded.policy.usage.prometheus
+    source = "the metrics API" if prometheus is None else f"Prometheus at {prometheus.url}"
+    return f"{source} answers, as `signal: usage` of the policy needs it"
+
+
+def _metrics(usage: UsageSource | None) -> Iterator[Finding]:
+    """Yield a finding for each list of measurements that the policy needs and does not get."""
+    if usage is None:
+        return
+    nothing_ends_it = threading.Event()
+    for resource in METRICS:
+        if (trouble := read_metrics(usage, resource, nothing_ends_it).trouble) is not None:
+            text = f"{usage.name(resource)}: {trouble}: nothing is moved by usage"
+            yield Finding(Grade.PROBLEM, text, usage.advice)
 
 
 def _lease(run: RunContext, client: Client, where: tuple[str, str]) -> Iterator[Finding]:

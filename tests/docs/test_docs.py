@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from rebalancer.plan.plan import Code
 from rebalancer.registry import Registry
 from tests.docs import example, strategy_pictures
 from tests.docs.pages import DOCS, ROOT, pages, rewritten
@@ -93,6 +94,13 @@ def test_every_page_can_be_reached_from_readme() -> None:
 def scales(name: str) -> bool:
     """Whether a strategy is about machines, of which no picture of pods on nodes is drawn."""
     return Registry.installed()[name].scales is not None
+
+
+def test_troubleshooting_leads_to_every_code_of_a_pod_that_stays_and_to_no_other() -> None:
+    text = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
+    codes = [row.split("|")[2] for row in text.splitlines() if row.count("|") == 4]
+    named = {code for cell in codes for code in re.findall(r"`([A-Z][A-Za-z]+)`", cell)}
+    assert named == {code.value for code in Code}
 
 
 def test_every_strategy_has_a_page_and_no_other_has() -> None:

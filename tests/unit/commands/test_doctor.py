@@ -67,6 +67,23 @@ def test_lease_and_memory_are_looked_at_where_they_are_named():
     assert "there is no Lease default/none" in messages(text, "lease")[0]
 
 
+USAGE = ("strategies.low-utilisation.signal=usage", "protect.minPodAge=0s")
+
+
+def test_metrics_are_looked_at_where_the_policy_needs_them():
+    with third_zone_joined("web") as cluster:
+        _, text = examine(cluster)
+        assert messages(text, "metrics") == ["no strategy of the policy judges by measured usage"]
+        # The embedded cluster has no metrics-server.
+        code, text = examine(cluster, Grade.PROBLEM, settings=USAGE)
+        assert (code, grades(text)["metrics"]) == (11, "problem")
+        assert messages(text, "metrics")[0].startswith("nodes.metrics.k8s.io: ")
+        prometheus = "usage.prometheus={url: 'http://127.0.0.1:9', nodes: {cpu: x}}"
+        _, text = examine(cluster, settings=(*USAGE, prometheus))
+    assert grades(text)["metrics"] == "problem"
+    assert all("nothing is moved by usage" in each for each in messages(text, "metrics"))
+
+
 def test_what_cannot_be_read_is_a_problem_and_the_other_checks_go_on():
     with third_zone_joined("web") as cluster:
         cluster.faults.add(Fault(method="GET", path="^/api/v1/nodes$", status=500, times=99))

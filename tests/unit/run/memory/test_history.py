@@ -18,6 +18,11 @@ def test_the_table_names_owner_term_counts_trail_and_what_happens_next():
     assert text.splitlines() == [
         "2 evictions in the last hour.",
         "",
+        "The last 24 hours, newest first (UTC)",
+        f"  LAST              WORKLOAD                FOR{' ' * (len(TERM) - 3)}  MOVES  LAST MOVE  NOW",
+        f"  2027-01-15 08:00  {API}  {TERM}  1      n0 -> n1   free",
+        f"  2027-01-15 08:00  {WEB}  {TERM}  1      n0 -> n0   cools down until 08:10",
+        "",
         API,
         f"  {TERM}: 1 move (1 as predicted), last 2027-01-15T08:00:00Z",
         "    n0 -> n1",
@@ -28,6 +33,17 @@ def test_the_table_names_owner_term_counts_trail_and_what_happens_next():
         "    n0 -> n0",
         "    cools down until 2027-01-15T08:10:00Z: web-0 came back to n0",
     ]
+
+
+def test_the_last_day_is_in_order_over_all_workloads():
+    later = remember(DOCUMENT, cluster(), [well(owner=API, pod="api-1")], NOW + 3600)
+    lines = render_history(later, NOW + 7200, "table").splitlines()
+    rows = [line for line in lines if line.startswith("  2027-01-15 ")]
+    assert [row.split()[:3] for row in rows] == [
+        ["2027-01-15", "09:00", API],
+        ["2027-01-15", "08:00", WEB],
+    ]
+    assert "last 24 hours" not in render_history(later, NOW + 2 * 86_400, "table")
 
 
 def test_an_empty_memory_says_so():
