@@ -125,7 +125,7 @@ class Redactor:
     def _object_name(self, kind: str, meta: Mapping[str, Any]) -> str:
         """Return what stands for the name of an object."""
         name: str = meta["name"]
-        owner = next(
+        owner: Mapping[str, Any] = next(
             (one for one in meta.get("ownerReferences") or () if one.get("controller")), {}
         )
         prefix = f"{owner.get('name')}-"
