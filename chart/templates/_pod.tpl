@@ -1,5 +1,5 @@
 {{- /* The pod of a run: (dict "root" $ "args" LIST "command" LIST "quiet" BOOL "serves" BOOL); quiet: no metrics, no
-notice; serves: one that goes on and answers; "serviceAccount" and "claim" NAME: of a pod that keeps files at /recorded; "redactKeySecret" NAME: of the key that it redacts names with */ -}}
+notice; serves: one that goes on and answers; "serviceAccount" and "claim" NAME: of a pod that keeps files at /recorded; "redactKeySecret" NAME: of the key that it redacts names with; "scratch" BOOL: it needs /tmp */ -}}
 {{- define "rebalancer.podTemplate" -}}
 {{- $root := .root -}}
 {{- with $root.Values -}}
@@ -108,6 +108,9 @@ spec:
         {{- if $.claim }}
         - {name: recorded, mountPath: /recorded}
         {{- end }}
+        {{- if $.scratch }}
+        - {name: scratch, mountPath: /tmp}
+        {{- end }}
         {{- if $.redactKeySecret }}
         - {name: redact, mountPath: /redact, readOnly: true}
         {{- end }}
@@ -123,6 +126,10 @@ spec:
     {{- with $.claim }}
     - name: recorded
       persistentVolumeClaim: {claimName: {{ . | quote }}}
+    {{- end }}
+    {{- if $.scratch }}
+    - name: scratch
+      emptyDir: {}
     {{- end }}
     {{- with $.redactKeySecret }}
     - name: redact

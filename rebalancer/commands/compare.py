@@ -244,7 +244,7 @@ def _repeat_flags(args: Sequence[str]) -> Iterator[str]:
     "--snapshots",
     multiple=True,
     required=True,
-    metavar="FILE|DIRECTORY ...",
+    metavar="FILE|DIRECTORY|s3://... ...",
     help="Snapshot files, and directories of them.",
 )
 @with_flags(PLAYING)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,7 +11,8 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ClusterReadError, ExitCode
 from rebalancer.base.output import say, write
 from rebalancer.commands.flags import CLUSTER, REDACT, Whole, examples, parse_with, with_flags
-from rebalancer.fleet.record import Recorded, Retention, open_folder, record
+from rebalancer.fleet.record import Recorded, Retention, record
+from rebalancer.fleet.stores import store_of
 from rebalancer.run.options import ClusterFlags
 from rebalancer.snapshot.redact import Redactor
 from rebalancer.wire.quantity import parse
@@ -20,7 +20,7 @@ from rebalancer.wire.quantity import parse
 
 def run_record(
     access: ClusterFlags,
-    folder: Path,
+    to: str,
     retention: Retention,
     every: float | None,
     environment: Environment,
@@ -29,20 +29,21 @@ def run_record(
     """Record once, or every so many seconds until a signal; return 4 if one of several could not be recorded.
 
     Raises:
-        RebalancerError: the folder cannot be used, or the only snapshot could not be taken.
+        RebalancerError: the store cannot be used, or the only snapshot could not be taken.
     """
     stop = environment.until_signal()
     client = access.client(environment, stop)
     failed = False
-    with open_folder(folder):
+    store = store_of(to)
+    with store.hold() as work:
         while True:
             started = environment.clock.now()
             try:
                 clock = environment.clock.unix
-                done = record(client, folder, retention, clock=clock, redactor=redactor)
+                done = record(client, store, work, retention, clock=clock, redactor=redactor)
                 for line in _describe(done):
                     say(environment.err, line)
-                write(environment.out, [f"{done.file}\n"])
+                write(environment.out, [f"{done.url}\n"])
             except ClusterReadError as error:
                 if every is None:
                     raise
@@ -61,7 +62,7 @@ def _describe(done: Recorded) -> list[str]:
     notes = (*done.captured.notes, *([done.note] if done.note else ()))
     lines = [f"rebalancer: {note}" for note in notes]
     removed = f", {done.removed:,} old ones removed" if done.removed else ""
-    return [*lines, f"{done.file.name}: {objects:,} objects in {done.bytes:,} bytes{removed}"]
+    return [*lines, f"{done.name}: {objects:,} objects in {done.bytes:,} bytes{removed}"]
 
 
 def _bytes(text: str) -> int:
@@ -81,17 +82,15 @@ def _bytes(text: str) -> int:
     epilog=examples(
         "rebalancer record --to recorded/ --keep 7d --max-size 5Gi",
         "rebalancer record --to recorded/ --every 10m",
-        "rebalancer record --to recorded/ --redact-key-file key",
+        "rebalancer record --to s3://snapshots/prod --redact-key-file key",
     ),
 )
 @with_flags(CLUSTER)
 @click.option(
     "--to",
-    "folder",
-    type=click.Path(file_okay=False),
     required=True,
-    metavar="DIRECTORY",
-    help="Where the snapshots are kept; one directory for each cluster.",
+    metavar="DIRECTORY|s3://BUCKET/PREFIX",
+    help="Where the snapshots are kept; one place for each cluster. s3:// needs the extra aws.",
 )
 @click.option(
     "--every",
@@ -109,7 +108,7 @@ def _bytes(text: str) -> int:
     "--max-size",
     callback=parse_with(_bytes),
     metavar="SIZE",
-    help="Remove the oldest ones beyond this size of the directory: 5Gi. Default: none.",
+    help="Remove the oldest ones beyond this size of all: 5Gi. Default: none.",
 )
 @click.option(
     "--deltas",
@@ -121,7 +120,7 @@ def _bytes(text: str) -> int:
 )
 @with_flags([REDACT])
 def command(
-    folder: str,
+    to: str,
     every: float | None,
     keep: float | None,
     max_size: int | None,
@@ -131,10 +130,10 @@ def command(
 ) -> int:
     """Keep snapshots of the cluster in a directory, for compare.
 
-    It reads what snapshot reads, and writes to the directory only. Without --redact-key-file the names of pods, nodes and workloads
+    It reads what snapshot reads, and writes there only. Without --redact-key-file the names of pods, nodes and workloads
     are in it as they are: protect it as you protect the cluster's own lists.
     """
     retention = Retention(keep, max_size, deltas)
     access = ClusterFlags(**cluster)
     redactor = None if redact_key_file is None else Redactor.of_file(redact_key_file)
-    return int(run_record(access, Path(folder), retention, every, system_environment(), redactor))
+    return int(run_record(access, to, retention, every, system_environment(), redactor))

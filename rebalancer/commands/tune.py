@@ -169,13 +169,13 @@ def _write_policy(
     "--snapshots",
     multiple=True,
     required=True,
-    metavar="FILE|DIRECTORY ...",
+    metavar="FILE|DIRECTORY|s3://... ...",
     help="Snapshots of the search. Without --unseen the last 30 % are for the check.",
 )
 @click.option(
     "--unseen",
     multiple=True,
-    metavar="FILE|DIRECTORY ...",
+    metavar="FILE|DIRECTORY|s3://... ...",
     help="Snapshots that only the check of the best policy sees.",
 )
 @click.option(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO
@@ -74,9 +74,10 @@ def write_delta(base: Path, snapshot: Path, target: BinaryIO) -> None:
             _write_list(archive, old, known.get(stored.file), new, stored)
             for stored in new.manifest.lists
         ]
+        base_stream.seek(0)
         head = _Delta(
             base=base.name,
-            base_sha256=file_digest(base),
+            base_sha256=stream_digest(base_stream),
             snapshot=new.manifest,
             lists=tuple(lists),
         )
@@ -104,23 +105,25 @@ def _write_list(
     return _DeltaList(stored.kind, _list_digest(new, stored))
 
 
-def restore(path: Path) -> BytesIO:
-    """Return the snapshot file that a delta and its base, in the same folder, make.
+def restore(delta: BinaryIO, open_beside: Callable[[str], BinaryIO]) -> BytesIO:
+    """Return the snapshot file that a delta and its base make; ``open_beside`` opens a file of its folder by name.
 
     Raises:
-        ValueError: the delta or its base is damaged, missing, or another one.
+        ValueError: the delta or its base is damaged, or the base another one.
         OSError: one cannot be read.
     """
-    with path.open("rb") as stream, as_value_errors():
-        archive = zipfile.ZipFile(stream)
+    with as_value_errors():
+        archive = zipfile.ZipFile(delta)
         head = _read_head(archive)
-        base_path = path.parent / head.base
-        if not base_path.is_file():
-            raise ValueError(f"its base {head.base} is not beside it")
-        if file_digest(base_path) != head.base_sha256:
-            raise ValueError(f"its base {head.base} is another file, or damaged")
         target = BytesIO()
-        with base_path.open("rb") as base_stream, SnapshotWriter(target) as writer:
+        try:
+            opened = open_beside(head.base)
+        except FileNotFoundError:
+            raise ValueError(f"its base {head.base} is not beside it") from None
+        with opened as base_stream, SnapshotWriter(target) as writer:
+            if stream_digest(base_stream) != head.base_sha256:
+                raise ValueError(f"its base {head.base} is another file, or damaged")
+            base_stream.seek(0)
             old = SnapshotArchive(base_stream)
             known = {stored.file: stored for stored in old.manifest.lists}
             for stored in head.snapshot.lists:
@@ -166,14 +169,16 @@ def _list_digest(archive: SnapshotArchive, stored: StoredList) -> str:
     return whole.hexdigest()
 
 
-def file_digest(path: Path) -> str:
-    """Return the sha256 of a file in hex.
+def stream_digest(stream: BinaryIO) -> str:
+    """Return the sha256 of the rest of a stream in hex.
 
     Raises:
         OSError: it cannot be read.
     """
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    whole = hashlib.sha256()
+    while piece := stream.read(1 << 20):
+        whole.update(piece)
+    return whole.hexdigest()
 
 
 def _items(archive: SnapshotArchive, stored: StoredList) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""A folder of snapshots of one cluster, taken every so often: whole ones now and then, in between what has changed.
+"""A store of snapshots of one cluster, taken every so often: whole ones now and then, in between what has changed.
 
 ``20261124T100528Z.full.zip`` is a snapshot file as any other; ``20261124T101528Z.delta.zip`` is what is new beside the newest
 whole one before it (``rebalancer.fleet.delta``). A file gets its name when it is complete: whatever has such a name may be read.
@@ -10,16 +10,14 @@ The order is that in which they were taken. Where the cluster's clock is not lat
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.fleet.delta import SUFFIX, write_delta
+from rebalancer.fleet.stores import SnapshotStore
 from rebalancer.kube.capture import Captured, write_cluster_snapshot
 from rebalancer.kube.client import Client
 from rebalancer.snapshot.load import SnapshotArchive
@@ -29,7 +27,7 @@ from rebalancer.wire.times import rfc3339, unix_seconds
 
 FULL = ".full.zip"
 _NAME = re.compile(r"(?:clock([1-9]\d{0,8})-)?(\d{8}T\d{6}Z)(?:\.full|\.delta)\.zip", re.ASCII)
-_CAPTURE, _LOCK = ".capture.zip", ".lock"
+_CAPTURE, _DELTA = ".capture.zip", ".capture.delta"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +37,7 @@ class Retention:
     age: float | None = None
     """Seconds; None: for ever."""
     size: int | None = None
-    """Bytes of the folder; None: any."""
+    """Bytes of the store; None: any."""
     deltas: int = 23
     """Snapshots after a whole one that are kept as what has changed."""
 
@@ -48,7 +46,8 @@ class Retention:
 class Recorded:
     """One snapshot that was added."""
 
-    file: Path
+    name: str
+    url: str
     bytes: int
     captured: Captured
     removed: int
@@ -59,7 +58,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    path: Path
+    name: str
     clock: int
     """How often the cluster's clock had gone back, from 1."""
     at: float
@@ -72,134 +71,110 @@ class _File:
 
     @property
     def is_full(self) -> bool:
-        return self.path.name.endswith(FULL)
-
-
-@contextmanager
-def open_folder(folder: Path) -> Iterator[None]:
-    """Hold a folder, which is made if it does not exist, for one process that records.
-
-    Raises:
-        PolicyError: it cannot be made or written, or another process records into it.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise PolicyError([f"{folder}: cannot be written: {error.strerror or error}"]) from None
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise PolicyError([f"{folder}: another process records into it"]) from None
-        yield
-    finally:
-        os.close(descriptor)
+        return self.name.endswith(FULL)
 
 
 def record(
     client: Client,
-    folder: Path,
+    store: SnapshotStore,
+    work: Path,
     retention: Retention,
     *,
     clock: Callable[[], float],
     redactor: Redactor | None = None,
 ) -> Recorded:
-    """Add a snapshot of the cluster to a folder that is held, and remove what is too old or too much.
+    """Add a snapshot of the cluster to a store that is held, and remove what is too old or too much.
 
-    With ``redactor`` no name is ever written to the folder.
+    ``work`` is the folder that the held store yields. With ``redactor`` no name is ever written, not even there.
 
     Raises:
-        ClusterReadError: the cluster could not be read; the folder stays as it is.
-        PolicyError: the folder cannot be written, or the newest whole snapshot in it is damaged.
+        ClusterReadError: the cluster could not be read; the store stays as it is.
+        PolicyError: the store cannot be read or written, or the newest whole snapshot in it is damaged.
     """
-    capture = folder / _CAPTURE
+    capture = work / _CAPTURE
     try:
         captured = write_cluster_snapshot(client, capture, clock=clock, redactor=redactor)
-        file, note = _add(folder, capture, retention)
-        removed = prune(folder, retention)
-        return Recorded(file, file.stat().st_size, captured, removed, note)
+        name, note = _add(store, work, retention)
+        removed = prune(store, retention)
+        return Recorded(name, store.url(name), store.sizes()[name], captured, removed, note)
     except OSError as error:
-        raise PolicyError([f"{folder}: {error.strerror or error}"]) from None
+        raise PolicyError([f"{store.where}: {error.strerror or error}"]) from None
     finally:
-        with contextlib.suppress(OSError):
-            capture.unlink(missing_ok=True)
+        for left in (capture, work / _DELTA):
+            with contextlib.suppress(OSError):
+                left.unlink(missing_ok=True)
 
 
-def _add(folder: Path, capture: Path, retention: Retention) -> tuple[Path, str]:
-    """Give a captured snapshot its name, whole or as what has changed; return the file, and a note on the clock."""
+def _add(store: SnapshotStore, work: Path, retention: Retention) -> tuple[str, str]:
+    """Add the captured snapshot, whole or as what has changed; return its name, and a note on the clock."""
+    capture, changes = work / _CAPTURE, work / _DELTA
     with capture.open("rb") as stream:
         at = unix_seconds(SnapshotArchive(stream).manifest.captured_at)
-    files = list_files(folder)
+    files = list_files(store)
     name, note = _name(files, at)
     base = next((file for file in reversed(files) if file.is_full), None)
     following = [file for file in files if base is not None and file.order > base.order]
     if base is not None and len(following) < retention.deltas:
-        target = folder / f"{name}{SUFFIX}"
         try:
-            with open_for_writing(target) as stream:
-                write_delta(base.path, capture, stream)
-                stream.flush()
-                os.fsync(stream.fileno())
+            with open_for_writing(changes) as stream:
+                write_delta(store.fetch(base.name, work), capture, stream)
         except ValueError as error:
+            where = store.url(base.name)
             raise PolicyError(
-                [f"{base.path}: {error}; remove it and what follows it, or record elsewhere"]
+                [f"{where}: {error}; remove it and what follows it, or record elsewhere"]
             ) from None
         # Where nearly all has changed, the next ones are better kept beside this one.
-        if target.stat().st_size < capture.stat().st_size / 2:
-            return target, note
-        target.unlink()
-    with capture.open("rb+") as stream:
-        os.fsync(stream.fileno())
-    full = folder / f"{name}{FULL}"
-    capture.replace(full)
-    return full, note
+        if changes.stat().st_size < capture.stat().st_size / 2:
+            store.add(changes, f"{name}{SUFFIX}")
+            return f"{name}{SUFFIX}", note
+    store.add(capture, f"{name}{FULL}")
+    return f"{name}{FULL}", note
 
 
-def prune(folder: Path, retention: Retention) -> int:
+def prune(store: SnapshotStore, retention: Retention) -> int:
     """Remove the oldest snapshots until age and size are kept; return their number. The newest one stays.
 
     A whole snapshot goes after all that is kept beside it.
     """
-    files = list_files(folder)
+    files = list_files(store)
     ages = _least_ages(files)
     size = sum(file.bytes for file in files)
-    removed = 0
+    removed: set[str] = set()
     for group in _groups(files):
         full, *deltas = group
         for file in (*deltas, full):
-            too_old = retention.age is not None and ages[file.path] > retention.age
+            too_old = retention.age is not None and ages[file.name] > retention.age
             too_much = retention.size is not None and size > retention.size
-            needed = file is full and any(other.path.exists() for other in deltas)
+            needed = file is full and any(other.name not in removed for other in deltas)
             if file is files[-1] or needed or not (too_old or too_much):
                 break
-            file.path.unlink()
+            store.remove(file.name)
             size -= file.bytes
-            removed += 1
-    return removed
+            removed.add(file.name)
+    return len(removed)
 
 
-def list_files(folder: Path) -> list[_File]:
-    """Return the snapshots of a folder, oldest first."""
+def list_files(store: SnapshotStore) -> list[_File]:
+    """Return the snapshots of a store, oldest first."""
     files = [
-        _File(path, int(match[1] or 1), _seconds(match[2]), path.stat().st_size)
-        for path in folder.iterdir()
-        if (match := _NAME.fullmatch(path.name))
+        _File(name, int(match[1] or 1), _seconds(match[2]), size)
+        for name, size in store.sizes().items()
+        if (match := _NAME.fullmatch(name))
     ]
-    return sorted(files, key=lambda file: (file.order, file.path.name))
+    return sorted(files, key=lambda file: (file.order, file.name))
 
 
-def _least_ages(files: Sequence[_File]) -> dict[Path, float]:
+def _least_ages(files: Sequence[_File]) -> Mapping[str, float]:
     """Return how much older than the newest snapshot each is at least, in seconds, by times of one clock only.
 
     Where the clock went back, the time between two snapshots is not known and counts as 0.
     """
-    ages: dict[Path, float] = {}
+    ages: dict[str, float] = {}
     age, after = 0.0, None
     for file in reversed(files):
         if after is not None and file.clock == after.clock:
             age += after.at - file.at
-        ages[file.path] = age
+        ages[file.name] = age
         after = file
     return ages
 
@@ -222,7 +197,7 @@ def _name(files: Sequence[_File], at: float) -> tuple[str, str]:
     if newest is not None and newest.at >= at:
         clock += 1
         note = (
-            f"the cluster's clock is not later than in {newest.path.name}: from this one on names begin with clock{clock}-,"
+            f"the cluster's clock is not later than in {newest.name}: from this one on names begin with clock{clock}-,"
             " and the order stays"
         )
     time = rfc3339(at).replace("-", "").replace(":", "")

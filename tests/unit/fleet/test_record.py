@@ -8,8 +8,9 @@ import pytest
 
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.cli import command
-from rebalancer.fleet.record import Retention, list_files, open_folder, prune, record
+from rebalancer.fleet.record import Retention, list_files, prune, record
 from rebalancer.fleet.sources import list_snapshots, load
+from rebalancer.fleet.stores import Folder
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.redact import Redactor
 from tests.unit.kube.scripted import (
@@ -43,20 +44,29 @@ def recorded(server, tmp_path):
     """Six ticks, with a whole snapshot every three."""
     folder = tmp_path / "recorded"
     client = client_of(server.url, tmp_path)
-    with open_folder(folder):
-        for tick in range(6):
-            pods_at(server, tick)
-            server.date = TEN + tick * TICK
-            record(client, folder, Retention(deltas=2), clock=lambda: TEN)
+    for tick in range(6):
+        pods_at(server, tick)
+        server.date = TEN + tick * TICK
+        record_into(folder, client, Retention(deltas=2))
     return folder
 
 
+def record_into(folder, client, retention):
+    store = Folder(str(folder))
+    with store.hold() as work:
+        return record(client, store, work, retention, clock=lambda: TEN)
+
+
+def files_in(folder):
+    return list_files(Folder(str(folder)))
+
+
 def test_whole_ones_and_what_changed_between_them_are_all_read(recorded):
-    names = [file.path.name for file in list_files(recorded)]
+    names = [file.name for file in files_in(recorded)]
     kinds = [name.partition(".")[2] for name in names]
     assert kinds == ["full.zip", "delta.zip", "delta.zip"] * 2
     assert names[0] == "20261120T100000Z.full.zip"
-    sizes = [file.bytes for file in list_files(recorded)]
+    sizes = [file.bytes for file in files_in(recorded)]
     assert sizes[1] < sizes[0] / 2
     for tick, source in enumerate(list_snapshots([str(recorded)])):
         snapshot = load(source, frozenset())
@@ -84,8 +94,8 @@ def test_a_whole_one_is_a_snapshot_file_as_any_other(recorded):
     ],
 )
 def test_the_oldest_go_and_nothing_that_is_needed(recorded, retention, kept):
-    assert prune(recorded, retention) == 6 - kept
-    assert len(list_files(recorded)) == kept
+    assert prune(Folder(str(recorded)), retention) == 6 - kept
+    assert len(files_in(recorded)) == kept
     for source in list_snapshots([str(recorded)]):
         load(source, frozenset())
 
@@ -94,21 +104,20 @@ def test_a_cluster_that_cannot_be_read_leaves_the_folder_as_it_is(recorded, serv
     before = {path.name: path.read_bytes() for path in recorded.iterdir()}
     server.on("GET", "/api/v1/nodes", Say(status_body(500, "InternalError"), status=500))
     client = client_of(server.url, tmp_path)
-    with open_folder(recorded), pytest.raises(ClusterReadError):
-        record(client, recorded, Retention(), clock=lambda: TEN + 9 * TICK)
+    with pytest.raises(ClusterReadError):
+        record_into(recorded, client, Retention())
     assert {path.name: path.read_bytes() for path in recorded.iterdir()} == before
 
 
 def test_it_goes_on_where_the_clusters_clock_went_back(recorded, server, tmp_path):
     client = client_of(server.url, tmp_path)
     notes, kept = [], list_snapshots([str(recorded)])
-    with open_folder(recorded):
-        # An hour back, on from there, then back once more.
-        for tick, at in ((7, TEN - 3600), (8, TEN - 3600 + TICK), (9, TEN - 7200)):
-            pods_at(server, tick)
-            server.date = at
-            notes.append(record(client, recorded, Retention(deltas=9), clock=lambda: TEN).note)
-    added = [file.path.name for file in list_files(recorded)][6:]
+    # An hour back, on from there, then back once more.
+    for tick, at in ((7, TEN - 3600), (8, TEN - 3600 + TICK), (9, TEN - 7200)):
+        pods_at(server, tick)
+        server.date = at
+        notes.append(record_into(recorded, client, Retention(deltas=9)).note)
+    added = [file.name for file in files_in(recorded)][6:]
     assert added == [
         "clock2-20261120T090000Z.delta.zip",
         "clock2-20261120T091000Z.delta.zip",
@@ -125,9 +134,9 @@ def test_it_goes_on_where_the_clusters_clock_went_back(recorded, server, tmp_pat
         TEN - 7200,
     ]
     # Ages of the last ones, by times of one clock only: 0; 0, 600; 600, 1200, 1800 (their base).
-    assert prune(recorded, Retention(age=2 * TICK)) == 3
-    assert prune(recorded, Retention(age=1.0)) == 3
-    assert [file.path.name for file in list_files(recorded)] == [
+    assert prune(Folder(str(recorded)), Retention(age=2 * TICK)) == 3
+    assert prune(Folder(str(recorded)), Retention(age=1.0)) == 3
+    assert [file.name for file in files_in(recorded)] == [
         "20261120T103000Z.full.zip",
         *added[1:],
     ]
@@ -137,15 +146,16 @@ def test_a_damaged_whole_one_is_said(recorded, server, tmp_path):
     (recorded / "20261120T103000Z.full.zip").write_bytes(b"PK")
     client = client_of(server.url, tmp_path)
     server.date = TEN + 9 * TICK
-    with open_folder(recorded), pytest.raises(PolicyError, match="remove it and what follows it"):
-        record(client, recorded, Retention(), clock=lambda: TEN + 9 * TICK)
+    with pytest.raises(PolicyError, match="remove it and what follows it"):
+        record_into(recorded, client, Retention())
 
 
 def test_two_processes_do_not_record_into_one_folder(tmp_path):
+    store = Folder(str(tmp_path))
     with (
-        open_folder(tmp_path),
+        store.hold(),
         pytest.raises(PolicyError, match="another process records"),
-        open_folder(tmp_path),
+        store.hold(),
     ):
         pass
 
@@ -172,13 +182,13 @@ def test_redacted_no_name_is_written_and_names_stay_equal(server, tmp_path, caps
         assert command(args) == 0
     printed = capsys.readouterr()
     assert "of-the-user" not in printed.out + printed.err
-    first, second = list_files(folder)
-    before, after = (load(str(file.path), frozenset()) for file in (first, second))
+    first, second = files_in(folder)
+    before, after = (load(str(folder / file.name), frozenset()) for file in (first, second))
     redactor = Redactor(b"0123456789abcdef-of-the-user")
     row = list(after.pods.name).index(redactor.pseudonym("moves"))
     assert after.nodes.names[int(after.pods.node[row])] == redactor.pseudonym("n1")
     assert set(before.nodes.names) == set(after.nodes.names)
-    with zipfile.ZipFile(first.path) as archive:
+    with zipfile.ZipFile(folder / first.name) as archive:
         every = b"".join(map(archive.read, archive.namelist()))
     assert b'"moves"' not in every  # its uid has it in this world
     assert b"noise" not in every

@@ -1,0 +1,218 @@
+"""Where snapshots are kept: a folder, or a part of a bucket of an object store (``s3://BUCKET/PREFIX``).
+
+A file appears under its name when it is complete, in both: by a rename, or as S3 makes an object by one request. Buckets need the
+extra ``aws``; credentials, region and the address of the store (``AWS_ENDPOINT_URL``) come from where boto3 looks for them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import importlib
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from io import BytesIO
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from rebalancer.base.errors import PolicyError
+
+S3 = "s3://"
+_BUCKET = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", re.ASCII)
+_CONNECT, _READ, _ATTEMPTS = 5.0, 60.0, 5
+
+
+class SnapshotStore(Protocol):
+    """Where snapshots are kept. All methods raise OSError where something cannot be read or written."""
+
+    where: str
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return name -> bytes of all files."""
+
+    def url(self, name: str) -> str:
+        """Return the name of a file by which ``--snapshots`` reads it."""
+
+    def open(self, name: str) -> BinaryIO:
+        """Return a file, which can seek."""
+
+    def fetch(self, name: str, work: Path) -> Path:
+        """Return a local copy of a file, in ``work`` if it is none itself."""
+
+    def add(self, file: Path, name: str) -> None:
+        """Move a local file to a name that is new; it has it once it is complete and safe."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+
+    def hold(self) -> Any:
+        """Return a context that yields a local folder to work in, while no other process records here.
+
+        Raises:
+            PolicyError: another one does, or it cannot be written.
+        """
+
+
+def store_of(where: str) -> SnapshotStore:
+    """Return the store of a directory or of ``s3://BUCKET/PREFIX``.
+
+    Raises:
+        PolicyError: the URL is none, or boto3 is not installed.
+    """
+    return Bucket(where) if where.startswith(S3) else Folder(where)
+
+
+class Folder:
+    """A folder of this machine, or a volume."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self._path = Path(where)
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return name -> bytes of all files."""
+        return {file.name: file.stat().st_size for file in self._path.iterdir() if file.is_file()}
+
+    def url(self, name: str) -> str:
+        """Return the path of a file."""
+        return str(self._path / name)
+
+    def open(self, name: str) -> BinaryIO:
+        """Return a file."""
+        return (self._path / name).open("rb")
+
+    def fetch(self, name: str, work: Path) -> Path:  # noqa: ARG002  (it is local)
+        """Return the file itself."""
+        return self._path / name
+
+    def add(self, file: Path, name: str) -> None:
+        """Rename a file that lies in the folder."""
+        with file.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        file.replace(self._path / name)
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        (self._path / name).unlink()
+
+    @contextmanager
+    def hold(self) -> Iterator[Path]:
+        """Yield the folder, which is made if it does not exist."""
+        try:
+            self._path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self._path / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise PolicyError(
+                [f"{self.where}: cannot be written: {error.strerror or error}"]
+            ) from None
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise PolicyError([f"{self.where}: another process records into it"]) from None
+            yield self._path
+        finally:
+            os.close(descriptor)
+
+
+class Bucket:
+    """The objects of a bucket whose keys begin with a prefix."""
+
+    def __init__(self, where: str) -> None:
+        match = _BUCKET.fullmatch(where)
+        if match is None:
+            raise PolicyError([f"{where}: write s3://BUCKET/PREFIX"])
+        self.where = where
+        self._bucket, prefix = match[1], (match[2] or "").rstrip("/")
+        self._prefix = f"{prefix}/" if prefix else ""
+
+    def sizes(self) -> Mapping[str, int]:
+        """Return name -> bytes of all objects; names may have folders."""
+        with _as_os_errors():
+            pages = _client().get_paginator("list_objects_v2")
+            return {
+                one["Key"].removeprefix(self._prefix): one["Size"]
+                for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix)
+                for one in page.get("Contents", ())
+            }
+
+    def url(self, name: str) -> str:
+        """Return the URL of an object."""
+        return f"{S3}{self._bucket}/{self._prefix}{name}"
+
+    def open(self, name: str) -> BinaryIO:
+        """Return an object, read as a whole: what breaks off is an error, and nothing shorter."""
+        with _as_os_errors():
+            answer = _client().get_object(Bucket=self._bucket, Key=self._prefix + name)
+            return BytesIO(answer["Body"].read())
+
+    def fetch(self, name: str, work: Path) -> Path:
+        """Return a copy of an object in ``work``, which is kept there: objects never change."""
+        copy = work / Path(name).name
+        if not copy.exists():
+            partial = work / ".fetched"
+            partial.write_bytes(self.open(name).read())
+            partial.replace(copy)
+        return copy
+
+    def add(self, file: Path, name: str) -> None:
+        """Write an object that does not exist, by one request; the store compares its checksum."""
+        with file.open("rb") as stream, _as_os_errors():
+            _client().put_object(
+                Bucket=self._bucket,
+                Key=self._prefix + name,
+                Body=stream,
+                IfNoneMatch="*",
+                ChecksumAlgorithm="SHA256",
+            )
+        file.unlink()
+
+    def remove(self, name: str) -> None:
+        """Remove an object."""
+        with _as_os_errors():
+            _client().delete_object(Bucket=self._bucket, Key=self._prefix + name)
+
+    @contextmanager
+    def hold(self) -> Iterator[Path]:
+        """Yield a folder of its own. A bucket cannot be held: two processes never write one object, but may take turns."""
+        with tempfile.TemporaryDirectory(prefix="rebalancer-record-") as work:
+            yield Path(work)
+
+
+@cache
+def _client() -> Any:
+    """Return the client of S3 of this process.
+
+    Raises:
+        PolicyError: boto3 is not installed.
+    """
+    try:
+        boto3 = importlib.import_module("boto3")
+        config = importlib.import_module("botocore.config").Config(
+            connect_timeout=_CONNECT,
+            read_timeout=_READ,
+            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+        )
+    except ImportError as error:
+        raise PolicyError(
+            [f"s3:// needs the extra aws: pip install 'kube-rebalancer[aws]' ({error})"]
+        ) from None
+    with _as_os_errors():
+        return boto3.client("s3", config=config)
+
+
+@contextmanager
+def _as_os_errors() -> Iterator[None]:
+    """Convert boto3's errors into OSError; its message is one line without secrets."""
+    errors = importlib.import_module("botocore.exceptions")
+    try:
+        yield
+    except errors.ClientError as error:
+        said = error.response.get("Error", {})
+        words = f"S3: {said.get('Code', 'unknown')}: {said.get('Message', '')}"
+        raise OSError(" ".join(words.split())) from None
+    except errors.BotoCoreError as error:
+        raise OSError(f"S3: {' '.join(str(error).split())}") from None
