@@ -57,6 +57,7 @@ _GROUPS = {
         "serve": "Follow the cluster, and plan and act again and again.",
         "record": "Keep snapshots of the cluster in a directory, for compare.",
         "marks": "Show the marks that runs have set on nodes, or remove them.",
+        "work": "Play a part of a comparison, in a pod of its Job.",
         "node-agent": "Say on this node that its EC2 instance will go.",
     },
 }

@@ -103,7 +103,9 @@ def main() -> None:
                 write_delta(base, new, stream)
             seconds += time.process_time() - started
             sizes.append(delta.stat().st_size)
-        assert restore(delta).getvalue() == new.read_bytes()
+        with delta.open("rb") as stream:
+            restored = restore(stream, lambda name: (folder / name).open("rb"))
+        assert restored.getvalue() == new.read_bytes()
         full = base.stat().st_size
     of_round = full + sum(sizes)
     week = of_round / options.records * _WEEK

@@ -14,11 +14,13 @@ from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
 from rebalancer.commands.flags import (
+    CLUSTER,
     SIMULATED_RUNS,
     PanelCommand,
     Whole,
     examples,
     output_flag,
+    reference,
     with_flags,
 )
 from rebalancer.fleet.compare import Inputs, compare
@@ -28,7 +30,7 @@ from rebalancer.fleet.sources import list_snapshots
 from rebalancer.fleet.task import Rules, TaskSetting
 from rebalancer.registry import Registry
 from rebalancer.run.context import bars_on, print_text
-from rebalancer.run.options import PolicyFlags, ProgressFlags
+from rebalancer.run.options import ClusterFlags, PolicyFlags, ProgressFlags
 
 BUILT_IN = "default"
 """Names the built-in policy in the place of a file."""
@@ -51,6 +53,11 @@ class PlayOptions:
     """Processes, or workers of a local Ray; None: one process, or as many workers as processors."""
     ray: str | None = None
     """Address of a Ray cluster, or ``local``."""
+    kubernetes: str | None = None
+    """NAMESPACE/NAME of the CronJob whose pod plays."""
+    kubeconfig: str | None = None
+    context_name: str | None = None
+    request_timeout: float | None = None
     resume: str | None = None
     output: str = "text"
     quiet: bool = False
@@ -59,12 +66,15 @@ class PlayOptions:
         """Return how all tasks are played."""
         return TaskSetting(judge, self.cycles, self.lift_budgets, not self.no_memory)
 
-    def engine(self) -> TaskEngine:
+    def engine(self, environment: Environment) -> TaskEngine:
         """Return what plays the tasks.
 
         Raises:
             PolicyError: the flags contradict each other.
+            ClusterReadError: no cluster is configured for ``--kubernetes``.
         """
+        if self.kubernetes is not None:
+            return self._indexed_job(self.kubernetes, environment)
         if self.ray is None:
             return InProcess() if self.jobs in (None, 1) else Processes(self.jobs or 1)
         from rebalancer.fleet.ray_engine import LOCAL, RayTasks  # noqa: PLC0415
@@ -72,6 +82,25 @@ class PlayOptions:
         if self.jobs is not None and self.ray != LOCAL:
             raise PolicyError([f"--jobs and --ray {self.ray}: the cluster has its own workers"])
         return RayTasks(self.ray, self.jobs)
+
+    def _indexed_job(self, cron_job: str, environment: Environment) -> TaskEngine:
+        from rebalancer.fleet.indexed_job import IndexedJob  # noqa: PLC0415
+        from rebalancer.fleet.stores import S3  # noqa: PLC0415
+
+        if self.ray is not None:
+            raise PolicyError(["--kubernetes and --ray: give one of them"])
+        folder = next((name for name in self.snapshots if name.startswith(S3)), None)
+        if folder is None:
+            raise PolicyError(["--kubernetes: its pods read --snapshots s3://BUCKET/PREFIX only"])
+        access = ClusterFlags(
+            kubeconfig=self.kubeconfig,
+            context_name=self.context_name,
+            request_timeout=self.request_timeout,
+        )
+        client = access.client(environment, environment.until_signal())
+        folder = folder.rpartition("/")[0] if folder.endswith((".zip", ".json", ".gz")) else folder
+        where = folder.rstrip("/")
+        return IndexedJob(client, reference("--kubernetes", cron_job), where, self.jobs or 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +132,7 @@ def run_compare(options: CompareOptions, environment: Environment) -> ExitCode:
         seed=options.seed,
         setting=options.setting(load(options.judge)),
     )
-    engine = options.engine()
+    engine = options.engine(environment)
     with show_progress(environment, "comparing", quiet=options.quiet) as reached:
         comparison = compare(inputs, engine, journal_path=options.resume, reached=reached)
     print_text(environment, render(comparison, options.output, options.judge), options.output)
@@ -181,7 +210,7 @@ PLAYING = [
         "--jobs",
         type=Whole(min=1),
         metavar="N",
-        help="Processes to play in (1). The result is the same.",
+        help="Processes, or pods at a time, to play in (1). The result is the same.",
     ),
     click.option(
         "--ray",
@@ -189,6 +218,12 @@ PLAYING = [
         help="Play on this Ray cluster, or on a Ray of this command alone with --jobs workers (one for each processor). Needs the"
         " extra ray.",
     ),
+    click.option(
+        "--kubernetes",
+        metavar="NAMESPACE/CRONJOB",
+        help="Play in an Indexed Job with the pod of this CronJob, the chart's that records; snapshots are in a bucket.",
+    ),
+    *CLUSTER,
     click.option(
         "--resume",
         type=click.Path(dir_okay=False),

@@ -81,7 +81,7 @@ def run_tune(options: TuneOptions, environment: Environment) -> ExitCode:
     )
     space = tuple(map(Bounds.parse, options.vary))
     search = Search(space, Goal.parse(options.weigh), inputs, unseen, options.trials)
-    engine = options.engine()
+    engine = options.engine(environment)
     with show_progress(environment, "tuning", quiet=options.quiet) as reached:
         tuning = tune(search, load_rules, engine, journal_path=options.resume, reached=reached)
     write(environment.out, [_render(tuning, search, options)])

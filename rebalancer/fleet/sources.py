@@ -48,7 +48,12 @@ def list_snapshots(named: Sequence[str]) -> list[str]:
 def _list_bucket(url: str) -> list[str]:
     store = store_of(url)
     with _as_policy_errors(url):
-        return sorted(map(store.url, store.sizes()))
+        visible = [
+            name
+            for name in store.sizes()
+            if not any(part.startswith(".") for part in name.split("/"))
+        ]
+        return sorted(map(store.url, visible))
 
 
 def absolute(source: str) -> str:

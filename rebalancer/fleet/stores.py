@@ -160,15 +160,23 @@ class Bucket:
 
     def add(self, file: Path, name: str) -> None:
         """Write an object that does not exist, by one request; the store compares its checksum."""
-        with file.open("rb") as stream, _as_os_errors():
+        with file.open("rb") as stream:
+            self._put(name, stream, IfNoneMatch="*")
+        file.unlink()
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write an object, also over another one."""
+        self._put(name, data)
+
+    def _put(self, name: str, body: bytes | BinaryIO, **conditions: str) -> None:
+        with _as_os_errors():
             _client().put_object(
                 Bucket=self._bucket,
                 Key=self._prefix + name,
-                Body=stream,
-                IfNoneMatch="*",
+                Body=body,
                 ChecksumAlgorithm="SHA256",
+                **conditions,
             )
-        file.unlink()
 
     def remove(self, name: str) -> None:
         """Remove an object."""

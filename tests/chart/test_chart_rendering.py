@@ -197,18 +197,21 @@ def test_the_key_that_redacts_names_is_mounted_and_never_an_argument():
 
 
 def test_snapshots_are_kept_in_a_bucket_without_a_volume_of_the_user():
-    values = {"to": "s3://b/prod", "serviceAccountAnnotations": {"eks.amazonaws.com/role-arn": "r"}}
+    values = {
+        "to": "s3://snapshots/prod",
+        "serviceAccountAnnotations": {"eks.amazonaws.com/role-arn": "r"},
+    }
     manifests = render({"record": {"enabled": True, **values}})
     account = one(manifests, "ServiceAccount", f"{NAME}-record")
     assert account["metadata"]["annotations"] == values["serviceAccountAnnotations"]
     job = one(manifests, "CronJob", f"{NAME}-record")["spec"]
     pod = job["jobTemplate"]["spec"]["template"]["spec"]
     (recording,) = pod["containers"]
-    assert recording["args"][:2] == ["record", "--to=s3://b/prod"]
+    assert recording["args"][:2] == ["record", "--to=s3://snapshots/prod"]
     assert {"name": "scratch", "emptyDir": {}} in pod["volumes"]
     assert {"name": "scratch", "mountPath": "/tmp"} in recording["volumeMounts"]  # noqa: S108
     with pytest.raises(HelmError, match=r"record\.enabled needs record\.claim"):
-        render({"record": {"enabled": True, "claim": "recorded", "to": "s3://b/prod"}})
+        render({"record": {"enabled": True, "claim": "recorded", "to": "s3://snapshots/prod"}})
 
 
 def test_snapshots_are_kept_only_where_there_is_a_volume_for_them():
@@ -787,7 +790,7 @@ NEEDS: dict[str, dict[str, Any]] = {
     "nodeAgent": {"nodeAgent": {"enabled": True}},
     "record": {"record": {"enabled": True, "claim": "recorded"}},
     "record.enabled": {"record": {"claim": "recorded"}},
-    "record.to": {"record": {"enabled": True}},
+    "record.to": {"record": {"enabled": True, "to": "s3://bucket"}},
     "record.serviceAccountAnnotations": {"record": {"enabled": True, "claim": "recorded"}},
     "serve": {"kind": "Deployment"},
     "serve.service": {"kind": "Deployment", "serve": {"service": {"enabled": True}}},

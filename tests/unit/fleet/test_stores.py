@@ -1,10 +1,10 @@
 """Snapshots in a bucket, on moto: the same as in a folder."""
 
 import json
+from http.client import HTTPConnection
 
 import boto3
 import pytest
-from moto.core.model_instances import reset_model_data
 from moto.server import ThreadedMotoServer
 
 from rebalancer.base.errors import PolicyError
@@ -32,11 +32,15 @@ def bucket(monkeypatch):
         monkeypatch.setenv(name, value)
     stores._client.cache_clear()
     client = boto3.client("s3", endpoint_url=url, region_name=REGION)
-    where = {"LocationConstraint": REGION}
-    client.create_bucket(Bucket="snapshots", CreateBucketConfiguration=where)
+    client.create_bucket(
+        Bucket="snapshots", CreateBucketConfiguration={"LocationConstraint": "eu-west-1"}
+    )
     yield client
     client.close()
-    reset_model_data()
+    connection = HTTPConnection(host, port)
+    connection.request("POST", "/moto-api/reset")
+    connection.getresponse().read()
+    connection.close()
     stores._client.cache_clear()
     moto.stop()
 

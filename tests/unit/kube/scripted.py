@@ -167,7 +167,7 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:
             self.close_connection = True  # the client gave up, which is what some tests are about
 
-    do_GET = do_POST = do_PUT = do_PATCH = _serve  # noqa: N815  (names of the base class)
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve  # noqa: N815  (names of the base class)
 
     def _say(self, answer: Say) -> None:
         if answer.hang_up:

@@ -1,0 +1,42 @@
+"""The command ``rebalancer work``, which ``compare --kubernetes`` starts in its pods."""
+
+from __future__ import annotations
+
+import click
+
+from rebalancer.base.environment import Environment, system_environment
+from rebalancer.base.errors import ExitCode, PolicyError
+from rebalancer.base.output import say
+from rebalancer.commands.flags import examples
+from rebalancer.fleet.indexed_job import play_part
+from rebalancer.fleet.stores import Bucket
+
+_INDEX = "JOB_COMPLETION_INDEX"
+"""Set by the Job controller in the pods of an Indexed Job."""
+
+
+def run_work(where: str, environment: Environment) -> ExitCode:
+    """Play the part of the index that the environment names.
+
+    Raises:
+        PolicyError: there is no index, or the bucket cannot be used.
+    """
+    index = environment.environ.get(_INDEX, "")
+    if not index.isdecimal():
+        raise PolicyError([f"{_INDEX} is not set: only the pod of an Indexed Job has a part"])
+    number = play_part(Bucket(where), int(index))
+    say(environment.err, f"part {index}: {number} simulations")
+    return ExitCode.DONE
+
+
+@click.command(
+    "work",
+    epilog=examples("rebalancer work s3://snapshots/prod/.work/rebalancer-compare-0123456789ab"),
+)
+@click.argument("where", metavar="s3://BUCKET/PREFIX")
+def command(where: str) -> int:
+    """Play a part of a comparison, in a pod of its Job.
+
+    compare --kubernetes starts it, with the part of the pod in JOB_COMPLETION_INDEX.
+    """
+    return int(run_work(where, system_environment()))
