@@ -1,7 +1,9 @@
 """Room for pods that wait on random clusters, beside an integer programme.
 
 python -m benchmarks.room --clusters 300 --seed 1000
+python -m benchmarks.room --slots --clusters 300 --seed 1000
 
+With --slots the first workload that waits is none: as many slots of its size are to be free instead.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 
-from benchmarks.room.clusters import RoomCluster, cluster
+from benchmarks.room.clusters import RoomCluster, Work, cluster
 from benchmarks.room.optimum import RoomOptimum, optimum
 from rebalancer.plan.plan import Plan
 from rebalancer.planner.plan import plan
@@ -38,13 +40,31 @@ class Result:
     """What the plan would break, if anything; empty if nothing."""
 
 
-def planned(made: RoomCluster) -> tuple[Plan, float]:
-    """Return the plan on a cluster, and how long it took."""
-    snapshot = snapshot_of(made.objects())
-    strategy = Registry.installed().strategy("make-room")
-    params = strategy.Params()
+def slots_of(made: RoomCluster) -> Work:
+    """Return the first workload that waits, and leave it alone with those that run."""
+    first = next(work for work in made.works if work.waiting)
+    made.works[:] = [work for work in made.works if work is first or not work.waiting]  # type: ignore[index]
+    return first
+
+
+def planned(made: RoomCluster, slots: Work | None = None) -> tuple[Plan, float]:
+    """Return the plan on a cluster, and how long it took; ``slots``: what is to be free, and does not wait."""
+    name = "make-room" if slots is None else "slots"
+    strategy = Registry.installed().strategy(name)
+    given: dict[str, object] = {}
+    objects = made.objects()
+    if slots is not None:
+        objects = [one for one in objects if not one["metadata"]["name"].startswith(slots.name)]
+        cpu, memory, gpus = slots.asks
+        free = {"cpu": f"{cpu}m", "memory": f"{memory}Mi"} | (
+            {"nvidia.com/gpu": gpus} if gpus else {}
+        )
+        given = {"free": free, "count": slots.waiting, "priority": slots.priority}
+        given |= {"nodes": {"pool": slots.pool}} if slots.pool else {}
+    params = strategy.Params.model_validate(given)
+    snapshot = snapshot_of(objects)
     of = Contribution(
-        "make-room",
+        name,
         1.0,
         observed=False,
         terms=lambda view: strategy.terms(view, params),
@@ -62,12 +82,17 @@ def planned(made: RoomCluster) -> tuple[Plan, float]:
     return decided, time.process_time() - began
 
 
-def result(seed: int) -> Result:
+def result(seed: int, *, of_slots: bool) -> Result:
     """Return what was planned on the cluster of a seed, beside the optimum."""
     made = cluster(seed)
+    slots = slots_of(made) if of_slots else None
+    if slots is not None:
+        slots.apart = False
     best = optimum(made)
-    plan, seconds = planned(made)
+    plan, seconds = planned(made, slots)
     let_in, wrong = _end(made, plan)
+    if slots is not None:
+        let_in = (slots.waiting - plan.after["slots"].violated,)
     return Result(seed, let_in, len(plan.moves), seconds, best, wrong)
 
 
@@ -98,10 +123,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clusters", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--slots", action="store_true")
     options = parser.parse_args()
     results = []
     for seed in range(options.seed, options.seed + options.clusters):
-        results.append(one := result(seed))
+        results.append(one := result(seed, of_slots=options.slots))
         if one.let_in != one.best.let_in or one.evictions != one.best.evictions or one.wrong:
             print(one, flush=True)
     possible = [one for one in results if sum(one.best.let_in)]

@@ -6,6 +6,7 @@ Add pods first (their controllers decide which workloads are kept), then all oth
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Required, TypedDict, TypeVar, Unpack
@@ -14,7 +15,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.snapshot.autoscalers import fold_autoscalers, fold_scale_outs
-from rebalancer.snapshot.columns import Int32s, Ints
+from rebalancer.snapshot.columns import Int32s, Ints, freeze
 from rebalancer.snapshot.labels import ClassIndex
 from rebalancer.snapshot.measured import PodUse, fold_usage
 from rebalancer.snapshot.model import (
@@ -425,19 +426,27 @@ class Settled:
         kept, workloads = self.kept, list(self._workloads())
         of_pods = kept.of(_of_pods, kept, self.pods, *workloads)
         classes = of_pods.classes
-        nodes = kept.of(_nodes, self._all("Node"), self._all("CSINode"), *of_pods.resources)
+        devices = kept.of(_devices, self._all("Node"))
+        resources = of_pods.resources
+        if not devices.issubset(resources):
+            resources = (
+                *_BASE_RESOURCES,
+                *sorted(devices.union(resources[len(_BASE_RESOURCES) :])),
+            )
+        requests = kept.of(_in_rows, of_pods.requests, of_pods.resources, *resources)
+        nodes = kept.of(_nodes, self._all("Node"), self._all("CSINode"), *resources)
         index = kept.of(_index, *(part for c in classes for part in (c.namespace, c.labels)))
         services = [
             (item.metadata.namespace, item.spec.selector)
             for item in self._all("Service")
             if item.spec.selector
         ]
-        pods, requests = self.pods.columns(nodes.index), of_pods.requests
-        measurable = [of_pods.resources.index(name) for name in MEASURED]
+        pods = self.pods.columns(nodes.index)
+        measurable = [resources.index(name) for name in MEASURED]
         made = Snapshot(
             captured_at=captured_at,
             version=version,
-            resources=of_pods.resources,
+            resources=resources,
             nodes=nodes,
             pods=pods,
             classes=classes,
@@ -529,6 +538,28 @@ def _of_pods(kept: Memo, pods: SettledPods, *workloads: o.Workload) -> _OfPods:
     of = Classes(pods.classes, ownership, kept)
     owned = of.with_owners(pods.cls, pods.flags)
     return _OfPods(of.resources, *owned, of.requests(), of.compute_scored(), of, ownership)
+
+
+def _devices(nodes: tuple[o.Node, ...]) -> frozenset[str]:
+    """Return the extended resources of nodes (``v1helper.IsExtendedResourceName``): one that no pod asks for yet counts, too."""
+    names = {name for node in nodes for name in node.status.allocatable or ()}
+    # The same objects each time, for the memo.
+    return frozenset(map(sys.intern, filter(_is_extended, names)))
+
+
+def _is_extended(name: str) -> bool:
+    domain, slash, _ = name.partition("/")
+    native = domain == "kubernetes.io" or domain.endswith(".kubernetes.io")
+    return bool(slash) and not native
+
+
+def _in_rows(requests: Ints, before: tuple[str, ...], *resources: str) -> Ints:
+    """Return ``requests`` (R, C) with a row for each of ``resources``; those that are new have none."""
+    if before == resources:
+        return requests
+    matrix = np.zeros((len(resources), requests.shape[1]), np.int64)
+    matrix[[resources.index(name) for name in before]] = requests
+    return freeze(matrix)
 
 
 def _nodes(nodes: tuple[o.Node, ...], csi_nodes: tuple[o.CSINode, ...], *resources: str) -> Nodes:

@@ -119,6 +119,19 @@ def test_what_cannot_be_free_moves_nothing_and_says_what_is_short():
         ]
 
 
+def test_a_slot_may_be_of_a_resource_that_no_pod_asks_for_yet():
+    objects = [*three_nodes(), node("gpu", cpu="8"), *workload("full", ["gpu"] * 2, cpu="3")]
+    (gpu,) = [one for one in objects if one["metadata"]["name"] == "gpu"]
+    gpu["status"]["allocatable"] |= {"example.com/gpu": "4", "hugepages-2Mi": "0"}
+    free = {"cpu": "3", "example.com/gpu": 2}
+    (move,) = plan(objects, free=free).moves
+    assert (move.node, move.landings[0].node) == ("gpu", "n0")
+    assert not plan(objects, free={**free, "cpu": "2"}).moves
+    # Of four there are two slots, and not three.
+    result = plan(objects, free={"cpu": "500m", "example.com/gpu": 2}, count=3)
+    assert (result.after[NAME].violated, result.moves) == (1, ())
+
+
 def test_pods_of_a_higher_priority_stay():
     objects = [
         *(node(f"n{i}", cpu="8") for i in range(2)),
