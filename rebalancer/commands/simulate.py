@@ -73,6 +73,16 @@ class SimulateOptions(Grouped):
     """Seconds, or a span of them, from one eviction to the next in a wave."""
     output: str = "table"
 
+    def edits(self) -> tuple[str, ...]:
+        """Return the what-if changes in words, in the order in which they are made."""
+        return (
+            *(f"{zone} is lost" for zone in self.lose_zone),
+            *(f"{text} joins" for text in self.add_node),
+            *(f"{name} is gone" for name in self.remove_node),
+            *(f"{name} is cordoned" for name in self.cordon),
+            *self.scale,
+        )
+
 
 def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO) -> ExitCode:
     """Play the cycles and print what happened.
@@ -82,7 +92,7 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
     """
     registry = Registry.installed()
     loaded = options.policy.load(registry)
-    snapshot = changed_snapshot(options, stdin, finished_phases(loaded.policy, registry))
+    in_file, snapshot = snapshots(options, stdin, finished_phases(loaded.policy, registry))
     conditions = Conditions(
         cycles=options.cycles,
         ready_after=Span.parse(options.ready_after, "--ready-after"),
@@ -92,10 +102,18 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
         lifted=options.lift_budgets,
     )
     timings = Timings(environment.clock)
-    simulation = play(snapshot, loaded, registry, conditions, timings, seed=options.seed).simulation
+    played = play(snapshot, loaded, registry, conditions, timings, seed=options.seed)
+    simulation = played.simulation
     simulation = replace(
         simulation, warnings=(*_not_simulated(loaded.policy), *simulation.warnings)
     )
+    if options.output == "html":
+        from rebalancer.whatif.page import SimulatedSteps, simulation_page  # noqa: PLC0415
+
+        steps = SimulatedSteps(in_file, snapshot, played.last)
+        text = simulation_page(simulation, steps, options.edits(), source=options.snapshot_path)
+        print_text(environment, text, options.output)
+        return ExitCode.DONE
     text = render_simulation(
         simulation, options.output, source=options.snapshot_path, policy=f"policy {loaded.source}"
     )
@@ -103,10 +121,10 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
     return ExitCode.DONE
 
 
-def changed_snapshot(
+def snapshots(
     options: SimulateOptions, stdin: BinaryIO, finished: frozenset[str] = frozenset()
-) -> Snapshot:
-    """Return the snapshot of the file with the edits: first lost zones, then nodes, then replicas.
+) -> tuple[Snapshot, Snapshot]:
+    """Return the snapshot of the file, and the same with the edits: first lost zones, then nodes, then replicas.
 
     A zone is lost first, so that a new node may join in it. ``finished``: the phases of finished pods to keep.
 
@@ -117,7 +135,8 @@ def changed_snapshot(
     scales = [Scale.parse(text) for text in options.scale]
     path = options.snapshot_path
     if not (new_nodes or options.remove_node or options.lose_zone or options.cordon or scales):
-        return load_judgeable(path, stdin=stdin, finished=finished)
+        unchanged = load_judgeable(path, stdin=stdin, finished=finished)
+        return unchanged, unchanged
     data = read_data(path, stdin)
     # Read as it is first: what is wrong with the file is said in its own name.
     first = load_judgeable(path, stdin=BytesIO(data), finished=finished)
@@ -134,7 +153,7 @@ def changed_snapshot(
         scale(objects, wanted)
     renew_budgets(objects)
     # What was measured in the file was measured before the edits; nodes that join will be.
-    return _with_new_nodes(first, with_usage_of(first, objects.snapshot(finished)))
+    return first, _with_new_nodes(first, with_usage_of(first, objects.snapshot(finished)))
 
 
 def _with_new_nodes(first: Snapshot, later: Snapshot) -> Snapshot:
@@ -160,6 +179,7 @@ def _not_simulated(policy: Policy) -> Iterator[str]:
         "rebalancer simulate --snapshot cluster.zip --cycles 5",
         "rebalancer simulate --snapshot cluster.zip --remove-node node-a1 --scale Deployment/default/web=9",
         "rebalancer simulate --snapshot cluster.zip --lose-zone zone-a --cordon node-b1",
+        "rebalancer simulate --snapshot cluster.zip --lose-zone zone-a -o html > what-if.html",
     ),
 )
 @with_flags(POLICY_FLAGS)
@@ -231,7 +251,7 @@ def _not_simulated(policy: Policy) -> Iterator[str]:
     metavar="N",
     help="Draw landings from their distribution. Default: the most probable.",
 )
-@output_flag(*FORMS, of="report")
+@output_flag(*FORMS, "html", of="report")
 def command(**flags: Any) -> int:
     """Play run after run offline, with what-if changes.
 

@@ -181,7 +181,7 @@ class Changes:
         """Return owner -> pods per node at one step, for ``owners``."""
         pods = {owner: _Pods(float) for owner in owners}
         names = step.snapshot.nodes.names
-        for owner, nodes in _nodes_by_owner(step.snapshot, pods).items():
+        for owner, nodes in nodes_by_owner(step.snapshot, pods).items():
             for node in nodes.tolist():
                 pods[owner][names[node]] += 1
         for outcome in self._outcomes if step.moved else ():
@@ -318,7 +318,7 @@ def _whole(number: float) -> float:
     return int(rounded) if rounded == int(rounded) else rounded
 
 
-def _nodes_by_owner(snapshot: Snapshot, owners: Iterable[str]) -> dict[str, Int32s]:
+def nodes_by_owner(snapshot: Snapshot, owners: Iterable[str]) -> dict[str, Int32s]:
     """Return owner -> nodes (rows) of its pods that are not terminating."""
     pods = snapshot.pods
     wanted = set(owners)

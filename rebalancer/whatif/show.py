@@ -8,7 +8,7 @@ from typing import Any
 
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import DATA_FORMS, data_text
-from rebalancer.base.plain_text import count, percent, printable_lines
+from rebalancer.base.plain_text import columns, count, percent, printable_lines
 from rebalancer.plan.plan import Cost, Score
 from rebalancer.report import words
 from rebalancer.whatif.cycles import Cycle, Simulation, total
@@ -36,7 +36,7 @@ def render_simulation(simulation: Simulation, output: str, *, source: str, polic
         return data_text(as_data(simulation, source=source, policy=policy), output)
     warnings = [f"Warning: {text}" for text in simulation.warnings]
     lines = [f"Simulation of {source}, {policy}", *warnings, "", *_table(simulation.cycles), ""]
-    lines += [f"  {name}: {_score_words(score)}" for name, score in _end(simulation).items()]
+    lines += [f"  {name}: {text}" for name, text in scores_of_end(simulation)]
     lines += [
         f"Waiting: {count(one.pods, 'pod')} of {one.owner}: {one.reason}"
         for one in simulation.waiting
@@ -153,12 +153,27 @@ def _evictions(simulation: Simulation) -> int:
 
 
 def _table(cycles: Sequence[Cycle]) -> list[str]:
-    rows = [_HEAD, *(_row(cycle) for cycle in cycles)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    return columns([_HEAD, *map(_row, cycles)], "", range(len(_HEAD)))
+
+
+def head_of_cycles() -> tuple[str, ...]:
+    """Return the heads of :func:`rows_of_cycles`."""
+    return _HEAD
+
+
+def rows_of_cycles(simulation: Simulation) -> list[tuple[str, ...]]:
+    """Return a row for each cycle."""
+    return [_row(cycle) for cycle in simulation.cycles]
+
+
+def scores_of_end(simulation: Simulation) -> list[tuple[str, str]]:
+    """Return (strategy, its score in words) at the end."""
+    return [(name, _score_words(score)) for name, score in _end(simulation).items()]
+
+
+def end_lines(simulation: Simulation) -> list[str]:
+    """Return the sum, the pauses, and whether more is to come, in sentences."""
+    return [_sum_line(simulation), *_pauses(simulation.cycles), _silence_line(simulation)]
 
 
 def _row(cycle: Cycle) -> tuple[str, ...]:

@@ -3,12 +3,13 @@
 import gzip
 import io
 import json
+import re
 
 import pytest
 import yaml
 
 from rebalancer.cli import command
-from rebalancer.commands.simulate import SimulateOptions, changed_snapshot
+from rebalancer.commands.simulate import SimulateOptions, snapshots
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.store import Capture, SnapshotWriter
 from rebalancer.testing.snapshots import apart, node, workload
@@ -68,6 +69,30 @@ def test_without_an_edit_there_is_nothing_to_do_and_the_table_says_so(path, caps
     assert "Silent from now on, even without memory a day later: Nothing to do" in text
 
 
+def test_the_page_shows_before_what_if_and_the_end(path, capsys):
+    args = ["--snapshot", str(path), "--add-node", "n-c:zone=c", "--cordon", "n-b"]
+    text = simulated(capsys, *args, "-o", "html")
+    assert "<h1>What if n-c:zone=c joins, n-b is cordoned?</h1>" in text
+    words = re.sub(r"<[^>]*>|\s+", " ", text[text.index("<body>") :])
+    words = " ".join(words.split())
+    assert "Now: nodes, pods 2, 3 What if: nodes, pods 3, 3 At the end: nodes, pods 3, 3" in words
+    # web leaves n-a once, for the only zone that is free and open.
+    assert "Workload Now What if At the end Moves" in words
+    assert "web 2/1/0 2/1/0 1/1/1 1" in words
+    assert "1 eviction in 2 cycles" in words
+    assert "default-src 'none'" in text
+
+
+def test_the_page_says_who_waits_and_escapes_names(path, capsys):
+    args = ["--snapshot", str(path), "--lose-zone", "a", "--cordon", "n-b", "-o", "html"]
+    text = simulated(capsys, *args)
+    assert "Who waits for a node at the end" in text
+    assert "2 pods, " in text
+    assert 'title="' not in text
+    evil = simulated(capsys, "--snapshot", str(path), "--add-node", "n-c:zone=<b>", "-o", "html")
+    assert "<b>" not in evil
+
+
 def test_what_would_be_done_to_machines_is_said_not_to_be_simulated(tmp_path, path, capsys):
     policy = tmp_path / "policy.yaml"
     policy.write_text(
@@ -121,7 +146,7 @@ def test_what_was_measured_was_measured_before_the_edits(tmp_path):
     options = SimulateOptions.of(
         snapshot_path=str(file), add_node=("n-c:zone=c",), scale=("deployment/default/web=0",)
     )
-    usage = changed_snapshot(options, io.BytesIO()).usage
+    usage = snapshots(options, io.BytesIO())[1].usage
     assert usage is not None
     # A node that joins is empty, and will be measured as such.
     assert usage.known.tolist() == [True, True, True]
