@@ -6,7 +6,7 @@ fewest, and what was tried to its end before is proven to be impossible. Work is
 equal snapshots give equal plans. On large clusters only the most promising nodes are tried, and nothing is proven.
 
 Only the end counts here: victims are gone, and each pod stands where the search has put it. In which order, and whether the
-scheduler puts them there, :mod:`rebalancer.planner.room` asks.
+scheduler puts them there, :mod:`rebalancer.planner.room_walk` asks.
 """
 
 from __future__ import annotations

@@ -1,0 +1,377 @@
+"""Goes a way to make room as a run would: wave by wave, within budgets, each pod with its predicted landing.
+
+The nodes that are being made free are marked meanwhile, and further ones where the scheduler would choose another node. What
+pends may take what is freed before the pod that it was meant for: only a way at whose end that pod has its node is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+import numpy as np
+
+from rebalancer.cost.ask import Ask
+from rebalancer.cost.guards import guard_term
+from rebalancer.plan.plan import Code, Skip
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.judge import Judge
+from rebalancer.planner.problem import Contribution
+from rebalancer.planner.quota import QuotaLedger
+from rebalancer.planner.rendering import Chosen
+from rebalancer.planner.room_search import Item, Placing
+from rebalancer.planner.verdict import Verdict
+from rebalancer.scheduler.prediction import Prediction
+from rebalancer.snapshot.columns import Int32s
+
+_SURE = 0.95
+"""Least probability of landings that leave the places of others free; the more a judge lets be on nodes about to go."""
+
+
+Refused = tuple[Code, str]
+TAKEN: Refused = (Code.NO_ROOM, "another pod that waits would take the room")
+
+
+@dataclass(frozen=True, slots=True)
+class RoomStep:
+    """A move, with the place of its landing on which the state goes on."""
+
+    chosen: Chosen
+    prediction: Prediction
+    lands: int
+    ready: bool
+    root: int
+    """For which of the asks of its way."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoomEntry:
+    """An ask that has its room: the pod on its node, or what is kept free there."""
+
+    ask: Ask
+    node: int
+    wave: int
+    """After this wave."""
+
+
+@dataclass(slots=True)
+class MadeRooms:
+    """What is planned so far, to be done again on another draft of the same problem."""
+
+    first_wave: int = 1
+    steps: list[RoomStep] = field(default_factory=list)
+    entries: list[RoomEntry] = field(default_factory=list)
+    fewest: int = 0
+    skips: tuple[Skip, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def last_wave(self) -> int:
+        """The newest wave, 0 if there is none yet."""
+        return max((step.chosen.wave for step in self.steps), default=self.first_wave - 1)
+
+    def onto(self, draft: Draft, *, ended: bool = True, reserving: bool = True) -> None:
+        """Do it all on ``draft``; the last wave is at its end then, or (not ``ended``) its moves are in flight.
+
+        ``reserving``: what no pod waits for takes its room, so that the search keeps off it. In the state of the plan it is
+        free, as it will be, and the term of its strategy keeps others off.
+        """
+        last = self.last_wave
+        self._enter(draft, self.first_wave - 1, reserving=reserving)
+        for wave, steps in groupby(self.steps, key=lambda step: step.chosen.wave):
+            for step in steps:
+                move(draft, step.chosen, step.prediction, step.lands, ready=step.ready)
+            if wave < last or ended:
+                end_wave(draft)
+                self._enter(draft, wave, reserving=reserving)
+
+    def _enter(self, draft: Draft, wave: int, *, reserving: bool) -> None:
+        for entry in self.entries:
+            if entry.wave == wave and (reserving or entry.ask.pod >= 0):
+                enter(draft, entry.ask, entry.node)
+
+    def open_rooms(self) -> set[int]:
+        """Return the nodes that stay marked after the last move, as its wave is in flight."""
+        return set(self.steps[-1].chosen.room or ()) if self.steps else set()
+
+
+def end_wave(draft: Draft) -> None:
+    """Let the victims of a wave be gone, and its replacements Ready."""
+    draft.state.reap()
+    draft.allowance.next_wave()
+
+
+def move(draft: Draft, chosen: Chosen, prediction: Prediction, lands: int, *, ready: bool) -> None:
+    """Move a pod in the state, and count it."""
+    draft.move(chosen.pod, chosen.cls, prediction, lands)
+    draft.allowance.spend(chosen.cls, chosen.node, chosen.strategy, ready=ready)
+
+
+def enter(draft: Draft, ask: Ask, node: int) -> None:
+    """Let an ask have its room: the pod stands on its node, if no eviction has fed it before."""
+    if ask.counted:
+        return
+    if ask.pod < 0:
+        draft.state.reserve(ask.requests, ask.places, node)
+    elif ask.cls < 0:
+        draft.state.reserve(ask.requests, 0, node)
+    elif draft.state.node_of[ask.pod] < 0:
+        draft.state.place(ask.pod, ask.cls, node)
+
+
+def kind_of(ask: Ask) -> object:
+    """Return what is equal for asks that are let in by the same moves."""
+    return ask.cls, ask.priority, ask.requests.tobytes(), ask.nodes.tobytes()
+
+
+class RoomWalk:
+    """Goes one way: each pod with its predicted landing."""
+
+    def __init__(
+        self,
+        draft: Draft,
+        of: Contribution,
+        made: MadeRooms,
+        asks: Sequence[Ask],
+        placing: Placing,
+    ) -> None:
+        """``draft``: ``made`` is done in it, and its last wave is in flight; ``of``: the strategy."""
+        self._of, self._made, self._asks, self._draft = of, made, asks, draft
+        terms = draft.terms if of.observed else draft.enforced
+        guard = guard_term(draft.view)
+        self._judge = Judge(draft.view, terms, guard, draft.settings.threshold)
+        self._targets = {item.pod: node for item, node in placing.nodes}
+        self._left = [item for item, _ in placing.moves]
+        self._left.sort(key=lambda item: (-_size(draft, item), item.pod))
+        self._waiting = [item for item, _ in placing.nodes if item.source < 0]
+        self._sources = {item.source for item in self._left}
+        self._open = made.open_rooms()
+        """The nodes that are being made free for others in the wave that is in flight."""
+        self._most_marks = draft.settings.budgets.marks_of(len(draft.snapshot.nodes))
+        self._quota = QuotaLedger(draft.snapshot)
+        for step in made.steps:
+            if step.chosen.wave == made.last_wave and not draft.snapshot.waits(step.chosen.cls):
+                self._quota.take(step.chosen.cls)
+        self.steps: list[RoomStep] = []
+        self.entries: list[RoomEntry] = []
+        self._ask_of = dict(enumerate(asks))
+
+    def open_one_by_one(self, *, backwards: bool) -> None:
+        """Make the moves for one ask after the other, in the order of the asks or backwards."""
+        sign = -1 if backwards else 1
+        self._left.sort(key=lambda item: sign * item.root)
+
+    def go(self) -> Refused | None:
+        """Make all moves, beginning with the wave that is in flight; return why it cannot be done."""
+        wave, of_wave = max(self._made.last_wave, self._made.first_wave), len(self._made.steps)
+        why: Refused = Code.NO_ROOM, "its moves have no order in which each lands"
+        while self._left:
+            step, why = self._next(wave, why)
+            if step is not None:
+                self.steps.append(step)
+                of_wave += 1
+                continue
+            if not of_wave:
+                return why
+            self._end_wave(wave)
+            wave, of_wave = wave + 1, 0
+        self._end_wave(wave)
+        self._assign()
+        return self._enter(wave)
+
+    def _assign(self) -> None:
+        """Say of rooms for pods that are alike whom each is for: the room that is there first is for the pod that is first."""
+        created = self._draft.snapshot.pods.created
+        complete = dict.fromkeys(range(len(self._asks)), 0)
+        for step in self.steps:
+            complete[step.root] = step.chosen.wave
+        alike: dict[object, list[int]] = {}
+        for root, ask in enumerate(self._asks):
+            if ask.pod >= 0:
+                alike.setdefault(kind_of(ask), []).append(root)
+        for roots in alike.values():
+            asks = sorted(
+                (self._asks[root] for root in roots),
+                key=lambda ask: (float(created[ask.pod]), ask.pod),
+            )
+            for root, ask in zip(sorted(roots, key=lambda r: (complete[r], r)), asks, strict=True):
+                self._ask_of[root] = ask
+        last = {step.root: place for place, step in enumerate(self.steps)}
+        for place, step in enumerate(self.steps):
+            ask = self._ask_of[step.root]
+            reason = f"makes room for {ask.text} on {self._node_of(step.root)}"
+            hard, soft, balance = step.chosen.gain
+            # With the last of its moves an ask has its room.
+            if ask.pod >= 0:
+                soft += self._of.weight * (place == last[step.root])
+            chosen = replace(
+                step.chosen,
+                makes_way_for=ask.pod,
+                reason=reason,
+                gain=(hard, soft, balance),
+                unit=self._unit_of(ask, step.root),
+            )
+            self.steps[place] = replace(step, chosen=chosen)
+
+    def _unit_of(self, ask: Ask, root: int) -> str:
+        """Return the name of the moves for one ask: its pod's uid, or what is to be free and where."""
+        if ask.pod >= 0:
+            return self._draft.snapshot.pods.uid[ask.pod]
+        return f"{self._of.strategy}: {ask.text} on {self._node_of(root)}"
+
+    def _next(self, wave: int, why: Refused) -> tuple[RoomStep | None, Refused]:
+        """Make the first move that can be made now; if none can, return why the last one cannot."""
+        for item in self._left:
+            result = self._step(item, wave)
+            if isinstance(result, RoomStep):
+                self._left.remove(item)
+                return result, why
+            why = result
+        return None, why
+
+    def _end_wave(self, wave: int) -> None:
+        end_wave(self._draft)
+        self._quota.reset()
+        if wave == self._made.last_wave:
+            self._open = set()
+            for entry in self._made.entries:
+                if entry.wave == wave:
+                    enter(self._draft, entry.ask, entry.node)
+
+    def _enter(self, wave: int) -> Refused | None:
+        """Let the asks in; return why one of them has no room in the end."""
+        draft = self._draft
+        for item in self._waiting:
+            ask = self._asks[item.root]
+            node = self._targets[item.pod]
+            if ask.pod >= 0 and ask.cls >= 0:
+                taken = int(draft.state.node_of[ask.pod])
+                nodes = (
+                    draft.scheduler.predict(draft.state, ask.cls).nodes if taken < 0 else [taken]
+                )
+                if not len(nodes):
+                    return TAKEN
+                node = int(nodes[0])
+            enter(draft, ask, node)
+            self.entries.append(RoomEntry(ask, node, wave))
+        return None
+
+    def _step(self, item: Item, wave: int) -> RoomStep | Refused:
+        """Move a pod in the draft, or return why it cannot go now."""
+        draft, snapshot = self._draft, self._draft.snapshot
+        cls, ready = int(snapshot.pods.cls[item.pod]), snapshot.pods.is_ready(item.pod)
+        strategy = self._of.strategy
+        limit = draft.allowance.over(strategy, cls)
+        limit = limit or draft.allowance.waits(cls, item.source, strategy, ready=ready)
+        ref = snapshot.pod_ref(item.pod)
+        if limit is not None:
+            return Code.BUDGET, f"{ref} would have to leave: {limit}"
+        if not snapshot.waits(cls) and (lack := self._quota.lacks(cls)) is not None:
+            return Code.QUOTA, f"{ref} would have to leave: {lack}"
+        verdict = self._verdict(item)
+        if isinstance(verdict, tuple):
+            return verdict[0], f"{ref} would have to leave: {verdict[1]}"
+        target, prediction = self._targets[item.pod], verdict.prediction
+        at = np.flatnonzero(prediction.nodes == target)
+        lands = int(at[0]) if len(at) else 0
+        ask = self._asks[item.root]
+        chosen = Chosen(
+            item.pod,
+            cls,
+            item.source,
+            verdict.gain,
+            prediction,
+            strategy,
+            f"makes room for {ask.text}",
+            wave,
+            self._of.observed,
+            makes_way_for=ask.pod,
+            marks=verdict.marks,
+            room=tuple(sorted(self._open_without(item))),
+        )
+        if not snapshot.waits(cls):
+            self._quota.take(cls)
+        move(draft, chosen, prediction, lands, ready=ready)
+        return RoomStep(chosen, prediction, lands, ready, item.root)
+
+    def _node_of(self, root: int) -> str:
+        item = next(one for one in self._waiting if one.root == root)
+        return self._draft.snapshot.nodes.names[self._targets[item.pod]]
+
+    def _open_without(self, item: Item) -> set[int]:
+        """Return the nodes that are being made free, and still wait for what they are meant for, once ``item`` has landed."""
+        waiting = [one for one in self._left if one is not item] + self._waiting
+        return self._open | (self._sources & {self._targets[one.pod] for one in waiting})
+
+    # -- where it lands --------------------------------------------------------------------------------------
+
+    def _verdict(self, item: Item) -> Verdict | Refused:
+        """Return the verdict on moving a pod, with the marks that it takes."""
+        target = self._targets[item.pod]
+        marks = (self._open_without(item) | {item.source}) - {target}
+        rooms = np.array(sorted(marks), np.int32)
+        verdict = self._harmless(item, rooms)
+        refused = verdict.refused or self._disturbs(item, verdict.prediction)
+        if refused is None:
+            return verdict
+        return self._steered(item, target, rooms) or refused
+
+    def _harmless(self, item: Item, marks: Int32s) -> Verdict:
+        with self._draft.scheduler.marking(marks):
+            verdict = self._judge.harmless(item.pod, item.source)
+        return replace(verdict, marks=tuple(marks.tolist()))
+
+    def _disturbs(self, item: Item, prediction: Prediction) -> Refused | None:
+        """Return that a pod may land where another one needs the place, if that is not rare."""
+        target = self._targets[item.pod]
+        others = {
+            self._targets[one.pod] for one in [*self._left, *self._waiting] if one is not item
+        }
+        bad = [
+            node in others and node != target and not self._has_spare(item, node)
+            for node in prediction.nodes.tolist()
+        ]
+        share = float(prediction.probability[np.array(bad, bool)].sum())
+        if share > 1 - _SURE:
+            return Code.UNSURE, f"{share:.0%} of its landings are where others need the place"
+        return None
+
+    def _has_spare(self, item: Item, node: int) -> bool:
+        """Return whether a node would hold all that is meant for it beside ``item``."""
+        nodes, state = self._draft.snapshot.nodes, self._draft.state
+        meant = [one for one in [*self._left, *self._waiting] if self._targets[one.pod] == node]
+        going = [one for one in self._left if one.source == node]
+        requests = self._draft.snapshot.requests
+        free = nodes.allocatable[:, node] - state.lasting[:, node] - item.requests
+        for one in meant:
+            free = free - one.requests
+        for one in going:
+            free = free + requests[:, self._draft.snapshot.pods.cls[one.pod]]
+        return bool((free[item.requests > 0] >= 0).all())
+
+    def _steered(self, item: Item, target: int, rooms: Int32s) -> Verdict | None:
+        """Return the verdict on a landing on ``target`` that further marks choose; None if they cannot."""
+        if not self._draft.settings.steer:
+            return None
+        view = self._draft.view
+        with view.scheduler.pending.before_landing(view.state, item.pod):
+            steering = view.scheduler.steering(view.state, item.cls)
+        if steering is None:
+            return None
+        place = np.flatnonzero(steering.nodes == target)
+        if not len(place) or steering.marks[place[0]] > self._most_marks:
+            return None
+        marks = np.union1d(steering.to_mark(int(place[0])), rooms).astype(np.int32)
+        if target in marks or len(marks) > self._most_marks:
+            return None
+        verdict = self._harmless(item, marks)
+        if verdict.refused is not None or self._disturbs(item, verdict.prediction) is not None:
+            return None
+        return verdict
+
+
+def _size(draft: Draft, item: Item) -> float:
+    """Return the largest share of the largest node that an item asks."""
+    most = np.maximum(1, draft.snapshot.nodes.allocatable.max(axis=1, initial=1))
+    return float((item.requests / most).max(initial=0.0))
