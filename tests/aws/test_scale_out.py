@@ -154,7 +154,8 @@ def test_a_group_of_another_cluster_with_the_same_tag_is_not_ours(ground):
     for machine in ground.fleet.machines("theirs"):
         ground.cluster.remove_node(machine)
     ground.acts()
-    for _ in range(8):
+    # Beyond the back-off, too, that follows on machines that did not come.
+    for _ in range(12):
         ground.pass_time(120)
         ground.acts()
     ground.scale(6)

@@ -19,7 +19,8 @@ from tests.storm.run import ground
 from tests.storm.schedule import scenario
 
 _HERE = Path(__file__).resolve().parents[2]
-_PACKAGES = ("rebalancer", "strategies")
+_PACKAGES = ("rebalancer", "strategies", "chart", "docs")
+_TEXTS = (".py", ".yaml", ".md")
 _TRIES = 2
 """How often a seed is played before a mend counts as undone unseen: what happens at once may go either way."""
 
@@ -40,7 +41,7 @@ class Verdict:
 
 
 def undone(mend: Mend, folder: Path, tree: Path = _HERE) -> Path:
-    """Return a folder with the packages in which a mend is undone.
+    """Return a folder with the packages, the chart and the documentation, in which a mend is undone.
 
     Files are searched for the mend's text, so that it does not matter where they are moved.
     """
@@ -49,7 +50,8 @@ def undone(mend: Mend, folder: Path, tree: Path = _HERE) -> Path:
     for package in _PACKAGES:
         shutil.copytree(tree / package, target / package, ignore=shutil.ignore_patterns("*.pyc"))
     for old, new in mend.changes:
-        places = [path for path in target.rglob("*.py") if old in path.read_text()]
+        texts = (path for path in target.rglob("*") if path.suffix in _TEXTS)
+        places = [path for path in texts if old in path.read_text()]
         counts = [path.read_text().count(old) for path in places]
         if counts != [1]:
             raise StaleError(f"{mend.name}: its text stands {sum(counts)} times: {old[:80]!r}")

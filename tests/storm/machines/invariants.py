@@ -3,6 +3,7 @@
 They use what the witnesses saw; of what the product says, only what is to be held against that.
 """
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 from tests.e2e.instance_metadata import NOTHING
 from tests.storm.invariants import nothing_raw_in
 from tests.storm.machines.cloud import Call
+from tests.storm.machines.network import PORT
 from tests.storm.machines.record import Record
-from tests.storm.machines.scenario import CLOCKS, OURS, SCALING
-from tests.storm.machines.world import NOTICE, OPT_OUT, OTHER
+from tests.storm.machines.scenario import CLOCKS, OURS, SCALING, TIME_PASSES
+from tests.storm.machines.world import NOTICE, OPT_OUT, OTHER, SCALE_IN
 from tests.storm.witnesses import Ran
 
 NEWS = 3.0
@@ -26,21 +28,41 @@ SKEW = 30.0
 DELAY = 110.0
 """Seconds for which a machine is not ended while somebody asks for a delay: two minutes, as Cluster Autoscaler has it."""
 REFUSED = 300
-STARVED = 4.0
-"""Seconds that the machine may keep a process from running before it is asked for nothing more in its time."""
+STARVED, STARVED_SERVING = 4.0, 15.0
+"""Seconds that the machine may keep a process from running before it is asked for nothing more in its time; what serves gets them back."""
 MIN_EXCLUDED = 10.0
 """Seconds for which a node must be excluded from load balancers before its machine is ended."""
 ENOUGH = 4
 """Machines that the pods of a scale-out need: three pods on each."""
 EXCLUDE = "node.kubernetes.io/exclude-from-external-load-balancers"
+IN_TIME = 3.0
+"""Seconds before its machine goes by which a node must be closed."""
+GIVES_BACK = 8.0
+"""Seconds after which a node must be open that pods wait for."""
+MOST_CLOSINGS = 2
+"""How often a node may be closed within one scenario, however often an announcement comes and goes."""
+SENT_WITHIN = 5.0
+"""Seconds within which the request must come that a node's record speaks of."""
 HARMLESS: Mapping[str, set[str]] = {
-    "scale-out": {"no capacity", "tenant's autoscaler"},
-    "scale-in": {"tenant's autoscaler", "one group chosen"},
+    "scale-out": {"no capacity", "tenant's autoscaler", TIME_PASSES},
+    "scale-in": {
+        "tenant's autoscaler",
+        "one group chosen",
+        "two pods are left",
+        "one group in two zones",
+    },
+    "drain": {"kubelet is gone"},
+    "interruption": {"message of another account"},
 }
 """Duty -> what may happen beside it, and it gets done all the same."""
+_HARMLESS_FAULTS = {("scale-in", "eviction", "429 Retry-After 1")}
+"""Duty, kind of request and fault: machines that are empty already are ended all the same."""
 _TERMINATE = "autoscaling:TerminateInstanceInAutoScalingGroup"
 _RESIZE = "autoscaling:SetDesiredCapacity"
 _COMPLETE = "autoscaling:CompleteLifecycleAction"
+_FIREWALLS = "ec2:ModifyNetworkInterfaceAttribute"
+_TARGETS = ("elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeregisterTargets")
+_SLOW = "elasticloadbalancing:DescribeTargetHealth"
 _ENDS = (_TERMINATE, _COMPLETE)
 _OUR_FAULT, _USAGE = 1, 2
 
@@ -130,7 +152,8 @@ def same_machine(record: Record) -> Iterator[str]:
     evicted = {request.name: request for request in (*record.evictions(), *record.deletions())}
     for uid, since in replaced.items():
         node = next((n for n in record.nodes if n["metadata"]["uid"] == uid), None)
-        if node is None:
+        if node is None or (record.scenario.duty == "drain" and since < record.runs[0].started):
+            # Whoever had the name when the drain was asked for is meant.
             continue
         name = node["metadata"]["name"]
         if node["spec"].get("unschedulable") and name not in record.ground.cordoned:
@@ -258,15 +281,47 @@ def capacity_given_back(record: Record) -> Iterator[str]:
             yield f"{name} is cordoned, and nothing says by whom"
         elif record.pending and name not in record.ground.kept:
             yield f"{name} stays closed while {record.pending} pods wait"
+    if _is_undisturbed(record):
+        yield from _not_given_back_in_time(record)
+
+
+def _not_given_back_in_time(record: Record) -> Iterator[str]:
+    """Yield the nodes that scale-in still drained at the end of the runs with faults, although pods had waited for long."""
+    then = record.ended - GIVES_BACK
+    before, after = (record.objects("Pod", at) for at in (then, record.ended))
+    waits = [u for u, pod in after.items() if not pod["spec"].get("nodeName") and u in before]
+    waits = [uid for uid in waits if not before[uid]["spec"].get("nodeName")]
+    drained = [_drained(record, at) for at in (then, record.ended)]
+    for name in sorted(drained[0] & drained[1] - record.ground.kept) if waits else ():
+        yield f"{name} is drained while {len(waits)} pods have waited for {GIVES_BACK:g} s"
+
+
+def _drained(record: Record, at: float) -> set[str]:
+    """Return the names of nodes that are closed and that scale-in drains, by its record."""
+    return {
+        node["metadata"]["name"]
+        for node in record.objects("Node", at).values()
+        if node["spec"].get("unschedulable") and _phase(node) == "leaving"
+    }
+
+
+def _phase(node: Mapping[str, Any]) -> str:
+    text = (node["metadata"].get("annotations") or {}).get(SCALE_IN, "")
+    try:
+        return str(json.loads(text).get("phase", ""))
+    except ValueError:
+        return ""
 
 
 def people_keep_theirs(record: Record) -> Iterator[str]:
-    """(l) What a person cordoned stays cordoned."""
+    """(l) What a person cordoned stays cordoned, and what people want empty stays closed."""
     for node in record.nodes:
         name, uid = node["metadata"]["name"], node["metadata"]["uid"]
         theirs = name in record.ground.cordoned and uid not in record.ground.replaced
         if theirs and not node["spec"].get("unschedulable"):
             yield f"{name} was uncordoned, which a person had cordoned"
+        if name in record.ground.wanted_empty and not node["spec"].get("unschedulable"):
+            yield f"{name} was uncordoned, which people want empty"
 
 
 def says_what_was_done(record: Record) -> Iterator[str]:
@@ -350,21 +405,46 @@ def agent_keeps_to_its_notice(record: Record) -> Iterator[str]:
 def gets_done(record: Record) -> Iterator[str]:
     """(q) What nothing hinders gets done: machines are ended or added, nodes emptied, hooks answered."""
     scenario = record.scenario
-    if scenario.faults or scenario.cloud or any(act.name in OURS for act in scenario.acts):
+    if not _is_undisturbed(record):
         return
-    if any(ran.starved_since(0.0) > STARVED for ran in record.runs):
+    harmless = HARMLESS.get(scenario.duty, set())
+    if scenario.has(TIME_PASSES):
+        harmless = harmless | {"zone lost", "no node may be lost", "same tags elsewhere"}
+    if {act.name for act in scenario.acts} - harmless:
         return
-    if {act.name for act in scenario.acts} - HARMLESS.get(scenario.duty, set()):
-        return
-    pods = record.objects("Pod", record.ended).values()
-    if scenario.duty == "scale-out" and (left := sum("nodeName" not in p["spec"] for p in pods)):
+    if scenario.duty == "scale-out" and (left := _waiting(record)):
         yield f"{left} pods wait, and groups may grow"
-    if scenario.duty in ("scale-in", "two releases") and not _ending(record):
+    ended = [call for call in _ending(record) if call.at < record.ended]
+    if scenario.duty in ("scale-in", "two releases") and not ended:
         yield "no machine was ended"
     if scenario.duty in ("drain", "replace") and record.runs[0].code != 0:
         yield f"it exited with {record.runs[0].code}: {record.runs[0].err.strip()[-200:]}"
     if scenario.duty == "interruption" and not any(c.name == _COMPLETE for c in record.calls):
         yield "the hook was not answered"
+    if scenario.duty == "detach" and record.network.targets:
+        yield f"the machine still gets requests: {sorted(record.network.targets)}"
+
+
+def _waiting(record: Record) -> int:
+    """Return how many pods wait; in the end, where it takes a quarter of an hour to know that a group is another cluster's."""
+    if record.scenario.amount(TIME_PASSES, "clean"):
+        return record.pending
+    pods = record.objects("Pod", record.ended).values()
+    return sum("nodeName" not in pod["spec"] for pod in pods)
+
+
+def _is_undisturbed(record: Record) -> bool:
+    """Return whether no request fails in a way that matters, and the process has its time."""
+    scenario = record.scenario
+    faults = {(scenario.duty, fault.kind, fault.name) for fault in scenario.faults}
+    if faults - _HARMLESS_FAULTS or any(fault.call != _SLOW for fault in scenario.cloud):
+        return False
+    if any(act.name in OURS for act in scenario.acts):
+        return False
+    return all(
+        ran.starved_since(ran.clock_started) <= (STARVED_SERVING if ran.serves else STARVED)
+        for ran in record.runs
+    )
 
 
 def load_balancers_are_told(record: Record) -> Iterator[str]:
@@ -401,6 +481,77 @@ def no_other_autoscaler(record: Record) -> Iterator[str]:
                     yield f"{ran.identity} left {act.get('node') or act.get('group')} alone: {act['message']}"
 
 
+def network_is_ours_to_change(record: Record) -> Iterator[str]:
+    """(v) Only the announced machine's firewalls and targets are changed, as the policy says, and all is given back."""
+    network = record.ground.network
+    if network is None:
+        return
+    may = {network.empty}.union(*network.before.firewalls.values())
+    for call in record.calls:
+        if call.name == _FIREWALLS:
+            asked = {text for key, text in call.form.items() if key.startswith("SecurityGroupId.")}
+            interface = call.form.get("NetworkInterfaceId")
+            if interface not in network.before.firewalls or asked - may:
+                yield f"{interface} got the security groups {sorted(asked)}"
+        if call.name in _TARGETS:
+            target = call.form["TargetGroupArn"], call.form.get("Targets.member.1.Port", "")
+            if target != (network.own, str(PORT)) or "Targets.member.2.Id" in call.form:
+                yield f"{call.name} of {target}"
+    stays = record.ground.withdrawn is not None and not record.ground.replaced
+    if stays and record.network != network.before:
+        yield f"the machine stays, and was not given back: {record.network}"
+
+
+def announced_are_closed(record: Record) -> Iterator[str]:
+    """(w) A machine with a time at which it goes waits for none without one: its node is closed before."""
+    for name, goes in record.ground.goes.items() if _is_undisturbed(record) else ():
+        node = record.node_named(name, goes - IN_TIME)
+        if goes < record.ended and node is not None and not node["spec"].get("unschedulable"):
+            yield f"{name} was open {IN_TIME:g} s before its machine goes"
+
+
+def seldom_closed(record: Record) -> Iterator[str]:
+    """(x) An announcement that comes and goes has one pipeline run a minute."""
+    if "notice flaps" not in record.acted:
+        return
+    closed, times = False, 0
+    for change in record.changes:
+        if change.kind == "Node" and change.name == "n-a":
+            now = bool(change.object["spec"].get("unschedulable"))
+            times, closed = times + (now and not closed), now
+    if times > MOST_CLOSINGS:
+        yield f"n-a was closed {times} times"
+
+
+def says_what_it_requests(record: Record) -> Iterator[str]:
+    """(y) What stands on a node of a request for the end of its machine is so: the request has come."""
+    scenario = record.scenario
+    if scenario.faults or scenario.has("forged record", *OURS) or record.ground.replaced:
+        return
+    sent = {_instance(call): call.at for call in record.calls if call.name == _TERMINATE}
+    for change in record.changes:
+        if change.kind != "Node" or change.type == "DELETED" or _phase(change.object) != "ending":
+            continue
+        if change.name not in record.ground.victims:
+            # Its machine has left its group: no pod is to come to it, and nothing is requested.
+            continue
+        late = change.at + SENT_WITHIN
+        stopped = any(change.at <= ran.ended <= late for ran in (*record.runs, *record.clean))
+        if change.name not in sent and not stopped:
+            yield f"{change.name} says since {change.at:.0f} that its end was requested: no request came"
+            return
+
+
+def zones_stay(record: Record) -> Iterator[str]:
+    """(z) Of equal machines of a group none goes that is the last of its zone, while another zone has two."""
+    zones = record.ground.zones
+    gone = {_instance(call) for call in _ending(record)}
+    left = Counter(zone for machine, zone in zones.items() if machine not in gone)
+    for zone in sorted({*zones.values()} - left.keys()):
+        if max(left.values(), default=0) > 1:
+            yield f"all machines of zone {zone} were ended, and {dict(left)} are left"
+
+
 INVARIANTS: Mapping[str, Invariant] = {
     "a": empty_machines_only,
     "b": protected_stay,
@@ -423,6 +574,11 @@ INVARIANTS: Mapping[str, Invariant] = {
     "s": nothing_twice,
     "t": writes_on_its_own,
     "u": no_other_autoscaler,
+    "v": network_is_ours_to_change,
+    "w": announced_are_closed,
+    "x": seldom_closed,
+    "y": says_what_it_requests,
+    "z": zones_stay,
 }
 
 

@@ -18,6 +18,21 @@ _BY_NAME = [
 ]
 """Records on nodes are read and written by the node's name, whichever Node has it."""
 
+_ASKED_FIRST = [
+    (
+        "        now = self._read(group)\n        minimum, _, wanted = _sizes(now)\n        if instance",
+        (
+            "        if not may_be_sent():\n            return False\n"
+            "        now = self._read(group)\n        minimum, _, wanted = _sizes(now)\n        if instance"
+        ),
+    ),
+    (
+        "        if not may_be_sent():\n            return False\n        self.machines.terminate",
+        "        self.machines.terminate",
+    ),
+]
+"""Whether a request may be sent is asked before the group is read, which takes its time."""
+
 MENDS: tuple[Mend, ...] = (
     Mend(
         "what has come under the name of a replaced node is no node to replace",
@@ -59,13 +74,23 @@ MENDS: tuple[Mend, ...] = (
         [9],
     ),
     Mend(
+        "AWS is asked what became of an instance",
+        "M4",
+        [('_ENDS = frozenset({"shutting-down", "terminated"})', "_ENDS = frozenset[str]()")],
+        [],
+    ),
+    Mend(
         "an announcement that is over does nothing",
         "M6",
         [
             (
                 "        return latest is not None and now > latest + OVER",
                 "        return False",
-            )
+            ),
+            (
+                "    return replace(event, over=sent + seconds) if sent else event",
+                "    return event if sent and seconds else event",
+            ),
         ],
         [4],
     ),
@@ -86,6 +111,10 @@ MENDS: tuple[Mend, ...] = (
         [
             ("    if page.kind != _KIND:", "    if False:"),
             ("    if not meta.resource_version:", "    if False:"),
+            (
+                "    for _ in range(2):\n        left = list_",
+                "    for _ in range(1):\n        left = list_",
+            ),
         ],
         [8],
     ),
@@ -103,7 +132,17 @@ MENDS: tuple[Mend, ...] = (
     Mend(
         "what was announced for a node is not done to the next one of its name",
         "M2",
-        _BY_NAME,
+        [
+            *_BY_NAME,
+            (
+                '        if node is None or one.uid not in ("", node.metadata.uid):\n',
+                "        if node is None:\n",
+            ),
+            (
+                "            if not there or not entry.run.uid or entry.run.uid in there:\n",
+                "            if True:\n",
+            ),
+        ],
         [20, 6],
     ),
     Mend(
@@ -120,19 +159,7 @@ MENDS: tuple[Mend, ...] = (
     Mend(
         "no machine is ended once the process must end",
         "M9",
-        [
-            (
-                "        now = self._read(group)\n        minimum, _, wanted = _sizes(now)\n        if instance",
-                (
-                    "        if not may_be_sent():\n            return False\n"
-                    "        now = self._read(group)\n        minimum, _, wanted = _sizes(now)\n        if instance"
-                ),
-            ),
-            (
-                "        if not may_be_sent():\n            return False\n        self.machines.terminate",
-                "        self.machines.terminate",
-            ),
-        ],
+        [*_ASKED_FIRST, ("_LATEST = 20.0\n", "_LATEST = 2000.0\n")],
         [22],
     ),
     Mend(
@@ -156,6 +183,17 @@ MENDS: tuple[Mend, ...] = (
             )
         ],
         [24],
+    ),
+    Mend(
+        "few nodes are closed for announcements without a deadline",
+        "M12",
+        [
+            (
+                "        return len(self._closed) >= self.most_closed\n",
+                "        return len(self._closed) < 0\n",
+            )
+        ],
+        [],
     ),
     Mend(
         "load balancers are told before a machine is ended",
@@ -206,5 +244,194 @@ MENDS: tuple[Mend, ...] = (
         "M30",
         [("    if state is None and SCALE_IN in node.annotations:\n", "    if False:\n")],
         [29],
+    ),
+    Mend(
+        "what a node says of its steps is a copy for people",
+        "M3",
+        [
+            (
+                "        left=pipeline.kept.of(client, machine, planned.name)\n        if apart\n        else record.kept_data(planned.name),",
+                "        left=record.kept_data(planned.name),",
+            ),
+            (
+                "                self._take_left(there, self._changing)\n",
+                "                self.state = self._join(there)\n",
+            ),
+        ],
+        [30],
+    ),
+    Mend(
+        "a machine with a deadline waits for none without one",
+        "M13",
+        [
+            (
+                "{pool: policy.at_once - taken[pool] for pool in Pool}",
+                "{pool: policy.at_once - sum(taken.values()) for pool in Pool}",
+            )
+        ],
+        [32],
+    ),
+    Mend(
+        "time of each run is kept for machines",
+        "M14",
+        [
+            (
+                "    if scaling is None or not scaling.awaits_end:\n        return run.stop\n",
+                "    if True:\n        return run.stop\n",
+            )
+        ],
+        [33],
+    ),
+    Mend(
+        "to give back is never suspended",
+        "M15",
+        [("            gives_back=asked,\n", "            gives_back=False,\n")],
+        [34],
+    ),
+    Mend(
+        "a lost zone does not hold back machines",
+        "M16",
+        [('snapshot, reading.clock_skew, moves=scales != "out"', "snapshot, reading.clock_skew")],
+        [35],
+    ),
+    Mend(
+        "who lets go of a cordon hands it over",
+        "M22",
+        [
+            (
+                "(NodeChange(annotations=heir) for heir in _heirs(node, holder, claims)), NodeChange()",
+                "iter(()), NodeChange()",
+            ),
+            (
+                "    return node.unschedulable and handed == NodeChange() and is_wanted_closed(node, holder)",
+                "    return bool(handed) and False",
+            ),
+        ],
+        [],
+    ),
+    Mend(
+        "a machine leaves one target group after the other",
+        "M23",
+        [
+            (
+                "        left = sorted(groups, key=lambda end: context.instance not in self._members_of(groups[end]))\n",
+                (
+                    "        for arn in groups.values():\n            _targets(leaving._balancers, arn)\n"
+                    "        left = sorted(groups)\n"
+                ),
+            )
+        ],
+        [31],
+    ),
+    Mend(
+        "an announcement that flaps has one pipeline run a minute",
+        "M24",
+        [
+            (
+                "        return pool is Pool.STAYS or now - self._begun.get((machine, pool), -math.inf) >= PACE\n",
+                "        return bool(machine and pool and now)\n",
+            )
+        ],
+        [37],
+    ),
+    Mend(
+        "a group whose machines are no nodes is another cluster's",
+        "M25",
+        [("        return 0 < self.unknown_since <= now - STARTUP\n", "        return False\n")],
+        [],
+    ),
+    Mend(
+        "the group is read before the end is noted",
+        "M26",
+        _ASKED_FIRST,
+        [39],
+    ),
+    Mend(
+        "machines that do not exist are none to spare",
+        "M27",
+        [
+            ("machines := min(wanted, len(now.instances))", "machines := wanted"),
+            (
+                "    return min(group.desired, len(group.instances)) - group.minimum\n",
+                "    return group.desired - group.minimum\n",
+            ),
+        ],
+        [40],
+    ),
+    Mend(
+        "of equal nodes those go of the zone that has the most",
+        "M28",
+        [
+            (
+                "            standing[node] = zones[self._zone(node)]\n",
+                "            standing[node] = 0\n",
+            )
+        ],
+        [41],
+    ),
+    Mend(
+        "what people want empty stays closed",
+        "M29",
+        [
+            (
+                "_WISHES = frozenset({DRAIN, LEAVE, NOTICE, STATE})",
+                "_WISHES = frozenset({DRAIN, NOTICE, STATE})",
+            )
+        ],
+        [42],
+    ),
+    Mend(
+        "people who drain may not delete pods",
+        "M31",
+        [
+            (
+                "    verbs: [get, patch]\n  - apiGroups: [apps]\n    resources: [daemonsets]",
+                (
+                    '    verbs: [get, patch]\n  - apiGroups: [""]\n    resources: [pods]\n    verbs: [delete]\n'
+                    "  - apiGroups: [apps]\n    resources: [daemonsets]"
+                ),
+            ),
+            ("{{- if and .Values.nodeAgent.admissionPolicy (semver", "{{- if and false (semver"),
+        ],
+        [],
+    ),
+    Mend(
+        "only messages of this account and region count",
+        "M32",
+        [
+            (
+                "        return event.region in regions and event.account in accounts\n",
+                "        return bool(regions and accounts)\n",
+            )
+        ],
+        [43],
+    ),
+    Mend(
+        "a machine that has left its group is not ended",
+        "M32",
+        [("        if instance not in now.instances:\n            return False\n", "")],
+        [44],
+    ),
+    Mend(
+        "the rights that change security groups name them",
+        "M32",
+        [
+            (
+                "arn:aws:ec2:REGION:ACCOUNT:security-group/GROUP-OF-NODES",
+                "arn:aws:ec2:REGION:ACCOUNT:security-group/*",
+            )
+        ],
+        [],
+    ),
+    Mend(
+        "pods of a kubelet that is gone are not waited for",
+        "M33",
+        [
+            (
+                "{ref for ref, seconds in pods.overdue.items() if seconds > longest}",
+                "{ref for ref in pods.overdue if not longest}",
+            )
+        ],
+        [45],
     ),
 )

@@ -28,6 +28,7 @@ from tests.storm.machines.scenario import (
     LONG_STOP,
     OURS,
     SCALING,
+    TIME_PASSES,
     Scenario,
 )
 from tests.storm.machines.world import KEPT, OTHER, STATUS, MachineWorld
@@ -47,11 +48,13 @@ SCALED_IN = 30.0
 """The same for scale-in: a closed node is given time for what load balancers have to learn."""
 PERIOD = 2.0
 """Seconds between the runs of `serve` where machines are scaled."""
+REFUSED = 15.0
+"""Seconds more where each run takes all of its time."""
 CLEAN = 8.0
 """Seconds for which the product acts without faults afterwards."""
-SERVING = ("scale-in", "scale-out", "interruption", "escalate", "agent", "two releases")
+SERVING = ("scale-in", "scale-out", "interruption", "escalate", "agent", "two releases", "detach")
 """Duties of what stays until a signal; the others are commands of people."""
-AGAIN = (*SCALING, "agent")
+AGAIN = (*SCALING, "agent", "detach")
 """Duties that go on without faults afterwards."""
 _CLOCK = '''"""Shifts this process's time of day, as STORM_CLOCK says: after so many seconds, by so many."""
 import os
@@ -140,6 +143,8 @@ class Scene:
         self._clouds: list[CloudProxy] = []
         self._begun: dict[int, threading.Event] = {}
         """Port of a proxy -> set by its first request: a busy machine takes its time to start a process."""
+        self._first: dict[int, float] = {}
+        """Port of a proxy -> Unix seconds of its first request."""
 
     def __enter__(self) -> Self:
         return self
@@ -151,7 +156,8 @@ class Scene:
         """Play it to its end; ``since``: etcd's revision before the world was made."""
         scenario = self._scenario
         self._moment("before")
-        skew = next((act.amount for act in scenario.acts if act.name == "wrong clock"), 0.0)
+        passed = scenario.amount(TIME_PASSES, "before")
+        skew = next((act.amount for act in scenario.acts if act.name == "wrong clock"), passed)
         proxy = self._proxy(Script(scenario.faults, skew))
         cloud = self._cloud(CloudScript(scenario.cloud))
         seconds = self._seconds()
@@ -168,9 +174,14 @@ class Scene:
         self._world.calm()
         clean = []
         if scenario.duty in AGAIN:
-            calm = self._cloud(CloudScript())
+            # What has not happened by now does not happen any more.
+            self._moment("clean")
+            calm = self._cloud(CloudScript(), noted=False)
+            right = self._proxy(
+                Script((), passed or scenario.amount(TIME_PASSES, "clean")), noted=False
+            )
             with self._joining(), self._second_release(CLEAN, "clean-"):
-                clean.append(self._run(self._proxy(Script()), calm, CLEAN, "clean"))
+                clean.append(self._run(right, calm, CLEAN, "clean"))
         if self._errors:
             raise self._errors[0]
         return Record(
@@ -187,6 +198,7 @@ class Scene:
             nodes=self._world.nodes(),
             sizes=self._world.sizes(),
             pending=self._world.pending(),
+            network=self._world.network(),
             secrets=(self._stage.token, self._stage.rival),
             hits=[s.fault.name for s in proxy.seen if s.hit and s.fault]
             + [c.fault.name for c in cloud.calls if c.fault],
@@ -195,6 +207,7 @@ class Scene:
     def _seconds(self) -> float:
         each = SERVED if self._serves else DEADLINE
         each = SCALED_IN if self._scenario.duty in ("scale-in", "two releases") else each
+        each += REFUSED if self._scenario.refuses else 0.0
         return each + (LONG_STOP if self._scenario.hits_long else 0.0)
 
     @property
@@ -231,7 +244,8 @@ class Scene:
             yield
             return
         ran: list[Ran] = []
-        proxy, cloud = self._proxy(Script(), noted=False), self._cloud(CloudScript(), OTHER)
+        proxy = self._proxy(Script(), noted=False)
+        cloud = self._cloud(CloudScript(), OTHER, noted=False)
         thread = threading.Thread(
             target=lambda: ran.append(self._run(proxy, cloud, seconds, f"{before}{OTHER}")),
             daemon=True,
@@ -266,31 +280,43 @@ class Scene:
             over = threading.Thread(target=_end, args=(process, begun, seconds), daemon=True)
             over.start()
         process.wait(LONGEST)
+        ran.first_request = self._first.get(proxy.port)
         return ran
 
     def _environ(self, name: str) -> dict[str, str]:
         """Return the environment of a process: where its packages are, and which time of day it believes."""
         environ = {**os.environ, "POD_NAME": f"{ACCOUNT}-{name}"}
         paths = [] if self._source is None else [str(self._source)]
-        for act in self._scenario.acts:
-            if act.name in CLOCKS and name in ("main", "again"):
-                after = JUMPS if act.name == "our clock jumps" else 0.0
-                environ["STORM_CLOCK"] = f"{after:g},{act.amount:g}"
-                (self._folder / "sitecustomize.py").write_text(_CLOCK)
-                paths.append(str(self._folder))
+        if (shift := self._shift(name)) is not None:
+            environ["STORM_CLOCK"] = "{:g},{:g}".format(*shift)
+            (self._folder / "sitecustomize.py").write_text(_CLOCK)
+            paths.append(str(self._folder))
         if paths:
             environ["PYTHONPATH"] = os.pathsep.join(paths)
         return environ
 
+    def _shift(self, name: str) -> tuple[float, float] | None:
+        """Return after how many seconds, and by how many, a process's clock is shifted; None: it is not."""
+        moments = ("before", "clean") if name == "clean" else ("before",)
+        if passed := self._scenario.amount(TIME_PASSES, *moments):
+            return 0.0, passed
+        for act in self._scenario.acts:
+            if act.name in CLOCKS and name in ("main", "again"):
+                return (JUMPS if act.name == "our clock jumps" else 0.0), act.amount
+        return None
+
     def _verb(self, seconds: float, release: str) -> list[str]:
         memory, lease = f"--memory={OPS}/{release}{MEMORY}", f"--lease={OPS}/{release}{LEASE}"
+        kept = f"--interruption-state={OPS}/{release}{KEPT}"
         match self._scenario.duty:
             case "scale-in" | "scale-out" | "two releases":
                 status = f"--capacity-status={OPS}/{release}{STATUS}"
                 every = ["--yes", f"--every={PERIOD:g}s", "--deadline=10s"]
-                return ["serve", *every, memory, status, lease]
+                return ["serve", *every, memory, status, kept, lease]
             case "drain":
-                return ["drain", "n-0", f"--timeout={seconds:g}s", lease]
+                gone = self._scenario.has("kubelet is gone")
+                skips = ["--skip-wait-for-delete-timeout=2", "--grace-period=1"] if gone else []
+                return ["drain", "n-0", f"--timeout={seconds:g}s", *skips, lease]
             case "replace":
                 return [
                     "replace",
@@ -303,7 +329,6 @@ class Scene:
             case "agent":
                 return ["node-agent", "--node=n-a", "--every=1s", f"--imds={self._world.metadata}"]
             case _:
-                kept = f"--interruption-state={OPS}/{KEPT}"
                 return ["serve", "--yes", "--every=1h", memory, kept, lease]
 
     def _kubeconfig(self, port: int, identity: str) -> Path:
@@ -350,6 +375,7 @@ class Scene:
         begun = threading.Event()
 
         def seen(request: Seen) -> None:
+            self._first.setdefault(proxy.port, time.time())
             begun.set()
             if noted:
                 self._moment(f"{request.kind} {request.number}")
@@ -358,8 +384,10 @@ class Scene:
         self._begun[proxy.port] = begun
         return proxy
 
-    def _cloud(self, script: CloudScript, release: str = "main") -> CloudProxy:
-        called = self._called if release == "main" else (lambda _: None)
+    def _cloud(
+        self, script: CloudScript, release: str = "main", *, noted: bool = True
+    ) -> CloudProxy:
+        called = self._called if noted else (lambda _: None)
         made = storm_cloud.before(self._stage.cloud.url, script, called, release)
         self._clouds.append(self._stack.enter_context(made))
         return self._clouds[-1]
@@ -393,9 +421,9 @@ class Scene:
             return
         self._acted[act.name] = time.time()
         try:
-            if act.name not in OURS:
+            if act.name not in (*OURS, TIME_PASSES):
                 self._world.do(act)
-            elif act.name not in ("wrong clock", *CLOCKS):
+            elif act.name not in ("wrong clock", TIME_PASSES, *CLOCKS):
                 self._disturb(act)
         except Exception as error:  # noqa: BLE001 - raised at the end
             self._errors.append(error)

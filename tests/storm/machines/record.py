@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.controlplane.audit import EVICTION, Request
 from tests.storm.machines.cloud import Call
+from tests.storm.machines.network import Standing
 from tests.storm.machines.scenario import Scenario
 from tests.storm.machines.world import OTHER, Ground
 from tests.storm.witnesses import LEASE, Change, Ran
@@ -48,6 +49,8 @@ class Record:
     """Group -> desired size in the end."""
     pending: int
     """Pods that wait for a node in the end."""
+    network: Standing
+    """What AWS says of the announced machine's load balancers and firewalls in the end."""
     secrets: Sequence[str]
     hits: Sequence[str]
     """Faults that came to bear, by name."""

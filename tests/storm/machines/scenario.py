@@ -12,7 +12,15 @@ from tests.storm.faults import EFFECTS, Effect, Fault, Phase
 from tests.storm.schedule import Act
 
 Duty = Literal[
-    "scale-in", "scale-out", "drain", "replace", "interruption", "escalate", "agent", "two releases"
+    "scale-in",
+    "scale-out",
+    "drain",
+    "replace",
+    "interruption",
+    "escalate",
+    "agent",
+    "two releases",
+    "detach",
 ]
 DUTIES: tuple[Duty, ...] = (
     "scale-in",
@@ -23,6 +31,7 @@ DUTIES: tuple[Duty, ...] = (
     "scale-out",
     "agent",
     "two releases",
+    "detach",
 )
 SCALING: tuple[Duty, ...] = ("scale-in", "scale-out", "two releases")
 """Those of them about the sizes of groups."""
@@ -76,6 +85,14 @@ CALLS: Mapping[Duty, tuple[str, ...]] = {
     "replace": (),
     "escalate": (),
     "agent": (),
+    "detach": (
+        "elasticloadbalancing:DescribeTargetGroups",
+        "elasticloadbalancing:DescribeTargetHealth",
+        "elasticloadbalancing:DeregisterTargets",
+        "elasticloadbalancing:RegisterTargets",
+        "ec2:DescribeInstances",
+        "ec2:ModifyNetworkInterfaceAttribute",
+    ),
 }
 """Calls of the cloud that a duty makes."""
 _SCALE_IN_KINDS = (
@@ -104,6 +121,7 @@ KINDS: Mapping[Duty, tuple[str, ...]] = {
     ),
     "interruption": ("list pods", "patch node", "get node", "eviction", "lease", "watch nodes"),
     "escalate": ("list pods", "patch node", "get node", "delete pod", "lease", "watch nodes"),
+    "detach": ("patch node", "get node", "lease", "watch nodes"),
 }
 """Kinds of requests to the API server that matter to a duty."""
 WORLD: Mapping[Duty, tuple[str, ...]] = {
@@ -120,8 +138,20 @@ WORLD: Mapping[Duty, tuple[str, ...]] = {
         "tenant's autoscaler",
         "one group chosen",
         "state of a newer version",
+        "people want it empty",
+        "person drains",
+        "machine changes its group",
+        "machines are missing",
+        "announcements are heard",
+        "a leaving node is announced",
     ),
-    "two releases": ("protected", "budget closed", "person cordons", "load comes back"),
+    "two releases": (
+        "protected",
+        "budget closed",
+        "person cordons",
+        "load comes back",
+        "person drains",
+    ),
     "scale-out": (
         "zone lost",
         "load goes",
@@ -131,8 +161,21 @@ WORLD: Mapping[Duty, tuple[str, ...]] = {
         "tenant's autoscaler",
     ),
     "agent": ("announced", "withdrawn", "metadata are silent", "person cordons"),
-    "drain": ("opt-out", "budget closed", "replaced under its name", "person uncordons"),
-    "replace": ("opt-out", "budget closed", "replaced under its name", "person uncordons"),
+    "drain": (
+        "opt-out",
+        "budget closed",
+        "replaced under its name",
+        "person uncordons",
+        "person drains",
+        "kubelet is gone",
+    ),
+    "replace": (
+        "opt-out",
+        "budget closed",
+        "replaced under its name",
+        "person uncordons",
+        "person drains",
+    ),
     "interruption": (
         "withdrawn",
         "replaced under its name",
@@ -143,15 +186,33 @@ WORLD: Mapping[Duty, tuple[str, ...]] = {
         "message of another machine",
         "names another's machine",
         "rebalance recommended",
+        "message of another account",
+        "another goes soon",
+        "person drains",
     ),
-    "escalate": ("withdrawn", "replaced under its name", "old notice", "forged record"),
+    "escalate": (
+        "withdrawn",
+        "replaced under its name",
+        "old notice",
+        "forged record",
+        "notice flaps",
+    ),
+    "detach": ("withdrawn", "replaced under its name", "forged record", "person drains"),
 }
-POLICY = ("agents are slow", "one group chosen")
+POLICY = (
+    "agents are slow",
+    "one group chosen",
+    "announcements are heard",
+    "one machine at once",
+    "no node may be lost",
+)
 """What stands in the policy, which is read when a process starts."""
 CLOCKS = ("our clock is wrong", "our clock jumps")
 """What happens to the process's time of day."""
 OURS = ("SIGTERM", "SIGKILL", "SIGSTOP", "wrong clock", *CLOCKS)
 """What happens to the process; the wrong clock is the API server's, as its answers date themselves."""
+TIME_PASSES = "time passes"
+"""So many seconds have passed by our clock and by the API server's, from the begin ("before") or before the runs without faults."""
 LONG_STOP = 90.0
 """Seconds for which a process is stopped: longer than the term of a Lease."""
 
@@ -195,6 +256,16 @@ class Scenario:
     def has(self, *names: str) -> bool:
         """Whether one of these acts happens."""
         return any(act.name in names for act in self.acts)
+
+    def amount(self, name: str, *moments: str) -> float:
+        """Return the amount of an act that happens at one of these moments; 0 if it does not."""
+        fits = (act for act in self.acts if act.name == name and act.moment in moments)
+        return next((act.amount for act in fits), 0.0)
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the API server refuses every eviction: runs take all of their time then."""
+        return any(fault.kind == "eviction" and fault.phase == "always" for fault in self.faults)
 
     @property
     def hits_long(self) -> bool:
@@ -258,6 +329,76 @@ _WRITTEN: tuple[Scenario, ...] = (
     Scenario(27, "scale-out", acts=(Act("agents are slow"),)),
     Scenario(28, "scale-in", acts=(Act("tenant's autoscaler"),)),
     Scenario(29, "scale-in", acts=(Act("state of a newer version"),)),
+    Scenario(30, "detach", acts=(Act("forged record"), Act("withdrawn", "after 7"))),
+    Scenario(
+        31,
+        "detach",
+        cloud=(CloudFault("elasticloadbalancing:DescribeTargetHealth", "late", "always"),),
+    ),
+    Scenario(
+        32,
+        "interruption",
+        acts=(
+            Act("one machine at once"),
+            Act("budget closed"),
+            Act("another goes soon", "after 4"),
+        ),
+    ),
+    Scenario(
+        33,
+        "scale-in",
+        faults=(_api("eviction", "429 Retry-After 1"),),
+        acts=(Act("two pods are left"),),
+    ),
+    Scenario(
+        34,
+        "scale-in",
+        acts=(
+            Act("no node may be lost"),
+            Act("load goes"),
+            Act("zone lost", "after 10"),
+            Act("load comes back", "after 12"),
+        ),
+    ),
+    Scenario(
+        35,
+        "scale-out",
+        acts=(Act("no node may be lost"), Act("zone lost"), Act(TIME_PASSES, amount=1000.0)),
+    ),
+    Scenario(
+        36,
+        "scale-in",
+        acts=(
+            Act("announcements are heard"),
+            Act("load goes"),
+            Act("a leaving node is announced", "after 9"),
+            Act("load is high", "after 12"),
+            Act("withdrawn", "after 18"),
+        ),
+    ),
+    Scenario(37, "escalate", acts=(Act("notice flaps", "after 1"),)),
+    Scenario(
+        38,
+        "scale-out",
+        acts=(Act("same tags elsewhere"), Act(TIME_PASSES, "clean", amount=1000.0)),
+    ),
+    Scenario(39, "scale-in", cloud=(CloudFault(LAST_LOOK, "throttled", "always"),)),
+    Scenario(40, "scale-in", acts=(Act("load goes"), Act("machines are missing"))),
+    Scenario(41, "scale-in", acts=(Act("one group in two zones"),)),
+    Scenario(
+        42,
+        "scale-in",
+        acts=(
+            Act("load goes"),
+            Act("people want it empty", "after 9"),
+            Act("protected", "after 12"),
+        ),
+    ),
+    Scenario(43, "interruption", acts=(Act("message of another account"),)),
+    Scenario(44, "scale-in", acts=(Act("machine changes its group", LAST_LOOK),)),
+    Scenario(45, "drain", acts=(Act("kubelet is gone"),)),
+    Scenario(46, "scale-in", acts=(Act("person drains"), Act("protected", "after 12"))),
+    Scenario(47, "drain", acts=(Act("person drains", "patch node 1"),)),
 )
 """Written seeds; CI plays those from 0 to 11."""
 

@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,9 +11,10 @@ from tests.controlplane.audit import Request
 from tests.e2e.instance_metadata import NOTHING
 from tests.storm.machines.cloud import Call
 from tests.storm.machines.invariants import EXCLUDE, INVARIANTS, violations
+from tests.storm.machines.network import Standing
 from tests.storm.machines.record import Hooked, Record
 from tests.storm.machines.scenario import DUTIES, Scenario, scenario
-from tests.storm.machines.world import NOTICE, Ground
+from tests.storm.machines.world import NOTICE, SCALE_IN, Ground
 from tests.storm.witnesses import LEASE, Change, Ran
 
 START = 1000.0
@@ -100,6 +102,7 @@ def record(duty="scale-in", **more: Any) -> Record:
         "nodes": [node("i-2")],
         "sizes": {"pool-a": 1},
         "pending": 0,
+        "network": Standing(),
         "secrets": ("s3cret",),
         "hits": [],
     }
@@ -140,6 +143,39 @@ LEFT_TO_KARPENTER = json.dumps(
         ],
     }
 )
+
+DRAINED = node("i-3", unschedulable=True)
+DRAINED["metadata"]["annotations"] = {SCALE_IN: '{"phase": "leaving"}'}
+ENDING = {**node("i-3"), "metadata": {**DRAINED["metadata"], "annotations": {}}}
+ENDING["metadata"]["annotations"] = {SCALE_IN: '{"phase": "ending"}'}
+ENDS = Changes().add(START, "Node", ENDING).all
+CLOSED_THRICE = [
+    change
+    for number in range(3)
+    for closed in (False, True)
+    for change in Changes()
+    .add(START + number, "Node", node("n-a", unschedulable=closed), "MODIFIED")
+    .all[-1:]
+]
+BEFORE = Standing(frozenset({("app", "8080")}), {"eni-1": frozenset({"sg-nodes"})})
+NETWORK: Any = SimpleNamespace(before=BEFORE, own="app", empty="sg-empty")
+
+
+def detached(*calls, network=BEFORE, **more):
+    """Return a record of a machine that load balancers and firewalls know."""
+    of = ground(network=NETWORK, **more)
+    return record("detach", ground=of, calls=list(calls), network=network)
+
+
+def firewalls(interface, group):
+    form = {"NetworkInterfaceId": interface, "SecurityGroupId.1": group}
+    return called(name="ec2:ModifyNetworkInterfaceAttribute", **form)
+
+
+def registers(group, port):
+    form = {"TargetGroupArn": group, "Targets.member.1.Id": "i-1", "Targets.member.1.Port": port}
+    return called(name="elasticloadbalancing:RegisterTargets", **form)
+
 
 BROKEN = [
     ("a", record(changes=NOT_EMPTY)),
@@ -221,6 +257,24 @@ BROKEN = [
     ("r", record(changes=UNTOLD)),
     ("r", record(changes=TOLD_LATE)),
     ("s", record("scale-out", sizes={"pool-a": 3, "pool-b": 2})),
+    ("k", record(changes=[*WAITING, *Changes().add(START, "Node", DRAINED).all])),
+    ("l", record(ground=ground(wanted_empty={"i-2"}))),
+    ("q", detached(network=BEFORE)),
+    ("v", detached(firewalls("eni-1", "sg-database"))),
+    ("v", detached(firewalls("eni-2", "sg-empty"))),
+    ("v", detached(registers("payments", "8443"))),
+    ("v", detached(network=Standing(), withdrawn=START)),
+    (
+        "w",
+        record(
+            "interruption",
+            ground=ground(goes={"i-2": START + 15}),
+            changes=Changes().add(START, "Node", node("i-2")).all,
+        ),
+    ),
+    ("x", record("escalate", acted={"notice flaps": START}, changes=CLOSED_THRICE)),
+    ("y", record(ground=ground(victims={"i-1", "i-3"}), changes=ENDS)),
+    ("z", record(ground=ground(zones={"i-1": "a", "i-2": "b", "i-3": "b"}))),
     ("u", record(runs=[ran(out=LEFT_TO_KARPENTER)])),
 ]
 

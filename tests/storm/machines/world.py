@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -18,8 +20,10 @@ from tests.aws.fleet import ENABLED, Fleet
 from tests.aws.messages import hook, rebalance, spot
 from tests.controlplane import ControlPlane, objects, operations, stages, wait_until
 from tests.controlplane.api import ApiError
+from tests.controlplane.build import binary
 from tests.e2e.instance_metadata import NOTHING, InstanceMetadata
 from tests.e2e.machines import Machines
+from tests.storm.machines.network import PORT, Network, Standing
 from tests.storm.machines.scenario import Scenario
 from tests.storm.schedule import Act
 from tests.storm.witnesses import APPS, LEASE, MEMORY, OPS
@@ -32,11 +36,15 @@ OTHER = "other"
 """The second release; its Lease and its ConfigMaps have this before their names."""
 KEEP = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
 OPT_OUT = "rebalancer/evict"
+LEAVE = "rebalancer/leave"
 NOTICE = "rebalancer/notice"
 SCALE_IN = "rebalancer/scale-in"
 INTERRUPTION = "rebalancer/interruption"
-NOTICED = 12.0
-"""Seconds from the notice of an interruption to its deadline."""
+NOTICED, DETACHED = 12.0, 45.0
+"""Seconds from the notice of an interruption to its deadline; where its machine leaves load balancers."""
+SPOT_WARNING = 120.0
+"""Seconds from the warning of a Spot machine to its end."""
+FLAPS = 5
 LOW = 1
 """Fewest machines of each group."""
 _WEB = {"app": "web"}
@@ -45,6 +53,10 @@ _RELEASE = "release"
 """Tag of a group: of which release it is, where there are two."""
 _SCARCE = "pool-b"
 """The group for which the cloud has no machine, where it has not: the one that would be increased first."""
+_ANOTHER = "999999999999"
+"""An account of AWS that has nothing to do with this."""
+_COST = "controller.kubernetes.io/pod-deletion-cost"
+_HELD = "storm.test/kubelet-is-gone"
 _STARTS = "agent.storm.test/not-ready"
 _DELAY = "delay-deletion.cluster-autoscaler.kubernetes.io/storm"
 _PODS = f"/api/v1/namespaces/{APPS}/pods"
@@ -99,6 +111,14 @@ class Ground:
     """Uid of a node that has come under the name of another -> when."""
     withdrawn: float | None = None
     """When the notice was taken back."""
+    network: Network | None = None
+    """Load balancers and firewalls of the announced machine."""
+    goes: dict[str, float] = field(default_factory=dict)
+    """Other announced nodes -> Unix seconds at which their machines go."""
+    wanted_empty: set[str] = field(default_factory=set)
+    """Nodes that were closed when people asked for them to be emptied."""
+    zones: dict[str, str] = field(default_factory=dict)
+    """Machine of a group over two zones -> its zone."""
     not_named: set[str] = field(default_factory=set)
     """Nodes of which only old, forged or wrong announcements speak: nothing may be done to them."""
 
@@ -113,6 +133,10 @@ class MachineWorld:
         self._machines = _Machines(plane)
         self._fleet: Fleet | None = None
         self._aliens: Fleet | None = None
+        self._changing = threading.Lock()
+        """Held while machines join, or change their groups."""
+        self._people: list[subprocess.Popen[bytes]] = []
+        """Commands of people that may not have ended."""
         self.ground = Ground()
         plane.apply(objects.namespace(name) for name in (APPS, OPS))
         for kind, group, names in (
@@ -143,6 +167,7 @@ class MachineWorld:
             "escalate": self._for_escalate,
             "agent": self._for_agent,
             "two releases": self._for_two_releases,
+            "detach": self._for_detach,
         }
         duties[scenario.duty]()
         self._machines.waits = False
@@ -150,7 +175,7 @@ class MachineWorld:
     def join(self) -> None:
         """Let machines register their nodes, and the cloud controller remove the nodes of those that ended."""
         if self._fleet is not None:
-            with _taken_names():
+            with _taken_names(), self._changing:
                 self._fleet.join(taints=self.ground.starts_with)
             self._fail_launches(self._fleet)
 
@@ -257,7 +282,9 @@ class MachineWorld:
         ground.not_named = {"n-b", "n-c"}
         ground.policy = _BASE | {
             "strategies": {"leaving": {}},
-            "signals": {"sqs": {"queue": ground.queue, "region": REGION}},
+            "signals": {
+                "sqs": {"queue": ground.queue, "region": REGION, "endpoint": self._cloud.url}
+            },
             "interruption": {"steps": ["cordon", "exclude", "leave"], "withoutDeadline": "8s"},
         }
         self._instances = instances
@@ -287,6 +314,30 @@ class MachineWorld:
         }
         self._notice("n-a", ground.deadline)
 
+    def _for_detach(self) -> None:
+        """A machine goes that load balancers send requests to; nothing may reach it once it is in quarantine."""
+        instances = {name: self._cloud.instance() for name in ("n-a", "n-b")}
+        for name, instance in instances.items():
+            self._node(name, instance)
+        operations.wait_nodes_ready(self._api, 2)
+        self._web(2)
+        self._instances = instances
+        ground, network = self.ground, Network(self._cloud, instances["n-a"])
+        at_aws = {"region": REGION, "endpoint": self._cloud.url}
+        ground.network, ground.victims, ground.not_named = network, {"n-a"}, {"n-b"}
+        ground.deadline = math.ceil(time.time() + DETACHED)
+        steps = [
+            "cordon",
+            {"step": "deregister", "within": "10s", "wait": False, **at_aws},
+            {"step": "quarantine", "securityGroups": [network.empty], **at_aws},
+        ]
+        ground.policy = _BASE | {
+            "strategies": {"leaving": {}},
+            "signals": {"kubernetes": {}},
+            "interruption": {"steps": steps},
+        }
+        self._notice("n-a", ground.deadline)
+
     # -- acts ----------------------------------------------------------------------------------------
 
     def do(self, act: Act) -> None:
@@ -300,6 +351,7 @@ class MachineWorld:
             "person cordons": self._person_cordons,
             "person uncordons": self._person_uncordons,
             "load comes back": lambda: self._plane.apply([self._deployment(10)]),
+            "load is high": lambda: self._plane.apply([self._deployment(14)]),
             "load goes": lambda: self._plane.apply([self._deployment(2)]),
             "same tags elsewhere": self._add_aliens,
             "zone lost": self._lose_zone,
@@ -315,9 +367,25 @@ class MachineWorld:
             "state of a newer version": self._newer_state,
             "no capacity": lambda: self._cloud.exhausted.add(_SCARCE),
             "duplicate message": lambda: self._put(self._message),
-            "old message": lambda: self._put(self._spot("n-c", days=10)),
+            "old message": lambda: self._put(self._spot("n-c", time.time() - 864000)),
             "message of another machine": lambda: self._put(spot("i-0123456789abcdef0")),
             "old notice": lambda: self._notice("n-c", time.time() - 3600),
+            "message of another account": lambda: self._put(self._spot("n-b", account=_ANOTHER)),
+            "one machine at once": lambda: self.ground.policy["interruption"].update(atOnce=1),
+            "no node may be lost": lambda: self.ground.policy.update(
+                safety=_BASE["safety"] | {"maxNotReadyNodes": 0}
+            ),
+            "two pods are left": self._leave_two,
+            "another goes soon": self._announce_another,
+            "announcements are heard": self._hear,
+            "a leaving node is announced": self._announce_leaving,
+            "people want it empty": self._want_empty,
+            "person drains": self._person_drains,
+            "machine changes its group": self._move_machine,
+            "machines are missing": self._miss_machines,
+            "one group in two zones": self._spread_group,
+            "notice flaps": self._flap,
+            "kubelet is gone": self._lose_kubelet,
         }
         with suppress(ApiError):
             acts[act.name]()
@@ -336,6 +404,10 @@ class MachineWorld:
                 return
 
     def _forge(self) -> None:
+        """Say on a node what would end it, empty it, or have its machine behind the firewall of a database."""
+        if self.ground.network is not None:
+            self._forge_network(self.ground.network)
+            return
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if self.ground.kept:
             name = max(self.ground.kept)
@@ -354,6 +426,18 @@ class MachineWorld:
         cause = {"id": "x-1", "kind": "spot", "source": "ghost", "deadline": time.time() + 6}
         record = {"causes": [cause], "begun": time.time(), "steps": {}, "uid": uid}
         self._annotate_node("n-c", INTERRUPTION, json.dumps(record))
+
+    def _forge_network(self, network: Network) -> None:
+        node = self._api.get("/api/v1/nodes/n-a")
+        interfaces = {one: [network.database] for one in network.before.firewalls}
+        payments = network.others[0].partition(":targetgroup/")[2]
+        left = {
+            "deregister": json.dumps({payments: [PORT]}),
+            "quarantine": json.dumps({"before": interfaces, "given": [network.empty]}),
+        }
+        steps = {name: {"status": "running", "left": text} for name, text in left.items()}
+        record = {"causes": [], "begun": 0.0, "steps": steps, "uid": node["metadata"]["uid"]}
+        self._annotate_node("n-a", INTERRUPTION, json.dumps(record))
 
     def _replace_node(self) -> None:
         """A machine goes, and another one registers under its name: what is a node's name on many clouds is an address."""
@@ -397,7 +481,9 @@ class MachineWorld:
         if self.ground.says:
             self._tell(NOTHING)
             return
-        self._annotate_node("n-a", NOTICE, None)
+        for node in self.nodes():
+            if NOTICE in (node["metadata"].get("annotations") or {}):
+                self._annotate_node(node["metadata"]["name"], NOTICE, None)
         self.ground.withdrawn = time.time()
 
     def _name_anothers(self) -> None:
@@ -442,6 +528,123 @@ class MachineWorld:
             self._annotate_node(name, SCALE_IN, json.dumps(state))
             self.ground.kept.add(name)
 
+    def _leave_two(self) -> None:
+        """Two pods are left, each on a node of its own that may go: of those nodes one can be emptied."""
+        pods = operations.pods(self._api, APPS, "app=web")
+        alone = {pod["spec"].get("nodeName"): pod for pod in pods}
+        for name in sorted(alone.keys() & self.ground.victims - self.ground.kept)[:2]:
+            costs = {"metadata": {"annotations": {_COST: "1000"}}}
+            self._api.patch(f"{_PODS}/{alone[name]['metadata']['name']}", costs)
+        self._plane.apply([self._deployment(2)])
+        wait_until(lambda: self._ready() == 2, 60, "two pods of web")
+
+    def _announce_another(self) -> None:
+        """A Spot machine goes while the first one is held by its hook."""
+        at = math.ceil(time.time() + NOTICED)
+        self.ground.not_named.discard("n-b")
+        self.ground.victims.add("n-b")
+        self.ground.goes["n-b"] = at
+        self._put(self._spot("n-b", warned=at - SPOT_WARNING))
+
+    def _hear(self) -> None:
+        """The policy has a source of announcements beside scale-in."""
+        steps = {"steps": ["cordon", "exclude"]}
+        self.ground.policy |= {"signals": {"kubernetes": {}}, "interruption": steps}
+
+    def _announce_leaving(self) -> None:
+        for name in self._leaving()[:1]:
+            self._notice(name, time.time() + 3000)
+
+    def _want_empty(self) -> None:
+        for name in self._leaving():
+            self._annotate_node(name, LEAVE, "now")
+            self.ground.wanted_empty.add(name)
+
+    def _leaving(self) -> list[str]:
+        """Return the nodes that scale-in drains, as its record says."""
+        every = {
+            node["metadata"]["name"]: (node["metadata"].get("annotations") or {}).get(SCALE_IN, "")
+            for node in self.nodes()
+        }
+        return sorted(name for name, text in every.items() if '"leaving"' in text)
+
+    def _person_drains(self) -> None:
+        """A person empties a node with kubectl; where it was open, the cordon is theirs."""
+        name = max(self.ground.victims - self.ground.kept)
+        kubectl = [str(binary("kubectl")), f"--kubeconfig={self._plane.kubeconfig}"]
+        cordon = [*kubectl, "cordon", name]
+        done = subprocess.run(cordon, capture_output=True, text=True, timeout=30, check=False)
+        if done.returncode == 0 and "already cordoned" not in done.stdout:
+            self.ground.cordoned.add(name)
+        drain = ["drain", name, "--ignore-daemonsets", "--force", "--timeout=10s"]
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._people.append(subprocess.Popen([*kubectl, *drain], **quiet))  # type: ignore[call-overload]
+
+    def _move_machine(self) -> None:
+        """A machine that is about to end goes to a group that is no business of the policy's."""
+        fleet = self._fleet
+        for name in self._leaving()[:1] if fleet is not None else ():
+            scaling, group = self._cloud.client("autoscaling"), self._group_of(name)
+            with self._changing:
+                fleet.add("elsewhere", 0)
+                tag = {"ResourceId": "elsewhere", "ResourceType": "auto-scaling-group"}
+                scaling.delete_tags(Tags=[{**tag, "Key": ENABLED}])
+                scaling.detach_instances(
+                    AutoScalingGroupName=group,
+                    InstanceIds=[name],
+                    ShouldDecrementDesiredCapacity=True,
+                )
+                scaling.attach_instances(AutoScalingGroupName="elsewhere", InstanceIds=[name])
+            self.ground.victims.discard(name)
+
+    def _miss_machines(self) -> None:
+        """A group has fewer machines than it is to have, and no more than it needs."""
+        group, there = "pool-a", self.ground.bounds["pool-a"][0]
+        self._cloud.exhausted.add(group)
+        self._cloud.client("autoscaling").update_auto_scaling_group(
+            AutoScalingGroupName=group, MinSize=there, DesiredCapacity=there + 1
+        )
+        self.ground.bounds[group] = (there, there)
+
+    def _spread_group(self) -> None:
+        """The machine of a group that is first by name is in another zone than the others; all are empty, one may go."""
+        self._plane.apply([self._deployment(0)])
+        first, *others = sorted(self._of_group("pool-a"))
+        labels = {"labels": {"topology.kubernetes.io/zone": f"{REGION}b"}}
+        self._api.patch(f"/api/v1/nodes/{first}", {"metadata": labels})
+        self._cloud.client("autoscaling").update_auto_scaling_group(
+            AutoScalingGroupName="pool-a", MinSize=len(others)
+        )
+        self.ground.bounds["pool-a"] = (1 + len(others), len(others))
+        self.ground.zones = {first: "b", **dict.fromkeys(others, "a")}
+
+    def _flap(self) -> None:
+        """A notice comes and goes; the machine has all the time of the world."""
+        self.ground.deadline = math.ceil(time.time() + 3000)
+        for _ in range(FLAPS):
+            self._notice("n-a", self.ground.deadline)
+            time.sleep(1.5)
+            self._annotate_node("n-a", NOTICE, None)
+            time.sleep(1.5)
+        self.ground.withdrawn = time.time()
+
+    def _lose_kubelet(self) -> None:
+        """The pods of the node never end once they are deleted."""
+        for pod in operations.pods(self._api, APPS):
+            if pod["spec"].get("nodeName") in self.ground.victims:
+                held = {"metadata": {"finalizers": [_HELD]}}
+                self._api.patch(f"{_PODS}/{pod['metadata']['name']}", held)
+
+    def _let_pods_end(self) -> None:
+        for pod in operations.pods(self._api, APPS):
+            if _HELD in pod["metadata"].get("finalizers", ()):
+                with suppress(ApiError):
+                    freed = {"metadata": {"finalizers": None}}
+                    self._api.patch(f"{_PODS}/{pod['metadata']['name']}", freed)
+
+    def _group_of(self, name: str) -> str:
+        return str(self._api.get(f"/api/v1/nodes/{name}")["metadata"]["labels"].get("group", ""))
+
     def _of_group(self, group: str) -> set[str]:
         """Return the names of the nodes of a group."""
         return {
@@ -461,7 +664,17 @@ class MachineWorld:
                 self._annotate_node(node["metadata"]["name"], stages.NODE_NOT_READY, None)
         if self.ground.says:
             self._metadata.say(*self.ground.says)
+        for person in self._people:
+            person.kill()
+            person.wait()
+        self._people.clear()
+        self._let_pods_end()
         self.join()
+
+    def network(self) -> Standing:
+        """Return what AWS says of the announced machine's network."""
+        made = self.ground.network
+        return Standing() if made is None else made.now()
 
     def pending(self) -> int:
         """How many pods wait for a node."""
@@ -481,20 +694,14 @@ class MachineWorld:
         return fleet
 
     def _provide(self, strategies: Mapping[str, Any], *tags: str) -> None:
-        provider = {"aws": {"tags": [ENABLED, *tags], "region": REGION}}
+        at_aws = {"region": REGION, "endpoint": self._cloud.url}
+        provider = {"aws": {"tags": [ENABLED, *tags], **at_aws}}
         self.ground.policy = _BASE | {"provider": provider, "strategies": dict(strategies)}
 
     def policy(self, url: str, *, rival: bool = False) -> str:
         """Return the policy, for a cloud at ``url``; of the second release, if ``rival``."""
-        policy = json.loads(json.dumps(self.ground.rival if rival else self.ground.policy))
-        if "provider" in policy:
-            policy["provider"]["aws"]["endpoint"] = url
-        if "sqs" in policy.get("signals", {}):
-            policy["signals"]["sqs"]["endpoint"] = url
-            policy["signals"]["sqs"]["queue"] = policy["signals"]["sqs"]["queue"].replace(
-                self._cloud.url, url
-            )
-        return yaml.safe_dump(policy)
+        policy = yaml.safe_dump(self.ground.rival if rival else self.ground.policy)
+        return policy.replace(self._cloud.url, url)
 
     def _deployment(self, replicas: int) -> dict[str, Any]:
         ready = {stages.READY_AFTER: "300ms"}
@@ -523,9 +730,10 @@ class MachineWorld:
         made["spec"]["providerID"] = f"aws:///{REGION}a/{instance}"
         self._plane.apply([made])
 
-    def _spot(self, name: str, days: int) -> dict[str, Any]:
-        at = datetime.fromtimestamp(time.time() - 86400 * days, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return spot(self._instances[name], id=str(uuid.uuid4()), time=at)
+    def _spot(self, name: str, warned: float | None = None, **more: str) -> dict[str, Any]:
+        """Return what is said of a Spot machine that was warned at a time in Unix seconds, now if none is given."""
+        at = datetime.fromtimestamp(warned or time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return spot(self._instances[name], id=str(uuid.uuid4()), time=at, **more)
 
     def _put(self, message: Mapping[str, Any]) -> None:
         body = json.dumps(message)
@@ -545,6 +753,9 @@ class MachineWorld:
             if fleet is not None:
                 fleet.close()
         self._fleet = self._aliens = None
+        if self.ground.network is not None:
+            self.ground.network.close()
+        self._let_pods_end()
         for plural in ("deployments", "replicasets"):
             self._api.delete(f"/apis/apps/v1/namespaces/{APPS}/{plural}", _NOW)
         self._api.delete(f"/apis/policy/v1/namespaces/{APPS}/poddisruptionbudgets", _NOW)

@@ -41,6 +41,7 @@ _TAINT = {"key": "DeletionCandidateOfClusterAutoscaler", "effect": "PreferNoSche
             ["Cluster Autoscaler"],
         ),
         ([node("a"), *workload("cluster-autoscaler-exporter", ["a"])], []),
+        ([node("a"), *workload("x", ["a"], labels={"app": "karpenter"})], []),
     ],
 )
 def test_pods_taints_and_labels_show_it(objects, names):
