@@ -11,6 +11,7 @@ from rebalancer.base.environment import Environment
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.output import say
 from rebalancer.base.stop import Stop
+from rebalancer.base.structs import prepare_structs
 from rebalancer.kube.client import Client
 from rebalancer.kube.events import EventWriter, Subject
 from rebalancer.machines.interruption.listening import Listening
@@ -142,6 +143,7 @@ class SignalPipeline:
                 one.receiver.close()
             self.close()
             raise PolicyError([f"signals: {error}"]) from None
+        prepare_structs()  # those of plug-ins are imported by now
         self.runs.start()
         self.runs.resume(self.nodes())
         for one in self.listening:
