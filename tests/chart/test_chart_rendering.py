@@ -377,7 +377,7 @@ def test_autoscalers_may_be_read_only_where_the_policy_asks_for_them(values, wan
         ({"strategies": {"make-room": {}}}, True),
         ({"strategies": {"pending": {"strategy": "make-room", "mode": "observe"}}}, True),
         ({"strategies": {"make-room": {"mode": "off"}}}, False),
-        ({"existingPolicy": "mine", "strategies": {"make-room": {}}}, False),
+        ({"existingPolicy": "mine"}, False),
         ({"existingPolicy": "mine", "rbac": {"events": True}}, True),
     ],
 )
