@@ -53,8 +53,8 @@ spec:
   hostNetwork: true
   {{- end }}
   securityContext:
-    {{- /* A new volume belongs to root. */}}
-    {{- $group := ternary (dict "fsGroup" (.podSecurityContext.runAsGroup | default 65532)) (dict) (not (empty $.claim)) }}
+    {{- /* A new volume belongs to root. Without a group of its own the pod gets one from the platform. */}}
+    {{- $group := ternary (dict "fsGroup" .podSecurityContext.runAsGroup) (dict) (and (not (empty $.claim)) (not (empty .podSecurityContext.runAsGroup))) }}
     {{- toYaml (merge (dict) .podSecurityContext $group) | nindent 4 }}
   containers:
     - name: rebalancer

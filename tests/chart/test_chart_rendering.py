@@ -35,7 +35,7 @@ from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.select import Select
 from rebalancer.registry import Registry
-from tests.chart.helm import HelmError, one, pod_spec, render
+from tests.chart.helm import CHART, HelmError, one, pod_spec, render
 from tests.chart.values import OWN, shipped
 
 pytestmark = pytest.mark.e2e  # Helm is built from Go modules
@@ -235,6 +235,27 @@ def test_agents_have_no_policy_where_nobody_wants_it(version):
 def test_a_strategy_that_is_off_by_default_is_used_where_it_is_named(tmp_path):
     policy = policy_of(render({"strategies": {"leaving": {"leadTime": "2h"}}}), tmp_path).policy
     assert policy.strategies["leaving"].params.model_dump()["lead_time"].total_seconds() == 7200
+
+
+def test_on_openshift_pods_ask_for_nothing_that_restricted_v2_refuses():
+    recorded = {"record": {"enabled": True, "claim": "snapshots"}}
+    manifests = render(recorded, f"--values={CHART / 'values-openshift.yaml'}")
+    pods = [pod_spec(each) for each in manifests if each["kind"] == "CronJob"]
+    assert len(pods) == 2
+    for pod in pods:
+        # SCC restricted-v2: uid and groups come from the namespace's range, seccomp from the runtime.
+        assert pod["securityContext"] == {
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+        (container,) = pod["containers"]
+        context = container["securityContext"]
+        assert not {"runAsUser", "runAsGroup"} & set(context)
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert (context["allowPrivilegeEscalation"], context["privileged"]) == (False, False)
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
+        kinds = {kind for volume in pod.get("volumes", ()) for kind in volume} - {"name"}
+        assert kinds <= {"configMap", "secret", "emptyDir", "persistentVolumeClaim", "projected"}
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])

@@ -123,12 +123,14 @@ def test_a_second_release_is_warned_of_the_first_and_can_share_its_state(cluster
     second = Release(cluster.kubeconfig, "other", "again")
     state = f"{NAMESPACE}/rebalancer-kube-rebalancer"
     suspended = {"suspend": True}
-    assert "WARNING" not in first.install(suspended)
+    named = {"image": {"repository": "registry.example/kube-rebalancer"}}
+    assert "WARNING" not in first.install({**suspended, **named})
     notes = second.install({**suspended, "networkPolicy": {"enabled": True}})
     assert f"WARNING: this cluster has other releases of kube-rebalancer: {state}." in notes
     assert f"--set sharedState={state}" in notes
     assert "any host on ports 443, 6443" in notes
-    assert "WARNING" not in second.upgrade({**suspended, "sharedState": state})
+    assert "WARNING: image.repository is not set" in notes
+    assert "WARNING" not in second.upgrade({**suspended, **named, "sharedState": state})
     lease = {"group": "coordination.k8s.io", "resource": "leases", "namespace": NAMESPACE}
     answer = cluster.api.post(
         "/apis/authorization.k8s.io/v1/subjectaccessreviews",
