@@ -70,6 +70,12 @@ class Draft:
             kept_by=partial(self._kept_by, of),
         )
 
+    def fits(self, cls: int) -> Bools:
+        """Return the nodes (N,) with room for the requests of a replacement of a class, of those that it could ever go to."""
+        replacement = self.snapshot.classes[cls].replacement
+        model = self.scheduler.of(replacement)
+        return model.columns.of(self.state, replacement).fits & model.static_mask(replacement)
+
     def _lifted(self) -> Bools:
         """Return the pods (P,) exempt from the rule on unsettled owners.
 

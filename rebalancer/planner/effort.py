@@ -24,6 +24,9 @@ class Effort:
     in_a_row: int = 4
     """Pairs of a class come in the order of what they promise, and their landings are much alike: after so many refusals
     in a row the others wait until a move concerns the class."""
+    in_vain: int = 100
+    """Pairs for balance alone are judged in the order of what they promise. After so many in a row of which none pays, the
+    others wait for the next wave."""
     again: int = 300
     """So many refused pairs, the most promising, are looked at again though nothing has changed, once nothing else is left."""
     closely: int = 300

@@ -7,7 +7,7 @@ landing probability that the result may differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from rebalancer.planner.book import Promise
@@ -15,11 +15,14 @@ from rebalancer.planner.effort import Effort
 from rebalancer.planner.problem import Pair
 from rebalancer.planner.verdict import Verdict, gains_less, is_gamble
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.state import ClusterState
 
 # Share of the landings on nodes that have changed from which on what a look has come to is doubted.
 DOUBTFUL = 0.25
+# The same for pairs that move for balance alone. Nodes that receive pods pay less for the next one, so what was refused
+# seldom pays afterwards; with a quarter, most of the judgements of a plan without budgets were such second looks.
+_DOUBTFUL_FOR_BALANCE = 0.75
 _Alike = tuple[float, float, int]
 """What a pair promises in hard and soft rules, and its zone: such pairs of a class land alike."""
 
@@ -30,6 +33,8 @@ class _Look:
 
     since: int
     """The newest change of any node at that time."""
+    touched: int
+    """The length of the state's journal of touched nodes at that time."""
     prediction: Prediction | None
     """None: nothing was predicted."""
 
@@ -37,9 +42,11 @@ class _Look:
 class Looks:
     """The examinations of one search."""
 
-    def __init__(self, state: ClusterState, zone: Int32s, effort: Effort) -> None:
-        """``zone``: the zone of each node (N,)."""
-        self._state, self._zone, self._effort = state, zone, effort
+    def __init__(
+        self, state: ClusterState, zone: Int32s, fits: Callable[[int], Bools], effort: Effort
+    ) -> None:
+        """``zone``: the zone of each node (N,). ``fits``: where requests of a class's replacement fit now (N,)."""
+        self._state, self._zone, self._fits, self._effort = state, zone, fits, effort
         self._refused: dict[int, dict[int, _Look]] = {}
         """Class -> node -> the newest look at the pair, if it was refused."""
         self._refused_with_marks: dict[int, dict[int, _Look]] = {}
@@ -77,7 +84,8 @@ class Looks:
     ) -> _Look:
         cls, node = pair
         self._in_a_row[cls] = self._in_a_row.get(cls, 0) + 1
-        look = _Look(self._state.newest_node_change, prediction)
+        state = self._state
+        look = _Look(state.newest_node_change, len(state.touched), prediction)
         looks.setdefault(cls, {})[node] = look
         return look
 
@@ -104,13 +112,28 @@ class Looks:
             look = self._gambles.get(cls, {}).get(node)
             if look is None and self._waits_alike(pair, promise):
                 return True
+        if look is not None and not freed and self._still_lacks_room(pair, look):
+            return True
         alike = self._in_a_row.get(cls, 0) >= self._effort.in_a_row and not hard and not freed
-        if not alike and (look is None or self._is_outdated(pair, look)):
+        if not alike and (look is None or self._is_outdated(pair, promise, look)):
             return False
         if self._again:
             self._again -= 1
             return False
         return True
+
+    def _still_lacks_room(self, pair: Pair, look: _Look) -> bool:
+        """Return whether no node took the replacement, and none whose requests have changed since has room for it.
+
+        Nodes that have not changed would refuse it again; where a move concerns a rule of the class, the look is gone.
+        """
+        if look.prediction is None or len(look.prediction.nodes):
+            return False
+        changed = self._state.touched[look.touched :]
+        fits = self._fits(pair[0])
+        if len(changed) >= len(fits):
+            return not fits.any()
+        return pair[1] not in changed and not fits[changed].any()
 
     def _waits_alike(self, pair: Pair, promise: Promise) -> bool:
         """Return whether a pair of the class waits that promises the same and whose replacement lands alike."""
@@ -127,14 +150,17 @@ class Looks:
         hard, soft, _ = promise.promised
         return hard, soft, int(self._zone[pair[1]])
 
-    def _is_outdated(self, pair: Pair, look: _Look) -> bool:
+    def _is_outdated(self, pair: Pair, promise: Promise, look: _Look) -> bool:
         """Return whether an input of an examination has changed."""
         state, since = self._state, look.since
         if since == state.newest_node_change:
             return False
         if look.prediction is None or not len(look.prediction.nodes):
             return True
-        return state.node_stamp(pair[1]) > since or is_doubtful(state, look.prediction, since)
+        if any(promise.gains[:2]):
+            moved = state.node_stamp(pair[1]) > since
+            return moved or is_doubtful(state, look.prediction, since)
+        return is_doubtful(state, look.prediction, since, _DOUBTFUL_FOR_BALANCE)
 
     def free(self, pairs: Iterable[Pair]) -> None:
         """Admit these pairs in the next wave even if their landing is uncertain: this wave made room for them.
@@ -159,10 +185,12 @@ class Looks:
         return True
 
 
-def is_doubtful(state: ClusterState, prediction: Prediction, since: int) -> bool:
-    """Return whether much of the landing probability is on nodes changed ``since``, so that landings may differ."""
+def is_doubtful(
+    state: ClusterState, prediction: Prediction, since: int, share: float = DOUBTFUL
+) -> bool:
+    """Return whether ``share`` of the landings is on nodes changed ``since``, so that landings may differ."""
     changed = state.changed_since(prediction.nodes, since)
-    return bool(prediction.probability[changed].sum() >= DOUBTFUL)
+    return bool(prediction.probability[changed].sum() >= share)
 
 
 def falls_short(promise: Promise, verdict: Verdict) -> bool:

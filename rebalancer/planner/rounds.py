@@ -81,6 +81,8 @@ class Rounds:
         self._state, self._costs, self._guard = draft.state, draft.problem.costs, guard
         self._book, self._looks, self._examination = book, looks, examination
         self._commit, self._effort, self._goes_on = commit, effort, goes_on
+        self._in_vain = 0
+        """Pairs of this rung for balance alone that were judged in a row, and none of them paid."""
         self._known: dict[Pair, _Paying] = {}
         """Candidates of this rung that pay and have not moved yet: they are judged again only once a move touches them."""
 
@@ -99,11 +101,14 @@ class Rounds:
         together = 1 if rung.steered else self._effort.together
         size = together
         self._known.clear()
+        self._in_vain = 0
         while len(chosen) < most and len(self._book.heads()) and self._goes_on():
             picks, after = self._chosen(rung, wave, size)
             if not picks:
                 break
-            made = self._made(self._paying(picks, rung), after, wave, together)
+            if self._in_vain >= self._effort.in_vain and not any(map(_for_rules, picks)):
+                break
+            made = self._made(self._paying(picks, rung), after, wave, rung, together)
             chosen += made
             if together == 1:
                 # Few nodes: one move changes most of what is known.
@@ -263,23 +268,34 @@ class Rounds:
                 exact = self._book.key(verdict.gain, promise.pod)
                 since = self._state.newest_node_change
                 paying.append(_Paying(exact, pick, verdict, since))
+        for_balance = len(picks) - sum(map(_for_rules, picks))
+        pays = any(not _for_rules(one.pick) for one in paying)
+        self._in_vain = 0 if pays else self._in_vain + for_balance
         return paying
 
     # -- make ---------------------------------------------------------------------------------------
 
     def _made(
-        self, paying: Sequence[_Paying], after: Key | None, wave: Wave, together: int
+        self,
+        paying: Sequence[_Paying],
+        after: Key | None,
+        wave: Wave,
+        rung: Rung,
+        together: int,
     ) -> list[Chosen]:
         """Make the moves that gain at least what ``after`` promises and that do not affect each other.
 
-        At most ``together`` moves; the others keep their result for a later round.
+        At most ``together`` moves; the others keep their result for a later round. Moves with an uncertain landing
+        are not compared with promises, which are known to be too high by then: all would be judged for each move.
         """
         chosen: list[Chosen] = []
         touched: set[int] = set()
         nodes: set[int] = set()
         for one in paying:
             pair, promise, verdict = one.pick.pair, one.pick.promise, one.verdict
-            others = [key for key in (after, one.pick.behind) if key is not None]
+            compared = rung.only_certain or not any(one.exact[:2])
+            keys = (after, one.pick.behind) if compared else ()
+            others = [key for key in keys if key is not None]
             if one.exact != one.pick.key and any(_is_behind(one.exact, key) for key in others):
                 self._book.lower(promise.row, verdict.gain)
                 continue
@@ -327,6 +343,11 @@ class Rounds:
         free = int(np.argmin(changed))
         probable = prediction.probability[free] >= _AS_PROBABLE * prediction.probability[0]
         return free if probable else None
+
+
+def _for_rules(pick: _Pick) -> bool:
+    """Return whether the terms promise that a move fixes a rule; else it is for balance alone."""
+    return any(pick.promise.promised[:2])
 
 
 def _is_behind(key: Key, other: Key) -> bool:

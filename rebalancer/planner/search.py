@@ -120,7 +120,8 @@ class _Pass:
         self._wave = Wave(0, QuotaLedger(draft.snapshot))
         """The newest one."""
         self._effort = effort
-        self._looks = looks = Looks(draft.state, draft.snapshot.nodes.labels.column(ZONE), effort)
+        zone = draft.snapshot.nodes.labels.column(ZONE)
+        self._looks = looks = Looks(draft.state, zone, draft.fits, effort)
         self._largest = 0
         """Moves of the largest wave."""
         self._gained = np.zeros(3)

@@ -55,7 +55,7 @@ class Scene:
         effort = Effort()
         self.book, self.looks = (
             Book(draft, draft.terms, effort),
-            Looks(draft.state, np.zeros(len(draft.snapshot.nodes), np.int32), effort),
+            Looks(draft.state, np.zeros(len(draft.snapshot.nodes), np.int32), draft.fits, effort),
         )
         guard = guard_term(draft.view)
         self.examination = Examination(draft, draft.terms, guard, self.book, self.looks, effort)

@@ -23,6 +23,8 @@ class Nodes:
 
     def __init__(self):
         self.stamps = np.zeros(8, np.int64)
+        self.touched: list[int] = []
+        self.with_room = np.ones(8, bool)
 
     @property
     def newest_node_change(self):
@@ -36,11 +38,12 @@ class Nodes:
 
     def change(self, node):
         self.stamps[node] = self.newest_node_change + 1
+        self.touched.append(node)
 
 
 def begun(*, again=False, effort=None):
     nodes: Any = Nodes()
-    waiting = Looks(nodes, ZONE, effort or Effort())
+    waiting = Looks(nodes, ZONE, lambda _: nodes.with_room, effort or Effort())
     waiting.begin_rung(again=again)
     return nodes, waiting
 
@@ -92,6 +95,41 @@ def test_what_had_no_landing_is_looked_at_again_after_any_change(prediction):
     assert spared(waiting, [(0, 3)]) == [True]
     nodes.change(7)
     assert spared(waiting, [(0, 3)]) == [False]
+
+
+@pytest.mark.parametrize(
+    ("changed", "room_on", "looked_at_again"),
+    [
+        # A node without room refuses it again, and so does one with room that has not changed.
+        (7, [], False),
+        (7, [6], False),
+        (7, [7], True),
+        # Its own node.
+        (3, [], True),
+    ],
+)
+def test_what_no_node_took_is_looked_at_again_where_a_changed_node_has_room(
+    changed, room_on, looked_at_again
+):
+    nodes, waiting = begun(again=True)
+    waiting.refuse((0, 3), NOWHERE)
+    nodes.change(changed)
+    nodes.with_room[:] = False
+    nodes.with_room[room_on] = True
+    assert spared(waiting, [(0, 3)]) == [not looked_at_again]
+
+
+@pytest.mark.parametrize(("promised", "looked_at_again"), [((0, 1, 0), True), ((0, 0, 1), False)])
+def test_what_was_refused_for_balance_waits_until_most_of_its_landings_have_changed(
+    promised, looked_at_again
+):
+    nodes, waiting = begun()
+    halves = Prediction(np.array([LIKELY, RARE], np.int32), np.array([0.5, 0.5]))
+    waiting.refuse((0, 3), halves)
+    nodes.change(LIKELY)
+    assert spared(waiting, [(0, 3)], promised=promised) == [not looked_at_again]
+    nodes.change(RARE)
+    assert spared(waiting, [(0, 3)], promised=promised) == [False]
 
 
 def test_what_a_move_concerns_is_looked_at_again():
