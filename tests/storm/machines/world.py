@@ -582,8 +582,9 @@ class MachineWorld:
 
     def _move_machine(self) -> None:
         """A machine that is about to end goes to a group that is no business of the policy's."""
-        fleet = self._fleet
-        for name in self._leaving()[:1] if fleet is not None else ():
+        if (fleet := self._fleet) is None:
+            return
+        for name in self._leaving()[:1]:
             scaling, group = self._cloud.client("autoscaling"), self._group_of(name)
             with self._changing:
                 fleet.add("elsewhere", 0)
