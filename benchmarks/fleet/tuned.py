@@ -46,6 +46,9 @@ def snapshots(kind: str, number: int, seed: int, foreign: str | None) -> Iterato
                 [sys.executable, foreign, *words], capture_output=True, text=True, check=True
             )
             items = [json.loads(line) for line in done.stdout.splitlines()]
+            for place, item in enumerate(items):
+                # Evictions are by uid: without one nothing is ever evicted.
+                item["metadata"].setdefault("uid", f"uid-{place}")
             yield json.dumps({"kind": "List", "items": items})
 
 
@@ -57,8 +60,10 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", default="1")
+    parser.add_argument("--only", choices=("skew", "family", "foreign"))
     options = parser.parse_args()
     kinds = ["skew", "family", *(["foreign"] if options.foreign else [])]
+    kinds = [kind for kind in kinds if options.only in (None, kind)]
     for kind in kinds:
         with tempfile.TemporaryDirectory() as name:
             files = []
