@@ -230,7 +230,7 @@ def test_make_has_the_targets(line: str) -> None:
 @pytest.mark.parametrize("line", [line for _, lines in texts("helm") for line in lines])
 def test_the_chart_takes_the_values(line: str) -> None:
     _, command, release, *words = line.split()
-    assert release == "rebalancer"
+    assert release == "kube-rebalancer"
     if command in {"rollback", "uninstall"}:
         assert words == ["--namespace", "rebalancing"]
         return
