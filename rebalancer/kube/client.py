@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 from rebalancer import __version__
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Backoff, Stop
+from rebalancer.base.structs import prepare_structs
 from rebalancer.kube.calls import TOO_SLOW, Call
 from rebalancer.kube.credentials import Credentials, find_credentials
 from rebalancer.kube.failures import TransportError, refusal
@@ -374,6 +375,8 @@ def connect(
     credentials = find_credentials(
         file=kubeconfig, context=context, environ=environ, call=Call(stop, math.inf)
     )
+    # Threads decode the answers.
+    prepare_structs()
     return Client(credentials, limits=limits, stop=stop)
 
 

@@ -22,7 +22,6 @@ from rebalancer.base.errors import (
 )
 from rebalancer.base.output import say
 from rebalancer.base.stop import Clock, Stop
-from rebalancer.base.structs import prepare_structs
 from rebalancer.kube.access import AUTOSCALER_FOLLOW_RULES, FOLLOW_RULES, require
 from rebalancer.kube.cache import ClusterCache, Observer
 from rebalancer.kube.client import Client
@@ -309,7 +308,6 @@ class ServeLoop:
         Raises:
             ClusterReadError: the cluster could not be read at first, or refuses access; later errors are retried.
         """
-        prepare_structs()
         try:
             client = self._options.cluster.client(self._environment, self._stop)
             with ExitStack() as at_end:

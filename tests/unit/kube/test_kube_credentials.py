@@ -82,6 +82,16 @@ def test_a_pod_without_a_token_names_the_file_that_is_missing(tmp_path: Path) ->
         in_cluster(environ, tmp_path, call())
 
 
+def test_structs_are_prepared_before_threads_decode_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared: list[None] = []
+    monkeypatch.setattr("rebalancer.kube.client.prepare_structs", lambda: prepared.append(None))
+    config(tmp_path / "one")
+    connect(kubeconfig=tmp_path / "one", environ={}).close()
+    assert prepared
+
+
 def test_without_any_cluster_all_places_that_were_tried_are_named(tmp_path: Path) -> None:
     with pytest.raises(ClusterReadError, match=r"--kubeconfig.*KUBECONFIG.*~/\.kube/config"):
         connect(environ={"HOME": str(tmp_path)})
