@@ -169,6 +169,9 @@ spec:
 {{- if .Values.serve.showPage }}
 - --show-page
 {{- end }}
+{{- range .Values.serve.pageHosts }}
+- --page-host={{ . }}
+{{- end }}
 {{- if eq (include "rebalancer.mode" .) "enforce" }}
 - --lease={{ include "rebalancer.state" . }}
 {{- end }}

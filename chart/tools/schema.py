@@ -133,6 +133,7 @@ _OWN: dict[str, Schema] = {
             "port": _PORT,
             "showReport": _FLAG,
             "showPage": _FLAG,
+            "pageHosts": {"type": "array", "items": {"type": "string", "minLength": 1}},
             "service": _closed({"enabled": _FLAG, "annotations": _TEXTS}),
         }
     ),

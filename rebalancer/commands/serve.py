@@ -78,6 +78,14 @@ PATIENCE = 5.0
     help="With --listen: answer / with the last report as a page, with the runs before it and what goes on now, to "
     "everybody who may connect.",
 )
+@click.option(
+    "--page-host",
+    "page_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="With --show-page or --show-report: also answer under this name, such as that of an Ingress. Repeatable; addresses, "
+    "localhost and names of Services are answered anyway, others are not.",
+)
 @with_flags(SCOPE)
 @output_flag("table", "wide", "json", "yaml", of="report")
 @deadline_flag(120)
@@ -94,6 +102,7 @@ def command(
     address: tuple[str, int] | None,
     show_report: bool,
     show_page: bool,
+    page_hosts: tuple[str, ...],
     **flags: Any,
 ) -> int:
     """Follow the cluster, and plan and act again and again.
@@ -117,6 +126,6 @@ def command(
     with (
         nullcontext()
         if address is None
-        else answer_requests(address, health.paths(), health.folders())
+        else answer_requests(address, health.paths(), health.folders(), page_hosts)
     ):
         return int(loop.run())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
+from ipaddress import ip_address
 from socketserver import ThreadingTCPServer
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -65,18 +66,49 @@ def parse_address(text: str) -> tuple[str, int]:
     return parts.hostname or "", port
 
 
+_FOR_ALL_HOSTS = ("/healthz", "/readyz", "/metrics")
+"""Paths that name neither pods nor nodes."""
+
+
+def is_own_host(text: str, hosts: Collection[str]) -> bool:
+    """Return whether a Host header names this process: an address, a name that only a cluster knows, or one of ``hosts``.
+
+    A page of somebody else, opened in a browser that reaches a port-forward, could point a name of its own at this
+    address (DNS rebinding). What it asks then carries that name.
+    """
+    try:
+        name = (urlsplit(f"//{text}").hostname or "").removesuffix(".")
+    except ValueError:
+        return False
+    if name in {host.lower() for host in hosts} or "." not in name:
+        # Without a dot it is localhost, an IPv6 address or a Service.
+        return bool(name)
+    if name.endswith((".svc", ".cluster.local", ".localhost")):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 @contextmanager
 def answer_requests(
-    address: tuple[str, int], paths: Paths, folders: Folders = MappingProxyType({})
+    address: tuple[str, int],
+    paths: Paths,
+    folders: Folders = MappingProxyType({}),
+    hosts: Collection[str] = (),
 ) -> Iterator[int]:
     """Serve GET and HEAD for these paths, 404 for others; yield the port. Without a host, on all addresses.
+
+    ``hosts``: names under which people reach it, see :func:`is_own_host`; others get 421, but for health and metrics.
 
     Raises:
         PolicyError: the address cannot be used.
     """
     host, port = address
     try:
-        server = _server_of(host)(address, _handler(paths, folders))
+        server = _server_of(host)(address, _handler(paths, folders, hosts))
     except OSError as error:
         raise PolicyError([f"--listen {host}:{port}: {error.strerror or error}"]) from None
     thread = threading.Thread(target=server.serve_forever, name="endpoints", daemon=True)
@@ -139,6 +171,9 @@ def _server_of(host: str) -> type[_Server]:
     return Server
 
 
+_OTHER_HOST = Answer(421, b"not answered under this name; --page-host allows it\n")
+
+
 def _find(path: str, paths: Paths, folders: Folders) -> Answer:
     if (find := paths.get(path)) is not None:
         return find()
@@ -147,13 +182,18 @@ def _find(path: str, paths: Paths, folders: Folders) -> Answer:
     return Answer(404, b"not found\n") if within is None else within(name)
 
 
-def _handler(paths: Paths, folders: Folders) -> type[BaseHTTPRequestHandler]:
+def _handler(
+    paths: Paths, folders: Folders, hosts: Collection[str]
+) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         server_version, sys_version = "kube-rebalancer", ""
         timeout: ClassVar[float] = _TIMEOUT
 
         def do_GET(self) -> None:  # the name is the library's
-            answer = _find(self.path.partition("?")[0], paths, folders)
+            path = self.path.partition("?")[0]
+            own = is_own_host(self.headers.get("Host", ""), hosts)
+            known = own or path in _FOR_ALL_HOSTS
+            answer = _find(path, paths, folders) if known else _OTHER_HOST
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.content_type)
             self.send_header("Content-Length", str(len(answer.body)))

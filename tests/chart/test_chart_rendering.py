@@ -712,6 +712,7 @@ CHANGED = {
     "serve.port": 18080,
     "serve.showReport": True,
     "serve.showPage": True,
+    "serve.pageHosts": ["rebalancer.example.com"],
     "serve.service.enabled": True,
     "serve.service.annotations": {"prometheus.io/scrape": "true"},
     "schedule": "0 22 * * *",

@@ -17,7 +17,14 @@ from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.report.model import RunReport
 from rebalancer.run.one_run import run_unpublished
 from rebalancer.run.options import RunOptions
-from rebalancer.serve.health import MAX_SILENCE, Answer, Health, answer_requests, parse_address
+from rebalancer.serve.health import (
+    MAX_SILENCE,
+    Answer,
+    Health,
+    answer_requests,
+    is_own_host,
+    parse_address,
+)
 from rebalancer.serve.page import MAX_RUNS, LivePage
 from tests.support.clocks import HandClock
 from tests.unit.commands.embedded import third_zone_joined
@@ -255,6 +262,41 @@ def test_the_state_says_what_goes_on():
     assert (state_of(page)["now"], state_of(page)["last"]) == ("No run is under way.", 1)
     page.begin_run()
     assert state_of(page)["steps"] == []
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [
+        ("localhost:8080", True),
+        ("127.0.0.1:8080", True),
+        ("[::1]:8080", True),
+        ("rebalancer", True),
+        ("rebalancer.rebalancing.svc:8080", True),
+        ("rebalancer.rebalancing.svc.cluster.local", True),
+        ("Known.example.com", True),
+        ("known.example.com.", True),
+        ("elsewhere.example.com:8080", False),
+        ("127.0.0.1.elsewhere.example.com", False),
+        ("svc.example.com", False),
+        ("", False),
+        ("[", False),
+    ],
+)
+def test_it_answers_under_names_of_its_own(host, own):
+    assert is_own_host(host, ["known.example.com"]) == own
+
+
+def test_a_name_of_somebody_else_gets_health_but_no_report():
+    paths = {"/": lambda: Answer(200, b"pods"), "/healthz": lambda: Answer(200, b"ok\n")}
+    with answer_requests(("127.0.0.1", 0), paths, hosts=["known.example.com"]) as port:
+        given = {}
+        for host in ("known.example.com", "elsewhere.example.com"):
+            for path in ("/", "/healthz", "/other"):
+                connection = HTTPConnection("127.0.0.1", port, timeout=BUSY)
+                connection.request("GET", path, headers={"Host": host})
+                given[host, path] = connection.getresponse().status
+                connection.close()
+    assert list(given.values()) == [200, 200, 404, 421, 200, 421]
 
 
 def test_answers_may_not_be_framed_or_cached():
