@@ -147,8 +147,8 @@ class SimulatedCluster:
         self._created, self._ready = pods.created.copy(), pods.ready_since.copy()
         self._flags, self._deletion_cost = pods.flags.copy(), pods.deletion_cost.copy()
         self._states_of_pods, self._states = pods.state.copy(), (*pods.states, RUNNING)
-        self._names, self._uids = list(pods.name), list(pods.uid)
-        self._base_names = list(pods.name)
+        self._base_names, self._base_uids = list(pods.name), _uids(snapshot)
+        self._names, self._uids = list(self._base_names), list(self._base_uids)
         self.moves: np.ndarray = np.zeros(len(pods), np.int64)
         """(P,) how often each pod, or its replacement, was moved."""
         self.now = snapshot.captured_at
@@ -367,7 +367,7 @@ class SimulatedCluster:
         self._flags[pod] = PodFlag.OWNED | (PodFlag.READY if node >= 0 else 0)
         self._states_of_pods[pod] = len(self._states) - 1
         count = int(self.moves[pod])
-        self._uids[pod] = f"{self._first.pods.uid[pod]}+{count}"
+        self._uids[pod] = f"{self._base_uids[pod]}+{count}"
         if self.snapshot.classes[cls].controller_kind != "StatefulSet":
             self._names[pod] = f"{self._base_names[pod]}-r{count}"
 
@@ -455,6 +455,15 @@ class SimulatedCluster:
             if (owner := self._first.classes[cls].owner) >= 0:
                 total[owner] += per_class[cls]
         return total
+
+
+def _uids(snapshot: Snapshot) -> list[str]:
+    """Return the uid of each pod; one that a generated file lacks is made of the pod's namespace and name."""
+    pods = snapshot.pods
+    return [
+        uid or f"{snapshot.classes[cls].namespace}/{name}"
+        for uid, cls, name in zip(pods.uid, pods.cls.tolist(), pods.name, strict=True)
+    ]
 
 
 def set_measured_at(snapshot: Snapshot, now: float) -> Snapshot:

@@ -57,6 +57,19 @@ def test_the_story_is_one_eviction_and_then_silence_for_good():
     assert course.cycles[0].as_predicted == 1
 
 
+def test_pods_of_a_generated_file_need_no_uid():
+    objects = [
+        *zones("abc"),
+        *workload("web", ["n-a", "n-a", "n-b"], spec=apart("web", weight=100)),
+    ]
+    for each in objects:
+        if each["kind"] == "Pod":
+            del each["metadata"]["uid"]
+    world, course = play(objects)
+    assert evictions(course) == [1, 0]
+    assert on(world, "web") == ["n-a", "n-b", "n-c"]
+
+
 def test_an_owner_is_at_rest_once_its_waiting_pods_have_a_node():
     web = workload("web", ["", "n-a", "n-a"], kind="StatefulSet", replicas=3)
     web[1]["status"]["conditions"][0]["status"] = "False"
