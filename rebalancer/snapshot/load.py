@@ -414,6 +414,7 @@ class _KindOf(msgspec.Struct):
 
 _kinds = JsonDecoder(_KindOf)
 _envelopes = JsonDecoder(_Envelope)
+_raws = msgspec.json.Decoder(Raw)
 
 
 def load_snapshot(
@@ -470,6 +471,16 @@ def _read(path: str | Path, stdin: BinaryIO | None, loader: _Loader) -> None:
         loader.read(stream, seekable=True)
 
 
+def _objects_of_lines(text: bytes) -> list[Raw] | None:
+    """Return the objects of JSON lines, such as ``jq -c '.items[]'`` writes; None if some line is no object, or a list."""
+    try:
+        lines = _raws.decode_lines(text)
+        kinds = [_kinds.decode(line).kind for line in lines]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if any(kind.endswith("List") for kind in kinds) else lines
+
+
 class _Loader:
     """Reads one file: from its bytes to collected objects."""
 
@@ -507,6 +518,9 @@ class _Loader:
         try:
             envelope = _envelopes.decode(text)
         except msgspec.DecodeError as error:
+            if (lines := _objects_of_lines(text)) is not None:
+                self._add(lines, "")
+                return
             cut = "cut off" if "truncated" in str(error) else "not one JSON list"
             raise PolicyError([f"{self._name}: {cut}: {error}: {_ADVICE}"]) from None
         if not envelope.kind.endswith("List"):

@@ -34,7 +34,9 @@ def as_file(folder: Path, text: str | bytes, name: str = "file.json") -> Path:
 
 
 @pytest.mark.parametrize("workloads_first", [True, False])
-@pytest.mark.parametrize("shape", ["compact", "pretty", "sorted", "yaml", "gzip", "documents"])
+@pytest.mark.parametrize(
+    "shape", ["compact", "pretty", "sorted", "yaml", "gzip", "documents", "lines"]
+)
 def test_what_kubectl_prints_is_read(tmp_path: Path, shape: str, workloads_first: bool) -> None:
     listing = kubectl_list(workloads_first=workloads_first)
     text: dict[str, str | bytes] = {
@@ -44,6 +46,7 @@ def test_what_kubectl_prints_is_read(tmp_path: Path, shape: str, workloads_first
         "yaml": yaml.safe_dump(listing),
         "gzip": gzip.compress(json.dumps(listing).encode()),
         "documents": yaml.safe_dump_all(listing["items"]),
+        "lines": "\n".join(json.dumps(item) for item in listing["items"]),
     }
     snapshot = load_snapshot(as_file(tmp_path, text[shape]))
     assert list(snapshot.pods.name) == ["a", "b"]
@@ -100,6 +103,9 @@ OURS = '{"kind":"List","apiVersion":"v1","metadata":{},"items":['
         (gzip.compress(WHOLE.encode())[:-20], "cut off"),
         (b"\x1f\x8b" + b"nonsense" * 20, "damaged|cannot be read|not"),
         (WHOLE + WHOLE, "not one JSON list"),
+        (OURS + "]}\n" + OURS + "]}", "not one JSON list"),
+        ('{"kind":"Pod"}\n{"kind":"Pod"', "not one JSON list"),
+        ('{"kind":"Pod","metadata":{}}\n{"metadata":{}}', "have no kind"),
         (WHOLE.replace('"kind": "List"', '"kind" "List"'), "not one JSON list"),
         ('{"kind": "Pod", "metadata": {}}', "kind Pod: expected what `rebalancer snapshot"),
         ('{"kind": "Config", "clusters": [{}]}', "kind Config"),
