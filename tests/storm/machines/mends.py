@@ -307,7 +307,7 @@ MENDS: tuple[Mend, ...] = (
                 "    return bool(handed) and False",
             ),
         ],
-        [],
+        [36],
     ),
     Mend(
         "a machine leaves one target group after the other",

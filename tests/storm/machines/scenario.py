@@ -372,7 +372,7 @@ _WRITTEN: tuple[Scenario, ...] = (
             Act("announcements are heard"),
             Act("load goes"),
             Act("a leaving node is announced", "after 9"),
-            Act("load is high", "after 12"),
+            Act("protected", "after 12"),
             Act("withdrawn", "after 18"),
         ),
     ),

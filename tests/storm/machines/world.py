@@ -351,7 +351,6 @@ class MachineWorld:
             "person cordons": self._person_cordons,
             "person uncordons": self._person_uncordons,
             "load comes back": lambda: self._plane.apply([self._deployment(10)]),
-            "load is high": lambda: self._plane.apply([self._deployment(14)]),
             "load goes": lambda: self._plane.apply([self._deployment(2)]),
             "same tags elsewhere": self._add_aliens,
             "zone lost": self._lose_zone,
