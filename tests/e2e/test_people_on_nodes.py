@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -14,9 +15,11 @@ from tests.aws.fleet import ENABLED
 from tests.controlplane import objects, operations, wait_until
 from tests.controlplane.build import binary
 from tests.controlplane.stages import COMPLETE_AFTER
+from tests.e2e.instance_metadata import NOTHING, instance_metadata
 from tests.e2e.machines import fleet_of
 from tests.e2e.product import Product, rebalancer
 from tests.e2e.served import PATIENT, Server
+from tests.e2e.test_marks import DNS, Steered, coredns, full, marks, put
 
 DRAIN, REPLACE, LEAVE = "rebalancer/drain", "rebalancer/replace", "rebalancer/leave"
 NOTICE, INTERRUPTION, SCALE_IN = (
@@ -304,3 +307,82 @@ def test_a_node_that_people_want_empty_stays_closed_until_they_do_not(cluster, k
     closed, ours = node(cluster, name)
     assert not closed
     assert ours <= {SCALE_IN}
+
+
+THEIRS = '{"id": "rack-7", "kind": "maintenance"}'
+
+
+@pytest.fixture
+def announced(held, tmp_path):
+    """The agent of a node, and the instance metadata that it reads."""
+    with instance_metadata(tmp_path) as metadata:
+        args = ("node-agent", f"--node={NODE}", "--every=1s", f"--imds={metadata.url}")
+        with under_way(held, *args):
+            yield metadata
+
+
+def test_what_people_do_to_a_node_that_its_agent_announces_holds_when_the_machine_stays(
+    held, kubectl, announced
+):
+    kubectl("label", "node", NODE, "team=x")
+    announced.say("spot", "--action=terminate", "--time=2036-11-20T10:00:00Z")
+    wait_until(lambda: NOTICE in node(held)[1], PATIENT, "the notice")
+    # The agent closes nothing by itself.
+    assert node(held) == (False, {NOTICE})
+    kubectl("drain", NODE, "--timeout=2s", "--force", fails=True)
+    kubectl("label", "--overwrite", "node", NODE, "team=y")
+    announced.say(*NOTHING)
+    wait_until(lambda: NOTICE not in node(held)[1], PATIENT, "the notice taken away")
+    assert node(held) == (True, set())
+    assert held.api.get(f"/api/v1/nodes/{NODE}")["metadata"]["labels"]["team"] == "y"
+
+
+def test_a_notice_of_people_outlives_an_agent_with_nothing_to_announce_any_more(
+    held, kubectl, announced
+):
+    announced.say("spot", "--action=terminate", "--time=2036-11-20T10:00:00Z")
+    wait_until(lambda: NOTICE in node(held)[1], PATIENT, "the notice")
+    kubectl("annotate", "--overwrite", "node", NODE, f"{NOTICE}={THEIRS}")
+    announced.say(*NOTHING)
+    # The agent looks each second.
+    time.sleep(5.0)
+    now = held.api.get(f"/api/v1/nodes/{NODE}")
+    assert now["metadata"]["annotations"][NOTICE] == THEIRS
+
+
+MARKED = {
+    "cordon": [("cordon",), ("taint", "team=x:NoSchedule"), ("label", "team=x")],
+    "drain": [("drain", "--force", "--timeout=60s"), ("taint", "team=x:NoSchedule")],
+    "unmark": [("taint", "rebalancer/mark-")],
+}
+
+
+@pytest.mark.parametrize("what", MARKED)
+def test_what_people_do_to_a_node_while_a_run_marks_it_holds_and_no_mark_is_left(
+    cluster, kubectl, tmp_path, what
+):
+    cluster.apply([objects.node(f"a{i}", zone="a") for i in range(3)])
+    cluster.apply([objects.node(f"b{i}", zone="b") for i in range(2)])
+    operations.wait_nodes_ready(cluster.api, 5)
+    put(cluster, coredns, ["a0", "a1"])
+    cluster.apply([full(name, "6") for name in ("b0", "b1")])
+    operations.wait_pods_ready(cluster.api, 4, 60)
+    product = Steered(cluster, tmp_path, DNS)
+    command = [sys.executable, "-m", "rebalancer", *product.arguments()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ours:
+        wait_until(lambda: "a2" in marks(cluster), 120, "a mark")
+        # It cannot take its mark away before people have done what they want.
+        ours.send_signal(signal.SIGSTOP)
+        assert "a2" in marks(cluster)
+        for verb, *more in MARKED[what]:
+            named = ("node", "a2") if verb in ("taint", "label") else ("a2",)
+            kubectl(verb, *named, *more)
+        ours.send_signal(signal.SIGCONT)
+        said, _ = ours.communicate(timeout=PATIENT)
+    assert ours.returncode == 0, said
+    assert marks(cluster) == {}
+    now = cluster.api.get("/api/v1/nodes/a2")
+    theirs = {taint["key"] for taint in now["spec"].get("taints", ())}
+    assert ("team" in theirs) is (what != "unmark")
+    assert bool(now["spec"].get("unschedulable")) is (what != "unmark")
+    assert now["metadata"]["labels"].get("team") == ("x" if what == "cordon" else None)
