@@ -90,6 +90,9 @@ def check_all_runs(plane, folder):
     rules |= {*config_map_rules("default", "kept")}
     # And this to what may escalate, by a policy of tests/e2e/test_interruption_kills.py.
     rules |= {DELETE}
+    # And these people have themselves: a comparison as a Job runs with their rights (tests/e2e/test_compare_jobs.py).
+    rules |= {AccessRule("get", "batch", "cronjobs")}
+    rules |= {AccessRule(verb, "batch", "jobs") for verb in ("create", "get", "delete")}
     assert installed.run().code == 0
     assert any(request.agent == USER_AGENT for request in log.requests())
     assert missing(rules, asked(log)) == []

@@ -350,7 +350,7 @@ def test_a_notice_of_people_outlives_an_agent_with_nothing_to_announce_any_more(
     assert now["metadata"]["annotations"][NOTICE] == THEIRS
 
 
-MARKED = {
+MARKED: dict[str, list[tuple[str, ...]]] = {
     "cordon": [("cordon",), ("taint", "team=x:NoSchedule"), ("label", "team=x")],
     "drain": [("drain", "--force", "--timeout=60s"), ("taint", "team=x:NoSchedule")],
     "unmark": [("taint", "rebalancer/mark-")],
