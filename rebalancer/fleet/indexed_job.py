@@ -21,10 +21,8 @@ from rebalancer.fleet.stores import S3, Bucket
 from rebalancer.fleet.task import Failure, Row, Rules, Task, TaskSetting, fail
 from rebalancer.kube.client import Client
 from rebalancer.kube.resources import AccessRule
-from rebalancer.wire.kinds import Resource
+from rebalancer.wire.kinds import CRON_JOBS, JOBS
 
-CRON_JOBS = Resource("CronJob", "batch", "v1", "cronjobs")
-JOBS = Resource("Job", "batch", "v1", "jobs")
 WORK = ".work"
 """Folder of the bucket for what a Job needs; nothing below it is a snapshot."""
 PARTS_PER_POD = 4
@@ -33,7 +31,7 @@ _TASKS, _RESULTS, _TRIES = "tasks.json", "results/", "tries/"
 _POLL_INTERVAL = 2.0
 _CONFLICT = 409
 _KEPT = 3600
-"""Seconds that the cluster keeps a Job that nobody deletes."""
+"""Seconds that the cluster keeps a Job whose command was killed before it could delete it."""
 
 
 class _Part(msgspec.Struct, frozen=True):
@@ -102,8 +100,8 @@ class IndexedJob:
     def _pod_template(self) -> dict[str, Any]:
         rule = AccessRule("get", CRON_JOBS.group, CRON_JOBS.plural)
         path = CRON_JOBS.path(self._namespace, self._cron_job)
-        found = json.loads(self._client.expect(self._client.get(path), rule).body)
-        template: dict[str, Any] = found["spec"]["jobTemplate"]["spec"]["template"]
+        cron_job = json.loads(self._client.expect(self._client.get(path), rule).body)
+        template: dict[str, Any] = cron_job["spec"]["jobTemplate"]["spec"]["template"]
         return template
 
     def _create(self, manifest: Mapping[str, Any]) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from markupsafe import Markup
-
 from rebalancer.base.plain_text import count
 from rebalancer.fleet.comparison import Comparison, mean_by_snapshot
 from rebalancer.fleet.measures import MEASURES, Measure
 from rebalancer.fleet.show import LEGEND, by_pair, cell, failure_lines, left_cell, sentences, title
-from rebalancer.report.as_html import content_hash, page_environment, page_text
+from rebalancer.report.as_html import render_page
 
 _LEFT, _RIGHT, _LINE = 6.0, 294.0, 18
 _MAX_DOTS = 300
@@ -20,37 +18,31 @@ _MAX_DOTS = 300
 
 def as_html(comparison: Comparison, judge: str) -> str:
     """Return the comparison as an HTML document."""
-    style = f"{page_text('report.css')}{page_text('comparison.css')}"
     policies = comparison.policies
-    page = page_environment().get_template("comparison.html.j2")
-    return (
-        page.render(
-            title=title(comparison),
-            legend=LEGEND.format(judge=judge),
-            # Ours, and hashed as it is: what is between the tags must not be changed by escaping.
-            style=Markup(style),  # noqa: S704
-            style_hash=content_hash(style),
-            failures=list(failure_lines(comparison.failures)),
-            warnings=[
-                f"{of.name}, {count(number, 'task')}: {text}"
-                for of in policies
-                for text, number in of.warnings
-            ],
-            pairs=[
-                {
-                    "name": f"{first} beside {second}",
-                    "lines": list(sentences(verdicts, comparison.paired_by)),
-                }
-                for first, second, verdicts in by_pair(comparison)
-            ],
-            policies=[of.name for of in policies],
-            measures=[_measure(comparison, measure) for measure in MEASURES],
-            rules=[
-                {"name": rule, "cells": [left_cell(of, rule) for of in policies]}
-                for rule in comparison.rules
-            ],
-        )
-        + "\n"
+    return render_page(
+        "comparison.html.j2",
+        ["report.css", "comparison.css"],
+        title=title(comparison),
+        legend=LEGEND.format(judge=judge),
+        failures=list(failure_lines(comparison.failures)),
+        warnings=[
+            f"{of.name}, {count(number, 'task')}: {text}"
+            for of in policies
+            for text, number in of.warnings
+        ],
+        pairs=[
+            {
+                "name": f"{first} beside {second}",
+                "lines": list(sentences(verdicts, comparison.paired_by)),
+            }
+            for first, second, verdicts in by_pair(comparison)
+        ],
+        policies=[of.name for of in policies],
+        measures=[_measure(comparison, measure) for measure in MEASURES],
+        rules=[
+            {"name": rule, "cells": [left_cell(of, rule) for of in policies]}
+            for rule in comparison.rules
+        ],
     )
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from markupsafe import Markup
-
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import plain_number
 from rebalancer.base.plain_text import columns, count, lines_of, printable, printable_lines
 from rebalancer.fleet.show import failure_lines, sentences, show_number, verdict_data
 from rebalancer.fleet.tune import Candidate, Goal, Reason, Search, Tuning
-from rebalancer.report.as_html import content_hash, page_environment, page_text
+from rebalancer.report.as_html import render_page
 
 _WIDTH, _HEIGHT = 640.0, 320.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 624.0, 12.0, 280.0
@@ -170,23 +168,16 @@ def policy_file(policy: str, tuning: Tuning, search: Search) -> str:
 
 def as_html(tuning: Tuning, search: Search) -> str:
     """Return the search as an HTML document, with a picture of the frontier."""
-    style = f"{page_text('report.css')}{page_text('comparison.css')}"
     heads, *rows = _table(tuning, search)
-    return (
-        page_environment()
-        .get_template("tuning.html.j2")
-        .render(
-            title=title(tuning),
-            # Ours, and hashed as it is: what is between the tags must not be changed by escaping.
-            style=Markup(style),  # noqa: S704
-            style_hash=content_hash(style),
-            legend=legend(search.goal),
-            advice=list(advice(tuning)),
-            heads=heads,
-            rows=rows,
-            picture=_picture(tuning),
-        )
-        + "\n"
+    return render_page(
+        "tuning.html.j2",
+        ["report.css", "comparison.css"],
+        title=title(tuning),
+        legend=legend(search.goal),
+        advice=list(advice(tuning)),
+        heads=heads,
+        rows=rows,
+        picture=_picture(tuning),
     )
 
 

@@ -292,8 +292,8 @@ def read_scale_outs(client: Client, snapshot: Snapshot) -> Mapping[str, str]:
         for event in page
     )
     uids = {pods.uid[pod] for pod in waiting.tolist()}
-    found = fold_scale_outs(events)
-    return {uid: found[uid] for uid in sorted(uids & found.keys())}
+    reasons = fold_scale_outs(events)
+    return {uid: reasons[uid] for uid in sorted(uids & reasons.keys())}
 
 
 def _list_events(

@@ -12,8 +12,6 @@ from rebalancer.plan.plan import Pace
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
-from rebalancer.snapshot.columns import Int32s
-from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
 
 # What comes before the evictions is in the time of a run, too: lists of 150,000 pods take 7 to 10 s, and a move
@@ -65,7 +63,7 @@ class Places:
         self._movable = _unprotected_of(problem) if budgets.per_namespace is not None else {}
         self._zone_of, self._zones = np.zeros(0, np.int32), list[str]()
         if budgets.per_zone is not None:
-            self._zone_of, self._zones = _zones_of(problem.snapshot)
+            self._zone_of, self._zones = problem.snapshot.nodes.labels.zones()
         nodes = problem.snapshot.pods.node
         zones = self._zone_of[nodes[nodes >= 0]] if self._zones else self._zone_of
         self._pods_in = np.bincount(zones[zones >= 0], minlength=len(self._zones))
@@ -126,18 +124,6 @@ def _unprotected_of(problem: Problem) -> dict[str, int]:
     for cls, count in zip(problem.snapshot.classes, of_class.tolist(), strict=True):
         counts[cls.namespace] += count
     return counts
-
-
-def _zones_of(snapshot: Snapshot) -> tuple[Int32s, list[str]]:
-    """Return the zone of each node (N,), -1 for none, and the names of the zones."""
-    labels = snapshot.nodes.labels
-    zone_of = np.full(len(snapshot.nodes), -1, np.int32)
-    names: dict[str, int] = {}
-    for key in reversed(ZONE_KEYS):
-        column = labels.column(key)
-        for value, name in enumerate(labels.values(key)):
-            zone_of[column == value] = names.setdefault(name, len(names))
-    return zone_of, list(names)
 
 
 # Pods on their way out that no budget of the policy is about.

@@ -97,9 +97,7 @@ class Rounds:
         self._looks.begin_rung(again=rung.again)
         self._book.open()
         most = self._effort.steered if rung.steered else math.inf
-        # Marks stand while one pod lands.
-        together = 1 if rung.steered else self._effort.together
-        size = together
+        size = together = self._together(rung)
         self._known.clear()
         self._in_vain = 0
         while len(chosen) < most and len(self._book.heads()) and self._goes_on():
@@ -108,7 +106,7 @@ class Rounds:
                 break
             if self._in_vain >= self._effort.in_vain and not any(map(_for_rules, picks)):
                 break
-            made = self._made(self._paying(picks, rung), after, wave, rung, together)
+            made = self._made(self._paying(picks, rung), after, wave, rung)
             chosen += made
             if together == 1:
                 # Few nodes: one move changes most of what is known.
@@ -116,6 +114,10 @@ class Rounds:
             else:
                 size = self._next_size(size, len(made))
         return chosen
+
+    def _together(self, rung: Rung) -> int:
+        """Return how many moves a round makes at most. Marks stand while one pod lands."""
+        return 1 if rung.steered else self._effort.together
 
     def _next_size(self, size: int, made: int) -> int:
         """Return how many candidates the next round judges, given the ``size`` of the last round and its moves.
@@ -281,14 +283,14 @@ class Rounds:
         after: Key | None,
         wave: Wave,
         rung: Rung,
-        together: int,
     ) -> list[Chosen]:
         """Make the moves that gain at least what ``after`` promises and that do not affect each other.
 
-        At most ``together`` moves; the others keep their result for a later round. Moves with an uncertain landing
+        A round has few moves; the others keep their result for a later round. Moves with an uncertain landing
         are not compared with promises, which are known to be too high by then: all would be judged for each move.
         """
         chosen: list[Chosen] = []
+        together = self._together(rung)
         touched: set[int] = set()
         nodes: set[int] = set()
         for one in paying:

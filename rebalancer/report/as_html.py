@@ -62,7 +62,6 @@ def as_html(report: RunReport, *, live: bool = False) -> Iterator[str]:
     A ``live`` page has a place for the list of runs (:data:`RUNS`), and asks where it came from what goes on.
     """
     summary = Summary(report)
-    style, script = _style_and_script(live=live)
     yield from (
         page_environment()
         .get_template("report.html.j2")
@@ -72,11 +71,7 @@ def as_html(report: RunReport, *, live: bool = False) -> Iterator[str]:
             summary=summary,
             title=words.title(report),
             cluster=words.cluster_line(report),
-            # Ours, and hashed as they are: what is between the tags must not be changed by escaping.
-            style=Markup(style),  # noqa: S704
-            script=Markup(script),  # noqa: S704
-            style_hash=content_hash(style),
-            script_hash=content_hash(script),
+            **_of_report(live=live),
             numbers=_numbers(summary),
             warnings=[one for one in report.warnings if not one.startswith(_NOT_IN_FILE)],
             remarks=[one for one in report.warnings if one.startswith(_NOT_IN_FILE)],
@@ -106,23 +101,26 @@ def as_html(report: RunReport, *, live: bool = False) -> Iterator[str]:
 
 def waiting_page() -> str:
     """Return the live page of a process without a report."""
-    style, script = _style_and_script(live=True)
-    return (
-        page_environment()
-        .get_template("waiting.html.j2")
-        .render(
-            style=Markup(style),  # noqa: S704  # see as_html
-            script=Markup(script),  # noqa: S704
-            style_hash=content_hash(style),
-            script_hash=content_hash(script),
-        )
-    )
+    return page_environment().get_template("waiting.html.j2").render(**_of_report(live=True))
 
 
-def _style_and_script(*, live: bool) -> tuple[str, str]:
+def render_page(template: str, styles: Sequence[str], **values: object) -> str:
+    """Return a page without a script, from a template and style sheets of the folder ``page``."""
+    page = page_environment().get_template(template)
+    return page.render(**_inline("style", styles), **values) + "\n"
+
+
+def _of_report(*, live: bool) -> dict[str, str]:
     styles = ["report.css", "pod_map.css", *(["live.css"] if live else [])]
     scripts = ["report.js", *(["live.js"] if live else [])]
-    return "".join(map(page_text, styles)), "".join(map(page_text, scripts))
+    return {**_inline("style", styles), **_inline("script", scripts)}
+
+
+def _inline(tag: str, names: Sequence[str]) -> dict[str, str]:
+    """Return the text of files for a tag, and the hash by which the content security policy allows it."""
+    text = "".join(map(page_text, names))
+    # Ours, and hashed as it is: what is between the tags must not be changed by escaping.
+    return {tag: Markup(text), f"{tag}_hash": content_hash(text)}  # noqa: S704
 
 
 @cache

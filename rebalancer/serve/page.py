@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -51,20 +50,24 @@ class LivePage:
         """``max_bytes``: of all kept pages together."""
         self._max_bytes = max_bytes
         self._runs: tuple[KeptRun, ...] = ()
-        self._number = 0
-        self._steps: deque[str] = deque(maxlen=_MAX_STEPS)
+        self._steps: tuple[str, ...] = ()
         self._under_way = False
+
+    @property
+    def _number(self) -> int:
+        """The number of the last run; 0 before the first."""
+        return self._runs[-1].number if self._runs else 0
 
     # -- what happens ------------------------------------------------------------------------------
 
     def begin_run(self) -> None:
         """Note that a run begins."""
-        self._steps.clear()
+        self._steps = ()
         self._under_way = True
 
     def note_step(self, text: str) -> None:
         """Note what the run does now."""
-        self._steps.append(printable(text))
+        self._steps = (*self._steps, printable(text))[-_MAX_STEPS:]
 
     def end_run(self) -> None:
         """Note that the run is over."""
@@ -103,7 +106,6 @@ class LivePage:
             room -= len(runs[place].page)
             if room < 0:
                 runs[place] = replace(runs[place], page=b"")
-        self._number += 1
         self._runs = tuple(runs)
 
     # -- what is answered --------------------------------------------------------------------------
@@ -113,7 +115,7 @@ class LivePage:
         state = {
             "last": self._number,
             "now": self._now(stands_by=stands_by),
-            "steps": list(self._steps),
+            "steps": self._steps,
         }
         return json.dumps(state).encode()
 

@@ -68,6 +68,16 @@ class NodeLabels:
         column = self._values.get(key)
         return column.values if column is not None else []
 
+    def zones(self) -> tuple[Int32s, list[str]]:
+        """Return the zone of each node (N,), -1 for none, and the names of the zones."""
+        zone_of = np.full(self._size, -1, np.int32)
+        names: dict[str, int] = {}
+        for key in reversed(ZONE_KEYS):
+            column = self.column(key)
+            for value, name in enumerate(self.values(key)):
+                zone_of[column == value] = names.setdefault(name, len(names))
+        return zone_of, list(names)
+
     def requirement(self, requirement: LabelSelectorRequirement) -> Bools:
         """Return which nodes (N,) satisfy one expression; no node if it cannot be parsed."""
         if unparsable(requirement) is not None:

@@ -6,13 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from markupsafe import Markup
-
 from rebalancer.base.plain_text import and_more, count
 from rebalancer.report import words
-from rebalancer.report.as_html import content_hash, page_environment, page_text
+from rebalancer.report.as_html import render_page
 from rebalancer.report.changes import NO_ZONE, WorkloadChange, group_alike, nodes_by_owner
-from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.whatif.cycles import Simulation
 from rebalancer.whatif.show import end_lines, head_of_cycles, rows_of_cycles, scores_of_end
@@ -30,7 +27,7 @@ class SimulatedSteps:
     changed: Snapshot
     last: Snapshot
 
-    def list_named(self) -> tuple[tuple[str, Snapshot], ...]:
+    def with_names(self) -> tuple[tuple[str, Snapshot], ...]:
         """Return the steps with their names; without changes there are two."""
         if self.changed is self.in_file:
             return ("Now", self.in_file), ("At the end", self.last)
@@ -41,43 +38,38 @@ def simulation_page(
     simulation: Simulation, steps: SimulatedSteps, edits: Sequence[str], *, source: str
 ) -> str:
     """Return the page. ``edits``: the what-if changes in words."""
-    style = page_text("report.css")
-    named = steps.list_named()
+    named = steps.with_names()
     zones = sorted({zone for _, snapshot in named for zone in _zones(snapshot).values()})
     changes = list(_changes(named, zones, simulation))
-    page = page_environment().get_template("simulation.html.j2")
-    return (
-        page.render(
-            title=f"What if {and_more(edits, 3)}?" if edits else "What the next runs would do",
-            source=source,
-            style=Markup(style),  # noqa: S704  # ours, and hashed as it is
-            style_hash=content_hash(style),
-            lines=end_lines(simulation),
-            warnings=simulation.warnings,
-            waiting=[
-                f"{one.owner}: {count(one.pods, 'pod')}, {one.reason}" for one in simulation.waiting
-            ],
-            numbers=[
-                (f"{name}: nodes, pods", f"{len(snapshot.nodes):,}, {_count_on_nodes(snapshot):,}")
-                for name, snapshot in named
-            ],
-            zones=zones,
-            steps=[name for name, _ in named],
-            few=_FEW,
-            rows=[
-                {
-                    "names": [*story.owners[:_MAX_NAMES]],
-                    "more": max(0, len(story.owners) - _MAX_NAMES),
-                    "counts": ["/".join(map(words.number, of)) for of in story.first.counts],
-                    "moves": f"{story.moves:,}",
-                }
-                for story in group_alike(changes)[:_MAX_ROWS]
-            ],
-            head=head_of_cycles(),
-            cycles=rows_of_cycles(simulation),
-            scores=scores_of_end(simulation),
-        )
-        + "\n"
+    return render_page(
+        "simulation.html.j2",
+        ["report.css"],
+        title=f"What if {and_more(edits, 3)}?" if edits else "What the next runs would do",
+        source=source,
+        lines=end_lines(simulation),
+        warnings=simulation.warnings,
+        waiting=[
+            f"{one.owner}: {count(one.pods, 'pod')}, {one.reason}" for one in simulation.waiting
+        ],
+        numbers=[
+            (f"{name}: nodes, pods", f"{len(snapshot.nodes):,}, {_count_on_nodes(snapshot):,}")
+            for name, snapshot in named
+        ],
+        zones=zones,
+        steps=[name for name, _ in named],
+        few=_FEW,
+        rows=[
+            {
+                "names": [*story.owners[:_MAX_NAMES]],
+                "more": max(0, len(story.owners) - _MAX_NAMES),
+                "counts": ["/".join(map(words.number, of)) for of in story.first.counts],
+                "moves": f"{story.moves:,}",
+            }
+            for story in group_alike(changes)[:_MAX_ROWS]
+        ],
+        head=head_of_cycles(),
+        cycles=rows_of_cycles(simulation),
+        scores=scores_of_end(simulation),
     )
 
 
@@ -110,13 +102,11 @@ def _by_zone(snapshot: Snapshot, owners: Sequence[str]) -> Counter[tuple[str, st
 
 def _zones(snapshot: Snapshot) -> dict[str, str]:
     """Return node -> zone."""
-    labels = snapshot.nodes.labels
-    columns = [(labels.column(key), labels.values(key)) for key in ZONE_KEYS]
-    zones = {}
-    for row, name in enumerate(snapshot.nodes.names):
-        known = [values[int(column[row])] for column, values in columns if column[row] >= 0]
-        zones[name] = known[0] if known else NO_ZONE
-    return zones
+    zones, names = snapshot.nodes.labels.zones()
+    return {
+        node: NO_ZONE if zone < 0 else names[zone]
+        for node, zone in zip(snapshot.nodes.names, zones.tolist(), strict=True)
+    }
 
 
 def _count_on_nodes(snapshot: Snapshot) -> int:

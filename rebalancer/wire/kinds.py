@@ -44,6 +44,7 @@ REPLICA_SETS = Resource("ReplicaSet", "apps", "v1", "replicasets")
 DEPLOYMENTS = Resource("Deployment", "apps", "v1", "deployments")
 STATEFUL_SETS = Resource("StatefulSet", "apps", "v1", "statefulsets")
 JOBS = Resource("Job", "batch", "v1", "jobs")
+CRON_JOBS = Resource("CronJob", "batch", "v1", "cronjobs")
 BUDGETS = Resource("PodDisruptionBudget", "policy", "v1", "poddisruptionbudgets")
 AUTOSCALERS = Resource(
     "HorizontalPodAutoscaler",
