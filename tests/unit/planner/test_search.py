@@ -108,6 +108,17 @@ def test_what_would_land_where_it_is_once_the_others_are_full_is_refused():
     assert (refusal.strategy, refusal.code) == ("duplicates", Code.COMES_BACK)
 
 
+@pytest.mark.parametrize(("in_vain", "for_balance"), [(100, True), (0, False)])
+def test_vain_judgements_end_moves_for_balance_alone(in_vain, for_balance):
+    full = [each for i in range(6) for each in workload(f"f{i}", ["n0", "n1"], cpu="500m")]
+    objects = [*NODES, *crowded(cpu="100m"), *full]
+    problem = problem_of(objects, strategies=["duplicates", "low-utilisation"])
+    draft = Draft(problem, Settings(budgets=Budgets.model_validate(WIDE)))
+    first, *others = search(draft, Effort(in_vain=in_vain), lambda: None, None).chosen
+    assert draft.snapshot.pod_ref(first.pod).startswith("default/w0")
+    assert bool(others) == for_balance
+
+
 def test_a_strategy_that_observes_plans_behind_the_others_and_is_marked():
     result, _ = searched(crowded(2), observed=("duplicates",))
     assert [chosen.observed for chosen in result.chosen] == [True, True]
