@@ -14,7 +14,7 @@ class Mend:
     changes: Sequence[tuple[str, str]]
     """Text as it is, which stands once in the packages, and text in its place."""
     seeds: Sequence[int]
-    """Scenarios of which one at least must be violated then."""
+    """Scenarios of which one at least must be violated then; none where tests alone can show it."""
 
 
 MENDS: tuple[Mend, ...] = (
