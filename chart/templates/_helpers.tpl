@@ -19,6 +19,16 @@
 {{- default "CronJob" .Values.kind -}}
 {{- end -}}
 
+{{- /* Whether runs are on other clusters, each with a kubeconfig: a pod for each in one Indexed Job. */ -}}
+{{- define "rebalancer.isFleet" -}}
+{{- not (empty (.Values.fleet).clusters) -}}
+{{- end -}}
+
+{{- /* Whether runs on this cluster are another cluster's: it has rights and state here, and no pod. */ -}}
+{{- define "rebalancer.isMember" -}}
+{{- not (empty ((.Values.fleet).member).enabled) -}}
+{{- end -}}
+
 {{- define "rebalancer.namespace" -}}
 {{- default .Release.Namespace .Values.namespaceOverride -}}
 {{- end -}}
@@ -31,7 +41,9 @@
 {{- /* Whether runs keep the status of machines: a strategy of the mounted policy acts on them, or capacityStatus.enabled. */ -}}
 {{- define "rebalancer.keepsCapacityStatus" -}}
 {{- $keeps := (.Values.capacityStatus).enabled -}}
-{{- if not .Values.existingPolicy -}}
+{{- if eq (include "rebalancer.isFleet" .) "true" -}}
+{{- $keeps = false -}}
+{{- else if not .Values.existingPolicy -}}
 {{- range $name, $given := .Values.strategies -}}
 {{- $of := $given | default dict -}}
 {{- $acts := has (default $name $of.strategy) (list "scale-in" "scale-out") -}}

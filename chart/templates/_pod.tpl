@@ -1,5 +1,5 @@
 {{- /* The pod of a run: (dict "root" $ "args" LIST "command" LIST "quiet" BOOL "serves" BOOL); quiet: no metrics, no
-notice; serves: one that goes on and answers; "serviceAccount" and "claim" NAME: of a pod that keeps files at /recorded; "redactKeySecret" NAME: of the key that it redacts names with; "scratch" BOOL: it needs /tmp */ -}}
+notice; serves: one that goes on and answers; "serviceAccount" and "claim" NAME: of a pod that keeps files at /recorded; "redactKeySecret" NAME: of the key that it redacts names with; "scratch" BOOL: it needs /tmp; "fleet" BOOL: it runs on one cluster of several */ -}}
 {{- define "rebalancer.podTemplate" -}}
 {{- $root := .root -}}
 {{- with $root.Values -}}
@@ -17,6 +17,9 @@ spec:
   automountServiceAccountToken: true
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ .terminationGracePeriodSeconds }}
+  {{- if $.fleet }}
+  activeDeadlineSeconds: {{ .activeDeadlineSeconds }}
+  {{- end }}
   {{- with .imagePullSecrets }}
   imagePullSecrets:
     {{- toYaml . | nindent 4 }}
@@ -105,6 +108,15 @@ spec:
         {{- toYaml .securityContext | nindent 8 }}
       volumeMounts:
         - {name: policy, mountPath: /etc/rebalancer/policy, readOnly: true}
+        {{- if $.fleet }}
+        - {name: fleet, mountPath: /etc/rebalancer/fleet, readOnly: true}
+        {{- if .fleet.kubeconfigVolume }}
+        - {name: kubeconfigs, mountPath: /etc/rebalancer/kubeconfigs, readOnly: true}
+        {{- else }}
+        # Of the pod's own cluster only.
+        - {name: kubeconfigs, mountPath: /etc/rebalancer/kubeconfigs, subPathExpr: $(JOB_COMPLETION_INDEX), readOnly: true}
+        {{- end }}
+        {{- end }}
         {{- if $.claim }}
         - {name: recorded, mountPath: /recorded}
         {{- end }}
@@ -123,6 +135,25 @@ spec:
   volumes:
     - name: policy
       configMap: {name: {{ include "rebalancer.policyName" $root | quote }}}
+    {{- if $.fleet }}
+    - name: fleet
+      configMap: {name: {{ printf "%s-fleet" (include "rebalancer.fullname" $root) | quote }}}
+    - name: kubeconfigs
+      {{- if .fleet.kubeconfigVolume }}
+      {{- toYaml .fleet.kubeconfigVolume | nindent 6 }}
+      {{- else }}
+      # Optional: a Secret that is not there keeps its own cluster from its run, and no other.
+      projected:
+        sources:
+          {{- range $index, $cluster := .fleet.clusters }}
+          - secret:
+              name: {{ required (printf "fleet.clusters: %s needs secretName, a Secret with its kubeconfig, or fleet.kubeconfigVolume" $cluster.name) $cluster.secretName | quote }}
+              optional: true
+              items:
+                - {key: {{ $cluster.key | default "kubeconfig" | quote }}, path: {{ printf "%d/%s" $index $cluster.name | quote }}}
+          {{- end }}
+      {{- end }}
+    {{- end }}
     {{- with $.claim }}
     - name: recorded
       persistentVolumeClaim: {claimName: {{ . | quote }}}
@@ -150,8 +181,16 @@ spec:
 
 {{- /* What a CronJob's run gets. */ -}}
 {{- define "rebalancer.runArgs" -}}
+{{- if eq (include "rebalancer.isFleet" .) "true" }}
+- fleet
+- run
+- --clusters=/etc/rebalancer/fleet/fleet.yaml
+- --kubeconfigs=/etc/rebalancer/kubeconfigs
+- --status={{ include "rebalancer.namespace" . }}/{{ include "rebalancer.fullname" . }}-fleet-status
+{{- else }}
 - run
 - --lease={{ include "rebalancer.state" . }}
+{{- end }}
 {{ include "rebalancer.everyRunArgs" . }}
 {{- end -}}
 
@@ -185,7 +224,9 @@ spec:
 {{- define "rebalancer.everyRunArgs" -}}
 - --yes
 - --policy=/etc/rebalancer/policy
+{{- if ne (include "rebalancer.isFleet" .) "true" }}
 - --memory={{ include "rebalancer.state" . }}-memory
+{{- end }}
 {{- if eq (include "rebalancer.keepsCapacityStatus" .) "true" }}
 - --capacity-status={{ include "rebalancer.namespace" . }}/{{ include "rebalancer.fullname" . }}-machines
 {{- end }}
@@ -209,10 +250,20 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{- /* The spec of a run's Job: (dict "root" $) */ -}}
+{{- /* The spec of a run's Job: (dict "root" $), with what its pod takes. Of a fleet it has an index for each cluster, and each fails alone. */ -}}
 {{- define "rebalancer.jobSpec" -}}
+{{- if .fleet }}
+{{- $clusters := len .root.Values.fleet.clusters }}
+{{- $atOnce := min $clusters (int .root.Values.fleet.maxClustersAtOnce) }}
+completionMode: Indexed
+completions: {{ $clusters }}
+parallelism: {{ $atOnce }}
+backoffLimitPerIndex: 0
+activeDeadlineSeconds: {{ mul (div (sub (add $clusters $atOnce) 1) $atOnce) (int .root.Values.activeDeadlineSeconds) }}
+{{- else }}
 backoffLimit: 0
 activeDeadlineSeconds: {{ .root.Values.activeDeadlineSeconds }}
+{{- end }}
 {{- if not (kindIs "invalid" .ttl) }}
 ttlSecondsAfterFinished: {{ .ttl }}
 {{- end }}

@@ -48,6 +48,15 @@ def values_schema(known: Registry) -> Schema:
         "policy": _closed(policy),
         "strategies": whole["properties"]["strategies"],
         **_OWN,
+        "fleet": _fleet(
+            _closed(
+                {
+                    **policy,
+                    "mode": {"$ref": "#/$defs/Mode"},
+                    "strategies": whole["properties"]["strategies"],
+                }
+            )
+        ),
         # Helm hands these to every chart.
         "global": _OBJECT,
     }
@@ -92,6 +101,40 @@ def _for_go(value: Any) -> Any:
 
 def _number(least: int) -> Schema:
     return {"type": "integer", "minimum": least}
+
+
+def _fleet(policy: Schema) -> Schema:
+    """Return the schema of the value ``fleet``; ``policy``: of a policy's keys."""
+    duration: Schema = {"type": "string", "pattern": "^[0-9dhms.]+$"}
+    label: Schema = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"}
+    cluster = _closed(
+        {
+            "name": label,
+            "labels": _TEXTS,
+            "secretName": {**_NAME, "minLength": 1},
+            "key": {"type": "string", "pattern": "^[-._a-zA-Z0-9]+$"},
+            "state": {"type": "string", "pattern": "^[-a-z0-9]+/[-a-z0-9.]+$"},
+            "policy": policy,
+        }
+    )
+    return _closed(
+        {
+            "clusters": {
+                "type": "array",
+                "maxItems": 500,
+                "items": {**cluster, "required": ["name"]},
+            },
+            "policies": {
+                "type": "array",
+                "items": _closed({"labels": _TEXTS, "policy": policy}),
+            },
+            "kubeconfigVolume": _OBJECT,
+            "maxClustersAtOnce": _number(1),
+            "lateAfter": duration,
+            "stop": _closed({"clusters": _number(1), "within": duration}),
+            "member": _closed({"enabled": _FLAG, "token": _FLAG}),
+        }
+    )
 
 
 def _or_null(schema: Schema) -> Schema:

@@ -365,19 +365,14 @@ PROGRESS = [
     ),
 ]
 
-PUBLISHING = [
-    click.option(
-        "--metrics-push",
-        metavar="URL",
-        envvar="REBALANCER_METRICS_PUSH",
-        help="Push metrics to a Pushgateway; http://HOST:9091 or with a group, /metrics/job/NAME/LABEL/VALUE.",
-    ),
-    click.option(
-        "--metrics-file",
-        metavar="FILE",
-        type=click.Path(dir_okay=False),
-        help="Write metrics for a textfile collector; name it *.prom.",
-    ),
+METRICS_PUSH = click.option(
+    "--metrics-push",
+    metavar="URL",
+    envvar="REBALANCER_METRICS_PUSH",
+    help="Push metrics to a Pushgateway; http://HOST:9091 or with a group, /metrics/job/NAME/LABEL/VALUE.",
+)
+
+NOTIFY = [
     click.option(
         "--notify",
         metavar="URL",
@@ -393,20 +388,27 @@ PUBLISHING = [
         help="Body of the notice: JSON with placeholders such as $summary.",
     ),
 ]
+
+PUBLISHING = [
+    METRICS_PUSH,
+    click.option(
+        "--metrics-file",
+        metavar="FILE",
+        type=click.Path(dir_okay=False),
+        help="Write metrics for a textfile collector; name it *.prom.",
+    ),
+    *NOTIFY,
+]
 """Flags of what a run says to other systems."""
 
-AT_THE_END = [
-    click.option(
-        "--fail-on",
-        callback=_fail_on,
-        default="",
-        metavar=",".join(FAIL_ON),
-        help="Exit with code 11 if the run stood still, left rules unmet, or was held back by a"
-        " budget or another run.",
-    ),
-    *PUBLISHING,
-]
-"""Flags of what a run says to others at its end."""
+FAIL = click.option(
+    "--fail-on",
+    callback=_fail_on,
+    default="",
+    metavar=",".join(FAIL_ON),
+    help="Exit with code 11 if the run stood still, left rules unmet, or was held back by a"
+    " budget or another run.",
+)
 
 
 SCOPE = [
@@ -497,6 +499,10 @@ COLOR = click.option(
     help="Colour the table; auto: on a terminal, unless NO_COLOR or TERM=dumb is set.",
 )
 
+LIFT_BUDGETS = click.option(
+    "--lift-budgets", is_flag=True, help="No limit per run and per hour; all others hold."
+)
+
 RUN = [
     click.option(
         "--snapshot",
@@ -506,9 +512,7 @@ RUN = [
     ),
     *SCOPE,
     output_flag("table", "wide", "json", "yaml", "html", "markdown", "csv", of="report"),
-    click.option(
-        "--lift-budgets", is_flag=True, help="No limit per run and per hour; all others hold."
-    ),
+    LIFT_BUDGETS,
     click.option(
         "--detailed-exitcode", is_flag=True, help="A dry run that finds moves exits with code 10."
     ),
@@ -517,7 +521,8 @@ RUN = [
     *REQUESTS,
     *PROGRESS,
     COLOR,
-    *AT_THE_END,
+    FAIL,
+    *PUBLISHING,
 ]
 """Flags of ``run`` and ``apply``, besides those of the cluster and the policy."""
 

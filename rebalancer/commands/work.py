@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
 from rebalancer.base.environment import Environment, system_environment
@@ -15,16 +17,26 @@ _INDEX = "JOB_COMPLETION_INDEX"
 """Set by the Job controller in the pods of an Indexed Job."""
 
 
+def index_of(environ: Mapping[str, str]) -> int:
+    """Return the index of this pod in its Job, from 0.
+
+    Raises:
+        PolicyError: it is no pod of an Indexed Job.
+    """
+    index = environ.get(_INDEX, "")
+    if not index.isdecimal():
+        raise PolicyError([f"{_INDEX} is not set: only the pod of an Indexed Job has a part"])
+    return int(index)
+
+
 def run_work(where: str, environment: Environment) -> ExitCode:
     """Play the part of the index that the environment names.
 
     Raises:
         PolicyError: there is no index, or the bucket cannot be used.
     """
-    index = environment.environ.get(_INDEX, "")
-    if not index.isdecimal():
-        raise PolicyError([f"{_INDEX} is not set: only the pod of an Indexed Job has a part"])
-    number = play_part(Bucket(where), int(index))
+    index = index_of(environment.environ)
+    number = play_part(Bucket(where), index)
     say(environment.err, f"part {index}: {number} simulations")
     return ExitCode.DONE
 

@@ -352,25 +352,29 @@ def _of_memory(remembered: Remembered, evicted: Iterable[Outcome]) -> Mapping[Me
 _GROUP = "/metrics/job/"
 
 
-def push(url: str, metrics: CollectorRegistry, stop: Stop) -> None:
+def push(url: str, metrics: CollectorRegistry, stop: Stop, cluster: str = "") -> None:
     """Replace the metrics group at ``url`` with these metrics.
 
     The group is in the path of the URL as a Pushgateway defines it (``/metrics/job/NAME/LABEL/VALUE``); without one
-    it is the group of the job ``kube-rebalancer``.
+    it is the group of the job ``kube-rebalancer``. ``cluster`` is one more label of the group, unless empty.
 
     Raises:
         SendingError: the Pushgateway did not accept the metrics.
     """
     headers = {"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
-    send("PUT", with_group(url), generate_latest(metrics), headers, stop)
+    send("PUT", with_group(url, cluster), generate_latest(metrics), headers, stop)
 
 
-def with_group(url: str) -> str:
-    """Return ``url`` with a metrics group in its path; the default one if it has none."""
+def with_group(url: str, cluster: str = "") -> str:
+    """Return ``url`` with a metrics group in its path, the default one if it has none, and ``cluster`` in that."""
     parts = urlsplit(url)
-    if _GROUP in parts.path:
+    if _GROUP in parts.path and not cluster:
         return url
-    path = f"{parts.path.rstrip('/')}{_GROUP}kube-rebalancer"
+    path = parts.path.rstrip("/")
+    if _GROUP not in path:
+        path = f"{path}{_GROUP}kube-rebalancer"
+    if cluster:
+        path = f"{path}/cluster/{cluster}"
     return urlunsplit(parts._replace(path=path))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -261,6 +261,8 @@ class Publisher:
     notify_url: str | None
     template: Any
     """Of the notice; None without one."""
+    cluster: str = ""
+    """Name of the cluster among others; empty: there is one only."""
 
     def report(
         self, report: RunReport, memory: Document | None, totals: Totals | None = None
@@ -302,12 +304,15 @@ class Publisher:
         if (file := self.file) is not None:
             self._try(f"--metrics-file {file}", lambda: write_file(Path(file), metrics))
         if (url := self.push_url) is not None:
-            self._try("--metrics-push", lambda: push(url, metrics, self.stop))
+            self._try("--metrics-push", lambda: push(url, metrics, self.stop, self.cluster))
 
     def _notify(self, notice: Notice) -> None:
         from rebalancer.base.data_text import fill  # noqa: PLC0415
         from rebalancer.base.sending import send  # noqa: PLC0415
 
+        if self.cluster:
+            source = f"{self.cluster} ({notice.source})" if notice.source else self.cluster
+            notice = replace(notice, source=source)
         url, body = self.notify_url or "", fill(self.template, notice.values())
         headers = {"Content-Type": "application/json"}
         self._try("--notify", lambda: send("POST", url, body, headers, self.stop))
@@ -356,4 +361,5 @@ def publisher(flags: Publishing, deadline: float, environment: Environment) -> P
         file=flags.metrics_file,
         notify_url=flags.notify,
         template=template,
+        cluster=flags.cluster,
     )

@@ -141,6 +141,8 @@ class Publishing:
     notify: str | None = None
     """URL that gets a notice; a secret."""
     notify_template: str = "plain"
+    cluster: str = ""
+    """Name of the cluster among others, in metrics and notices; empty: there is one only."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 import yaml
 
+from rebalancer.commands.fleet import command as fleet_command
 from rebalancer.commands.node_agent import command as agent_command
 from rebalancer.commands.record import command as record_command
 from rebalancer.commands.run import command as run_command
 from rebalancer.commands.serve import command as serve_command
+from rebalancer.fleet.clusters import FILE, read_fleet
 from rebalancer.kube.access import (
     ACT_RULES,
     AUTOSCALER_FOLLOW_RULES,
@@ -40,6 +42,7 @@ from tests.chart.values import OWN, shipped
 
 pytestmark = pytest.mark.e2e  # Helm is built from Go modules
 NAME = "rebalancer-kube-rebalancer"
+fleet_run = fleet_command.commands["run"]
 
 
 def rules(role):
@@ -605,6 +608,61 @@ def test_every_argument_is_one_that_the_command_knows():
     assert {argument.partition("=")[0] for argument in arguments[1:]} <= known
 
 
+def test_a_fleet_is_one_indexed_job_whose_pods_see_one_kubeconfig_each():
+    names = ("eu", "us", "lab")
+    clusters: list[dict[str, Any]] = [{"name": name, "secretName": f"{name}-k"} for name in names]
+    clusters[0] |= {"labels": {"env": "prod"}, "policy": {"mode": "observe"}}
+    clusters[1]["state"] = "kube-system/turns"
+    policies = [
+        {"labels": {"env": "prod"}, "policy": {"strategies": {"duplicates": {"weight": 2}}}}
+    ]
+    manifests = render(
+        {"fleet": {"clusters": clusters, "policies": policies, "maxClustersAtOnce": 2}}
+    )
+    cron_job = one(manifests, "CronJob")
+    job = cron_job["spec"]["jobTemplate"]["spec"]
+    assert (job["completionMode"], job["completions"], job["parallelism"]) == ("Indexed", 3, 2)
+    # Each index fails alone; two rounds of pods, each with its own time.
+    assert (job["backoffLimitPerIndex"], "backoffLimit" in job) == (0, False)
+    pod = pod_spec(cron_job)
+    assert job["activeDeadlineSeconds"] == 2 * pod["activeDeadlineSeconds"]
+    (running,) = pod["containers"]
+    known = {flag for parameter in fleet_run.params for flag in parameter.opts}
+    assert running["args"][:2] == ["fleet", "run"]
+    assert {argument.partition("=")[0] for argument in running["args"][2:]} <= known
+    (volume,) = [one for one in pod["volumes"] if one["name"] == "kubeconfigs"]
+    sources = [source["secret"] for source in volume["projected"]["sources"]]
+    assert all(source["optional"] for source in sources)
+    assert [(source["name"], source["items"]) for source in sources] == [
+        (f"{name}-k", [{"key": "kubeconfig", "path": f"{index}/{name}"}])
+        for index, name in enumerate(names)
+    ]
+    (mount,) = [one for one in running["volumeMounts"] if one["name"] == "kubeconfigs"]
+    assert (mount["subPathExpr"], mount["readOnly"]) == ("$(JOB_COMPLETION_INDEX)", True)
+    text = one(manifests, "ConfigMap", f"{NAME}-fleet")["data"][FILE]
+    assert "secret" not in text.lower()
+    fleet = read_fleet(text.encode(), FILE)
+    own = f"rebalancing/{NAME}"
+    assert [cluster.state for cluster in fleet.clusters] == [own, "kube-system/turns", own]
+    assert fleet.settings_of(fleet.clusters[0]) == (
+        "strategies.duplicates.weight=2",
+        'mode="observe"',
+    )
+    assert fleet.settings_of(fleet.clusters[2]) == ()
+    # Nothing of this cluster is touched, and what runs write into is left alone by upgrades.
+    assert "data" not in one(manifests, "ConfigMap", f"{NAME}-fleet-status")
+    assert not {one["kind"] for one in manifests} & {"Lease", "ClusterRole", "ClusterRoleBinding"}
+
+
+def test_kubeconfigs_come_from_a_volume_of_ones_own():
+    csi = {"csi": {"driver": "secrets-store.csi.k8s.io", "readOnly": True}}
+    fleet = {"clusters": [{"name": "eu"}], "kubeconfigVolume": csi}
+    pod = pod_spec(one(render({"fleet": fleet}), "CronJob"))
+    assert {"name": "kubeconfigs", **csi} in pod["volumes"]
+    mount = {"name": "kubeconfigs", "mountPath": "/etc/rebalancer/kubeconfigs", "readOnly": True}
+    assert mount in pod["containers"][0]["volumeMounts"]
+
+
 @pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
 def test_no_pod_has_a_terminal_to_ask_on(kind):
     pod = one(render({"kind": kind}), kind)["spec"]
@@ -715,6 +773,24 @@ CHANGED = {
     "serve.pageHosts": ["rebalancer.example.com"],
     "serve.service.enabled": True,
     "serve.service.annotations": {"prometheus.io/scrape": "true"},
+    "fleet.clusters": [
+        {
+            "name": "prod-eu",
+            "secretName": "eu-access",
+            "key": "config",
+            "state": "other/lease",
+            "labels": {"env": "prod"},
+            "policy": {"eagerness": "timid", "strategies": {"taints": {"weight": 3}}},
+        }
+    ],
+    "fleet.policies": [{"labels": {"env": "lab"}, "policy": {"eagerness": "relentless"}}],
+    "fleet.kubeconfigVolume": {"csi": {"driver": "secrets.test"}},
+    "fleet.maxClustersAtOnce": 1,
+    "fleet.lateAfter": "47m",
+    "fleet.stop.clusters": 17,
+    "fleet.stop.within": "19h",
+    "fleet.member.enabled": True,
+    "fleet.member.token": True,
     "schedule": "0 22 * * *",
     "timeZone": "Asia/Tokyo",
     "suspend": True,
@@ -804,6 +880,9 @@ CHANGED = {
     "notify.secretName": "chat",
     "notify.template": "slack",
 }
+FLEET = {
+    "fleet": {"clusters": [{"name": name, "secretName": name} for name in ("prod-eu", "prod-us")]}
+}
 PUSHED = {"push": {"url": "http://pushgateway"}}
 NEEDS: dict[str, dict[str, Any]] = {
     "networkPolicy.apiServer": {"networkPolicy": {"enabled": True}},
@@ -817,6 +896,11 @@ NEEDS: dict[str, dict[str, Any]] = {
     "serve": {"kind": "Deployment"},
     "serve.service": {"kind": "Deployment", "serve": {"service": {"enabled": True}}},
     "serve.service.enabled": {"kind": "Deployment"},
+    "fleet": FLEET,
+    "fleet.stop": FLEET,
+    "fleet.clusters": {},
+    "fleet.member.enabled": {},
+    "fleet.member": {"fleet": {"member": {"enabled": True}}},
     "interruptionState.enabled": {"kind": "Deployment"},
     "metrics.job": {"metrics": PUSHED},
     "metrics.rules": {"metrics": {**PUSHED, "rules": {"enabled": True}}},
@@ -921,6 +1005,13 @@ def test_one_more_of_a_strategy_has_a_file_of_its_own(tmp_path):
         ({"image": {"digest": "sha256:short"}}, "digest"),
         ({"runDeadlineSeconds": 100}, "runDeadlineSeconds"),
         ({"extraStrategies": {"duplicates": {}}}, "strategies.duplicates"),
+        ({"fleet": {"clusters": [{"name": "a"}]}}, "a needs secretName"),
+        ({"fleet": {"clusters": [{"name": "A", "secretName": "a"}]}}, "name"),
+        ({**FLEET, "kind": "Deployment"}, "kind: CronJob"),
+        ({**FLEET, "metrics": {"file": "/x.prom"}}, "metrics.file"),
+        ({**FLEET, "drain": {"enabled": True}}, "drain.enabled"),
+        ({"fleet": {**FLEET["fleet"], "member": {"enabled": True}}}, "use two releases"),
+        ({"fleet": {"policies": [{"policy": {"eagernes": "timid"}}]}}, "eagernes"),
         ({"existingPolicy": "mine", "policy": {"eagerness": "eager"}}, "existingPolicy"),
     ],
 )

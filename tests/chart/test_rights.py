@@ -199,6 +199,22 @@ def test_each_further_right_is_one_feature_s(feature, values, wanted):
     assert more == wanted
 
 
+def test_a_fleet_s_pods_may_write_their_records_and_a_member_has_the_rights_of_a_run():
+    clusters = [{"name": "eu", "secretName": "eu"}]
+    # Also where the policy, which is of the clusters, needs more.
+    steers = {"policy": {"steer": "marks"}, "strategies": {"scale-out": {}, "make-room": {}}}
+    scheduler = {"scheduler": {"fromConfig": {"configMap": "kube-system/packing"}}}
+    fleet = {"fleet": {"clusters": clusters}, **steers}
+    fleet["policy"] = {**steers["policy"], **scheduler}
+    rights = _rights(render(fleet))
+    _printed("several clusters, here", rights)
+    assert rights == {"rebalancer-kube-rebalancer-fleet": {"get configmaps", "patch configmaps"}}
+    member = render({"fleet": {"member": {"enabled": True, "token": True}}})
+    _printed("several clusters, in each", _rights(member))
+    assert _rights(member) == _DEFAULT
+    assert not {one["kind"] for one in member} & {"CronJob", "Deployment", "Job"}
+
+
 def test_no_rule_has_a_wildcard_and_secrets_are_read_by_none():
     every = {"drain": {"enabled": True}, "nodeAgent": {"enabled": True}, **_ESCALATES}
     rights = _rights(render({**every, "strategies": {"scale-in": {}, "scale-out": {}}}))

@@ -93,6 +93,8 @@ def check_all_runs(plane, folder):
     # And these people have themselves: a comparison as a Job runs with their rights (tests/e2e/test_compare_jobs.py).
     rules |= {AccessRule("get", "batch", "cronjobs")}
     rules |= {AccessRule(verb, "batch", "jobs") for verb in ("create", "get", "delete")}
+    # And these have the pods of a fleet where they run (tests/e2e/test_fleet.py, which checks that they ask for nothing else).
+    rules |= {AccessRule(verb, "", "configmaps", NAMESPACE) for verb in ("get", "patch")}
     assert installed.run().code == 0
     assert any(request.agent == USER_AGENT for request in log.requests())
     assert missing(rules, asked(log)) == []

@@ -1,0 +1,270 @@
+"""The list of a fleet's clusters, and what each has reported: a file of the chart, and a ConfigMap beside it.
+
+The pods of one Indexed Job rebalance one cluster each. Their Leases, memories and rights are in these clusters; what they share is
+one ConfigMap, in which each pod writes the record of its cluster, and from which it reads whether all clusters have to stand still.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from pydantic import Field, StringConstraints
+
+from rebalancer.base.errors import PolicyError
+from rebalancer.base.plain_text import printable
+from rebalancer.kube.client import Client
+from rebalancer.kube.config_map import ConfigMapStore
+from rebalancer.kube.resources import AccessRule
+from rebalancer.plan.plan import Outcome
+from rebalancer.policy.document import format_path, parse, validate
+from rebalancer.policy.values import Labels, PositiveDuration, Section
+from rebalancer.report.model import RunReport
+from rebalancer.report.summary import Summary
+from rebalancer.run.execution.executor import contradicts
+from rebalancer.wire.kinds import CONFIG_MAPS
+from rebalancer.wire.times import LAST_SECOND, rfc3339
+
+FILE = "fleet.yaml"
+"""Key of the list in its ConfigMap."""
+STATUS = "-status"
+"""The records are in the ConfigMap of this name after that of the list."""
+_MAX_TEXT = 600
+"""Characters of one text in a record: some hundred records fit into a ConfigMap."""
+
+_AHEAD = 300
+"""Seconds that the clock of another pod may be ahead."""
+
+_Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
+_Reference = Annotated[str, StringConstraints(pattern=r"^[-a-z0-9]+/[-a-z0-9.]+$")]
+
+
+class PolicyByLabels(Section):
+    """Values of the policy for all clusters with some labels."""
+
+    labels: Labels = Field(default_factory=dict)
+    """The cluster has all of them; none: every cluster."""
+    policy: dict[str, Any] = Field(default_factory=dict)
+
+
+class FleetCluster(Section):
+    """One cluster."""
+
+    name: _Name
+    labels: Labels = Field(default_factory=dict)
+    state: _Reference
+    """NAMESPACE/NAME of its Lease; its memory is NAME-memory."""
+    policy: dict[str, Any] = Field(default_factory=dict)
+    """Values of its own policy, over those by labels."""
+
+
+class FleetStop(Section):
+    """When all clusters stand still."""
+
+    clusters: int = Field(default=3, ge=1)
+    """So many clusters whose landings contradict the predictions."""
+    within: PositiveDuration = timedelta(hours=6)
+
+
+class Fleet(Section):
+    """The list of clusters."""
+
+    api_version: Literal["rebalancer/v1"] = Field(alias="apiVersion")
+    kind: Literal["Fleet"]
+    stop: FleetStop = FleetStop()
+    late_after: PositiveDuration = timedelta(minutes=15)
+    """A cluster that has reported nothing for so long is late."""
+    policies: tuple[PolicyByLabels, ...] = ()
+    clusters: tuple[FleetCluster, ...] = Field(min_length=1)
+
+    def settings_of(self, cluster: FleetCluster) -> tuple[str, ...]:
+        """Return what changes the policy for a cluster, in the form of ``--set``: by labels in their order, then its own."""
+        given = [
+            one.policy
+            for one in self.policies
+            if one.labels.items() <= dict(cluster.labels).items()
+        ]
+        return tuple(text for values in (*given, cluster.policy) for text in _as_settings(values))
+
+
+def _as_settings(value: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield ``KEY=VALUE`` for each value of a mapping that is no mapping itself, so that mappings are merged."""
+    if isinstance(value, dict) and (value or not path):
+        for key, inner in value.items():
+            yield from _as_settings(inner, (*path, key))
+    else:
+        yield f"{format_path(path)}={json.dumps(value)}"
+
+
+def read_fleet(raw: bytes, source: str) -> Fleet:
+    """Parse the list of clusters; messages name it ``source``.
+
+    Raises:
+        PolicyError: with all that is wrong in it.
+    """
+    document, problems = parse(raw, source)
+    fleet: Fleet | None = None
+    if document is not None and not problems:
+        fleet, problems = validate(Fleet, document.data, document, ())
+    if fleet is None:
+        raise PolicyError([str(problem) for problem in problems])
+    names = [cluster.name for cluster in fleet.clusters]
+    if len(set(names)) < len(names):
+        twice = next(name for at, name in enumerate(names) if name in names[:at])
+        raise PolicyError([f"{source}: clusters: {twice} is there twice"])
+    return fleet
+
+
+def load_fleet(path: str) -> Fleet:
+    """Read the list of clusters from a file.
+
+    Raises:
+        PolicyError: it cannot be read, or something is wrong in it.
+    """
+    try:
+        raw = Path(path).read_bytes()
+    except OSError as error:
+        raise PolicyError([f"{path}: cannot be read: {error.strerror or error}"]) from None
+    return read_fleet(raw, path)
+
+
+class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What the last run of a cluster came to."""
+
+    at: Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
+    """When it ended, in Unix seconds."""
+    exit_code: int
+    error: str = ""
+    """Why it failed before it had a report."""
+    held: bool = False
+    """Another run has the Lease."""
+    observed: bool = False
+    """It was not to evict."""
+    nodes: int = 0
+    pods: int = 0
+    unmet: int | None = None
+    """Rules that are unmet at its end; None: not known."""
+    planned: int = 0
+    evicted: int = 0
+    as_predicted: int = 0
+    elsewhere: int = 0
+    standstill: tuple[str, ...] = ()
+    cut: str = ""
+    stopped: str = ""
+    """Why all clusters stood still."""
+    contradicted_at: Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)] = 0
+    """When the landings of a run last contradicted the predictions; 0: never."""
+
+    def keep(self, before: ClusterRecord | None) -> ClusterRecord:
+        """Return this record with what stays of the one before."""
+        if self.contradicted_at or before is None:
+            return self
+        return msgspec.structs.replace(self, contradicted_at=before.contradicted_at)
+
+
+def record_of(report: RunReport, exit_code: int, at: float, stopped: str) -> ClusterRecord:
+    """Return the record of a run with a report. ``at``: Unix seconds."""
+    summary = Summary(report)
+    evicted = [one for one in report.outcomes if one.status.may_have_evicted]
+    return ClusterRecord(
+        at=at,
+        exit_code=exit_code,
+        observed=report.dry_run,
+        nodes=len(report.snapshot.nodes),
+        pods=len(report.snapshot.pods),
+        unmet=summary.unmet_now,
+        planned=len(report.outcomes),
+        evicted=len(evicted),
+        as_predicted=_count_landings(evicted, as_predicted=True),
+        elsewhere=_count_landings(evicted, as_predicted=False),
+        standstill=tuple(map(shorten, report.standstill[:4])),
+        cut=shorten(report.cut or ""),
+        stopped=stopped,
+        contradicted_at=at if _contradicts(evicted) else 0,
+    )
+
+
+def _count_landings(evicted: list[Outcome], *, as_predicted: bool) -> int:
+    return sum(one.predicted is as_predicted for one in evicted)
+
+
+def _contradicts(evicted: list[Outcome]) -> bool:
+    landed = [one.predicted for one in evicted if one.predicted is not None]
+    return contradicts(landed.count(False), len(landed))
+
+
+def shorten(text: str) -> str:
+    """Return a text in one line of bounded length, as a record keeps it."""
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= _MAX_TEXT else f"{line[:_MAX_TEXT]}..."
+
+
+class StatusMap:
+    """The ConfigMap with the record of each cluster, under the cluster's name."""
+
+    def __init__(self, client: Client, namespace: str, name: str) -> None:
+        self._client, self._where = client, (namespace, name)
+
+    def read(self) -> dict[str, ClusterRecord]:
+        """Return the records; one that people or other versions wrote and that cannot be read is left out.
+
+        Raises:
+            ClusterReadError: the ConfigMap does not exist, or cannot be read.
+        """
+        data = ConfigMapStore(self._client, *self._where, after_stop=False).require().data
+        records: dict[str, ClusterRecord] = {}
+        for name, text in data.items():
+            try:
+                records[name] = msgspec.json.decode(text, type=ClusterRecord)
+            except (ValueError, TypeError, RecursionError):
+                continue
+        return records
+
+    def write(self, cluster: str, record: ClusterRecord) -> None:
+        """Write the record of one cluster, and touch no other: pods write at the same time.
+
+        Raises:
+            ClusterReadError: it could not be written.
+        """
+        text = msgspec.json.encode(record, order="sorted").decode()
+        body = msgspec.json.encode({"data": {cluster: text}})
+        rule = AccessRule("patch", "", CONFIG_MAPS.plural, *self._where)
+        last = self._client.last_words
+        last.expect(last.patch(CONFIG_MAPS.path(*self._where), body), rule)
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """All clusters stand still."""
+
+    clusters: tuple[str, ...]
+    """Whose landings contradicted the predictions."""
+    until: float
+    """Unix seconds."""
+
+    def __str__(self) -> str:
+        return (
+            f"all clusters stand still until {rfc3339(self.until)}: landings contradicted the predictions in"
+            f" {', '.join(self.clusters)}; do their schedulers run with what the policy names?"
+        )
+
+
+def halt_of(fleet: Fleet, records: Mapping[str, ClusterRecord], now: float) -> Halt | None:
+    """Return why all clusters have to stand still at ``now`` (Unix seconds); None if they may act."""
+    within, most = fleet.stop.within.total_seconds(), fleet.stop.clusters
+    times = {
+        cluster.name: records[cluster.name].contradicted_at
+        for cluster in fleet.clusters
+        # A clock that was set back must not stop everything for ever.
+        if cluster.name in records
+        and -_AHEAD < now - records[cluster.name].contradicted_at < within
+    }
+    if len(times) < most:
+        return None
+    # Once the oldest of the newest has gone, there are fewer.
+    return Halt(tuple(times), sorted(times.values(), reverse=True)[most - 1] + within)

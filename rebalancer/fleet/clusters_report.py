@@ -1,0 +1,222 @@
+"""One page over all clusters of a fleet, worst first: as text, as data, and in HTML."""
+
+from __future__ import annotations
+
+import enum
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from rebalancer import API_VERSION
+from rebalancer.base.data_text import DATA_FORMS, data_text
+from rebalancer.base.errors import ExitCode
+from rebalancer.base.plain_text import columns, count, lines_of, printable_lines
+from rebalancer.fleet.clusters import ClusterRecord, Fleet, FleetCluster, halt_of
+from rebalancer.report.as_html import render_page
+from rebalancer.wire.times import rfc3339
+
+
+class ClusterCondition(enum.StrEnum):
+    """How a cluster is, worst first."""
+
+    FAILED = "failed"
+    """The last run did nothing, and said why."""
+    LATE = "late"
+    """It has reported nothing for too long, or never."""
+    CONTRADICTS = "contradicts"
+    """Replacements of the last run landed where none was predicted."""
+    PARTLY = "partly done"
+    STANDS_STILL = "stands still"
+    STOPPED = "stopped"
+    """It was not to act, since landings contradict in too many clusters."""
+    HELD = "held"
+    """Another run has the Lease."""
+    UNMET = "unmet rules"
+    WELL = "well"
+
+
+_ORDER = {condition: place for place, condition in enumerate(ClusterCondition)}
+_FINE = (ExitCode.DONE, ExitCode.MOVES_PLANNED, ExitCode.ASKED_RED)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterLine:
+    """One cluster of the page."""
+
+    cluster: FleetCluster
+    record: ClusterRecord | None
+    """None: it has never reported."""
+    condition: ClusterCondition
+    why: str
+    """In one line; empty where there is nothing to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReport:
+    """All clusters at one time."""
+
+    at: float
+    """Unix seconds."""
+    halt: str
+    """Why all clusters stand still; empty if they do not."""
+    lines: tuple[ClusterLine, ...]
+    """Worst first."""
+
+    @property
+    def title(self) -> str:
+        """How many clusters are how."""
+        numbers = Counter(line.condition for line in self.lines)
+        parts = [f"{numbers[condition]} {condition}" for condition in _ORDER if numbers[condition]]
+        return f"{count(len(self.lines), 'cluster')}: {', '.join(parts)}"
+
+
+def report_on(fleet: Fleet, records: Mapping[str, ClusterRecord], now: float) -> FleetReport:
+    """Return the page over all clusters of the list at ``now`` (Unix seconds)."""
+    halt = halt_of(fleet, records, now)
+    late_after = fleet.late_after.total_seconds()
+    lines = [_line(one, records.get(one.name), now, late_after) for one in fleet.clusters]
+    return FleetReport(now, "" if halt is None else str(halt), tuple(sorted(lines, key=_badness)))
+
+
+def _badness(line: ClusterLine) -> tuple[int, int, str]:
+    unmet = 0 if line.record is None else line.record.unmet or 0
+    return _ORDER[line.condition], -unmet, line.cluster.name
+
+
+def _line(
+    cluster: FleetCluster, record: ClusterRecord | None, now: float, late_after: float
+) -> ClusterLine:
+    if record is None:
+        return ClusterLine(cluster, None, ClusterCondition.LATE, "it has never reported")
+    if now - record.at > late_after:
+        last = f"; the last said: {record.error}" if record.error else ""
+        why = f"no run has reported since {rfc3339(record.at)}{last}"
+        return ClusterLine(cluster, record, ClusterCondition.LATE, why)
+    return ClusterLine(cluster, record, *_condition_of(record))
+
+
+def _condition_of(record: ClusterRecord) -> tuple[ClusterCondition, str]:
+    conditions = [
+        (ClusterCondition.FAILED, bool(record.error), record.error),
+        (ClusterCondition.CONTRADICTS, record.contradicted_at == record.at, record.cut),
+        (
+            ClusterCondition.PARTLY,
+            record.exit_code not in _FINE,
+            record.cut or _some_failed(record),
+        ),
+        (ClusterCondition.STANDS_STILL, bool(record.standstill), "; ".join(record.standstill)),
+        (ClusterCondition.STOPPED, bool(record.stopped), record.stopped),
+        (ClusterCondition.HELD, record.held, "another run has its Lease"),
+        (ClusterCondition.UNMET, bool(record.unmet), ""),
+    ]
+    return next(
+        ((one, why) for one, holds, why in conditions if holds), (ClusterCondition.WELL, "")
+    )
+
+
+def _some_failed(record: ClusterRecord) -> str:
+    return (
+        f"not all of {count(record.planned, 'move')} could be made; the log of its pod says which"
+    )
+
+
+_HEADS = ("CLUSTER", "STATE", "NODES", "PODS", "UNMET", "EVICTED", "ELSEWHERE", "EXIT", "LAST RUN")
+
+
+def render_report(report: FleetReport, form: str) -> str:
+    """Return the page in a form: ``table``, ``json``, ``yaml`` or ``html``."""
+    if form in DATA_FORMS:
+        return data_text(as_data(report), form)
+    return as_html(report) if form == "html" else as_text(report)
+
+
+def as_text(report: FleetReport) -> str:
+    """Return a table, and below it a sentence on each cluster of which there is something to say."""
+    lines = [report.title, ""]
+    if report.halt:
+        lines += [*lines_of(report.halt, "", "    "), ""]
+    lines += columns([_HEADS, *(_cells(line) for line in report.lines)], "  ", (0, 1, 8))
+    if said := list(_sentences(report.lines)):
+        lines.append("")
+        for sentence in said:
+            lines += lines_of(sentence, "", "    ")
+    return printable_lines("\n".join(lines)) + "\n"
+
+
+def _sentences(lines: Sequence[ClusterLine]) -> Iterator[str]:
+    return (f"{line.cluster.name}: {line.why}" for line in lines if line.why)
+
+
+def _cells(line: ClusterLine) -> tuple[str, ...]:
+    name, condition, record = line.cluster.name, line.condition.value, line.record
+    if record is None:
+        return (name, condition, *["-"] * (len(_HEADS) - 2))
+    at = rfc3339(record.at)[:16].replace("T", " ")
+    if record.error or record.held:
+        # Nothing was read.
+        return (name, condition, *["-"] * 5, str(record.exit_code), at)
+    unmet = "-" if record.unmet is None else f"{record.unmet:,}"
+    numbers = (record.nodes, record.pods)
+    ended = (record.evicted, record.elsewhere)
+    return (
+        name,
+        condition,
+        *(f"{number:,}" for number in numbers),
+        unmet,
+        *(f"{number:,}" for number in ended),
+        str(record.exit_code),
+        at,
+    )
+
+
+def as_data(report: FleetReport) -> dict[str, Any]:
+    """Return ``apiVersion: rebalancer/v1, kind: FleetReport``; times in RFC 3339."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "FleetReport",
+        "at": rfc3339(report.at),
+        "standsStill": report.halt,
+        "clusters": [
+            {
+                "name": line.cluster.name,
+                "labels": dict(sorted(line.cluster.labels.items())),
+                "state": line.condition.value,
+                "why": line.why,
+                "lastRun": None if line.record is None else _record_data(line.record),
+            }
+            for line in report.lines
+        ],
+    }
+
+
+def _record_data(record: ClusterRecord) -> dict[str, Any]:
+    data = {
+        field.encode_name: getattr(record, field.name)
+        for field in msgspec.structs.fields(ClusterRecord)
+    }
+    times = ("at", "contradictedAt")
+    return data | {key: rfc3339(data[key]) if data[key] else None for key in times}
+
+
+def as_html(report: FleetReport) -> str:
+    """Return a self-contained page."""
+    return render_page(
+        "fleet.html.j2",
+        ["report.css"],
+        title=report.title,
+        halt=report.halt,
+        at=rfc3339(report.at),
+        heads=_HEADS,
+        left=(0, 1, 8),
+        rows=[
+            {
+                "cells": _cells(line),
+                "why": line.why,
+                "labels": [f"{key}={value}" for key, value in sorted(line.cluster.labels.items())],
+            }
+            for line in report.lines
+        ],
+    )

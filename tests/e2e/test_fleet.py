@@ -1,0 +1,245 @@
+"""Three real control planes, rebalanced from one: a healthy one, one that stands still, one whose API server is gone.
+
+The Job controller makes the pods of the chart's Indexed Job, the test runs what their kubelets would: the container's own command, with
+the kubeconfig of its index only. ``home`` is where the Job runs, and the healthy cluster.
+"""
+
+import base64
+import copy
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import yaml
+
+from rebalancer.kube.resources import AccessRule
+from tests.chart.helm import Release
+from tests.controlplane import ControlPlane, Options, access, audit, drift, operations, wait_until
+from tests.controlplane.stages import NODE_NOT_READY
+from tests.e2e.installed import NAMESPACE, NEVER
+from tests.e2e.product import rebalancer
+from tests.e2e.rights import asked
+
+MEMBERS = "members"
+NAME = "rebalancer-kube-rebalancer"
+STATUS = f"{NAME}-fleet-status"
+FLEET_RULES = [AccessRule(verb, "", "configmaps", NAMESPACE, STATUS) for verb in ("get", "patch")]
+"""All that the pods of a fleet ask of the cluster that they run in."""
+_ANNOTATION = "batch.kubernetes.io/job-completion-index"
+
+
+def join(plane):
+    """Install a member's release; return its token, and a kubeconfig with it as users make it."""
+    Release(plane.kubeconfig, MEMBERS).install(
+        {"fleet": {"member": {"enabled": True, "token": True}}}
+    )
+    path = f"/api/v1/namespaces/{MEMBERS}/secrets/{NAME}-token"
+    data = wait_until(lambda: plane.api.get(path).get("data"), 60, "the token")
+    token = base64.b64decode(data["token"]).decode()
+    named = {"name": "c"}
+    cluster = {"server": plane.url, "certificate-authority-data": data["ca.crt"]}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [{**named, "cluster": cluster}],
+        "users": [{**named, "user": {"token": token}}],
+        "contexts": [{**named, "context": {"cluster": "c", "user": "c"}}],
+    }
+    return token, yaml.safe_dump(config)
+
+
+class Fleet:
+    """The release with the list, on ``home``, and its pods."""
+
+    def __init__(self, home, folder, kubeconfigs):
+        self.api, self.folder, self.kubeconfigs = home.api, folder, kubeconfigs
+        clusters = [
+            {"name": name, "secretName": f"{name}-access", "state": f"{MEMBERS}/{NAME}"}
+            for name in kubeconfigs
+        ]
+        values = {
+            "schedule": NEVER,
+            "output": "json",
+            "runDeadlineSeconds": 200,
+            "activeDeadlineSeconds": 300,
+            "policy": {"protect": {"minPodAge": "0s"}},
+            # No node: KWOK would end the pods before they have done anything.
+            "nodeSelector": {"is": "nowhere"},
+            "fleet": {"clusters": clusters, "maxClustersAtOnce": 2},
+        }
+        Release(home.kubeconfig, NAMESPACE).install(values)
+        for name, text in kubeconfigs.items():
+            home.apply(
+                [
+                    {
+                        "apiVersion": "v1",
+                        "kind": "Secret",
+                        "metadata": {"name": f"{name}-access", "namespace": NAMESPACE},
+                        "stringData": {"kubeconfig": text},
+                    }
+                ]
+            )
+        token = home.token_for_service_account(NAMESPACE, NAME)
+        client = home.client(token)
+        wait_until(lambda: access.is_known(client), 30, "the account known")
+        client.close()
+        self.own = home.write_kubeconfig("fleet-pod", token)
+        self.jobs = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs"
+        self.runs = {}
+
+    def tick(self):
+        """Make the CronJob's Job, as a tick does, and run all its pods to their end; return the Job."""
+        path = f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs/{NAME}"
+        spec = self.api.get(path)["spec"]["jobTemplate"]["spec"]
+        metadata = {"name": "tick", "namespace": NAMESPACE}
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
+        self.api.post(self.jobs, job)
+        most = 0
+        while not self._ended():
+            waiting = wait_until(lambda: self._waiting() or self._ended(), 60, "the Job's pods")
+            if waiting is True:
+                break
+            most = max(most, len(waiting))
+            with ThreadPoolExecutor(len(waiting)) as pool:
+                list(pool.map(self._run, waiting))
+        assert most == 2
+        return self.api.get(f"{self.jobs}/tick")
+
+    def _waiting(self):
+        pods = self.api.get(f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector=job-name%3Dtick")
+        return [pod for pod in pods["items"] if pod["status"]["phase"] == "Pending"]
+
+    def _ended(self):
+        conditions = self.api.get(f"{self.jobs}/tick").get("status", {}).get("conditions") or ()
+        return any(
+            one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in conditions
+        )
+
+    def _run(self, pod):
+        """Do what the kubelet would: mount, start, and say how it ended."""
+        index = pod["metadata"]["annotations"][_ANNOTATION]
+        (container,) = pod["spec"]["containers"]
+        mounted = self.folder / f"pod-{index}"
+        args = self._mount(pod, container, index, mounted)
+        env = {"JOB_COMPLETION_INDEX": index, "KUBECONFIG": str(self.own), "HOME": os.devnull}
+        self.runs[index] = done = rebalancer(*args, env=env)
+        phase = "Succeeded" if done.code == 0 else "Failed"
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}/status"
+        self.api.patch(path, {"status": {"phase": phase}})
+
+    def _mount(self, pod, container, index, mounted):
+        """Write the files that the pod's volumes name, and return the arguments with their paths."""
+        args = copy.copy(container["args"])
+        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        for mount in container["volumeMounts"]:
+            if mount["name"].startswith("kube-api-access"):
+                continue
+            volume, folder = volumes[mount["name"]], mounted / mount["name"]
+            for name, text in self._files(volume):
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                (folder / name).write_text(text)
+            below = mount.get("subPathExpr", "").replace("$(JOB_COMPLETION_INDEX)", index)
+            args = [arg.replace(mount["mountPath"], str(folder / below)) for arg in args]
+            if below:
+                for other in folder.iterdir():
+                    if other.name != below:
+                        other.rename(mounted / f"not-mounted-{other.name}")
+        return args
+
+    def _files(self, volume):
+        space = f"/api/v1/namespaces/{NAMESPACE}"
+        if "configMap" in volume:
+            yield from self.api.get(f"{space}/configmaps/{volume['configMap']['name']}")[
+                "data"
+            ].items()
+            return
+        for source in volume["projected"]["sources"]:
+            data = self.api.get(f"{space}/secrets/{source['secret']['name']}")["data"]
+            for item in source["secret"]["items"]:
+                yield item["path"], base64.b64decode(data[item["key"]]).decode()
+
+    def report(self, form):
+        return rebalancer(
+            "fleet",
+            "report",
+            f"--fleet={NAMESPACE}/{NAME}-fleet",
+            f"--kubeconfig={self.own}",
+            "-o",
+            form,
+        )
+
+
+def test_one_well_one_that_stands_still_one_that_is_gone(cluster, tmp_path):
+    home = cluster
+    with (
+        ControlPlane(Options(version=home.options.version)) as still,
+        ControlPlane(Options(version=home.options.version)) as lost,
+    ):
+        planes = {"home": home, "still": still, "lost": lost}
+        with ThreadPoolExecutor(3) as pool:
+            joined = dict(zip(planes, pool.map(join, planes.values()), strict=True))
+            list(pool.map(drift.article, (home, still)))
+        tokens = [token for token, _ in joined.values()]
+        for name in ("zone-b-0", "zone-c-0"):
+            mark = {"metadata": {"annotations": {NODE_NOT_READY: "true"}}}
+            still.api.patch(f"/api/v1/nodes/{name}", mark)
+        wait_until(lambda: _ready(still) == 1, 60, "two nodes NotReady")
+        before = _names(still)
+        lost.stop("kube-apiserver", kill=True)
+        log = audit.AuditLog(home.audit_log)
+        fleet = Fleet(home, tmp_path, {name: config for name, (_, config) in joined.items()})
+        job = fleet.tick()
+        # Each index by itself: the others have run although one has failed, and the Job says which.
+        assert {index: run.code for index, run in fleet.runs.items()} == {"0": 0, "1": 0, "2": 3}
+        status = job["status"]
+        assert (status["completedIndexes"], status["failedIndexes"]) == ("0,1", "2")
+        assert status["conditions"][-1]["type"] == "Failed"
+        assert [move["outcome"] for move in fleet.runs["0"].report["moves"]] == ["evicted"]
+        assert fleet.runs["1"].report["standstill"]
+        assert _names(still) == before
+        # Lease and memory are in the cluster itself.
+        for plane, moved in ((home, True), (still, False)):
+            lease = f"/apis/coordination.k8s.io/v1/namespaces/{MEMBERS}/leases/{NAME}"
+            assert plane.api.get(lease)["spec"]["renewTime"]
+            memory = plane.api.get(f"/api/v1/namespaces/{MEMBERS}/configmaps/{NAME}-memory")
+            assert ("default/nginx" in str(memory.get("data"))) == moved
+        # What the pods asked of the cluster that they run in, by its own log.
+        assert asked(log) == set(FLEET_RULES)
+        # One cluster's token is none of another's.
+        stranger = home.client(joined["still"][0])
+        assert not access.is_known(stranger)
+        stranger.close()
+        fleet_role = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles/{NAME}-fleet"
+        rules = home.api.get(fleet_role)["rules"]
+        rules.append(
+            {
+                "apiGroups": [""],
+                "resources": ["configmaps"],
+                "resourceNames": [f"{NAME}-fleet"],
+                "verbs": ["get"],
+            }
+        )
+        home.api.patch(fleet_role, {"rules": rules})
+        data = wait_until(lambda: _report(fleet), 30, "the right to read the list")
+        states = [(one["name"], one["state"]) for one in data["clusters"]]
+        assert states == [("lost", "failed"), ("still", "stands still"), ("home", "well")]
+        assert lost.url.removeprefix("https://") in data["clusters"][0]["why"]
+        said = [text for run in fleet.runs.values() for text in (run.out, run.err)]
+        said += [fleet.report(form).out for form in ("table", "html", "json")]
+        said.append(json.dumps(home.api.get(f"/api/v1/namespaces/{NAMESPACE}/configmaps/{STATUS}")))
+        assert not [token for token in tokens for text in said if token in text]
+
+
+def _report(fleet):
+    done = fleet.report("json")
+    return json.loads(done.out) if done.code == 0 else None
+
+
+def _ready(plane):
+    nodes = plane.api.get("/api/v1/nodes")["items"]
+    return sum(operations.is_ready(node) for node in nodes)
+
+
+def _names(plane):
+    return sorted(pod["metadata"]["name"] for pod in operations.pods(plane.api, "default"))
