@@ -324,8 +324,8 @@ EMPTYING: list[Callable[..., Any]] = [
     click.option(
         "--evict-gangs",
         is_flag=True,
-        help="Also evict members of gangs (PodGroup, LeaderWorkerSet, JobSet ...), one by one, as kubectl does; the others "
-        "may have to start again.",
+        help="Evict pods of gangs (PodGroup, LeaderWorkerSet, JobSet ...) one by one, as kubectl does. Without it, all pods of "
+        "a gang leave together, on other nodes too, or none: then the order is refused.",
     ),
     click.option(
         "--without-landing",

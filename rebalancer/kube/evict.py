@@ -16,7 +16,7 @@ from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
 from rebalancer.snapshot.owners import why_no_surge
 from rebalancer.wire import objects as o
-from rebalancer.wire.kinds import DEPLOYMENTS, PODS, REPLICA_SETS, Resource
+from rebalancer.wire.kinds import BUDGETS, DEPLOYMENTS, PODS, REPLICA_SETS, Resource
 from rebalancer.wire.objects import Condition
 from rebalancer.wire.opt_outs import evict_opt_out, opt_outs
 from rebalancer.wire.pods import NO_ANNOTATIONS, PodAnnotations
@@ -132,6 +132,27 @@ def read_pod(
     if response.status == 404 and status_of(response.body).code == 404:
         return None
     return decode_pod(client.expect(response, GET_POD).body, response.date)
+
+
+class _Budgets(msgspec.Struct):
+    items: tuple[o.PodDisruptionBudget, ...] = ()
+
+
+def read_disruptions_allowed(client: Client, ref: str, *, seconds: float) -> int | None:
+    """Return how many disruptions the PodDisruptionBudget ``namespace/name`` allows now; None if there is none.
+
+    It is read by a list, which runs have the right to.
+
+    Raises:
+        ClusterReadError: it could not be read within ``seconds``.
+    """
+    namespace, _, name = ref.partition("/")
+    query = {"fieldSelector": f"metadata.name={name}"}
+    response = client.get(BUDGETS.path(namespace), query=query, seconds=seconds)
+    rule = AccessRule("list", BUDGETS.group, BUDGETS.plural)
+    listed = msgspec.json.decode(client.expect(response, rule).body, type=_Budgets)
+    found = (one.status.disruptions_allowed for one in listed.items if one.metadata.name == name)
+    return next(found, None)
 
 
 def _answer(response: Response, server: str) -> EvictionAnswer:

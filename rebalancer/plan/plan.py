@@ -23,7 +23,7 @@ class Code(enum.StrEnum):
     JUST_SCALED = "JustScaled"
     """A protection, too: a HorizontalPodAutoscaler has just scaled its workload, or is scaling it (``protect.afterScaling``)."""
     GANG = "Gang"
-    """A protection, too: it is a member of a gang, which is not moved in part (``protect.gangs``)."""
+    """A protection, too: it is a member of a gang, which moves as a whole or not at all (``protect.gangs``)."""
     RESIZE_DEFERRED = "ResizeDeferred"
     """A protection, too: it waits for room to be resized on its node, and its replacement would have its template's size."""
     NOT_SELECTED = "NotSelected"
@@ -194,6 +194,11 @@ class Move:
     def ref(self) -> str:
         """``namespace/pod``."""
         return f"{self.namespace}/{self.pod}"
+
+    @property
+    def of_gang(self) -> bool:
+        """Whether it is one of the moves of a gang: all of one unit are sent together, or none."""
+        return bool(self.unit) and self.room is None
 
     @property
     def has_replacement(self) -> bool:

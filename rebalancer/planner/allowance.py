@@ -390,9 +390,10 @@ class Allowance:
             return 0
         return min(tally.left() for tally in self._tallies(strategy))
 
-    def has_room_for_two(self, strategy: str, cls: int) -> bool:
-        """Return whether the namespace of ``cls`` may have two more moves: both moves of a chain."""
-        return all(tally.places.left(cls) >= 2 for tally in self._tallies(strategy))
+    def has_room_for(self, moves: int, strategy: str, cls: int) -> bool:
+        """Return whether the run, and in it the namespace of ``cls``, may have so many more moves: those of a chain or unit."""
+        of_namespace = (tally.places.left(cls) for tally in self._tallies(strategy))
+        return min(self.left(strategy), *of_namespace) >= moves
 
     def waits(self, cls: int, node: int, strategy: str, *, ready: bool = True) -> str | None:
         """Return the limit that defers a move of a pod to a later wave; None if none does."""

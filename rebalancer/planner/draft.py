@@ -26,7 +26,8 @@ from rebalancer.planner.safety import not_judged
 from rebalancer.planner.settings import Settings
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Bools, Int32s
-from rebalancer.snapshot.protect import UNSETTLED, names_of, sentence_of, text_of
+from rebalancer.snapshot.model import GangKey
+from rebalancer.snapshot.protect import GANG, UNSETTLED, names_of, sentence_of, text_of
 from rebalancer.snapshot.state import ClusterState
 
 
@@ -47,6 +48,8 @@ class Draft:
             for of in problem.contributions
             for term in of.terms(self.view_of(of))
         )
+        self.gangs_that_stay: dict[GangKey, str] = {}
+        """Why gangs that rules ask to move stay as a whole."""
         self.ended = EndedPods(problem)
         self.judging_terms = tuple(one for one in self.terms if one.term.cause is not Cause.PLACE)
         """The terms that judge single pods, in their order."""
@@ -99,6 +102,9 @@ class Draft:
         if "coolDown" in texts:
             owner = self.snapshot.owners[self.snapshot.classes[self.snapshot.pods.cls[pod]].owner]
             texts["coolDown"] = self.settings.cooling.get(owner.ref, texts["coolDown"])
+        of_class = self.snapshot.classes[self.snapshot.pods.cls[pod]]
+        if GANG in texts and (why := self.gangs_that_stay.get((of_class.namespace, of_class.gang))):
+            texts[GANG] += f", and the whole stays: {why}"
         return texts
 
     def _kept_by(self, of: Contribution, pods: Int32s) -> Counter[str]:

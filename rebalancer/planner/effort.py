@@ -51,6 +51,8 @@ class Effort:
     chain_nodes: int = 8
     """Nodes from which some pod may move first."""
 
+    gangs: int = 4_000
+    """Predictions for gangs that move as a whole."""
     emptying: int = 6000
     """Judgements of one choice of nodes to be emptied."""
     emptied_pods: int = 1000

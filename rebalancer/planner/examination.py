@@ -171,7 +171,7 @@ class Examination:
         return (
             not self._book.is_cooling(cls)
             and self._draft.problem.may_move(strategy, cls, node)
-            and self._allowance.has_room_for_two(strategy, cls)
+            and self._allowance.has_room_for(2, strategy, cls)
             and self._allowance.waits(cls, node, strategy) is None
             and self._lack(cls, wave) is None
         )

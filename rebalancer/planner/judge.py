@@ -84,7 +84,7 @@ class Judge:
         if (missing := self._unpredicted(prediction)) is not None:
             return missing
         effect = self.effects.of(pod, node, prediction)
-        refused = self._unwanted(prediction)
+        refused = self.unwanted(prediction)
         where = self._where(prediction)
         if refused is None and (prediction.nodes == node).any():
             refused = Code.COMES_BACK, f"the scheduler might put it back ({where})"
@@ -110,7 +110,7 @@ class Judge:
         """Return (code, sentence) why the move is not made; None if it pays."""
         changes, gain = effect.changes, effect.gain
         nodes, probability = prediction.nodes, prediction.probability
-        if (refused := self._unwanted(prediction)) is not None:
+        if (refused := self.unwanted(prediction)) is not None:
             return refused
         # A landing is good if it is so in the entry that the move is for, and no earlier one is worse.
         sign = signs(changes[: next((e for e in range(3) if abs(gain[e]) > TOLERANCE), 2) + 1])
@@ -141,7 +141,7 @@ class Judge:
             )
         return self._too_little(prediction, gain, cost)
 
-    def _unwanted(self, prediction: Prediction) -> tuple[Code, str] | None:
+    def unwanted(self, prediction: Prediction) -> tuple[Code, str] | None:
         """Return (code, sentence) if a landing may be on a node to avoid; else None."""
         nodes = self._view.snapshot.nodes
         share = _share(prediction, nodes.leaving)

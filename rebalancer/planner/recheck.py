@@ -12,6 +12,7 @@ from rebalancer.planner.chains import Chains
 from rebalancer.planner.commit import FirstMove
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
+from rebalancer.planner.gangs import GangCheck
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Problem
 from rebalancer.planner.rendering import Rendering, cost_of_entries
@@ -59,11 +60,18 @@ class _Limits:
     def __init__(self, allowance: Allowance, wave: int) -> None:
         self._allowance, self._wave = allowance, wave
 
+    def are_about(self, move: Move) -> bool:
+        """Return whether ``move`` is of that wave."""
+        return move.wave == self._wave
+
     def keep_back(self, move: Move, cls: int, node: int, *, ready: bool) -> str | None:
-        """Return the limit that forbids ``move`` now, or count it and return None."""
-        if move.wave != self._wave:
+        """Return the limit that forbids ``move`` now, or count it and return None. A gang has been asked about as a whole."""
+        if not self.are_about(move):
             return None
-        if (limit := self._allowance.waits(cls, node, move.strategy, ready=ready)) is not None:
+        if (
+            not move.of_gang
+            and (limit := self._allowance.waits(cls, node, move.strategy, ready=ready)) is not None
+        ):
             return f"left to the next run: {limit}, with what else is in flight now"
         self._allowance.spend(cls, node, move.strategy, ready=ready)
         return None
@@ -114,6 +122,7 @@ class _Check:
         self._steer = LandingSteer(draft, self._judge, self._effort)
         self._rendering = Rendering(draft.problem)
         self._rooms = RoomCheck(draft, self._judge, moves)
+        self._gangs = GangCheck(draft, moves)
         uids = [uid for move in moves for uid in (move.uid, move.makes_way_for) if uid]
         self._rows = draft.problem.rows_by_uid(uids)
 
@@ -155,6 +164,9 @@ class _Check:
 
     def _verdict(self, move: Move, pod: int, cls: int, node: int) -> Verdict | str:
         """Return the verdict on a move of ``pod``, or why it should not be made."""
+        if move.of_gang:
+            of_now = self._limits is None or self._limits.are_about(move)
+            return self._gangs.verdict(move, now=of_now)
         if protections := self._draft.protections(pod):
             # The pod may be moved, by a command with other flags.
             only = TEXTS["selector"] if protections == ["selector"] else None

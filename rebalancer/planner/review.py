@@ -50,6 +50,8 @@ class Waves:
         self._rows = draft.problem.rows_by_uid([move.uid for move in moves])
         self._quota = QuotaLedger(self._snapshot)
         self._wave, self._taken = 1, 0
+        self._unit = ""
+        """Of the last move: what is begun of a gang goes in one wave."""
         self._planned = 0
         """Wave that the last move was planned in."""
 
@@ -65,7 +67,9 @@ class Waves:
         if move.wave != self._planned:
             self._next()
         self._planned = move.wave
-        if self._waits(cls, node, move.strategy, ready=ready) is not None:
+        begun = move.of_gang and move.unit == self._unit
+        self._unit = move.unit
+        if not begun and self._waits(cls, node, move.strategy, ready=ready) is not None:
             self._next()
             if (why := self._waits(cls, node, move.strategy, ready=ready)) is not None:
                 return why

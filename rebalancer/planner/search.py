@@ -24,6 +24,7 @@ from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.ended import Removals
 from rebalancer.planner.examination import Examination
+from rebalancer.planner.gangs import GangPlan
 from rebalancer.planner.looks import Looks
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.quota import QuotaLedger
@@ -84,15 +85,18 @@ def search(draft: Draft, effort: Effort, stop: WhyStop, most_landings: int | Non
     """
     guard = guard_term(draft.view)
     rooms = make_room(draft, effort, stop, most_landings, observed=False)
+    gangs = GangPlan(draft, draft.enforced).run(rooms.waves + 1, effort.gangs)
     one = _Pass(draft, draft.enforced, guard, effort, stop, most_landings, observed=False)
-    chosen = [*rooms.chosen, *one.run(rooms.waves + 1)]
+    chosen = [*rooms.chosen, *gangs, *one.run(newest_wave(gangs, rooms.waves) + 1)]
     removals = draft.ended.remove(draft.allowance, observed=False)
     if not any(of.observed for of in draft.problem.contributions):
         return SearchResult(tuple(chosen), removals, one.rests, one.left, rooms)
     left = one.left()
     seen = make_room(draft, effort, stop, most_landings, observed=True, before=chosen)
     other = _Pass(draft, draft.terms, guard, effort, stop, most_landings, observed=True)
-    shown = [*seen.chosen, *other.run(seen.waves + 1)]
+    together = GangPlan(draft, draft.terms, observed=True).run(seen.waves + 1, effort.gangs)
+    after = newest_wave(together, seen.waves)
+    shown = [*seen.chosen, *together, *other.run(after + 1)]
     removals += draft.ended.remove(draft.allowance, observed=True)
 
     def both() -> Left:
@@ -100,6 +104,11 @@ def search(draft: Draft, effort: Effort, stop: WhyStop, most_landings: int | Non
         return replace(left, refusals=then.refusals, pairs=left.pairs | then.pairs)
 
     return SearchResult((*chosen, *shown), removals, one.rests, both, rooms.joined(seen))
+
+
+def newest_wave(chosen: Sequence[Chosen], before: int) -> int:
+    """Return the newest wave of ``chosen``; the wave ``before`` them if there are none."""
+    return max((move.wave for move in chosen), default=before)
 
 
 class _Pass:

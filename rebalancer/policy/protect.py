@@ -130,8 +130,8 @@ class Protect(Section):
     jobs: Switch = Field(default=True, description="Pods of Jobs: their work starts again.")
     gangs: Switch = Field(
         default=True,
-        description="Pods of a gang that has others: a PodGroup, LeaderWorkerSet or JobSet, a gang of Volcano, KAI or"
-        " Koordinator.",
+        description="Pods of a gang that has others do not move alone, but all together or not at all: a PodGroup,"
+        " LeaderWorkerSet or JobSet, a gang of Volcano, KAI or Koordinator.",
     )
     recreated_by: tuple[GroupKind, ...] = Field(
         default=(),

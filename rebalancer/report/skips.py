@@ -17,7 +17,7 @@ WHY_LEFT: Mapping[Code, str] = {
     Code.NOT_RECREATED: "its controller is not known to recreate it",
     Code.CANNOT_SURGE: "no rollout would keep the single replica Ready",
     Code.JUST_SCALED: "a HorizontalPodAutoscaler has just scaled its workload",
-    Code.GANG: "it is a member of a gang, which is not moved in part",
+    Code.GANG: "it is a member of a gang, which moves as a whole or not at all",
     Code.RESIZE_DEFERRED: "it waits for room to be resized on its node",
     Code.NOT_SELECTED: "the strategy's select does not match it",
     Code.NO_ROOM: "no node would take the replacement",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import math
-from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -21,6 +20,9 @@ from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
 from rebalancer.wire.pods import PodState
 from rebalancer.wire.quantity import parse as parse_quantity
+
+GangKey = tuple[str, str]
+"""The namespace of a gang, and the gang in words."""
 
 MEASURED = ("cpu", "memory")
 """Axis M of all columns, in the base units of the snapshot's resources."""
@@ -400,6 +402,8 @@ class Snapshot:
     """HorizontalPodAutoscalers that scale an owner of pods, by namespace and name; None where they were not read."""
     machines_coming: Mapping[str, str] | None = None
     """Uid of a pod that waits -> why a machine is on its way for it: the reason of an Event; None where Events were not read."""
+    gang_least: Mapping[GangKey, int] = field(default_factory=dict)
+    """Gang -> how many of its pods have to run for it to be of use, where that is known; else it needs all of them."""
     finished: Snapshot | None = None
     """The same cluster with the pods that have ended in the place of all others; None where none were asked for.
 
@@ -445,18 +449,19 @@ class Snapshot:
         return bound
 
     @cached_property
-    def gang_sizes(self) -> Mapping[tuple[str, str], int]:
-        """(Namespace, gang) -> number of its pods, whether on a node, pending or terminating."""
-        members = np.bincount(self.pods.cls, minlength=len(self.classes)).tolist()
-        sizes: Counter[tuple[str, str]] = Counter()
-        for cls, count in zip(self.classes, members, strict=True):
-            if cls.gang:
-                sizes[cls.namespace, cls.gang] += count
-        return sizes
+    def gangs(self) -> Mapping[GangKey, Int32s]:
+        """Gang -> its pods, ascending, whether on a node, pending or terminating."""
+        keys = sorted({(cls.namespace, cls.gang) for cls in self.classes if cls.gang})
+        number = {key: index for index, key in enumerate(keys)}
+        of_class = [number.get((cls.namespace, cls.gang), -1) for cls in self.classes]
+        of_pod = np.array(of_class or [-1], np.int32)[self.pods.cls]
+        order = np.argsort(of_pod, kind="stable").astype(np.int32)
+        bounds = np.searchsorted(of_pod[order], np.arange(len(keys) + 1))
+        return {key: order[bounds[at] : bounds[at + 1]] for key, at in number.items()}
 
     def fellows(self, cls: PodClass) -> int:
         """Return the number of other pods in the gang of a pod of ``cls``; 0 if it has no gang."""
-        return self.gang_sizes[cls.namespace, cls.gang] - 1 if cls.gang else 0
+        return len(self.gangs[cls.namespace, cls.gang]) - 1 if cls.gang else 0
 
     def nodes_matching(self, select: LabelSelect) -> Bools:
         """Return which nodes (N,) the label selector matches."""

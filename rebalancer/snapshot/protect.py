@@ -74,6 +74,10 @@ PASSING = sum(
 """Protections that end by themselves."""
 UNSETTLED = _BIT["ownerUnsettled"]
 """The one protection that does not hold for pods that are not Ready themselves, and are moved for it."""
+BY_UNIT = _BIT["gang"]
+"""The one protection that does not hold where all pods of a gang go together."""
+ALONE = BY_UNIT | _BIT["singleReplica"] | _BIT["cannotSurge"]
+"""Protections that are about the move of one pod alone: a gang that goes together has a gap whatever its owners' replicas."""
 NOT_RECREATED = "notRecreated"
 CANNOT_SURGE = "cannotSurge"
 JUST_SCALED = "justScaled"

@@ -79,6 +79,12 @@ class _Simulated:
         self._replace(namespace, uid, new, created, self._world.draw(self._ready_after))
         return EvictionAnswer(AnswerKind.EVICTED, f"{name} is replaced by {new.name}")
 
+    def rehearse(self, namespace: str, name: str, uid: str) -> EvictionAnswer:  # noqa: ARG002
+        return EvictionAnswer(AnswerKind.EVICTED, f"{name} would be replaced")
+
+    def disruptions_allowed(self, budget: str) -> int | None:  # noqa: ARG002  # as planned
+        return None
+
     def restart(self, move: Move) -> EvictionAnswer:
         created, starts = self._world.now, self._world.draw(self._ready_after)
         new = self._world.restart(move.uid, starts)

@@ -12,7 +12,7 @@ import numpy as np
 from rebalancer.machines.drain.triage import Fate, Triaged
 from rebalancer.plan.plan import Code, Move, Plan, Skip
 from rebalancer.planner.disruption import DisruptionBudgets
-from rebalancer.snapshot.columns import Ints
+from rebalancer.snapshot.columns import Bools, Ints
 from rebalancer.snapshot.model import DisruptionBudget, Snapshot
 
 _LIMITS = frozenset({Code.BUDGET, Code.PDB})
@@ -97,13 +97,15 @@ def check(
     room: Plan,
     *,
     without_landing: bool,
+    together: Bools | None = None,
 ) -> list[NodeCheck]:
     """Return one check per node of ``names``, given the fates of the ``pods`` on them.
 
     ``room`` is the plan on :func:`without_budgets`: it places all pods together, each in the state after the earlier
-    ones. ``without_landing``: pods without a landing in that plan may leave anyway.
+    ones. ``without_landing``: pods without a landing in that plan may leave anyway, but for those that only leave ``together``
+    (P,) with the others of their gang.
     """
-    look = _Check(snapshot, room, without_landing=without_landing)
+    look = _Check(snapshot, room, without_landing=without_landing, together=together)
     by_node: dict[str, list[PodCheck]] = {name: [] for name in names}
     for one in pods:
         node = snapshot.nodes.names[int(snapshot.pods.node[one.pod])]
@@ -117,13 +119,25 @@ def check(
 class _Check:
     """Checks single pods."""
 
-    def __init__(self, snapshot: Snapshot, room: Plan, *, without_landing: bool) -> None:
+    def __init__(
+        self, snapshot: Snapshot, room: Plan, *, without_landing: bool, together: Bools | None
+    ) -> None:
         self._snapshot, self._without_landing = snapshot, without_landing
+        self._of_gang = np.zeros(len(snapshot.pods), bool) if together is None else together
         self._moves: Mapping[str, Move] = {move.uid: move for move in room.moves}
         self._skips: Mapping[tuple[str, str], Skip] = {
             (skip.namespace, skip.pod): skip for skip in room.skips
         }
         self._disruptions = DisruptionBudgets(snapshot)
+        self._at_once: dict[str, Counter[int]] = {}
+        """Gang -> PodDisruptionBudget -> how many of its pods go at once."""
+        of_gangs = {move.uid: move.unit for move in room.moves if move.of_gang}
+        for pod in snapshot.pods.uid.rows_of(set(of_gangs)).tolist() if of_gangs else ():
+            spent = self._disruptions.spent_by(
+                int(snapshot.pods.cls[pod]), ready=snapshot.pods.is_ready(pod)
+            )
+            unit = of_gangs[snapshot.pods.uid[pod]]
+            self._at_once.setdefault(unit, Counter()).update(spent)
 
     def pod(self, one: Triaged) -> PodCheck:
         move = self._moves.get(self._snapshot.pods.uid[one.pod])
@@ -136,7 +150,10 @@ class _Check:
             return PodCheck(
                 one.pod, one.fate, DrainVerdict.DRAINABLE, skip.code.value, skip.message
             )
-        return PodCheck(one.pod, one.fate, DrainVerdict.DRAINABLE, one.why.value, one.message, move)
+        message = one.message
+        if move is not None and move.of_gang:
+            message = f"leaves together with the other pods of {move.unit}"
+        return PodCheck(one.pod, one.fate, DrainVerdict.DRAINABLE, one.why.value, message, move)
 
     def _obstacles(self, pod: int, move: Move | None) -> Iterator[tuple[DrainVerdict, str, str]]:
         """Yield the obstacles to an eviction, the worst first."""
@@ -153,10 +170,32 @@ class _Check:
             if budget.never_allows:
                 text = f"{_needs(budget)}: of {budget.expected} pods it never lets one go"
                 yield DrainVerdict.NEVER, Code.PDB.value, text
+        for index, number in self._too_many(move):
+            budget = self._snapshot.budgets[index]
+            if number > budget.expected - budget.desired:
+                text = f"{_needs(budget)}: {number} pods of {move.unit if move else ''} would go at once, which it never allows"
+                yield DrainVerdict.NEVER, Code.PDB.value, text
+        if move is None and self._of_gang[pod]:
+            said = (self.no_landing(pod) or ("", ""))[1]
+            text = f"{said}: --evict-gangs evicts the pods of {self._snapshot.classes[cls].gang} one by one all the same"
+            yield DrainVerdict.REFUSED, Code.GANG.value, text
         if move is None and not self._without_landing and (why := self.no_landing(pod)) is not None:
             yield DrainVerdict.NO_ROOM, *why
         for budget in blocking:
             yield DrainVerdict.BLOCKED, Code.PDB.value, _needs(budget)
+        for index, number in self._too_many(move):
+            text = f"{_needs(self._snapshot.budgets[index])}; {number} pods would go at once"
+            yield DrainVerdict.BLOCKED, Code.PDB.value, text
+
+    def _too_many(self, move: Move | None) -> list[tuple[int, int]]:
+        """Return (PodDisruptionBudget, pods of the move's gang that it counts) where it does not allow all of them now."""
+        at_once = self._at_once.get(move.unit) if move is not None and move.of_gang else None
+        budgets = self._snapshot.budgets
+        return [
+            (index, pods)
+            for index, pods in sorted((at_once or {}).items())
+            if pods > budgets[index].allowed
+        ]
 
     def _skip(self, pod: int) -> Skip | None:
         pods = self._snapshot.pods

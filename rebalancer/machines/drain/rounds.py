@@ -24,7 +24,15 @@ from rebalancer.machines.drain.preflight import (
     check,
     without_budgets,
 )
-from rebalancer.machines.drain.triage import Fate, Orders, Triaged, daemon_sets_on, triage_pods
+from rebalancer.machines.drain.triage import (
+    Fate,
+    Orders,
+    Triaged,
+    daemon_sets_on,
+    fellows_elsewhere,
+    triage_each,
+    triage_pods,
+)
 from rebalancer.node_record.records import Order
 from rebalancer.plan.plan import Code, Cost, Move, Outcome
 from rebalancer.planner.disruption import DisruptionBudgets
@@ -50,7 +58,7 @@ from rebalancer.run.source import Reading, Source, open_source
 from rebalancer.scheduler.explain import reasons
 from rebalancer.snapshot.columns import Bools, Int32s, freeze
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.protect import Scope, protect
+from rebalancer.snapshot.protect import BY_UNIT, Scope, protect
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire.times import rfc3339
 
@@ -195,14 +203,18 @@ class OrderedProtections:
         self._nodes, self._orders = nodes, orders
 
     def __call__(self, snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
-        """Return the protections (P,) as bits; pods on other nodes are protected as in any run."""
+        """Return the protections (P,) as bits; pods on other nodes are protected as in any run, but for gangs that go."""
         bits = protect(snapshot, rules, scope).copy()
-        for one in self.triage_pods(snapshot):
+        with_gangs = 0 if self._orders.evict_gangs else BY_UNIT
+        fellows = fellows_elsewhere(snapshot, mask_of(snapshot, self._nodes))
+        elsewhere = triage_each(snapshot, fellows, self._orders) if with_gangs else []
+        for one in self.triage_pods(snapshot) + elsewhere:
             goes = (
                 one.fate is Fate.EVICT
                 and snapshot.classes[int(snapshot.pods.cls[one.pod])].owner >= 0
             )
-            bits[one.pod] = 0 if goes else (bits[one.pod] or 1)
+            # What the order lets go goes with its gang, by the flags of the order on all of its nodes.
+            bits[one.pod] = bits[one.pod] & with_gangs if goes else (bits[one.pod] or 1)
         return freeze(bits)
 
     def triage_pods(self, snapshot: Snapshot) -> list[Triaged]:
@@ -224,6 +236,7 @@ def unforeseen(snapshot: Snapshot, checks: Iterable[NodeCheck]) -> list[Move]:
         if one.fate is Fate.EVICT
         and one.verdict is DrainVerdict.DRAINABLE
         and one.code not in _LATER
+        and not (one.move is not None and one.move.of_gang)
         and (one.move is None or disruptions.forbidden(int(snapshot.pods.cls[one.pod])) is not None)
     ]
 
@@ -451,6 +464,7 @@ class EmptyingRounds:
             protections.triage_pods(cordoned),
             room,
             without_landing=self.without_landing,
+            together=(problem.protected & BY_UNIT) != 0,
         )
         return with_refusals(checks, problem, room.moves, ~mask_of(snapshot, names))
 

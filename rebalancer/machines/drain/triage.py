@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rebalancer.base.plain_text import count
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.labels import matches
 from rebalancer.snapshot.model import PodClass, PodFlag, Snapshot
@@ -48,7 +47,6 @@ class FateReason(enum.StrEnum):
     TERMINATING = "Terminating"
     BATCH = "Batch"
     DAEMON_SET_MISSING = "DaemonSetMissing"
-    GANG = "Gang"
     LOCAL_DATA = "LocalData"
     NO_CONTROLLER = "NoController"
     OPTED_OUT = "OptedOut"
@@ -66,7 +64,7 @@ class Orders:
     evict_batch: bool = False
     """Batch work is no longer waited for."""
     evict_gangs: bool = False
-    """Members of a gang are evicted like any other pods."""
+    """Pods of a gang are evicted one by one like any others; else all of the gang leave together."""
     skip_wait_for_delete: float = 0.0
     """Seconds: pods whose end is longer overdue are not waited for, since their kubelet may be gone; 0: every one is."""
     own_pod: str | None = None
@@ -94,9 +92,22 @@ def pods_on(snapshot: Snapshot, nodes: Bools) -> Int32s:
 
 def triage_pods(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triaged]:
     """Return the fate of every pod on ``nodes`` (N,), in the order of the snapshot."""
+    return triage_each(snapshot, pods_on(snapshot, nodes), orders)
+
+
+def fellows_elsewhere(snapshot: Snapshot, nodes: Bools) -> Int32s:
+    """Return the pods on other than ``nodes`` (N,) of the gangs that have pods there, ascending."""
+    here = set(pods_on(snapshot, nodes).tolist())
+    gangs = (pods for pods in snapshot.gangs.values() if not here.isdisjoint(pods.tolist()))
+    elsewhere = {pod for pods in gangs for pod in pods.tolist()} - here
+    return np.array(sorted(elsewhere), np.int32)
+
+
+def triage_each(snapshot: Snapshot, pods: Int32s, orders: Orders) -> list[Triaged]:
+    """Return the fate of each of ``pods`` under the orders for its node."""
     of_class: dict[int, tuple[Fate, FateReason, str]] = {}
     triage: list[Triaged] = []
-    for pod in pods_on(snapshot, nodes).tolist():
+    for pod in pods.tolist():
         cls = int(snapshot.pods.cls[pod])
         if cls not in of_class:
             of_class[cls] = _of_class(snapshot, snapshot.classes[cls], orders)
@@ -152,7 +163,7 @@ def _of_class(snapshot: Snapshot, cls: PodClass, orders: Orders) -> tuple[Fate, 
         return Fate.STAY, FateReason.MIRROR, ""
     if cls.controller_kind == _DAEMON_SET and (fate := _of_daemon_set(snapshot, cls, orders)):
         return fate
-    return next(_refusals(snapshot, cls, orders), None) or _at_work(snapshot, cls, orders)
+    return next(_refusals(snapshot, cls, orders), None) or _at_work(cls, orders)
 
 
 def _of_daemon_set(
@@ -208,13 +219,10 @@ def _until_done(own: OptOut) -> bool:
     return own.protection == "safeToEvict" and "on-completion" in own.text
 
 
-def _at_work(snapshot: Snapshot, cls: PodClass, orders: Orders) -> tuple[Fate, FateReason, str]:
+def _at_work(cls: PodClass, orders: Orders) -> tuple[Fate, FateReason, str]:
     batch = is_batch(cls) or any(map(_until_done, cls.opt_outs))
     if batch and not orders.evict_batch:
         return Fate.WAIT, FateReason.BATCH, ""
-    if (others := snapshot.fellows(cls)) > 0 and not orders.evict_gangs:
-        text = f"a member of {cls.gang} with {count(others, 'other pod')}: --evict-gangs evicts it all the same"
-        return Fate.REFUSE, FateReason.GANG, text
     return Fate.EVICT, FateReason.ORDERED, ""
 
 

@@ -15,7 +15,15 @@ from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.cache import ClusterCache
 from rebalancer.kube.client import Client
 from rebalancer.kube.events import EventWriter, Subject
-from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView, Restart, evict, read_pod
+from rebalancer.kube.evict import (
+    AnswerKind,
+    EvictionAnswer,
+    PodView,
+    Restart,
+    evict,
+    read_disruptions_allowed,
+    read_pod,
+)
 from rebalancer.kube.read import Kept
 from rebalancer.kube.view import RunView, view_first
 from rebalancer.plan.plan import Later, Method, Move, Outcome
@@ -70,6 +78,14 @@ class ClusterActor:
     def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
         """Send the eviction once, with the pod's grace period."""
         return evict(self._client, namespace, name, uid, grace_period_seconds=self._grace(uid))
+
+    def rehearse(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
+        """Return what the API server would answer to the eviction."""
+        return evict(self._client, namespace, name, uid, dry_run=True)
+
+    def disruptions_allowed(self, budget: str) -> int | None:
+        """Return what a PodDisruptionBudget allows now, see :meth:`Actor.disruptions_allowed`."""
+        return read_disruptions_allowed(self._client, budget, seconds=_READ)
 
     def restart(self, move: Move) -> EvictionAnswer:
         """Ask for the restart of the pod's rollout, and wait for the new ReplicaSet."""

@@ -1,12 +1,14 @@
-"""One move, by eviction or restart: read the pod again, ask, retry, until the outcome is final."""
+"""One move, by eviction or restart, or those of a gang: read the pod again, ask, retry, until the outcome is final."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.plain_text import count
 from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView
 from rebalancer.plan.plan import Cause, Method, Move, Outcome, Status
@@ -20,6 +22,12 @@ class Actor(Protocol):
 
     def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
         """Send the eviction once."""
+
+    def rehearse(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
+        """Send the eviction once as a dry run, which changes nothing."""
+
+    def disruptions_allowed(self, budget: str) -> int | None:
+        """Return what the PodDisruptionBudget ``namespace/name`` allows now, None if it is gone; raises ClusterReadError."""
 
     def restart(self, move: Move) -> EvictionAnswer:
         """Ask for the restart of the rollout that replaces the pod of ``move``; repeated calls cause one restart."""
@@ -61,12 +69,15 @@ class Attempt:
         unready_sibling: Callable[[Move], str | None],
         patience: Patience | None = None,
         ordered: bool = False,
+        rehearses: bool = False,
     ) -> None:
         """``unready_sibling`` returns the name of another unready pod of the same controller, or None.
 
-        ``ordered``: a user ordered these pods to leave; protections against rebalancing do not apply.
+        ``ordered``: a user ordered these pods to leave; protections against rebalancing do not apply. ``rehearses``: evictions
+        are dry runs.
         """
         self._actor, self._stop, self._ordered = actor, stop, ordered
+        self._rehearses = rehearses
         self._unready_sibling = unready_sibling
         self._patience = patience or Patience()
 
@@ -102,6 +113,8 @@ class Attempt:
     def _ask(self, move: Move) -> EvictionAnswer:
         if move.method is Method.RESTART:
             return self._actor.restart(move)
+        if self._rehearses:
+            return self._actor.rehearse(move.namespace, move.pod, move.uid)
         return self._actor.evict(move.namespace, move.pod, move.uid)
 
     def _end_if_stopped(
@@ -169,6 +182,100 @@ class Attempt:
         if (sibling := self._unready_sibling(move)) is not None:
             return f"protected now: {sibling} of the same controller is not Ready"
         return None
+
+
+class GangAttempt:
+    """Moves the pods of a gang: no eviction is sent if the API server would refuse one, and then all are, without a pause.
+
+    Other clients may use up a budget between the two. What is begun is finished then as far as the API server lets it: half of
+    a gang is of no use, and the pods that are left would be interrupted once more.
+    """
+
+    def __init__(
+        self,
+        actor: Actor,
+        stop: Stop,
+        *,
+        unready_sibling: Callable[[Move], str | None],
+        ordered: bool,
+        seconds: float,
+    ) -> None:
+        """``seconds``: so long at most it is tried to finish what is begun; the others see Attempt."""
+        self._actor, self._stop, self._seconds = actor, stop, seconds
+        self._rehearsal = Attempt(
+            actor, stop, unready_sibling=unready_sibling, ordered=ordered, rehearses=True
+        )
+
+    def carry_out(self, moves: Sequence[Move]) -> Iterator[Outcome]:
+        """Yield the outcome of each of ``moves`` as soon as it is final."""
+        if (refused := self._rehearse(moves)) is not None:
+            yield refused
+            yield from _leave_all(refused, moves)
+            return
+        left, begun = list(moves), False
+        until = self._stop.now() + self._seconds
+        for patience in (0.0, self._seconds):
+            again: list[Move] = []
+            for move in left:
+                outcome = self._evict(move, min(patience, max(0.0, until - self._stop.now())))
+                begun |= outcome.status.may_have_evicted
+                if not begun and outcome.status is not Status.GONE:
+                    yield outcome
+                    yield from _leave_all(outcome, moves)
+                    return
+                if outcome.status in _AGAIN and not patience:
+                    again.append(move)
+                else:
+                    yield outcome
+            left = again
+
+    def _evict(self, move: Move, seconds: float) -> Outcome:
+        # What protects a pod was looked at before the first eviction: by now the gang is not Ready as a whole.
+        attempt = Attempt(
+            self._actor,
+            self._stop,
+            unready_sibling=lambda _: None,
+            patience=Patience(seconds=seconds),
+            ordered=True,
+        )
+        return attempt.carry_out(move)
+
+    def _rehearse(self, moves: Sequence[Move]) -> Outcome | None:
+        """Return the outcome of the first move that would not be carried out; None if all would, and budgets allow all together."""
+        for move in moves:
+            outcome = self._rehearsal.carry_out(move)
+            if not outcome.status.is_carried_out:
+                return outcome
+        for budget, number in sorted(
+            Counter(ref for move in moves for ref in move.budgets).items()
+        ):
+            first = next(move for move in moves if budget in move.budgets)
+            try:
+                allowed = self._actor.disruptions_allowed(budget)
+            except ClusterReadError as error:
+                return Outcome(first, Status.FAILED, f"{budget} could not be read: {error}")
+            if allowed is not None and allowed < number:
+                why = f"{budget} allows {count(allowed, 'disruption')} now; {count(number, 'pod')} would go at once"
+                return Outcome(first, Status.BLOCKED, why)
+        return None
+
+
+_AGAIN = (Status.BLOCKED, Status.FAILED)
+"""How a move ends that another moment may let succeed."""
+
+
+def _leave_all(outcome: Outcome, moves: Sequence[Move]) -> Iterator[Outcome]:
+    """Yield the outcomes of the other ``moves`` of a gang of which one does not go."""
+    stopped = outcome.status is Status.NOT_ATTEMPTED
+    status = Status.NOT_ATTEMPTED if stopped else Status.DROPPED
+    why = (
+        outcome.message
+        if stopped
+        else f"its gang stays as a whole, since {outcome.move.ref} stays: {outcome.message}"
+    )
+    for move in moves:
+        if move.uid != outcome.move.uid:
+            yield Outcome(move, status, why)
 
 
 def _confirm(move: Move) -> Outcome:

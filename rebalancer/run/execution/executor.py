@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Protocol
 
 from rebalancer.base.errors import ClusterReadError
@@ -17,7 +18,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.plan.plan import Method, Move, Outcome, Status
 from rebalancer.planner.planning import ClusterNow
 from rebalancer.policy.cluster import Safety
-from rebalancer.run.execution.attempt import Actor, Attempt
+from rebalancer.run.execution.attempt import Actor, Attempt, GangAttempt
 from rebalancer.run.execution.landing import Arrivals, Feed, Replacement
 from rebalancer.run.execution.marks import Marks
 
@@ -210,10 +211,15 @@ class Executor:
 
     def _wave(self, moves: Sequence[Move], wave: int) -> None:
         self._arrivals.begin_wave()
-        if len(moves) <= self._pace.in_order or any(move.marks for move in moves):
-            done = self._in_order(moves)
-        else:
-            done = self._in_parallel(moves)
+        done: list[Outcome] = []
+        for unit, of_unit in groupby(moves, key=lambda move: move.unit if move.of_gang else ""):
+            some = list(of_unit)
+            if unit:
+                done += self._together(some)
+            elif len(some) <= self._pace.in_order or any(move.marks for move in some):
+                done += self._in_order(some)
+            else:
+                done += self._in_parallel(some)
         self._judge_answers(done)
         evicted = [outcome.move for outcome in done if outcome.status.is_carried_out]
         if evicted := [move for move in evicted if move.landings]:
@@ -239,6 +245,29 @@ class Executor:
                 self._until_placed(move)
         self._until_let_in([one.move for one in done if one.status.is_carried_out])
         self._unmark()
+        return done
+
+    def _together(self, moves: Sequence[Move]) -> list[Outcome]:
+        """Evict the pods of a gang together; a gang of which only a part has left ends the run."""
+        attempt = GangAttempt(
+            self._actor,
+            self._stop,
+            unready_sibling=lambda move: self._arrivals.unready_sibling(move.uid),
+            ordered=self._ordered,
+            seconds=self._pace.ready,
+        )
+        done: list[Outcome] = []
+        for outcome in attempt.carry_out(moves):
+            done.append(outcome)
+            self._take(outcome)
+        stayed = [
+            one for one in done if not (one.status.may_have_evicted or one.status is Status.GONE)
+        ]
+        if stayed and any(one.status.may_have_evicted for one in done):
+            left = f"{stayed[0].move.ref} stayed: {stayed[0].message}"
+            self._cut(
+                f"{moves[0].unit}: {len(done) - len(stayed)} of its {len(done)} pods have left, and {left}"
+            )
         return done
 
     def _in_vain(self, move: Move) -> Outcome | None:
@@ -354,17 +383,21 @@ class Executor:
                 outcome = Outcome(move, Status.NOT_ATTEMPTED, self._refusal)
             else:
                 outcome = attempt.carry_out(move)
-            if outcome.status is Status.REFUSED:
-                # No other eviction will be allowed either: none is asked for any more, in no lane.
-                self._refusal = outcome.message
-            self._note(outcome)
             outcomes.append(outcome)
-            if outcome.status.is_carried_out:
-                self._progress.evicted(move)
-                self._actor.announce(move)
-            else:
-                self._progress.not_evicted(outcome)
+            self._take(outcome)
         return outcomes
+
+    def _take(self, outcome: Outcome) -> None:
+        """Record the outcome of an attempt."""
+        if outcome.status is Status.REFUSED:
+            # No other eviction will be allowed either: none is asked for any more, in no lane.
+            self._refusal = outcome.message
+        self._note(outcome)
+        if outcome.status.is_carried_out:
+            self._progress.evicted(outcome.move)
+            self._actor.announce(outcome.move)
+        else:
+            self._progress.not_evicted(outcome)
 
     def _judge_answers(self, done: Sequence[Outcome]) -> None:
         if self._refusal is not None:

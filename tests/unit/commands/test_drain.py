@@ -130,6 +130,47 @@ def test_what_needs_a_flag_refuses_the_drain_and_nothing_is_changed(made, flag, 
         assert with_flag.code == 0, with_flag.err
 
 
+LLM = deployment("llm", 2, pod_annotations={"pod-group-name": "llm"})
+"""Two pods that are a gang."""
+
+
+def test_the_pods_of_a_gang_leave_together_those_on_other_nodes_too():
+    with nodes("n1", "n2", "n3") as cluster:
+        cluster.apply(LLM)
+        cluster.settle()
+        before = {pod["metadata"]["uid"] for pod in cluster.objects("Pod")}
+        (node, *_) = (pod["spec"]["nodeName"] for pod in cluster.objects("Pod"))
+        done = drained(cluster, node)
+        assert done.code == 0, done.err
+        assert len(done.report["outcomes"]) == 2
+        after = [pod for pod in cluster.objects("Pod") if pod["spec"].get("nodeName")]
+        assert len(after) == 2
+        assert before.isdisjoint(pod["metadata"]["uid"] for pod in after)
+        assert pods_on(cluster, node) == []
+
+
+@pytest.mark.parametrize(
+    ("budget", "code"),
+    [
+        ({"maxUnavailable": 1}, 3),  # one after the other only
+        ({"minAvailable": 1}, 3),
+        ({"maxUnavailable": 2}, 0),
+    ],
+)
+def test_a_budget_has_to_let_all_of_a_gang_go_at_once(budget, code):
+    with nodes("n1", "n2") as cluster:
+        cluster.apply(LLM, pdb("llm", {"app": "llm"}, **budget))
+        cluster.settle()
+        done = drained(cluster, "n1")
+        assert done.code == code, done.err
+        if code:
+            assert done.verdicts == {"n1": "never-satisfiable"}
+            assert (
+                "2 pods of default: PodGroup llm would go at once, which it never allows"
+                in done.out
+            )
+
+
 def test_pods_without_room_elsewhere_refuse_the_drain_unless_their_landing_does_not_matter():
     with nodes("n1", "n2", cpu="1") as cluster:
         cluster.apply(deployment("web", 4, cpu="400m"))

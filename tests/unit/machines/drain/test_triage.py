@@ -164,16 +164,13 @@ def test_the_daemon_sets_to_look_up_are_those_on_the_nodes():
 @pytest.mark.parametrize(
     ("kind", "orders", "expected"),
     [
-        ("ReplicaSet", Orders(), (Fate.REFUSE, FateReason.GANG)),
-        ("ReplicaSet", FORCE, (Fate.REFUSE, FateReason.GANG)),
-        ("ReplicaSet", Orders(evict_gangs=True), (Fate.EVICT, FateReason.ORDERED)),
+        ("ReplicaSet", Orders(), (Fate.EVICT, FateReason.ORDERED)),
         # Its work comes to an end, and with it the gang.
         ("Job", Orders(), (Fate.WAIT, FateReason.BATCH)),
-        ("Job", Orders(evict_batch=True), (Fate.REFUSE, FateReason.GANG)),
-        ("Job", Orders(evict_batch=True, evict_gangs=True), (Fate.EVICT, FateReason.ORDERED)),
+        ("Job", Orders(evict_batch=True), (Fate.EVICT, FateReason.ORDERED)),
     ],
 )
-def test_a_member_of_a_gang_leaves_alone_only_if_a_flag_says_so(kind, orders, expected):
+def test_a_member_of_a_gang_has_the_fate_of_any_other_pod(kind, orders, expected):
     group = "batch/v1" if kind == "Job" else "apps/v1"
     other = running(kind, group, on="n2", annotations=GANG)
     other["metadata"] |= {"name": "q", "uid": "u2"}

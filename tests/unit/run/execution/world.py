@@ -93,6 +93,12 @@ class World:
     unready: str | None = None
     evictions: list[str] = field(default_factory=list)
     """Names of the pods whose eviction was asked for."""
+    rehearsed: Mapping[str, AnswerKind] = field(default_factory=dict)
+    """The answers to evictions that are dry runs."""
+    rehearsals: list[str] = field(default_factory=list)
+    """Names of the pods of which it was asked whether they would be evicted."""
+    allowed: Mapping[str, int] = field(default_factory=dict)
+    """What each PodDisruptionBudget allows."""
     restarts: list[str] = field(default_factory=list)
     """Names of the pods whose rollout was to be restarted."""
     reads: list[tuple[float, bool]] = field(default_factory=list)
@@ -115,6 +121,14 @@ class World:
         if self.clock.seconds >= self.unreadable:
             raise ClusterReadError("no answer")
         return self.pods.get(name, pod(name))
+
+    def rehearse(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
+        self.rehearsals.append(name)
+        said = self.rehearsed.get(name, AnswerKind.EVICTED)
+        return EvictionAnswer(said, f"{said.value} by script", 1.0)
+
+    def disruptions_allowed(self, budget: str) -> int | None:
+        return self.allowed.get(budget)
 
     def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
         self.evictions.append(name)

@@ -1,0 +1,407 @@
+"""Gangs move as one unit: their pods leave in one wave, and only if every one of them has a landing.
+
+A PodGroup, LeaderWorkerSet or JobSet is of use only as long as enough of its pods run. A plan moves such a gang for a hard rule,
+such as a node that must be empty, by moving all of its pods, those on other nodes too. Where it is known how many pods the gang
+needs at least, and that many stay, only the pods go that the rule names. Work is counted in predictions, not in seconds, so that the same
+snapshot gives the same plan on any machine.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from rebalancer.base.plain_text import count
+from rebalancer.cost.guards import guard_term
+from rebalancer.cost.term import Entry
+from rebalancer.plan.plan import Move
+from rebalancer.planner.draft import Draft
+from rebalancer.planner.judge import Judge
+from rebalancer.planner.problem import Pair, WeightedTerm
+from rebalancer.planner.quota import QuotaLedger
+from rebalancer.planner.rendering import Chosen
+from rebalancer.planner.verdict import TOLERANCE, Verdict
+from rebalancer.scheduler.prediction import Prediction
+from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.model import DisruptionBudget, GangKey, PodFlag
+from rebalancer.snapshot.protect import ALONE, BY_UNIT, names_of, sentence_of, text_of
+
+_BACK = 0.05
+"""Most probability with which a pod that has to leave its node may land on it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangMove:
+    """A gang with the landings of the pods that go, and what that gains."""
+
+    pods: tuple[int, ...]
+    """In the order of their evictions: those that the rule names first."""
+    landings: tuple[Prediction, ...]
+    gain: tuple[float, float, float]
+    """Of all pods together, per entry; positive is better."""
+    strategy: str
+    """The strategy with the largest share in it."""
+    named: frozenset[int] = frozenset()
+    """Those of the pods that the rule names."""
+
+    @property
+    def share(self) -> tuple[float, float, float]:
+        """The gain of each pod: all have an equal share."""
+        hard, soft, balance = (gain / len(self.pods) for gain in self.gain)
+        return hard, soft, balance
+
+
+def unit_of(gang: GangKey) -> str:
+    """Return the name of the unit that the pods of a gang are, see ``Move.unit``."""
+    return f"{gang[0]}: {gang[1]}"
+
+
+class GangPlan:
+    """Plans the moves of gangs for rules of some terms."""
+
+    def __init__(
+        self, draft: Draft, terms: Sequence[WeightedTerm], *, observed: bool = False
+    ) -> None:
+        self._draft, self._observed = draft, observed
+        self._terms = [one for one in terms if one.term.entry is not Entry.IMBALANCE]
+        self._guard = guard_term(draft.view)
+        self._judge = Judge(draft.view, terms, self._guard, draft.settings.threshold)
+
+    def run(self, first_wave: int, predictions: int) -> list[Chosen]:
+        """Move the gangs that rules name in the draft, each in a wave of its own; note in the draft why others stay.
+
+        ``predictions``: so many are made at most.
+        """
+        chosen: list[Chosen] = []
+        wave = first_wave
+        for gang, named in self._find_named().items():
+            predictions -= 2 * len(self._draft.snapshot.gangs[gang])
+            move = (
+                self.move_of(gang, named) if predictions >= 0 else "it was not its turn in this run"
+            )
+            if isinstance(move, str):
+                self._draft.gangs_that_stay[gang] = move
+                continue
+            chosen += self._made(gang, move, wave)
+            wave += 1
+            self._draft.state.reap()
+            self._draft.allowance.next_wave()
+        return chosen
+
+    def move_of(
+        self, gang: GangKey, named: Collection[int] | None = None, *, now: bool = True
+    ) -> GangMove | str:
+        """Return how a gang moves, or why it stays; ``now``: within what budgets allow at this moment.
+
+        ``named``: its pods that have to leave their nodes for rules; None: they are looked for.
+        """
+        named = self._find_named_of(gang) if named is None else named
+        pods = self._going(gang, named)
+        why = self._unfit(gang)
+        if why is None and now:
+            why = self._exceeds_disruptions(pods) or self._exceeds_budgets(pods)
+        if why is not None:
+            return why
+        return self._landing(pods, named)
+
+    # -- which gangs, and which of their pods -----------------------------------------------------------
+
+    def _find_named(self) -> dict[GangKey, list[int]]:
+        """Return the gangs that move as units -> their pods that rules ask to move; those with most pods first."""
+        snapshot = self._draft.snapshot
+        classes = [cls for cls, of in enumerate(snapshot.classes) if snapshot.fellows(of) > 0]
+        if not classes:
+            return {}
+        pairs = self._pairs(np.array(classes, np.int32))
+        named = {gang: self._among(pods, pairs) for gang, pods in snapshot.gangs.items()}
+        named = {gang: pods for gang, pods in named.items() if pods and self._is_unit(gang)}
+        return dict(sorted(named.items(), key=lambda item: (-len(item[1]), item[0])))
+
+    def _find_named_of(self, gang: GangKey) -> list[int]:
+        pods = self._draft.snapshot.gangs[gang]
+        return self._among(pods, self._pairs(np.unique(self._draft.snapshot.pods.cls[pods])))
+
+    def _pairs(self, classes: Int32s) -> set[Pair]:
+        """Return the pairs of ``classes`` that hard rules ask to move: for less, no gang is interrupted."""
+        hard = (one for one in self._terms if one.term.entry is Entry.HARD)
+        rows = (one.selected_rows(one.term.candidates(classes)) for one in hard)
+        return {pair for of in rows for pair in zip(of.cls.tolist(), of.node.tolist(), strict=True)}
+
+    def _among(self, pods: Int32s, pairs: Collection[Pair]) -> list[int]:
+        columns = self._draft.snapshot.pods
+        return [
+            pod for pod in pods.tolist() if (int(columns.cls[pod]), int(columns.node[pod])) in pairs
+        ]
+
+    def _is_unit(self, gang: GangKey) -> bool:
+        """Return whether the policy keeps the pods of a gang together; others move one by one."""
+        protected = self._draft.problem.protected[self._draft.snapshot.gangs[gang]]
+        return bool((protected & BY_UNIT).any())
+
+    def _going(self, gang: GangKey, named: Collection[int]) -> list[int]:
+        """Return the pods that go: the named ones if enough of the gang stay, else all, the named ones first."""
+        pods = self._draft.snapshot.gangs[gang].tolist()
+        least = self._draft.snapshot.gang_least.get(gang)
+        if least is not None and len(pods) - len(named) >= least:
+            return list(named)
+        return [*named, *(pod for pod in pods if pod not in set(named))]
+
+    # -- why it stays -----------------------------------------------------------------------------------
+
+    def _unfit(self, gang: GangKey) -> str | None:
+        """Return why some pod of a gang does not let it move; None if all do."""
+        draft, snapshot = self._draft, self._draft.snapshot
+        pods = snapshot.gangs[gang]
+        gone = (snapshot.pods.node[pods] < 0) | (
+            (snapshot.pods.flags[pods] & PodFlag.TERMINATING) != 0
+        )
+        if gone.any():
+            return f"{count(int(gone.sum()), 'pod')} of it {'is' if gone.sum() == 1 else 'are'} starting or ending: it is not whole now"
+        for pod in pods.tolist():
+            if bits := int(draft.problem.protected[pod]) & ~ALONE:
+                texts = {name: text_of(snapshot, pod, name) for name in names_of(bits)}
+                return f"{snapshot.pod_ref(pod)} is protected: {sentence_of(texts)}"
+            if not draft.problem.selected[pod]:
+                return f"no strategy selects {snapshot.pod_ref(pod)}"
+        return None
+
+    def _exceeds_disruptions(self, pods: Sequence[int]) -> str | None:
+        """Return why PodDisruptionBudgets do not let all of ``pods`` go at once; None if they do."""
+        snapshot, disruptions = self._draft.snapshot, self._draft.problem.disruptions
+        spent: Counter[int] = Counter()
+        for pod in pods:
+            cls, ready = int(snapshot.pods.cls[pod]), snapshot.pods.is_ready(pod)
+            if len(disruptions.of(cls)) > 1:
+                return f"{snapshot.pod_ref(pod)}: {(disruptions.forbidden(cls) or ('', ''))[1]}"
+            spent.update(disruptions.spent_by(cls, ready=ready))
+        for index, number in sorted(spent.items()):
+            budget = snapshot.budgets[index]
+            if number > budget.allowed:
+                return f"{budget.ref} {_allows(budget, number)}; {count(number, 'pod')} would go at once"
+        return None
+
+    def _exceeds_budgets(self, pods: Sequence[int]) -> str | None:
+        """Return the limit that the moves would exceed; None if there is none.
+
+        A unit counts as so many moves in the limits per run and hour. In those in flight it may begin if each of its pods might: smaller
+        steps than the unit do not exist.
+        """
+        draft, snapshot = self._draft, self._draft.snapshot
+        quota = QuotaLedger(snapshot)
+        for pod in pods:
+            cls, node = int(snapshot.pods.cls[pod]), int(snapshot.pods.node[pod])
+            strategies = sorted({one.strategy for one in self._terms if one.may_move(cls, node)})
+            for strategy in strategies[:1]:
+                if (limit := draft.allowance.over(strategy, cls)) is not None:
+                    return limit
+                if not draft.allowance.has_room_for(len(pods), strategy, cls):
+                    return f"{count(len(pods), 'move')} at once are more than the budgets of this run leave"
+                ready = snapshot.pods.is_ready(pod)
+                if (limit := draft.allowance.waits(cls, node, strategy, ready=ready)) is not None:
+                    return limit
+            if not snapshot.waits(cls):
+                if (lack := quota.lacks(cls)) is not None:
+                    return lack
+                quota.take(cls)
+        return None
+
+    # -- where they land --------------------------------------------------------------------------------
+
+    def _landing(self, pods: Sequence[int], named: Collection[int]) -> GangMove | str:
+        """Return the move with a landing for each of ``pods``, or why there is none that pays."""
+        draft, state = self._draft, self._draft.state
+        for pod in pods:
+            prediction = draft.scheduler.pending.foresee(state, pod)
+            if prediction.unmodelled:
+                return f"{draft.snapshot.pod_ref(pod)}: not predictable: {', '.join(prediction.unmodelled)}"
+            if prediction.takers:
+                return f"{draft.snapshot.pod_ref(pod)}: pods that are pending would take the room that it leaves"
+        before = self._potentials(pods)
+        with _Evicted(draft, pods) as away:
+            landings = [away.place(pod) for pod in pods]
+            for pod, prediction in zip(pods, landings, strict=True):
+                if (why := self._refused(pod, prediction, leaves=pod in named)) is not None:
+                    return f"{draft.snapshot.pod_ref(pod)}: {why}"
+            after = self._potentials(pods)
+        return self._paying(pods, named, landings, before, after)
+
+    def _potentials(self, pods: Sequence[int]) -> list[float]:
+        """Return the potential of each term, then the guard's; of all that moves of ``pods`` may change."""
+        snapshot = self._draft.snapshot
+        pairs = {
+            (cls, snapshot.classes[cls].replacement)
+            for cls in snapshot.pods.cls[list(pods)].tolist()
+        }
+        terms = [*(one.term for one in self._terms), self._guard]
+        for term in terms:
+            for pair in sorted(pairs):
+                # A term makes the groups of a class once it is asked about it.
+                term.concerns(*pair)
+        return [term.potential() for term in terms]
+
+    def _refused(self, pod: int, prediction: Prediction, *, leaves: bool) -> str | None:
+        if not len(prediction.nodes):
+            return "no node takes its replacement once all of the gang are gone"
+        if (unwanted := self._judge.unwanted(prediction)) is not None:
+            return unwanted[1]
+        back = prediction.nodes == self._draft.snapshot.pods.node[pod]
+        if leaves and float(prediction.probability[back].sum()) > _BACK:
+            return "the scheduler might put it back"
+        return None
+
+    def _paying(
+        self,
+        pods: Sequence[int],
+        named: Collection[int],
+        landings: Sequence[Prediction],
+        before: Sequence[float],
+        after: Sequence[float],
+    ) -> GangMove | str:
+        """Return the move, or why it does not pay. ``before`` and ``after``: the potential of each term, then the guard's."""
+        if after[-1] > before[-1] + TOLERANCE:
+            return "a hard rule of other pods would break where it would land"
+        gain = [0.0, 0.0, 0.0]
+        shares: dict[str, float] = defaultdict(float)
+        for one, was, then in zip(self._terms, before[:-1], after[:-1], strict=True):
+            gained = one.weight * (was - then)
+            gain[one.term.entry] += gained
+            shares[one.strategy] += gained * (one.term.entry is Entry.HARD)
+        if gain[0] <= TOLERANCE:
+            return "no hard rule gets better where all of it would land"
+        cost = float(self._draft.problem.costs[list(pods)].sum())
+        if gain[0] / cost + TOLERANCE < (least := self._draft.settings.threshold.pods):
+            return f"gain {gain[0]:.3g} at cost {cost:.3g} for all of it, the policy asks for {least:g}"
+        strategy = max(shares, key=lambda name: (shares[name], name))
+        return GangMove(
+            tuple(pods), tuple(landings), (gain[0], gain[1], gain[2]), strategy, frozenset(named)
+        )
+
+    # -- make -------------------------------------------------------------------------------------------
+
+    def _made(self, gang: GangKey, move: GangMove, wave: int) -> Iterator[Chosen]:
+        """Make the moves of a gang in the draft, and yield them; each has an equal share in the gain."""
+        draft, snapshot = self._draft, self._draft.snapshot
+        reasons = self._reasons(gang, move)
+        for pod, prediction, reason in zip(move.pods, move.landings, reasons, strict=True):
+            cls, node = int(snapshot.pods.cls[pod]), int(snapshot.pods.node[pod])
+            draft.move(pod, cls, prediction)
+            ready = snapshot.pods.is_ready(pod)
+            draft.allowance.spend(cls, node, move.strategy, ready=ready)
+            yield Chosen(
+                pod,
+                cls,
+                node,
+                move.share,
+                prediction,
+                move.strategy,
+                reason,
+                wave,
+                self._observed,
+                unit=unit_of(gang),
+            )
+
+    def _reasons(self, gang: GangKey, move: GangMove) -> list[str]:
+        """Return the reason of each move; asked before the first of them is made."""
+        pods = self._draft.snapshot.pods
+        whole = f"{count(len(move.pods), 'pod')} of {gang[1]} leave together"
+        reasons = []
+        for pod in move.pods:
+            pair = int(pods.cls[pod]), int(pods.node[pod])
+            texts = (one.term.describe(*pair) for one in self._terms if pod in move.named)
+            with_first = f"goes with {self._draft.snapshot.pod_ref(move.pods[0])}"
+            reasons.append(f"{next(filter(None, texts), with_first)}; {whole}")
+        return reasons
+
+
+class GangCheck:
+    """Judges moves of gangs again on a newer snapshot: those of one gang together."""
+
+    def __init__(self, draft: Draft, moves: Sequence[Move]) -> None:
+        self._draft = draft
+        self._uids: dict[str, set[str]] = {}
+        """Unit -> the pods that go."""
+        for move in moves:
+            if move.of_gang:
+                self._uids.setdefault(move.unit, set()).add(move.uid)
+        self._known: dict[str, Mapping[str, Verdict] | str] = {}
+
+    def verdict(self, move: Move, *, now: bool) -> Verdict | str:
+        """Return the verdict on a move, or why its gang must not go; ``now``: see :meth:`GangPlan.move_of`."""
+        unit = move.unit
+        if unit not in self._known:
+            self._known[unit] = self._judged(unit, now=now)
+        known = self._known[unit]
+        return known if isinstance(known, str) else known[move.uid]
+
+    def _judged(self, unit: str, *, now: bool) -> Mapping[str, Verdict] | str:
+        snapshot = self._draft.snapshot
+        gang = next((gang for gang in snapshot.gangs if unit_of(gang) == unit), None)
+        if gang is None:
+            return f"{unit} is gone"
+        move = GangPlan(self._draft, self._draft.enforced).move_of(gang, now=now)
+        if isinstance(move, str):
+            return f"{unit} stays as a whole: {move}"
+        uids = [snapshot.pods.uid[pod] for pod in move.pods]
+        if set(uids) != self._uids[unit]:
+            return f"{unit} stays as a whole: other pods of it would go than planned"
+        gain = move.share
+        return {
+            uid: Verdict(landing, gain, gain, {move.strategy: max(gain)}, None)
+            for uid, landing in zip(uids, move.landings, strict=True)
+        }
+
+
+def _allows(budget: DisruptionBudget, number: int) -> str:
+    """Return what a budget allows, and whether it could ever allow ``number`` at once."""
+    now = f"allows {count(max(0, budget.allowed), 'disruption')} now"
+    most = max(0, budget.expected - budget.desired)
+    return f"{now}, and never more than {most}" if budget.expected and most < number else now
+
+
+class _Evicted:
+    """Holds a state in which some pods are evicted at once; their replacements are placed one after the other.
+
+    Victims whose owners wait are gone at once; the others terminate, and hold their room, until a replacement needs it.
+    """
+
+    def __init__(self, draft: Draft, pods: Sequence[int]) -> None:
+        self._draft, self._state = draft, draft.state
+        self._waits = {pod: draft.snapshot.waits(int(draft.snapshot.pods.cls[pod])) for pod in pods}
+        self._pods = sorted(pods, key=lambda pod: self._waits[pod])
+        self._placed: list[int] = []
+        self._hidden = 0
+
+    def __enter__(self) -> Self:
+        for pod in self._pods:
+            self._state.evict(pod)
+        self._hide(sum(self._waits.values()))
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        while self._placed:
+            self._state.unplace(self._placed.pop())
+        for _ in range(self._hidden):
+            self._state.show_newest_victim()
+        for pod in reversed(self._pods):
+            self._state.unevict(pod)
+
+    def place(self, pod: int) -> Prediction:
+        """Place the replacement of ``pod`` on its most probable node, and return its landing; without a node if none takes it."""
+        cls = self._draft.snapshot.classes[int(self._draft.snapshot.pods.cls[pod])].replacement
+        prediction = self._draft.scheduler.predict(self._state, cls)
+        if not len(prediction.nodes) and self._hidden < len(self._pods):
+            self._hide(len(self._pods) - self._hidden)
+            prediction = self._draft.scheduler.predict(self._state, cls)
+        if len(prediction.nodes):
+            self._state.place(pod, cls, int(prediction.nodes[0]))
+            self._placed.append(pod)
+        return prediction
+
+    def _hide(self, victims: int) -> None:
+        for _ in range(victims):
+            self._state.hide_newest_victim()
+        self._hidden += victims

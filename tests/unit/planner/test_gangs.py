@@ -1,0 +1,133 @@
+"""Gangs move as one unit, for hard rules, if all of their pods land; else none moves, and the reason is named."""
+
+import pytest
+
+from rebalancer.plan.plan import Code
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.model import Budgets
+from rebalancer.policy.protect import Protect
+from rebalancer.testing.snapshots import apart, disruption_budget, node, workload
+from strategies.leaving import LeavingParams
+from tests.unit.planner.conftest import plan_of
+
+GROUP = {"scheduling.x-k8s.io/pod-group": "train"}
+GOING = node("going", unschedulable=True)
+
+
+def gang(nodes, name="train", *, group="train", **options):
+    """A workload whose pods, one on each of ``nodes``, are one gang."""
+    labels = {"app": name, "scheduling.x-k8s.io/pod-group": group}
+    return workload(name, nodes, labels=labels, **{"cpu": "1", **options})
+
+
+def planned(*objects, **options):
+    """The plan that empties the node ``going``."""
+    params = {"leaving": LeavingParams(nodes=("going",))}
+    return plan_of([GOING, *objects], strategies=["leaving"], params=params, **options)
+
+
+def moved(plan):
+    """Pod -> its most probable landing, of moves that are one unit in one wave."""
+    assert len({(move.unit, move.wave) for move in plan.moves}) <= 1
+    return {move.pod: move.landings[0].node for move in plan.moves}
+
+
+def why(plan):
+    """The one reason why pods of the gang stay."""
+    assert plan.moves == ()
+    (reason,) = {(skip.code, skip.message) for skip in plan.skips}
+    assert reason[0] is Code.GANG
+    return reason[1]
+
+
+def test_pods_on_other_nodes_go_with_those_of_the_node_that_must_be_empty():
+    plan = planned(node("a"), node("b"), *gang(["going", "a", "a"]))
+    assert set(moved(plan)) == {"train-0", "train-1", "train-2"}
+    assert "going" not in moved(plan).values()
+    assert {move.unit for move in plan.moves} == {"default: PodGroup train"}
+    assert sum(move.gain.hard for move in plan.moves) == pytest.approx(1.0)
+    assert (
+        plan.moves[0].reason
+        == "Deployment/default/train: going must be empty: named by the policy; 3 pods of PodGroup train leave together"
+    )
+    assert (
+        plan.moves[1].reason == "goes with default/train-0; 3 pods of PodGroup train leave together"
+    )
+
+
+def test_other_gangs_and_pods_go_as_they_would_without_it():
+    others = [*workload("web", ["going", "a"]), *gang(["a", "b"], "calm", group="calm")]
+    plan = planned(node("a"), node("b"), *gang(["going", "a"]), *others)
+    assert [move.pod for move in plan.moves if not move.unit] == ["web-0"]
+    assert {move.pod for move in plan.moves if move.unit} == {"train-0", "train-1"}
+
+
+def test_two_gangs_go_in_two_waves():
+    plan = planned(
+        node("a"), node("b"), *gang(["going", "a"]), *gang(["going", "going"], "sim", group="sim")
+    )
+    assert [(move.pod, move.wave) for move in plan.moves] == [
+        ("sim-0", 1), ("sim-1", 1), ("train-0", 2), ("train-1", 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("objects", "reason"),
+    [
+        # Two pods have to leave, and one has room.
+        ([node("a", cpu="2"), *gang(["going", "going", "a"])], "no node takes its replacement once all of the gang are gone"),
+        ([node("a"), *gang(["going", "a"]), disruption_budget("train", "train", allowed=1, healthy=2)],
+         "default/train allows 1 disruption now; 2 pods would go at once"),
+        ([node("a"), *gang(["going", "a"]), disruption_budget("x", "train", allowed=2), disruption_budget("y", "train", allowed=2)],
+         "default/x and default/y both select it"),
+        ([node("a"), *gang(["going", "a"], annotations={"rebalancer/evict": "false"})], "default/train-0 is protected: optedOut"),
+        ([node("a"), *gang(["going", "a"], spec={"schedulerName": "volcano"})], "not predictable: scheduled by volcano"),
+        ([node("a"), *gang(["going", "a"]), *gang(["a"], "more", kind="Job")], "more-0 is protected: job"),
+    ],
+)  # fmt: skip
+def test_all_stay_where_one_cannot_go(objects, reason):
+    assert reason in why(planned(*objects))
+
+
+def test_a_budget_that_lets_all_go_at_once_lets_the_gang_go():
+    budget = disruption_budget("train", "train", allowed=2, healthy=4)
+    plan = planned(node("a"), *gang(["going", "a"]), budget)
+    assert len(moved(plan)) == 2
+
+
+def test_a_gang_with_a_pod_without_a_node_is_left_as_it_is():
+    objects = gang(["going", "a"])
+    objects[-1]["spec"].pop("nodeName")
+    assert "1 pod of it is starting or ending" in why(planned(node("a"), *objects))
+
+
+def test_pods_that_repel_each_other_take_each_others_places_once_all_are_gone():
+    """One by one none could go: each node that stays holds one of them already."""
+    spec = {**apart("train", "kubernetes.io/hostname"), "terminationGracePeriodSeconds": 0}
+    nodes = [node("a"), node("b")]
+    plan = planned(*nodes, *gang(["going", "a"], spec=spec))
+    assert sorted(moved(plan).values()) == ["a", "b"]
+
+
+def test_a_gang_larger_than_what_a_run_may_move_stays():
+    settings = Settings(budgets=Budgets.model_validate({"perRun": 2}))
+    objects = [node("a"), *gang(["going", "a", "a"])]
+    assert "3 moves at once are more than the budgets of this run leave" in why(
+        planned(*objects, settings=settings)
+    )
+
+
+def test_limits_in_flight_let_a_unit_begin_that_is_larger_than_they_are():
+    settings = Settings(budgets=Budgets.model_validate({"inFlight": 1, "perOwner": 1}))
+    assert len(moved(planned(node("a"), *gang(["going", "a", "a"]), settings=settings))) == 3
+
+
+def test_where_the_policy_keeps_no_gangs_pods_go_one_by_one():
+    plan = planned(node("a"), *gang(["going", "a"]), protections=Protect(gangs=False))
+    assert [(move.pod, move.unit) for move in plan.moves] == [("train-0", "")]
+
+
+def test_for_a_soft_rule_no_gang_is_interrupted():
+    plan = plan_of([node("a"), node("b"), *gang(["a", "a"])], strategies=["duplicates"])
+    assert plan.moves == ()
+    assert {skip.code for skip in plan.skips} == {Code.GANG}

@@ -1,0 +1,113 @@
+"""The pods of a gang: all evictions are rehearsed before one is sent, and what is begun is finished."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rebalancer.kube.evict import AnswerKind
+from rebalancer.plan.plan import Move, Status
+from tests.unit.run.execution.world import World, execute, move, opted_out, pod, statuses
+
+BLOCKED, EVICTED, DROPPED = Status.BLOCKED, Status.EVICTED, Status.DROPPED
+ABC = ["a", "b", "c"]
+
+
+def member(name: str, **more: object) -> Move:
+    return replace(move(name, **more), unit="default: PodGroup train")  # type: ignore[arg-type]
+
+
+def gang(**more: object) -> list[Move]:
+    return [member(name, **more) for name in ABC]
+
+
+def test_all_are_rehearsed_before_the_first_is_evicted_and_none_waits_for_a_replacement() -> None:
+    world = World(ready=False)
+    done = execute(world, gang(), deadline=1.0)
+    assert (world.rehearsals, world.evictions) == (ABC, ABC)
+    assert statuses(done) == [EVICTED] * 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "failed"),
+    [
+        (AnswerKind.BLOCKED, Status.BLOCKED, False),
+        (AnswerKind.GONE, Status.GONE, False),
+        (AnswerKind.MISCONFIGURED, Status.MISCONFIGURED, True),
+        (AnswerKind.FORBIDDEN, Status.REFUSED, True),
+        (AnswerKind.FAILED, Status.FAILED, True),
+    ],
+)
+def test_none_is_evicted_if_one_would_be_refused(
+    answer: AnswerKind, status: Status, failed: bool
+) -> None:
+    world = World(rehearsed={"b": answer})
+    done = execute(world, gang())
+    assert world.evictions == []
+    assert statuses(done) == [DROPPED, status, DROPPED]
+    assert done.outcomes[0].message.startswith("its gang stays as a whole, since default/b stays: ")
+    assert done.failed is failed
+
+
+@pytest.mark.parametrize(
+    "changed", [None, pod("b", node="n9"), opted_out("b"), pod("b", ready=False)]
+)
+def test_none_is_evicted_if_one_is_not_as_planned(changed: object) -> None:
+    world = World(pods={"b": changed})  # type: ignore[dict-item]
+    assert EVICTED not in statuses(execute(world, gang()))
+    assert world.evictions == []
+
+
+def test_a_budget_is_asked_for_all_of_them_together() -> None:
+    """Each alone would be let go: a dry run spends nothing."""
+    world = World(allowed={"default/train": 2})
+    done = execute(world, gang(budget="default/train"))
+    assert world.evictions == []
+    assert statuses(done) == [BLOCKED, DROPPED, DROPPED]
+    assert (
+        done.outcomes[0].message
+        == "default/train allows 2 disruptions now; 3 pods would go at once"
+    )
+    assert not done.failed
+
+
+def test_the_first_that_is_refused_after_all_keeps_the_others() -> None:
+    world = World(answers={"a": [AnswerKind.BLOCKED]})
+    assert statuses(execute(world, gang())) == [BLOCKED, DROPPED, DROPPED]
+    assert world.evictions == ["a"]
+
+
+def test_what_is_begun_is_finished_once_a_budget_allows_it() -> None:
+    world = World(answers={"b": [AnswerKind.BLOCKED] * 9})
+    done = execute(world, gang())
+    assert statuses(done) == [EVICTED] * 3
+    assert world.evictions[:4] == ["a", "b", "c", "b"]
+    assert (done.stopped, done.failed) == (None, False)
+
+
+def test_what_cannot_be_finished_is_named_and_ends_the_run_as_a_failure() -> None:
+    world = World(answers={"b": [AnswerKind.BLOCKED] * 10_000})
+    done = execute(world, [*gang(), replace(move("later"), wave=2)])
+    assert statuses(done) == [EVICTED, BLOCKED, EVICTED, Status.NOT_ATTEMPTED]
+    assert done.stopped is not None
+    assert done.stopped.startswith(
+        "default: PodGroup train: 2 of its 3 pods have left, and default/b stayed: "
+    )
+    assert done.failed
+    assert 120.0 <= world.clock.seconds < 250.0
+
+
+def test_pods_that_their_controller_has_taken_away_meanwhile_have_left() -> None:
+    """A LeaderWorkerSet may restart all of a group once one pod is gone."""
+    world = World(answers={"b": [AnswerKind.GONE], "c": [AnswerKind.GONE]})
+    done = execute(world, gang())
+    assert statuses(done) == [EVICTED, Status.GONE, Status.GONE]
+    assert (done.stopped, done.failed) == (None, False)
+
+
+def test_a_signal_before_the_first_eviction_leaves_all() -> None:
+    world = World(reading_takes=1.0)
+    done = execute(world, gang(), signal_at=2.5)
+    assert world.evictions == []
+    assert set(statuses(done)) == {Status.NOT_ATTEMPTED}
