@@ -11,6 +11,9 @@ STAMP := $(VENV)/.installed
 # Tests wait for threads and processes half of their time: two for each processor.
 WORKERS = $(shell $(BIN)/python -c "import os; print(2 * (os.cpu_count() or 1))")
 
+# These start the program hundreds of times: what Python compiles for that is kept, whatever the environment says.
+test e2e e2e-newest storm storm-machines: export PYTHONDONTWRITEBYTECODE =
+
 help:  ## show the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 

@@ -1,5 +1,7 @@
 """What holds for all tests: none of them fails because the machine does much else at once."""
 
+import gc
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -19,6 +21,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         choices=VERSIONS,
         help="version of the control plane",
     )
+
+
+def pytest_collection_finish() -> None:
+    """Collect cycles as rarely as the program does itself: nearly all that lives was made while tests were collected."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from rebalancer.kube.access import (
 )
 from rebalancer.kube.resources import AccessRule
 from tests.controlplane import ControlPlane, access, wait_until
+from tests.support.cli import program
 
 ACCOUNT = "rebalancer"
 _RUN_RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
@@ -60,16 +61,16 @@ class Ran:
 
 def rebalancer(
     *args: str,
-    timeout: float = PATIENCE,
     env: dict[str, str] | None = None,
-    start: Sequence[str] = ("-m", "rebalancer"),
+    start: Sequence[str] | None = None,
 ) -> Ran:
-    """Run the command to its end; ``start`` are the interpreter's own arguments."""
+    """Run the command to its end; ``start`` are arguments of an interpreter of its own, by default it is forked."""
+    command = [sys.executable, *start] if start else [str(program())]
     done = subprocess.run(
-        [sys.executable, *start, *args],
+        [*command, *args],
         capture_output=True,
         text=True,
-        timeout=timeout,
+        timeout=PATIENCE,
         check=False,
         env={**os.environ, **(env or {})},
     )
@@ -130,7 +131,7 @@ class Product:
         self.policy = folder / "policy.yaml"
         self.policy.write_text(policy)
 
-    def run(self, *args: str, start: Sequence[str] = ("-m", "rebalancer")) -> Ran:
+    def run(self, *args: str, start: Sequence[str] | None = None) -> Ran:
         """Run ``rebalancer run --yes`` with a JSON report."""
         return self._act("run", *args, start=start)
 
@@ -138,7 +139,7 @@ class Product:
         """Run ``rebalancer apply --yes`` with a JSON report."""
         return self._act("apply", str(plan), *args)
 
-    def _act(self, *args: str, start: Sequence[str] = ("-m", "rebalancer")) -> Ran:
+    def _act(self, *args: str, start: Sequence[str] | None = None) -> Ran:
         return rebalancer(
             *args,
             "--yes",

@@ -4,13 +4,13 @@ import io
 import json
 import os
 import subprocess
-import sys
 
 import pytest
 
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.output import OutputError, say, write
 from rebalancer.testing.snapshots import apart, node, workload
+from tests.support.cli import program
 
 
 class Broken(io.StringIO):
@@ -64,7 +64,7 @@ def shell(command, path):
         text=True,
         timeout=600,
         check=False,
-        env={**os.environ, "REBALANCER": f"{sys.executable} -m rebalancer"},
+        env={**os.environ, "REBALANCER": str(program())},
     )
 
 

@@ -3,9 +3,7 @@
 import json
 import os
 import pty
-import subprocess
-import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -15,6 +13,7 @@ from rebalancer.embedded.engine import Durations
 from rebalancer.run.options import RunOptions
 from rebalancer.testing.objects import EmbeddedCluster, deployment
 from rebalancer.testing.objects import node as cluster_node
+from tests.support.cli import begin
 from tests.unit.commands.embedded import NOW_POLICY, third_zone_joined
 
 UNASKED = "add --yes"
@@ -34,29 +33,14 @@ def test_only_a_run_that_acts_asks(options, asked):
     assert asks(RunOptions.of(**options)) is asked
 
 
-CONTROLLED = """
-import fcntl, os, sys, termios
-terminal = int(sys.argv.pop(1))
-fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
-os.close(terminal)
-from rebalancer.__main__ import main
-main()
-"""
-
-
 class Typed:
     """A command that is typed on a terminal, which is its controlling one; its streams lead where ``streams`` says."""
 
     def __init__(self, *words, **streams):
         ours, theirs = pty.openpty()
-
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", CONTROLLED, str(theirs), *words],
-            **{"stdin": theirs, "stdout": theirs, "stderr": theirs, **streams},
-            start_new_session=True,
-            pass_fds=[theirs],
-            env={**os.environ, "TERM": "dumb", "COLUMNS": "120"},
-        )
+        env = {**os.environ, "TERM": "dumb", "COLUMNS": "120"}
+        ends = [streams.get(name, theirs) for name in ("stdin", "stdout", "stderr")]
+        self._wait = begin(words, [*ends, theirs], env=env)
         os.close(theirs)
         self.shown, self._ours = b"", ours
 
@@ -70,7 +54,7 @@ class Typed:
                 if left and self.shown.count(b"[y/N]") > len(answers) - len(left):
                     os.write(self._ours, left.pop(0))
         os.close(self._ours)
-        return self.process.wait(600), self.shown.decode()
+        return self._wait(), self.shown.decode()
 
 
 def of_cluster(cluster, folder, policy_text=NOW_POLICY):
@@ -119,7 +103,7 @@ def test_a_stream_that_leads_elsewhere_does_not_take_the_question_away(drifted, 
     for answer, headline in ((b"n\n", "Dry run"), (b"y\n", "evicted")):
         assert nodes_of(drifted) == before
         with end.open("rb" if stream == "stdin" else "wb") as file:
-            code, shown = Typed(*words, **{stream: file}).answer(answer)
+            code, shown = Typed(*words, **{stream: file.fileno()}).answer(answer)
         drifted.settle()
         assert code == 0
         assert "Evict this pod?" in shown
@@ -144,7 +128,7 @@ def test_a_policy_from_standard_input_holds_for_the_plan_and_the_run(drifted, tm
     policy.write_text(NOW_POLICY)
     with policy.open("rb") as file:
         words = ("run", "--policy=-", f"--kubeconfig={drifted.kubeconfig}", "-q")
-        code, shown = Typed(*words, stdin=file).answer(b"y\n")
+        code, shown = Typed(*words, stdin=file.fileno()).answer(b"y\n")
     drifted.settle()
     assert (code, nodes_of(drifted)) == (0, ["n-a", "n-b", "n-c"]), shown
 
@@ -157,34 +141,31 @@ def test_apply_asks_too(drifted, tmp_path):
     code, shown = Typed("apply", str(plan), *flags).answer(b"n\n")
     assert (code, nodes_of(drifted)) == (0, before), shown
     with plan.open("rb") as file:
-        code, shown = Typed("apply", "-", *flags, stdin=file).answer(b"y\n")
+        code, shown = Typed("apply", "-", *flags, stdin=file.fileno()).answer(b"y\n")
     drifted.settle()
     assert (code, nodes_of(drifted)) == (0, ["n-a", "n-b", "n-c"]), shown
 
 
-@pytest.mark.parametrize(
-    "streams", [{"start_new_session": True}, {}], ids=["no terminal", "all streams elsewhere"]
-)
+@pytest.mark.parametrize("terminal", [False, True], ids=["no terminal", "all streams elsewhere"])
 @pytest.mark.parametrize("verb", ["run", "apply", "serve"])
-def test_without_a_terminal_a_yes_is_needed(drifted, tmp_path, verb, streams):
+def test_without_a_terminal_a_yes_is_needed(drifted, tmp_path, verb, terminal):
     before = nodes_of(drifted)
     flags = of_cluster(drifted, tmp_path)
     words = [verb]
     if verb == "apply":
         words.append(str(tmp_path / "plan.json"))
         assert command(["plan", *flags, f"--out={words[1]}", "-ojson"]) == 0
-    done = subprocess.run(
-        [sys.executable, "-m", "rebalancer", *words, *flags],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-        **streams,
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert UNASKED in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    files = [tmp_path / name for name in ("in", "out", "err")]
+    ends = pty.openpty()
+    with ExitStack() as stack:
+        streams = [stack.enter_context(path.open("wb+")).fileno() for path in files]
+        code = begin([*words, *flags], [*streams, *(ends[1:] if terminal else ())])()
+    for each in ends:
+        os.close(each)
+    out, err = (path.read_text() for path in files[1:])
+    assert (code, out) == (2, "")
+    assert UNASKED in err
+    assert len(err.splitlines()) == 1
     assert nodes_of(drifted) == before
 
 

@@ -1,13 +1,11 @@
 """plan, completion, durations, and the name as kubectl's plug-in."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
 from rebalancer.cli import command
+from rebalancer.commands import flags
 from rebalancer.testing.snapshots import node, workload
 from tests.unit.commands.embedded import NOW_POLICY, third_zone_joined
 
@@ -77,37 +75,24 @@ def test_completion_prints_a_script_for_the_shell(capsys, shell):
     assert "_REBALANCER_COMPLETE" in capsys.readouterr().out
 
 
-PATIENTLY = """
-import sys
-from rebalancer.__main__ import main
-from rebalancer.commands import flags
-flags._SECONDS = 300
-sys.argv[0] = "rebalancer"
-main()
-"""
-"""The command, on a machine that may be too busy for the time of a person at a prompt."""
+@pytest.fixture
+def completed(monkeypatch, capsys):
+    """Return what bash is offered for the last of these words, on a machine that is as busy as it likes."""
+    monkeypatch.setattr(flags, "_SECONDS", 300)
+    monkeypatch.setenv("_REBALANCER_COMPLETE", "bash_complete")
+
+    def complete(words, **more):
+        environ = {"COMP_WORDS": " ".join(words), "COMP_CWORD": str(len(words) - 1), **more}
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit, match="0"):
+            command([], "rebalancer")
+        return [line.partition(",")[2] for line in capsys.readouterr().out.splitlines() if line]
+
+    return complete
 
 
-def completed(words, **more):
-    """Return what bash is offered for the last of these words."""
-    done = subprocess.run(
-        [sys.executable, "-c", PATIENTLY],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-        env={
-            **os.environ,
-            "_REBALANCER_COMPLETE": "bash_complete",
-            "COMP_WORDS": " ".join(words),
-            "COMP_CWORD": str(len(words) - 1),
-            **more,
-        },
-    )
-    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
-
-
-def test_commands_flags_and_names_are_completed():
+def test_commands_flags_and_names_are_completed(completed):
     assert completed(["rebalancer", "pl"]) == ["plan"]
     assert "--set" in completed(["rebalancer", "plan", "--se"])
     with third_zone_joined("web") as cluster:
