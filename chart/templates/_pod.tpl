@@ -120,7 +120,7 @@ spec:
         {{- if $.claim }}
         - {name: recorded, mountPath: /recorded}
         {{- end }}
-        {{- if $.scratch }}
+        {{- if or $.scratch $.fleet }}
         - {name: scratch, mountPath: /tmp}
         {{- end }}
         {{- if $.redactKeySecret }}
@@ -158,9 +158,10 @@ spec:
     - name: recorded
       persistentVolumeClaim: {claimName: {{ . | quote }}}
     {{- end }}
-    {{- if $.scratch }}
+    {{- if or $.scratch $.fleet }}
     - name: scratch
-      emptyDir: {}
+      {{- /* The library writes certificates and keys of a kubeconfig to files: not to the node's disk. */}}
+      emptyDir: {{ ternary "{medium: Memory, sizeLimit: 1Mi}" "{}" (default false $.fleet) }}
     {{- end }}
     {{- with $.redactKeySecret }}
     - name: redact

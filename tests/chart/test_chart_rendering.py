@@ -639,6 +639,9 @@ def test_a_fleet_is_one_indexed_job_whose_pods_see_one_kubeconfig_each():
     ]
     (mount,) = [one for one in running["volumeMounts"] if one["name"] == "kubeconfigs"]
     assert (mount["subPathExpr"], mount["readOnly"]) == ("$(JOB_COMPLETION_INDEX)", True)
+    # Where the client writes what a kubeconfig holds inline.
+    scratch = {"name": "scratch", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}
+    assert scratch in pod["volumes"]
     text = one(manifests, "ConfigMap", f"{NAME}-fleet")["data"][FILE]
     assert "secret" not in text.lower()
     fleet = read_fleet(text.encode(), FILE)

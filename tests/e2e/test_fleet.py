@@ -10,8 +10,6 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 
-import yaml
-
 from rebalancer.kube.resources import AccessRule
 from tests.chart.helm import Release
 from tests.controlplane import ControlPlane, Options, access, audit, drift, operations, wait_until
@@ -19,34 +17,12 @@ from tests.controlplane.stages import NODE_NOT_READY
 from tests.e2e.installed import NAMESPACE, NEVER
 from tests.e2e.product import rebalancer
 from tests.e2e.rights import asked
+from tests.support.members import MEMBERS, NAME, access_secret, join, member
 
-MEMBERS = "members"
-NAME = "rebalancer-kube-rebalancer"
 STATUS = f"{NAME}-fleet-status"
 FLEET_RULES = [AccessRule(verb, "", "configmaps", NAMESPACE, STATUS) for verb in ("get", "patch")]
 """All that the pods of a fleet ask of the cluster that they run in."""
 _ANNOTATION = "batch.kubernetes.io/job-completion-index"
-
-
-def join(plane):
-    """Install a member's release; return its token, and a kubeconfig with it as users make it."""
-    Release(plane.kubeconfig, MEMBERS).install(
-        {"fleet": {"member": {"enabled": True, "token": True}}}
-    )
-    path = f"/api/v1/namespaces/{MEMBERS}/secrets/{NAME}-token"
-    data = wait_until(lambda: plane.api.get(path).get("data"), 60, "the token")
-    token = base64.b64decode(data["token"]).decode()
-    named = {"name": "c"}
-    cluster = {"server": plane.url, "certificate-authority-data": data["ca.crt"]}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "clusters": [{**named, "cluster": cluster}],
-        "users": [{**named, "user": {"token": token}}],
-        "contexts": [{**named, "context": {"cluster": "c", "user": "c"}}],
-    }
-    return token, yaml.safe_dump(config)
 
 
 class Fleet:
@@ -54,10 +30,6 @@ class Fleet:
 
     def __init__(self, home, folder, kubeconfigs):
         self.api, self.folder, self.kubeconfigs = home.api, folder, kubeconfigs
-        clusters = [
-            {"name": name, "secretName": f"{name}-access", "state": f"{MEMBERS}/{NAME}"}
-            for name in kubeconfigs
-        ]
         values = {
             "schedule": NEVER,
             "output": "json",
@@ -66,20 +38,10 @@ class Fleet:
             "policy": {"protect": {"minPodAge": "0s"}},
             # No node: KWOK would end the pods before they have done anything.
             "nodeSelector": {"is": "nowhere"},
-            "fleet": {"clusters": clusters, "maxClustersAtOnce": 2},
+            "fleet": {"clusters": [member(name) for name in kubeconfigs], "maxClustersAtOnce": 2},
         }
         Release(home.kubeconfig, NAMESPACE).install(values)
-        for name, text in kubeconfigs.items():
-            home.apply(
-                [
-                    {
-                        "apiVersion": "v1",
-                        "kind": "Secret",
-                        "metadata": {"name": f"{name}-access", "namespace": NAMESPACE},
-                        "stringData": {"kubeconfig": text},
-                    }
-                ]
-            )
+        home.apply(access_secret(name, NAMESPACE, text) for name, text in kubeconfigs.items())
         token = home.token_for_service_account(NAMESPACE, NAME)
         client = home.client(token)
         wait_until(lambda: access.is_known(client), 30, "the account known")

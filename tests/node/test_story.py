@@ -1,12 +1,14 @@
 """The story, played by the real image, in the real pod of the real CronJob, on a real node."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
-from tests.controlplane import wait_until
-from tests.node.ground import Ground
+from tests.controlplane import operations, wait_until
+from tests.node.ground import NAMESPACE, Ground
 from tests.node.node import NAME
+from tests.support import members
 
 
 @pytest.fixture
@@ -29,3 +31,43 @@ def test_the_cron_job_fixes_twice_in_a_row_and_then_is_silent(drifted):
     second = wait_until(lambda: drifted.finished()[1:], 120, "the second run ended")[0]
     assert second["status"]["phase"] == "Succeeded"
     assert "every rule holds" in drifted.log(second)
+
+
+@pytest.fixture
+def joined(drifted: Ground) -> Iterator[Ground]:
+    _, kubeconfig = members.join(drifted.plane)
+    release = drifted.release()
+    # The second cluster has no Secret: it alone is to fail.
+    clusters = [members.member(name) for name in ("prod-eu", "forgotten")]
+    release.install(drifted.values(schedule="0 0 29 2 *", fleet={"clusters": clusters}))
+    drifted.plane.apply([members.access_secret("prod-eu", NAMESPACE, kubeconfig)])
+    yield drifted
+    members.release(drifted.plane).uninstall()
+
+
+def test_an_index_of_a_fleet_s_job_sees_its_own_kubeconfig_and_fails_alone(joined):
+    joined.start_job("tick")
+    wait_until(lambda: len(joined.finished()) == 2, 120, "both indices ended")
+    index = "batch.kubernetes.io/job-completion-index"
+    pods = {pod["metadata"]["annotations"][index]: pod for pod in joined.finished()}
+    logs = {at: joined.log(pod) for at, pod in pods.items()}
+    assert {at: pod["status"]["phase"] for at, pod in pods.items()} == {
+        "0": "Succeeded",
+        "1": "Failed",
+    }, logs
+    assert dict(joined.zones()) == {f"simulated-{zone}": 1 for zone in "abc"}, logs["0"]
+    (container,) = pods["1"]["status"]["containerStatuses"]
+    assert container["state"]["terminated"]["exitCode"] == 2
+    assert "there is no kubeconfig of cluster forgotten" in logs["1"]
+    path = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{members.NAME}-fleet-status"
+    records = {name: json.loads(text) for name, text in joined.api.get(path)["data"].items()}
+    assert (records["prod-eu"]["evicted"], records["forgotten"]["exitCode"]) == (1, 2)
+    # Of both, a pod has its own directory only.
+    look = "import os; print(sorted(os.listdir('/etc/rebalancer/kubeconfigs')))"
+    joined.start_job("look", command=["/usr/local/bin/python3"], args=["-I", "-c", look])
+    wait_until(lambda: len(joined.finished()) == 4, 120, "both have looked")
+    seen = [
+        joined.log(pod).strip()
+        for pod in operations.pods(joined.api, NAMESPACE, "batch.kubernetes.io/job-name=look")
+    ]
+    assert sorted(seen) == ["['prod-eu']", "[]"]
