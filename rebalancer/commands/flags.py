@@ -538,10 +538,14 @@ WHOLE = click.option(
     help="In a dry run: plan all there is to do, not only what one run can carry out in its time.",
 )
 
+_EVERY = "30s"
 WATCH = click.option(
     "--watch",
     "every_report",
+    is_flag=False,
+    flag_value=_EVERY,
     callback=parse_with(at_least_a_second),
-    metavar="DURATION",
-    help="In a dry run on a terminal: the report again every so often (30s); a star marks what changed.",
+    metavar="[DURATION]",
+    help=f"On a terminal. A dry run: the report again every so often ({_EVERY}); a star marks what changed."
+    " Else: the nodes, as pods move.",
 )

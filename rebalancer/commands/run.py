@@ -195,9 +195,11 @@ def command(every_report: float | None, **flags: Any) -> int:
     The plan is shown on the terminal first, and carried out once you agree; without a terminal --yes is needed.
     """
     options = RunOptions.of(**flags)
-    if every_report is not None:
+    if every_report is None:
+        return run_or_ask(options)
+    if options.dry_run or options.cluster.snapshot_path is not None:
         return watch_report(options, every_report)
-    return run_or_ask(options)
+    return run_or_ask(replace(options, progress=replace(options.progress, pictured=True)))
 
 
 def run_or_ask(options: RunOptions) -> int:

@@ -26,11 +26,9 @@ def watch(options: RunOptions, environment: Environment, seconds: float) -> Exit
     """Show the report of a dry run every ``seconds`` seconds, until a signal comes.
 
     Raises:
-        PolicyError: the run would act, there is no terminal, or the form of the report is not for terminals.
+        PolicyError: there is no terminal, or the form of the report is not for terminals.
         ClusterReadError: the first reading failed; later failures are shown and retried.
     """
-    if not options.dry_run and options.cluster.snapshot_path is None:
-        raise PolicyError(["--watch needs --dry-run: it shows a plan, and carries none out"])
     if not environment.out.isatty() or options.ending.output not in TABLES:
         raise PolicyError([f"--watch needs a terminal, and -o {' or '.join(TABLES)}"])
     previous: str | None = None

@@ -6,12 +6,15 @@ They are erased at the end. Lines written in the meantime appear above them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import TextIO, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TextIO, cast
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from rebalancer.report.node_picture import NodePicture
 
 _ACTING = "act"
 _PHASES = {
@@ -41,11 +44,27 @@ class _Forgiving:
             self._stream.flush()
 
 
+_BESIDE_PICTURE = 4
+"""Lines that the bars and the last messages have beside a picture."""
+
+
+class _Drawn(Progress):
+    """Bars below a picture of the nodes, if there is one."""
+
+    picture: NodePicture | None = None
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        if self.picture is not None:
+            size = self.console.size
+            yield self.picture.draw(size.width, size.height - _BESIDE_PICTURE)
+        yield from super().get_renderables()
+
+
 class Bars:
     """Shows the phases of one run on a terminal. Thread-safe; never raises."""
 
     def __init__(self, stream: TextIO, *, color: bool) -> None:
-        self._drawn = Progress(
+        self._drawn = _Drawn(
             SpinnerColumn(),
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
@@ -113,6 +132,10 @@ class Bars:
         self._drawn.advance(self._wave)
         (task,) = (each for each in self._drawn.tasks if each.id == self._wave)
         self._drawn.update(self._wave, count=f"{task.completed:.0f}/{task.total or 0:.0f}")
+
+    def show(self, picture: NodePicture) -> None:
+        """Show a picture above the bars until they are erased."""
+        self._drawn.picture = picture
 
     def line(self, text: str) -> bool:
         """Write a line above the bars; return False if no bars are shown now."""

@@ -246,6 +246,7 @@ def run_context(
             clock=clock.now,
             form="quiet" if options.progress.quiet else options.progress.log_format,
             bars=bars,
+            pictured=options.progress.pictured,
         ),
         notes=list(loaded.warnings),
     )

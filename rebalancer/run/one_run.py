@@ -274,6 +274,7 @@ def act(
     if grace is None:
         uids = {move.uid for move in planned.plan.moves}
         grace = grace_periods(reading.snapshot, run.loaded.policy.method, uids).get
+    run.progress.show_nodes(reading.snapshot, planned.plan.moves)
     acting = Acting(
         client=source.client,
         planning=run.planning,

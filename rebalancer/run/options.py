@@ -151,6 +151,8 @@ class ProgressFlags:
 
     quiet: bool = False
     log_format: str = "text"
+    pictured: bool = False
+    """Whether a terminal shows the nodes while pods move."""
 
 
 class Grouped:

@@ -102,7 +102,6 @@ def test_times_and_colours_are_no_change():
     [
         ({"output": "json"}, None, "needs a terminal, and -o table or wide"),
         ({}, io.StringIO(), "needs a terminal"),
-        ({"snapshot_path": None}, None, "--watch needs --dry-run"),
     ],
 )
 def test_what_cannot_be_watched_is_refused(path, write, options, out, says):
