@@ -34,6 +34,7 @@ _GROUPS = {
         "plan": "Plan moves and carry none out.",
         "explain": "Explain a pod, a node or a workload.",
         "doctor": "Check what runs need, and what keeps them from moving anything.",
+        "advise": "Say what to change in workloads, with patches for it.",
         "simulate": "Play run after run offline, with what-if changes.",
         "compare": "Play policies on snapshots, and say which is better on what.",
         "tune": "Search a better policy on snapshots, and check it on others.",

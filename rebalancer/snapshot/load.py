@@ -77,6 +77,10 @@ _pods = JsonDecoder(Pod)
 _node_versions = JsonDecoder(_NodeVersion)
 
 
+KeptObjects = list[tuple[str, bytes | Raw | o.Workload]]
+"""Kind and object, as it stands in a file; decoded where the file is in protobuf."""
+
+
 class Collected:
     """The objects of one file, added one after the other."""
 
@@ -87,6 +91,9 @@ class Collected:
         self._newest = 0.0
         self.seen: Counter[str] = Counter()
         """Kind -> objects so far."""
+        self.kept: KeptObjects = []
+        self.keeps: Collection[str] = ()
+        """Kinds of which the objects are kept in ``kept``, as they stand in the file."""
 
     def add_json(self, kind: str, text: bytes | Raw) -> None:
         """Add one object, ReplicaSets and Jobs after all pods; objects of unused kinds are only counted.
@@ -103,6 +110,8 @@ class Collected:
             self._fold.add_pods((record,))
             return
         decoded = item_decoder(kind).decode(text)
+        if kind in self.keeps:
+            self.kept.append((kind, text))
         if kind == "Node":
             self._note_node(decoded, text)
         elif kind in METRICS:
@@ -117,6 +126,9 @@ class Collected:
 
     def add_objects(self, kind: str, objects: Iterable[Any]) -> None:
         """Add decoded objects of another kind, without counting them; ReplicaSets and Jobs after all pods."""
+        if kind in self.keeps:
+            objects = list(objects)
+            self.kept.extend((kind, one) for one in objects)
         self._fold.add(kind, objects)
 
     @property
@@ -430,18 +442,7 @@ def load_snapshot(
     Raises:
         PolicyError: the file does not exist, has another format, has no API objects, or is truncated; says where.
     """
-    name = "standard input" if str(path) == "-" else str(path)
-    try:
-        with collector_paused():
-            loader = _Loader(name, finished)
-            _read(path, stdin, loader)
-            return loader.finish()
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise PolicyError([f"{name}: damaged: {error}"]) from None
-    except EOFError:
-        raise PolicyError([f"{name}: cut off: the compressed data ends too early"]) from None
-    except OSError as error:
-        raise PolicyError([f"{name}: cannot be read: {error.strerror or error}"]) from None
+    return _load(path, stdin, finished, ())[0]
 
 
 def load_judgeable(
@@ -452,13 +453,45 @@ def load_judgeable(
     Raises:
         PolicyError: as there; also if the file has no nodes or no pods and does not say that there were none.
     """
-    snapshot = load_snapshot(path, stdin=stdin, finished=finished)
+    return load_keeping((), path, stdin=stdin, finished=finished)[0]
+
+
+def load_keeping(
+    kinds: Collection[str],
+    path: str | Path,
+    *,
+    stdin: BinaryIO | None = None,
+    finished: frozenset[str] = frozenset(),
+) -> tuple[Snapshot, KeptObjects]:
+    """Return the snapshot as :func:`load_judgeable`, and the objects of some kinds as they stand in the file.
+
+    Raises:
+        PolicyError: as there.
+    """
+    snapshot, kept = _load(path, stdin, finished, kinds)
     lacking = [kind for kind in ("Node", "Pod") if f"{kind}: none in the file" in snapshot.missing]
     if lacking:
         name = "standard input" if str(path) == "-" else str(path)
         nouns = " and no ".join(f"{kind.lower()}s" for kind in lacking)
         raise PolicyError([f"{name}: has no {nouns}, so that nothing can be judged: {_ADVICE}"])
-    return snapshot
+    return snapshot, kept
+
+
+def _load(
+    path: str | Path, stdin: BinaryIO | None, finished: frozenset[str], kinds: Collection[str]
+) -> tuple[Snapshot, KeptObjects]:
+    name = "standard input" if str(path) == "-" else str(path)
+    try:
+        with collector_paused():
+            loader = _Loader(name, finished, kinds)
+            _read(path, stdin, loader)
+            return loader.finish(), loader.kept
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise PolicyError([f"{name}: damaged: {error}"]) from None
+    except EOFError:
+        raise PolicyError([f"{name}: cut off: the compressed data ends too early"]) from None
+    except OSError as error:
+        raise PolicyError([f"{name}: cannot be read: {error.strerror or error}"]) from None
 
 
 def _read(path: str | Path, stdin: BinaryIO | None, loader: _Loader) -> None:
@@ -484,9 +517,11 @@ def _objects_of_lines(text: bytes) -> list[Raw] | None:
 class _Loader:
     """Reads one file: from its bytes to collected objects."""
 
-    def __init__(self, name: str, finished: frozenset[str]) -> None:
+    def __init__(self, name: str, finished: frozenset[str], kinds: Collection[str]) -> None:
         self._name = name
         self._objects = Collected(finished)
+        self._objects.keeps = kinds
+        self.kept = self._objects.kept
         self._meta = _Envelope.Meta()
 
     def read(self, stream: BinaryIO, *, seekable: bool) -> None:

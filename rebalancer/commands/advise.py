@@ -1,0 +1,128 @@
+"""``advise``: what of workloads' manifests makes evictions necessary, with patches. It changes nothing."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from rebalancer import API_VERSION
+from rebalancer.base.data_text import DATA_FORMS, data_text
+from rebalancer.base.environment import system_environment
+from rebalancer.base.errors import ExitCode, PolicyError
+from rebalancer.base.output import say, write
+from rebalancer.base.plain_text import WIDE, Paint, count
+from rebalancer.commands.flags import (
+    CLUSTER,
+    COLOR,
+    POLICY_FLAGS,
+    complete_namespaces,
+    examples,
+    output_flag,
+    with_flags,
+)
+from rebalancer.doctor.advice import Adviser
+from rebalancer.doctor.patches import Advised, advice_data, advice_text, write_folder
+from rebalancer.doctor.workloads import (
+    RESOURCES,
+    RolledWorkload,
+    decode_workloads,
+    read_workloads,
+)
+from rebalancer.planner.scheduler_profile import scheduler_profile
+from rebalancer.run.context import RunContext, run_context, terminal_look
+from rebalancer.run.options import RunOptions
+from rebalancer.run.source import open_source
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.snapshot.load import load_keeping
+from rebalancer.snapshot.model import Snapshot
+
+
+@click.command(
+    "advise",
+    epilog=examples(
+        "rebalancer advise",
+        "rebalancer advise --namespace shop --out advice",
+        "rebalancer advise --snapshot cluster.zip -o yaml",
+    ),
+)
+@with_flags([*POLICY_FLAGS, *CLUSTER])
+@click.option(
+    "--snapshot",
+    "snapshot_path",
+    type=click.Path(),
+    help="Look at a snapshot file ('-': standard input), without a cluster.",
+)
+@click.option(
+    "-n",
+    "--namespace",
+    "of_namespace",
+    metavar="NAME",
+    shell_complete=complete_namespaces,
+    help="Workloads of this namespace only.",
+)
+@click.option(
+    "--out",
+    "folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the patches into this new folder, as a Kustomize component.",
+)
+@click.option(
+    "--fail-on-advice", "red", is_flag=True, help="Exit with code 11 if there is any advice."
+)
+@output_flag("table", *DATA_FORMS, of="advice")
+@with_flags([COLOR])
+def command(of_namespace: str | None, folder: Path | None, red: bool, **flags: Any) -> int:
+    """Say what to change in workloads, with patches for it.
+
+    For evictions that are not needed, or that are safe. Looks at Deployments and StatefulSets: rules that spread pods and are missing or only preferred, PodDisruptionBudgets that are missing
+    or allow nothing, readiness probes and preStop hooks, rollouts without room; where the policy reads usage, also requests far from use.
+    Each with its reason and a strategic merge patch. Nothing is changed: `kubectl patch` or Kustomize apply what you like.
+    """
+    options = RunOptions.of(dry_run=True, **flags)
+    environment = system_environment()
+    run = run_context(options, environment)
+    source, snapshot, workloads = _read(run, options)
+    model = SchedulerModel(snapshot, scheduler_profile(run.loaded.policy, snapshot))
+    adviser = Adviser(snapshot, model)
+    looked_at = [one for one in workloads if of_namespace in (None, one.metadata.namespace)]
+    advised = [Advised(one, advice) for one in looked_at if (advice := adviser.judge(one))]
+    if not all(one.probes_known for one in looked_at):
+        say(
+            environment.err,
+            "rebalancer: probes and hooks are not judged: the file has none of them",
+        )
+    form = options.ending.output
+    if form in DATA_FORMS:
+        head = {"apiVersion": API_VERSION, "kind": "Advice", "source": source}
+        text = data_text({**head, "workloads": advice_data(advised)}, form)
+    else:
+        look = terminal_look(environment, options.ending.color)
+        text = advice_text(advised, len(looked_at), min(look.width, WIDE), Paint(look.color))
+    write(environment.out, [text])
+    if folder is not None:
+        files = write_folder(advised, folder)
+        say(environment.err, f"rebalancer: {count(files, 'file')} written to {folder}")
+    return int(ExitCode.ASKED_RED if red and advised else ExitCode.DONE)
+
+
+def _read(run: RunContext, options: RunOptions) -> tuple[str, Snapshot, list[RolledWorkload]]:
+    """Return the source, the snapshot and the workloads.
+
+    Raises:
+        PolicyError: the file is wrong.
+        ClusterReadError: the cluster could not be read.
+    """
+    if (path := options.cluster.snapshot_path) is not None:
+        snapshot, kept = load_keeping(RESOURCES, path, stdin=sys.stdin.buffer)
+        try:
+            return path, snapshot, decode_workloads(kept)
+        except msgspec.DecodeError as error:
+            raise PolicyError([f"{path}: {error}"]) from None
+    with open_source(run, options.cluster) as source:
+        if source.client is None:
+            raise AssertionError("a source without a file has a client")
+        return source.name, source.read().snapshot, read_workloads(source.client)

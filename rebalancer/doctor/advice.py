@@ -1,0 +1,441 @@
+"""The cure at the root: what of a workload's own manifest makes evictions necessary, or dangerous, and a patch for it."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from rebalancer.base.plain_text import count
+from rebalancer.doctor.workloads import ProbedContainer, RolledWorkload
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.snapshot.columns import Bools, Int32s, Ints, sum_by_node
+from rebalancer.snapshot.labels import matches_labels
+from rebalancer.snapshot.model import MEASURED, DisruptionBudget, Snapshot
+from rebalancer.wire import objects as o
+
+_ZONE, _HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
+_REQUIRED, _PREFERRED = "DoNotSchedule", "ScheduleAnyway"
+_SLEEP_SINCE = (1, 30)
+"""The first version in which a hook that sleeps is on by default (KEP-3960)."""
+_SLEEP = 5
+"""Seconds that endpoints and load balancers get to learn that a pod goes."""
+_LEAST_GRACE = 10
+_FAR = 4
+"""A request is far from use from this factor on."""
+_SPARE = 2
+"""What is asked for beside what was used, as a factor."""
+_LEAST = {"cpu": 100, "memory": 128 << 20}
+"""Differences below are none: millicores, bytes."""
+_STEP = {"cpu": 10, "memory": 16 << 20}
+
+
+class Topic(enum.StrEnum):
+    """What a piece of advice is about. Stable: the JSON uses the values."""
+
+    SPREAD = "spread"
+    NODES = "nodes"
+    NO_BUDGET = "noBudget"
+    CLOSED_BUDGET = "closedBudget"
+    READINESS = "readinessProbe"
+    PRE_STOP = "preStop"
+    SURGE = "surge"
+    UNAVAILABLE = "unavailable"
+    REQUESTS = "requests"
+
+
+Patch = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One piece of advice on a workload."""
+
+    topic: Topic
+    why: str
+    patch: Patch | None = None
+    """Strategic merge patch of the workload; None where something else is changed, or only a person can say what."""
+    budget: Patch | None = None
+    """A PodDisruptionBudget to create, or its patch with ``closedBudget``."""
+    left: str = ""
+    """What a person has to decide, where there is no patch."""
+
+
+class Adviser:
+    """Judges workloads by a snapshot."""
+
+    def __init__(self, snapshot: Snapshot, model: SchedulerModel) -> None:
+        self._snapshot = snapshot
+        self._model = model
+        self._zone_of = snapshot.nodes.labels.column(_ZONE)
+        self._zones = snapshot.nodes.labels.values(_ZONE)
+        self._owners = {owner.ref: index for index, owner in enumerate(snapshot.owners)}
+        self._owner_of = np.array([one.owner for one in snapshot.classes] or [-1], np.int32)
+
+    def judge(self, workload: RolledWorkload) -> tuple[Advice, ...]:
+        """Return all advice on one workload; none where it has no pods."""
+        classes = self._classes(workload)
+        if workload.replicas < 1 or not len(classes):
+            return ()
+        return (
+            *self._spread(workload, classes),
+            *self._budget(workload, classes),
+            *self._serving(workload),
+            *_rollout(workload),
+            *self._requests(workload, classes),
+        )
+
+    def _classes(self, workload: RolledWorkload) -> Int32s:
+        owner = self._owners.get(workload.ref, -1)
+        return np.flatnonzero(self._owner_of == owner).astype(np.int32) if owner >= 0 else _NONE
+
+    # -- spread --------------------------------------------------------------------------------------
+
+    def _spread(self, workload: RolledWorkload, classes: Int32s) -> Iterator[Advice]:
+        if workload.replicas < 2 or workload.has_claims:
+            # Volumes tie pods to zones and nodes: a rule that their volumes contradict would keep them waiting.
+            return
+        cls = self._snapshot.classes[int(classes[-1])].replacement
+        possible = self._model.static_mask(cls)
+        placed = self._pods_on_nodes(classes)
+        zone = self._over_zones(workload, cls, possible, placed)
+        if zone is not None:
+            yield zone
+        has_rules = bool(workload.pod.topology_spread_constraints) or (
+            zone is not None and zone.patch is not None
+        )
+        node = self._over_nodes(workload, possible, placed, has_rules=has_rules)
+        if node is not None:
+            yield node
+
+    def _pods_on_nodes(self, classes: Int32s) -> Ints:
+        """Return the number of living pods of the classes on each node (N,)."""
+        pods = self._snapshot.pods
+        mine = pods.living & np.isin(pods.cls, classes)
+        return np.bincount(pods.node[mine], minlength=len(self._snapshot.nodes))
+
+    def _over_zones(
+        self, workload: RolledWorkload, cls: int, possible: Bools, placed: Ints
+    ) -> Advice | None:
+        zones = np.unique(self._zone_of[possible & (self._zone_of >= 0)])
+        if len(zones) < 2 or _is_kept_apart(workload, _ZONE, preferred=False):
+            return None
+        rule = _rule_over(workload, _ZONE)
+        pods = np.array([placed[self._zone_of == zone].sum() for zone in zones.tolist()])
+        uneven = int(pods.max() - pods.min())
+        holds = rule is not None and uneven <= max(1, rule.max_skew)
+        if rule is not None and (
+            rule.when_unsatisfiable == _REQUIRED or (holds and workload.replicas < len(zones))
+        ):
+            return None
+        room = self._room(cls, possible) + placed
+        share = math.ceil(workload.replicas / len(zones)) + 1
+        narrow = [
+            self._zones[zone]
+            for zone in zones.tolist()
+            if room[self._zone_of == zone].sum() < share
+        ]
+        counts = ", ".join(
+            f"{self._zones[zone]} {number}"
+            for zone, number in zip(zones.tolist(), pods.tolist(), strict=True)
+        )
+        if rule is None:
+            why = f"no rule spreads its {workload.replicas} pods over zones ({counts})"
+        elif holds:
+            why = (
+                "its rule over zones is only preferred: rollouts and lost nodes may leave it unmet"
+            )
+        else:
+            why = f"its rule over zones is only preferred, and does not hold ({counts})"
+        if narrow and holds:
+            return None
+        if narrow and rule is not None:
+            left = (
+                f"{narrow[0]} has no room for its share: more machines there, or smaller requests"
+            )
+            return Advice(Topic.SPREAD, why, left=left)
+        when = _PREFERRED if narrow else _REQUIRED
+        if narrow:
+            why += f"; preferred, since {narrow[0]} has no room for its share"
+        return Advice(Topic.SPREAD, why, _in_pod(_spread_patch(workload, _ZONE, when, rule)))
+
+    def _over_nodes(
+        self, workload: RolledWorkload, possible: Bools, placed: Ints, *, has_rules: bool
+    ) -> Advice | None:
+        """Return advice to spread over nodes.
+
+        A pod with rules of its own, ``has_rules``, has none of the scheduler's default ones, which spread over nodes, too
+        (``pkg/scheduler/framework/plugins/podtopologyspread``: ``buildDefaultConstraints``).
+        """
+        most, nodes = int(placed.max(initial=0)), int(np.count_nonzero(possible))
+        shared = most > 1 and workload.replicas <= nodes
+        if (
+            not (shared or (has_rules and nodes > 1))
+            or _rule_over(workload, _HOSTNAME) is not None
+            or _is_kept_apart(workload, _HOSTNAME, preferred=True)
+        ):
+            return None
+        why = "its own rules replace the scheduler's default ones, and none is over nodes"
+        if shared:
+            name = self._snapshot.nodes.names[int(placed.argmax())]
+            why = (
+                f"no rule spreads its pods over nodes: {most} of {workload.replicas} are on {name}"
+            )
+        patch = _spread_patch(workload, _HOSTNAME, _PREFERRED, None)
+        return Advice(Topic.NODES, why, _in_pod(patch))
+
+    @cached_property
+    def _free(self) -> Ints:
+        """(R, N) what is free on each node."""
+        snapshot = self._snapshot
+        pods = snapshot.pods
+        on = pods.node >= 0
+        nodes = len(snapshot.nodes)
+        used = sum_by_node(snapshot.requests, pods.cls[on], pods.node[on], nodes)
+        return snapshot.nodes.allocatable - used
+
+    def _room(self, cls: int, possible: Bools) -> Ints:
+        """Return how many more pods of a class each node (N,) has room for; none where the class may not run."""
+        pods = self._snapshot.pods
+        on = np.bincount(pods.node[pods.node >= 0], minlength=len(self._snapshot.nodes))
+        room = self._snapshot.nodes.max_pods - on
+        asked = self._snapshot.requests[:, cls]
+        for resource in np.flatnonzero(asked > 0).tolist():
+            room = np.minimum(room, self._free[resource] // asked[resource])
+        return np.where(possible, np.maximum(room, 0), 0)
+
+    # -- PodDisruptionBudgets ------------------------------------------------------------------------
+
+    def _budget(self, workload: RolledWorkload, classes: Int32s) -> Iterator[Advice]:
+        budgets = [one for one in self._snapshot.budgets if np.isin(classes, one.classes).any()]
+        if not budgets and workload.replicas > 1:
+            why = (
+                f"no PodDisruptionBudget selects its {workload.replicas} pods: drains, autoscalers and"
+                " evictions may take all of them at once"
+            )
+            yield Advice(Topic.NO_BUDGET, why, budget=self._new_budget(workload))
+        for budget in budgets:
+            if budget.never_allows:
+                yield self._advise_on_closed(workload, classes, budget)
+
+    def _advise_on_closed(
+        self, workload: RolledWorkload, classes: Int32s, budget: DisruptionBudget
+    ) -> Advice:
+        why = (
+            f"PodDisruptionBudget {budget.ref} can never allow an eviction: of {count(budget.expected, 'pod')}"
+            f" {budget.desired} have to be healthy; drains of their nodes do not end"
+        )
+        if workload.replicas < 2:
+            left = "two replicas, or no budget: with one, each eviction is an outage"
+            return Advice(Topic.CLOSED_BUDGET, why, left=left)
+        if not np.isin(budget.classes, classes).all():
+            left = "it selects pods of other workloads, too: give each workload a budget of its own"
+            return Advice(Topic.CLOSED_BUDGET, why, left=left)
+        patch = {
+            **_head("policy/v1", "PodDisruptionBudget", budget.namespace, budget.name),
+            "spec": {"minAvailable": None, "maxUnavailable": 1},
+        }
+        return Advice(Topic.CLOSED_BUDGET, why, budget=patch)
+
+    def _new_budget(self, workload: RolledWorkload) -> Patch:
+        namespace, name = workload.metadata.namespace, workload.metadata.name
+        taken = {one.ref for one in self._snapshot.budgets}
+        twin = any(
+            owner.name == name and owner.namespace == namespace and owner.kind != workload.kind
+            for owner in self._snapshot.owners
+        )
+        if twin or f"{namespace}/{name}" in taken:
+            name = f"{name}-{workload.kind.lower()}"
+        return {
+            **_head("policy/v1", "PodDisruptionBudget", namespace, name),
+            "spec": {
+                "maxUnavailable": 1,
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+                "selector": workload.selector,
+            },
+        }
+
+    # -- pods that serve -----------------------------------------------------------------------------
+
+    def _serving(self, workload: RolledWorkload) -> Iterator[Advice]:
+        """Yield advice on pods that a Service sends requests to."""
+        containers = workload.pod.containers
+        if not workload.probes_known or not self._is_served(workload) or not containers:
+            return
+        if all(one.readiness_probe is None for one in containers):
+            why = "a Service sends requests to its pods, and none has a readiness probe: they count as ready at once"
+            if (port := _first_port(containers)) is None:
+                left = "a readiness probe that asks whether it can serve; no container names a port"
+                yield Advice(Topic.READINESS, why, left=left)
+            else:
+                name, number = port
+                probe = {"tcpSocket": {"port": number}, "periodSeconds": 5}
+                patch = _in_pod({"containers": [{"name": name, "readinessProbe": probe}]})
+                yield Advice(
+                    Topic.READINESS, f"{why}; better than a TCP probe is one of its own", patch
+                )
+        if all("preStop" not in (one.lifecycle or {}) for one in containers):
+            yield self._pre_stop(workload)
+
+    def _is_served(self, workload: RolledWorkload) -> bool:
+        namespace = workload.metadata.namespace
+        return any(
+            of == namespace and matches_labels(selector, workload.pod_labels)
+            for of, selector in self._snapshot.services
+        )
+
+    def _pre_stop(self, workload: RolledWorkload) -> Advice:
+        why = (
+            "a Service sends requests to its pods, and no preStop hook waits: requests that are still sent to a pod"
+            " that ends are refused"
+        )
+        if self._snapshot.version < _SLEEP_SINCE:
+            left = (
+                f"a preStop hook that sleeps {_SLEEP} seconds; this version has no `sleep` action"
+            )
+            return Advice(Topic.PRE_STOP, why, left=left)
+        containers = workload.pod.containers
+        hooked = [one for one in containers if one.ports] or list(containers)
+        hook = {"preStop": {"sleep": {"seconds": _SLEEP}}}
+        patch: dict[str, Any] = {
+            "containers": [{"name": one.name, "lifecycle": hook} for one in hooked]
+        }
+        grace = workload.pod.termination_grace_period_seconds
+        if grace is not None and grace < _LEAST_GRACE:
+            patch["terminationGracePeriodSeconds"] = _LEAST_GRACE
+        return Advice(Topic.PRE_STOP, why, _in_pod(patch))
+
+    # -- requests ------------------------------------------------------------------------------------
+
+    def _requests(self, workload: RolledWorkload, classes: Int32s) -> Iterator[Advice]:
+        """Yield advice on requests far from what was measured; only of pods of one container, whose use is known."""
+        usage, containers = self._snapshot.usage, workload.pod.containers
+        if usage is None or len(containers) != 1 or workload.pod.init_containers:
+            return
+        limits = (containers[0].resources or o.ResourceRequirements()).limits or {}
+        texts, better = [], {}
+        cls = int(classes[-1])
+        for place, resource in enumerate(MEASURED):
+            asked = int(self._snapshot.requests[self._snapshot.resources.index(resource), cls])
+            used = int(usage.classes[place, cls])
+            if not usage.measured[place] or not asked or resource in limits:
+                continue
+            far = asked > _FAR * max(used, 1) or used > _SPARE * asked
+            if far and abs(asked - used) >= _LEAST[resource]:
+                wanted = math.ceil(max(_SPARE * used, 1) / _STEP[resource]) * _STEP[resource]
+                better[resource] = _quantity(resource, wanted)
+                texts.append(
+                    f"{resource} {_quantity(resource, asked)}, used {_quantity(resource, used)}"
+                )
+        if better:
+            why = f"a pod asks for far more or less than it uses: {'; '.join(texts)} (measured once: look at more)"
+            patch = {
+                "containers": [{"name": containers[0].name, "resources": {"requests": better}}]
+            }
+            yield Advice(Topic.REQUESTS, why, _in_pod(patch))
+
+
+_NONE: Int32s = np.empty(0, np.int32)
+
+
+def _rollout(workload: RolledWorkload) -> Iterator[Advice]:
+    """Yield advice on a Deployment whose rollouts and restarts take pods away before others are ready."""
+    strategy = workload.spec.strategy or o.UpdateStrategy()
+    if workload.kind != "Deployment" or strategy.type == "Recreate":
+        return
+    rolling = strategy.rolling_update or o.RollingUpdate()
+    surge = _resolve("25%" if rolling.max_surge is None else rolling.max_surge, workload, up=True)
+    unavailable = _resolve(
+        "25%" if rolling.max_unavailable is None else rolling.max_unavailable, workload, up=False
+    )
+    if surge == 0 and not workload.has_claims and not _holds_ports(workload.pod):
+        why = "maxSurge is 0: a rollout ends a pod before its replacement is ready"
+        yield Advice(Topic.SURGE, why, _rolling_patch({"maxSurge": "25%"}))
+        surge = 1
+    if unavailable >= workload.replicas and surge:
+        why = f"maxUnavailable lets a rollout end all of {count(workload.replicas, 'pod')} at once"
+        yield Advice(Topic.UNAVAILABLE, why, _rolling_patch({"maxUnavailable": "25%"}))
+
+
+def _resolve(value: int | str, workload: RolledWorkload, *, up: bool) -> int:
+    """Return a number or a share of the replicas as a number (``intstr.GetScaledValueFromIntOrPercent``)."""
+    if isinstance(value, int):
+        return value
+    share = int(value.removesuffix("%")) * workload.replicas / 100
+    return math.ceil(share) if up else math.floor(share)
+
+
+def _rolling_patch(fields: Patch) -> Patch:
+    return {"spec": {"strategy": {"rollingUpdate": fields}}}
+
+
+def _holds_ports(pod: o.SchedulingSpec) -> bool:
+    ports = (port for one in pod.containers for port in one.ports or ())
+    return pod.host_network or any(port.host_port for port in ports)
+
+
+def _first_port(containers: Iterable[ProbedContainer]) -> tuple[str, int] | None:
+    """Return the container and the number of the first TCP port that is named."""
+    for one in containers:
+        for port in one.ports or ():
+            if port.protocol == "TCP" and port.container_port:
+                return one.name, port.container_port
+    return None
+
+
+def _rule_over(workload: RolledWorkload, key: str) -> o.TopologySpreadConstraint | None:
+    rules = workload.pod.topology_spread_constraints or ()
+    return next((rule for rule in rules if rule.topology_key == key), None)
+
+
+def _is_kept_apart(workload: RolledWorkload, key: str, *, preferred: bool) -> bool:
+    """Return whether an anti-affinity keeps pods apart over ``key``; ``preferred``: also one that is only preferred."""
+    affinity = workload.pod.affinity
+    anti = affinity.pod_anti_affinity if affinity is not None else None
+    if anti is None:
+        return False
+    terms = [*(anti.required or ())]
+    if preferred:
+        terms += [one.pod_affinity_term for one in anti.preferred or ()]
+    return any(term.topology_key == key for term in terms)
+
+
+def _spread_patch(
+    workload: RolledWorkload, key: str, when: str, rule: o.TopologySpreadConstraint | None
+) -> Patch:
+    """Return a constraint; merged by ``topologyKey`` with the one that is there.
+
+    ``matchLabelKeys`` counts the pods of each rollout alone: those of the one before do not push the new ones
+    aside. ``nodeTaintsPolicy: Honor`` leaves zones out whose nodes are all lost or cordoned.
+    """
+    wanted: dict[str, Any] = {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": when}
+    if rule is not None:
+        wanted["maxSkew"] = rule.max_skew
+    if when == _REQUIRED:
+        wanted["nodeTaintsPolicy"] = "Honor"
+    if rule is None:
+        wanted["labelSelector"] = workload.selector
+    if workload.kind == "Deployment" and (rule is None or not rule.match_label_keys):
+        wanted["matchLabelKeys"] = ["pod-template-hash"]
+    return {"topologySpreadConstraints": [wanted]}
+
+
+def _in_pod(fields: Patch) -> Patch:
+    return {"spec": {"template": {"spec": fields}}}
+
+
+def _head(api_version: str, kind: str, namespace: str, name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": namespace},
+    }
+
+
+def _quantity(resource: str, amount: int) -> str:
+    return f"{amount}m" if resource == "cpu" else f"{math.ceil(amount / (1 << 20))}Mi"

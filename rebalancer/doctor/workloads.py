@@ -1,0 +1,140 @@
+"""Deployments and StatefulSets with the probes and hooks of their templates, which no plan needs and no snapshot keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from rebalancer.kube.client import Client
+from rebalancer.kube.lists import PAGE, Listing, read_pages, restarting
+from rebalancer.wire import objects as o
+from rebalancer.wire.kinds import DEPLOYMENTS, STATEFUL_SETS
+from rebalancer.wire.lists import decode_raw
+
+
+class ProbedPort(o.ContainerPort, frozen=True, kw_only=True):
+    """A port that a container names."""
+
+    container_port: int = 0
+
+
+class ProbedContainer(o.Container, frozen=True, kw_only=True):
+    """A container with its readiness probe and its hooks."""
+
+    ports: tuple[ProbedPort, ...] | None = None
+    readiness_probe: dict[str, Any] | None = None
+    lifecycle: dict[str, Any] | None = None
+
+
+class ProbedSpec(o.SchedulingSpec, frozen=True, kw_only=True):
+    """A pod spec with them."""
+
+    containers: tuple[ProbedContainer, ...] = ()
+
+
+class ProbedTemplate(o.PodTemplate, frozen=True, kw_only=True):
+    """A pod template with them."""
+
+    spec: ProbedSpec = ProbedSpec()
+
+
+class RolledSpec(o.WorkloadSpec, frozen=True, kw_only=True):
+    """The spec of a Deployment or a StatefulSet."""
+
+    template: ProbedTemplate | None = None
+    volume_claim_templates: tuple[dict[str, Any], ...] | None = None
+
+
+class RolledWorkload(o.Workload, frozen=True, kw_only=True):
+    """A Deployment or a StatefulSet."""
+
+    spec: RolledSpec = RolledSpec()
+    probes_known: bool = True
+    """False: it was read without probes and hooks, so that nothing is said of them."""
+
+    @property
+    def ref(self) -> str:
+        """``kind/namespace/name``, for messages."""
+        return f"{self.kind}/{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def replicas(self) -> int:
+        """Pods asked for; 1 where the spec does not say."""
+        return 1 if self.spec.replicas is None else self.spec.replicas
+
+    @property
+    def pod(self) -> ProbedSpec:
+        """The spec of its pods."""
+        return (self.spec.template or ProbedTemplate()).spec
+
+    @property
+    def pod_labels(self) -> o.Labels:
+        """The labels of its pods."""
+        return (self.spec.template or ProbedTemplate()).metadata.labels or {}
+
+    @property
+    def selector(self) -> dict[str, Any]:
+        """The selector of its pods, as in the object."""
+        return dict(self.spec.selector or {})
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether its pods have volume claims, which may tie them to a node or a zone."""
+        volumes = self.pod.volumes or ()
+        return bool(self.spec.volume_claim_templates) or any(
+            one.persistent_volume_claim is not None or one.ephemeral is not None for one in volumes
+        )
+
+
+RESOURCES = {one.kind: one for one in (DEPLOYMENTS, STATEFUL_SETS)}
+"""Kind -> resource of the workloads that are read."""
+
+_decoder = msgspec.json.Decoder(RolledWorkload)
+
+
+def decode_workloads(
+    objects: Iterable[tuple[str, bytes | Raw | o.Workload]],
+) -> list[RolledWorkload]:
+    """Return the workloads of a snapshot file or of a list, by reference.
+
+    ``objects``: kind and object; one that is decoded already has no probes and hooks.
+
+    Raises:
+        msgspec.DecodeError: one is no such object.
+    """
+    workloads = [_decode(kind, one) for kind, one in objects]
+    return sorted(workloads, key=lambda one: one.ref)
+
+
+def _decode(kind: str, one: bytes | Raw | o.Workload) -> RolledWorkload:
+    if isinstance(one, o.Workload):
+        decoded = msgspec.convert(msgspec.to_builtins(one), RolledWorkload)
+        return msgspec.structs.replace(decoded, kind=kind, probes_known=False)
+    return msgspec.structs.replace(_decoder.decode(one), kind=kind)
+
+
+def read_workloads(client: Client) -> list[RolledWorkload]:
+    """Return all Deployments and StatefulSets of the cluster, by reference. Needs no other rights than a dry run.
+
+    Raises:
+        ClusterReadError: a list could not be read.
+    """
+
+    def attempt(may_restart: bool) -> list[RolledWorkload]:
+        return decode_workloads(
+            (kind, one)
+            for kind, resource in RESOURCES.items()
+            for page in read_pages(
+                client,
+                Listing(resource),
+                lambda response: decode_raw(response.body),
+                page_size=PAGE,
+                may_restart=may_restart,
+            )
+            for one in page
+        )
+
+    return restarting(attempt)

@@ -1,0 +1,263 @@
+"""Advice on small clusters that a person can check: what is named, what the patch is, and when there is none."""
+
+import json
+
+import pytest
+import yaml
+
+from rebalancer.base.errors import PolicyError
+from rebalancer.doctor.advice import Adviser, Topic
+from rebalancer.doctor.patches import Advised, advice_data, write_folder
+from rebalancer.doctor.workloads import RESOURCES, decode_workloads
+from rebalancer.planner.scheduler_profile import scheduler_profile
+from rebalancer.policy.load import load_policy
+from rebalancer.registry import Registry
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.testing.snapshots import (
+    HOSTNAME,
+    ZONE,
+    apart,
+    disruption_budget,
+    node,
+    snapshot_of,
+    spread,
+    with_usage,
+    workload,
+)
+from rebalancer.wire import objects as o
+from tests.support.cli import call
+
+POLICY = load_policy(None, Registry.installed()).policy
+NODES = [node("a0", "a"), node("a1", "a"), node("b0", "b"), node("b1", "b")]
+EVEN = ["a0", "a1", "b0", "b1"]
+
+
+def rules(*, hard):
+    """Return a rule over zones, and a preferred one over nodes."""
+    of = [*spread("web", hard=hard).values(), *spread("web", HOSTNAME).values()]
+    return {"topologySpreadConstraints": [one for rules in of for one in rules]}
+
+
+HARD = rules(hard=True)
+SERVICE = {
+    "kind": "Service",
+    "apiVersion": "v1",
+    "metadata": {"name": "web", "namespace": "default"},
+    "spec": {"selector": {"app": "web"}},
+}
+GOOD = {
+    "ports": [{"containerPort": 8080}],
+    "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080}},
+    "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
+}
+
+
+def budget(pods, desired):
+    """Return a PodDisruptionBudget over so many pods, of which so many have to be healthy."""
+    one = disruption_budget("guard", "web", allowed=pods - desired, healthy=pods)
+    one["status"]["expectedPods"] = pods
+    return one
+
+
+BUDGET = budget(4, 3)
+
+
+def web(nodes=EVEN, spec=HARD, *, container=None, strategy=None, **more):
+    """Return the objects of a Deployment, with more of its one container and of its spec."""
+    objects = workload("web", nodes, spec=spec, **more)
+    for one in objects:
+        if one["kind"] in RESOURCES:
+            own = one["spec"]["template"]["spec"]
+            own["containers"] = [{**own["containers"][0], **(container or {})}]
+            one["spec"]["strategy"] = strategy or {}
+    return objects
+
+
+def advised(objects, *, usage=None, version=(1, 36), nodes=NODES):
+    """Return the advice on the only workload of the objects."""
+    snapshot = snapshot_of([*nodes, *objects], version=version)
+    if usage is not None:
+        snapshot = with_usage(snapshot, {"web": usage})
+    adviser = Adviser(snapshot, SchedulerModel(snapshot, scheduler_profile(POLICY, snapshot)))
+    kept = [(one["kind"], json.dumps(one).encode()) for one in objects if one["kind"] in RESOURCES]
+    (mine,) = decode_workloads(kept)
+    return Advised(mine, adviser.judge(mine))
+
+
+def topics(of):
+    return {one.topic for one in of.advice}
+
+
+def pod_patch(of):
+    return of.patch["spec"]["template"]["spec"]
+
+
+def test_there_is_none_on_a_workload_that_has_all():
+    of = advised([*web(container=GOOD), BUDGET, SERVICE])
+    assert of.advice == ()
+    assert of.patch is None
+
+
+@pytest.mark.parametrize(
+    ("objects", "topic"),
+    [
+        (web(EVEN, apart("web", HOSTNAME, weight=1)), Topic.SPREAD),
+        (web(["a0", "a1"], rules(hard=False)), Topic.SPREAD),
+        (web(EVEN, rules(hard=False)), Topic.SPREAD),
+        (web(EVEN, spread("web", hard=True)), Topic.NODES),
+        (web(["a0", "a0", "b0", "b0"], apart("web", ZONE)), Topic.NODES),
+        (web(container={**GOOD, "readinessProbe": None}), Topic.READINESS),
+        (web(container={**GOOD, "lifecycle": None}), Topic.PRE_STOP),
+        (web(strategy={"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}), Topic.SURGE),
+        (web(strategy={"rollingUpdate": {"maxUnavailable": "100%"}}), Topic.UNAVAILABLE),
+    ],
+)
+def test_what_is_missing_is_named_alone(objects, topic):
+    served = [SERVICE] if topic in (Topic.READINESS, Topic.PRE_STOP) else []
+    of = advised([*objects, BUDGET, *served])
+    assert topics(of) == {topic}
+    assert of.patch is not None
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        # A required rule, a preferred one of fewer pods than zones, an anti-affinity that is required, one pod.
+        web(
+            ["a0", "a0", "a1", "b0"],
+            {**spread("web", hard=True), **apart("web", HOSTNAME, weight=1)},
+        ),
+        web(["a0", "b0"], apart("web", ZONE)),
+        web(["a0"], {}),
+        # Volumes tie pods to zones.
+        web(
+            ["a0", "a1"], {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]}
+        ),
+        # Whoever holds a port of the node cannot surge; Recreate is wanted.
+        web(
+            strategy={"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            container={"ports": [{"containerPort": 80, "hostPort": 80}]},
+        ),
+        web(strategy={"type": "Recreate"}),
+        # No Service sends requests to it.
+        web(container={}),
+    ],
+)
+def test_what_is_as_it_should_be_is_left_alone(objects):
+    assert topics(advised([*objects, BUDGET])) == set()
+
+
+def test_a_new_rule_counts_each_rollout_alone_and_passes_over_lost_zones():
+    of = advised([*web(["a0", "a1", "b0"], {}), BUDGET])
+    assert topics(of) == {Topic.SPREAD, Topic.NODES}
+    assert pod_patch(of)["topologySpreadConstraints"][:1] == [
+        {
+            "topologyKey": ZONE,
+            "maxSkew": 1,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "nodeTaintsPolicy": "Honor",
+            "labelSelector": {"matchLabels": {"app": "web"}},
+            "matchLabelKeys": ["pod-template-hash"],
+        }
+    ]
+
+
+def test_a_zone_without_room_gets_a_preferred_rule_or_a_word():
+    full = workload("other", ["b0", "b1"], cpu="3900m")
+    none = advised([*web(["a0", "a1", "a0"], {}), BUDGET], nodes=[*NODES, *full])
+    rule = pod_patch(none)["topologySpreadConstraints"][0]
+    assert rule["whenUnsatisfiable"] == "ScheduleAnyway"
+    preferred = advised([*web(["a0", "a1", "a0"], spread("web")), BUDGET], nodes=[*NODES, *full])
+    spreads = [one for one in preferred.advice if one.topic is Topic.SPREAD]
+    assert spreads[0].patch is None
+    assert "b has no room" in spreads[0].left
+
+
+def test_a_missing_budget_is_made_and_a_closed_one_is_opened():
+    (new,) = advised(web()).new_budgets
+    assert new["spec"] == {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": {"matchLabels": {"app": "web"}},
+    }
+    closed = budget(4, 4)
+    (patch,) = advised([*web(), closed]).budget_patches
+    assert patch["metadata"]["name"] == closed["metadata"]["name"]
+    assert patch["spec"] == {"minAvailable": None, "maxUnavailable": 1}
+
+
+def test_a_closed_budget_of_one_pod_or_of_two_workloads_is_for_a_person():
+    closed = budget(1, 1)
+    (one,) = advised([*web(["a0"], {}), closed]).advice
+    assert (one.budget, one.patch) == (None, None)
+    assert "two replicas" in one.left
+    wide = budget(5, 5)
+    twin = workload("twin", ["a0"], labels={"app": "web"})
+    of = advised([*web(), wide], nodes=[*NODES, *twin])
+    assert "a budget of its own" in of.advice[0].left
+
+
+def test_a_hook_gets_time_and_an_old_server_a_word():
+    short = {**HARD, "terminationGracePeriodSeconds": 2}
+    of = advised([*web(spec=short, container={**GOOD, "lifecycle": None}), BUDGET, SERVICE])
+    assert pod_patch(of)["terminationGracePeriodSeconds"] == 10
+    hooked = web(container={**GOOD, "lifecycle": None})
+    (old,) = advised([*hooked, BUDGET, SERVICE], version=(1, 29)).advice
+    assert old.patch is None
+    assert "has no `sleep`" in old.left
+
+
+def test_requests_are_judged_where_use_was_measured():
+    assert advised([*web(cpu="2", memory="1Gi"), BUDGET]).advice == ()
+    of = advised([*web(cpu="2", memory="1Gi"), BUDGET], usage=(100, 900 << 20))
+    assert pod_patch(of) == {
+        "containers": [{"name": "main", "resources": {"requests": {"cpu": "200m"}}}]
+    }
+    more = advised([*web(cpu="100m", memory="128Mi"), BUDGET], usage=(900, 100 << 20))
+    assert pod_patch(more)["containers"][0]["resources"] == {"requests": {"cpu": "1800m"}}
+    assert advised([*web(cpu="200m", memory="128Mi"), BUDGET], usage=(110, 128 << 20)).advice == ()
+
+
+def test_of_a_workload_that_was_decoded_probes_are_not_judged():
+    objects = [*web(container={}), BUDGET, SERVICE]
+    snapshot = snapshot_of([*NODES, *objects])
+    plain = next(one for one in objects if one["kind"] == "Deployment")
+    (mine,) = decode_workloads([("Deployment", o.Workload())])
+    assert not mine.probes_known
+    (whole,) = decode_workloads([("Deployment", json.dumps(plain).encode())])
+    adviser = Adviser(snapshot, SchedulerModel(snapshot, scheduler_profile(POLICY, snapshot)))
+    assert {one.topic for one in adviser.judge(whole)} == {Topic.READINESS, Topic.PRE_STOP}
+
+
+def test_coredns_of_eks_gets_values_of_its_add_on():
+    objects = web(["a0", "a1"], {})
+    for one in objects:
+        one["metadata"]["labels"] = {"eks.amazonaws.com/component": "coredns", "app": "web"}
+    of = advised(objects)
+    assert of.patch is None
+    assert list(of.new_budgets) == []
+    assert of.eks_values["podDisruptionBudget"] == {"enabled": True, "maxUnavailable": 1}
+    assert of.eks_values["topologySpreadConstraints"][0]["topologyKey"] == ZONE
+    assert "add-on undoes patches" in advice_data([of])[0]["managedBy"]
+
+
+def test_a_folder_is_a_component_of_kustomize_and_never_mixed_with_other_files(tmp_path):
+    of = advised(web(["a0", "a1", "b0"], {}))
+    folder = tmp_path / "advice"
+    assert write_folder([of], folder) == 3
+    component = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    assert component["resources"] == ["new-poddisruptionbudget-default-web.yaml"]
+    (patch,) = component["patches"]
+    assert yaml.safe_load((folder / patch["path"]).read_text()) == of.patch
+    with pytest.raises(PolicyError, match="holds something already"):
+        write_folder([of], folder)
+
+
+def test_the_command_reads_a_file_and_ends_red_where_it_is_asked():
+    words = ["advise", "--snapshot", "docs/examples/zone-back.zip", "--fail-on-advice"]
+    seen = call(words)
+    assert seen.returncode == 11
+    text = "its rule over zones is only preferred, and does not hold (zone-a 3, zone-b 3, zone-c 0)"
+    assert text in " ".join(seen.stdout.split())
+    other = call([*words, "--namespace", "none"])
+    assert (other.returncode, other.stdout) == (0, "No advice: 0 workloads looked at.\n")
