@@ -95,9 +95,9 @@ class Fleet:
         args = copy.copy(container["args"])
         volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
         for mount in container["volumeMounts"]:
-            if mount["name"].startswith("kube-api-access"):
-                continue
             volume, folder = volumes[mount["name"]], mounted / mount["name"]
+            if mount["name"].startswith("kube-api-access") or "emptyDir" in volume:
+                continue
             for name, text in self._files(volume):
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / name).write_text(text)
