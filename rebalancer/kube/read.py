@@ -266,7 +266,7 @@ def _raise_failure(futures: list[Future[Any]]) -> None:
             future.result()
 
 
-_MAX_NAMESPACES = 20
+_MAX_NAMESPACES = 4
 """Of more namespaces the Events are listed all at once."""
 
 

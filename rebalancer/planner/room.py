@@ -14,6 +14,7 @@ from itertools import groupby
 
 import numpy as np
 
+from rebalancer.base.plain_text import count
 from rebalancer.cost.ask import Ask
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.planner.draft import Draft
@@ -30,6 +31,7 @@ from rebalancer.planner.room_walk import (
     RoomEntry,
     RoomWalk,
     end_wave,
+    gang_of,
     kind_of,
     move,
 )
@@ -149,6 +151,40 @@ class _RoomPlan:
             self._closed = self._closed | nodes.avoided
 
     def made(self) -> MadeRooms:
+        best, outside = self._best()
+        while broken := self._let_in_by_part(best, outside):
+            self._held |= broken
+            best, outside = self._best()
+        best = self._with_fewer(best)
+        best.skips = tuple(self._skips(outside))
+        best.notes = tuple(self._notes(outside))
+        return best
+
+    def _let_in_by_part(
+        self, made: MadeRooms, outside: Mapping[int, Refused]
+    ) -> dict[int, Refused]:
+        """Return the asks of gangs of which too few pods are let in to be of use, and why nothing is to leave for them."""
+        snapshot = self._draft.snapshot
+        inside = {entry.ask.pod for entry in made.entries}
+        number_of = {ask.pod: number for number, ask in enumerate(self._asks)}
+        gangs = {gang_of(self._draft, ask) for ask in self._asks}
+        broken: dict[int, Refused] = {}
+        for gang in sorted(filter(None, gangs)):
+            pods = snapshot.gangs[gang].tolist()
+            waiting = [pod for pod in pods if snapshot.pods.node[pod] < 0]
+            left = [pod for pod in waiting if pod not in inside]
+            enough = len(pods) - len(left) >= snapshot.gang_least.get(gang, np.inf)
+            numbers = [number_of[pod] for pod in waiting if pod in number_of]
+            if not left or enough or self._held.keys() >= set(numbers):
+                continue
+            if not inside.isdisjoint(waiting):
+                refused = outside.get(number_of.get(left[0], -1), _NOT_YET)
+                text = f"{count(len(left), 'pod')} of {gang[1]} would stay outside: {snapshot.pod_ref(left[0])}: {refused[1]}"
+                broken |= dict.fromkeys(numbers, (refused[0], text))
+        return broken
+
+    def _best(self) -> tuple[MadeRooms, dict[int, Refused]]:
+        """Return what lets in most, in some order of the asks or all at once, and why the others stay outside."""
         best, outside = self._in_order(self._asks)
         for order in self._orders(outside.keys() - self._held.keys()):
             tried, left = self._in_order(order)
@@ -156,11 +192,7 @@ class _RoomPlan:
                 best, outside = tried, left
             if outside.keys() == self._held.keys() or self._stop() is not None:
                 break
-        best, outside = self._together(best, outside)
-        best = self._with_fewer(best)
-        best.skips = tuple(self._skips(outside))
-        best.notes = tuple(self._notes(outside))
-        return best
+        return self._together(best, outside)
 
     def _orders(self, outside: Collection[int]) -> Iterator[list[Ask]]:
         """Yield other orders of the asks: those that stayed outside first, then each first once."""
@@ -291,6 +323,12 @@ class _RoomPlan:
     @property
     def of(self) -> Contribution:
         return self._of
+
+
+_NOT_YET: Refused = (
+    Code.NOT_EXAMINED,
+    "it has not waited long enough, or it is not known what the scheduler does with it",
+)
 
 
 def _rank(made: MadeRooms) -> tuple[object, ...]:

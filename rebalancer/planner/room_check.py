@@ -27,7 +27,7 @@ class RoomCheck:
         """Return the verdict on a move, or why it should not be made."""
         unit = move.unit
         if unit not in self._refused:
-            self._refused[unit] = self._why_not(unit, move.makes_way_for)
+            self._refused[unit] = self._why_not(unit)
         if (why := self._refused[unit]) is not None:
             return why
         return self._verdict(move)
@@ -41,31 +41,50 @@ class RoomCheck:
             verdict = self._judge.harmless(pod, int(state.node_of[pod]))
         return replace(verdict, marks=tuple(marks.tolist()))
 
-    def _why_not(self, unit: str, waits: str) -> str | None:
-        """Return why nothing of a unit need leave any more for the pod of a uid (empty: for none), or why it would not help."""
-        state, row = self._draft.state, self._rows.get(waits)
+    def _why_not(self, unit: str) -> str | None:
+        """Return why nothing of a unit need leave any more, or why it would not help those for which it makes room."""
+        state, moves = self._draft.state, [move for move in self._moves if move.unit == unit]
+        waits = list(dict.fromkeys(move.makes_way_for for move in moves if move.makes_way_for))
+        outside = [row for uid in waits if (row := self._rows.get(uid, -1)) >= 0]
+        if len(outside) < len(waits):
+            return "the pod that it makes room for is gone"
+        outside = [row for row in outside if state.node_of[row] < 0]
+        if waits and not outside:
+            return "the pod that it makes room for has its node"
         what = (
             "the pod that it makes room for would stay outside"
             if waits
             else "no room would be made"
         )
-        if waits and row is None:
-            return "the pod that it makes room for is gone"
-        if row is not None and state.node_of[row] >= 0:
-            return "the pod that it makes room for has its node"
         gone: list[int] = []
+        """The pods that have moved in the state, and those that have been let in, in order."""
         try:
-            for move in self._moves:
-                if move.unit == unit and (why := self._leave(move, gone)) is not None:
+            for place, move in enumerate(moves):
+                if (why := self._leave(move, gone)) is not None:
                     return f"{what}: {why}"
-            if row is None or self._draft.scheduler.feasible(state, int(state.cls_of[row])).any():
-                return None
-            return "the pod that it makes room for would not fit even then"
+                if move.makes_way_for in {later.makes_way_for for later in moves[place + 1 :]}:
+                    continue
+                # With the last of its moves a pod has its room, and those after it are planned with that taken.
+                row = self._rows.get(move.makes_way_for, -1)
+                if row in outside and not self._enter(row, gone):
+                    return "the pod that it makes room for would not fit even then"
+            return None
         finally:
             for pod in reversed(gone):
                 state.unplace(pod)
-                state.show_newest_victim()
-                state.unevict(pod)
+                if self._draft.snapshot.pods.node[pod] >= 0:
+                    state.show_newest_victim()
+                    state.unevict(pod)
+
+    def _enter(self, row: int, gone: list[int]) -> bool:
+        """Place a pod that waits in the state for a moment; return whether a node takes it."""
+        state = self._draft.state
+        cls = int(state.cls_of[row])
+        nodes = self._draft.scheduler.predict(state, cls).nodes
+        if len(nodes):
+            state.place(row, cls, int(nodes[0]))
+            gone.append(row)
+        return bool(len(nodes))
 
     def _leave(self, move: Move, gone: list[int]) -> str | None:
         """Move a pod in the state for a moment; return why it cannot go."""

@@ -16,6 +16,7 @@ from rebalancer.cost.ask import Ask
 from rebalancer.cost.guards import guard_term
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.gangs import unit_of
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.quota import QuotaLedger
@@ -24,6 +25,8 @@ from rebalancer.planner.room_search import Item, Placing
 from rebalancer.planner.verdict import Verdict
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.model import GangKey
+from rebalancer.snapshot.protect import BY_UNIT
 
 _SURE = 0.95
 """Least probability of landings that leave the places of others free; the more a judge lets be on nodes about to go."""
@@ -125,6 +128,14 @@ def kind_of(ask: Ask) -> object:
     return ask.cls, ask.priority, ask.requests.tobytes(), ask.nodes.tobytes()
 
 
+def gang_of(draft: Draft, ask: Ask) -> GangKey | None:
+    """Return the gang of the pod that waits for an ask, if the policy keeps gangs together; else None."""
+    if ask.pod < 0 or not int(draft.problem.protected[ask.pod]) & BY_UNIT:
+        return None
+    of = draft.snapshot.classes[int(draft.snapshot.pods.cls[ask.pod])]
+    return of.namespace, of.gang
+
+
 class RoomWalk:
     """Goes one way: each pod with its predicted landing."""
 
@@ -215,7 +226,9 @@ class RoomWalk:
             self.steps[place] = replace(step, chosen=chosen)
 
     def _unit_of(self, ask: Ask, root: int) -> str:
-        """Return the name of the moves for one ask: its pod's uid, or what is to be free and where."""
+        """Return the name of the moves for one ask, or for those of a gang: its pod's uid, the gang, or what is to be free and where."""
+        if (gang := gang_of(self._draft, ask)) is not None:
+            return unit_of(gang)
         if ask.pod >= 0:
             return self._draft.snapshot.pods.uid[ask.pod]
         return f"{self._of.strategy}: {ask.text} on {self._node_of(root)}"

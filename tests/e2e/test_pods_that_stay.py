@@ -7,6 +7,7 @@ import pytest
 from rebalancer.kube import lists, read
 from rebalancer.kube.client import JSON, connect
 from tests.controlplane import ControlPlane, Options, objects, operations, wait_until
+from tests.controlplane.audit import EVICTION, AuditLog, policy
 from tests.e2e.product import Product, grant, rebalancer
 
 SCHEDULING = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
@@ -24,6 +25,7 @@ def gangs() -> Iterator[ControlPlane]:
     options = Options(
         feature_gates={"GenericWorkload": True, "GangScheduling": True},
         extra_args={"kube-apiserver": ["--runtime-config=scheduling.k8s.io/v1alpha2=true"]},
+        audit_policy=policy({"resources": [{"group": "", "resources": ["pods/eviction"]}]}),
     )
     with ControlPlane(options) as plane:
         yield plane
@@ -58,6 +60,88 @@ def test_the_pods_of_a_pod_group_stay_together(gangs, tmp_path, monkeypatch):
     in_json = read.read_cluster(client, clock=lambda: 0.0).snapshot
     for snapshot in (in_protobuf, in_json):
         assert [cls.gang for cls in snapshot.classes if cls.gang] == ["PodGroup train"]
+
+
+POOL = {"pool": "gangs"}
+
+
+class Members:
+    """The pods that an app had, beside those that it has."""
+
+    def __init__(self, plane, app):
+        self._before = {
+            pod["metadata"]["uid"] for pod in operations.pods(plane.api, selector=f"app={app}")
+        }
+        self._plane, self._app = plane, app
+
+    def gone(self):
+        """How many of the first pods are gone, of how many, and how many pods there are now."""
+        now = operations.pods(self._plane.api, selector=f"app={self._app}")
+        stay = {pod["metadata"]["uid"] for pod in now if "deletionTimestamp" not in pod["metadata"]}
+        return len(self._before - stay), len(self._before), len(stay)
+
+
+def of_gang(name, pods, **more):
+    return objects.deployment(
+        name, pods, labels={"app": name}, pod_annotations={"pod-group-name": name}, **more
+    )
+
+
+def asked(audit):
+    """The evictions that the server was asked for, dry runs too: names in order."""
+    return [request.name for request in audit.requests() if request.kind == EVICTION]
+
+
+def test_a_drain_takes_all_of_a_gang_or_none(gangs):
+    """Refused by a budget and by room, nothing is asked; else all are rehearsed before the first is evicted."""
+    gangs.apply([objects.node(f"pool-{number}", cpu="4", labels=POOL) for number in range(3)])
+    operations.wait_nodes_ready(gangs.api, 5)
+    gangs.apply(
+        [
+            of_gang("llm", 3, cpu="1500m", nodeSelector=POOL),
+            objects.pdb("llm", {"app": "llm"}, minAvailable=2),
+        ]
+    )
+    operations.wait_pods_ready(gangs.api, 3, 60, selector="app=llm")
+    members, audit = Members(gangs, "llm"), AuditLog(gangs.audit_log)
+    node = operations.pods(gangs.api, selector="app=llm")[0]["spec"]["nodeName"]
+    order = (
+        "drain",
+        node,
+        "--kubeconfig",
+        str(gangs.kubeconfig),
+        "-o",
+        "json",
+        "--timeout",
+        "60s",
+    )
+
+    refused = rebalancer(*order)
+    assert refused.code == 3, refused.err
+    assert "3 pods of default: PodGroup llm would go at once, which it never allows" in refused.out
+    gangs.api.delete("/apis/policy/v1/namespaces/default/poddisruptionbudgets/llm")
+    gangs.apply(
+        [objects.deployment("web", 6, cpu="1200m", labels={"app": "web"}, nodeSelector=POOL)]
+    )
+    wait_until(lambda: len(operations.pods(gangs.api, selector="app=web")) == 6, 30, "web is there")
+    refused = rebalancer(*order)
+    assert refused.code == 3, refused.err
+    assert {pod["code"] for of in refused.report["nodes"] for pod in of["pods"]} >= {"Gang"}
+    assert asked(audit) == []
+    assert members.gone() == (0, 3, 3)
+
+    gangs.api.delete("/apis/apps/v1/namespaces/default/deployments/web")
+    wait_until(lambda: not operations.pods(gangs.api, selector="app=web"), 60, "web is gone")
+    done = rebalancer(*order)
+    assert done.code == 0, done.err
+    names = asked(audit)
+    assert len(names) == 6
+    assert names[:3] == names[3:]
+    assert len(set(names)) == 3
+    assert members.gone() == (3, 3, 3)
+    assert node not in {
+        pod["spec"]["nodeName"] for pod in operations.pods(gangs.api, selector="app=llm")
+    }
 
 
 def test_a_daemon_set_s_pod_that_waits_goes_to_its_own_node_only(cluster):

@@ -9,6 +9,7 @@ import pytest
 from rebalancer.plan.plan import Code, Plan
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
+from rebalancer.policy.protect import Protect
 from rebalancer.policy.values import Limit
 from rebalancer.testing.snapshots import (
     HOSTNAME,
@@ -475,3 +476,49 @@ def test_between_waves_all_moves_for_one_pod_are_judged_together() -> None:
     assert between_waves(bound)[1] == ["the pod that it makes room for has its node"]
     rival = [*three_nodes(), *workload("rival", ["n0", "n1", "n2"], cpu="1")]
     assert between_waves(rival)[1] == ["the pod that it makes room for would not fit even then"]
+
+
+GANG = {"app": "big", "scheduling.x-k8s.io/pod-group": "train"}
+
+
+def of_two(pods: int = 2, **options: Any) -> list[Manifest]:
+    """Four nodes of 8 CPUs with 4 in use, half of it movable; of a gang each pod asks for 6."""
+    nodes = [node(f"n{i}", cpu="8") for i in range(4)]
+    pinned = {"rebalancer/evict": "false"}
+    fixed = workload("fixed", ["n0", "n1", "n2", "n3"], cpu="2", annotations=pinned)
+    moving = workload("moving", ["n0", "n1", "n2", "n3"], cpu="2")
+    return [*nodes, *fixed, *moving, *waiting("big", pods, cpu="6", labels=GANG, **options)]
+
+
+def test_a_gang_is_let_in_as_a_whole() -> None:
+    plan = room(of_two())
+    assert len(plan.moves) == 2
+    assert {move.unit for move in plan.moves} == {"default: PodGroup train"}
+    assert {move.makes_way_for for move in plan.moves} == {"default/big-0", "default/big-1"}
+    objects = of_two()
+    assert [
+        why for _, why in rechecked(objects, plan.moves, strategies=["make-room"], settings=MARKS)
+    ] == [None, None]
+
+
+def test_nothing_leaves_for_a_gang_of_which_a_part_would_stay_outside() -> None:
+    plan = room(of_two(3))
+    assert plan.moves == ()
+    texts = {skip.pod: skip.message for skip in plan.skips}
+    assert set(texts) == {"big-0", "big-1", "big-2"}
+    assert len(set(texts.values())) == 1
+    assert texts["big-0"].startswith("1 pod of PodGroup train would stay outside: default/big-2: ")
+
+
+def test_for_a_gang_of_which_a_pod_has_not_waited_long_enough_nothing_leaves_yet() -> None:
+    objects = of_two()
+    objects[-1]["status"]["conditions"][0]["lastTransitionTime"] = "2027-01-15T07:59:00Z"
+    plan = room(objects)
+    assert plan.moves == ()
+    assert {skip.pod for skip in plan.skips} == {"big-0"}
+    assert "big-1: it has not waited long enough" in plan.skips[0].message
+
+
+def test_pods_that_the_policy_does_not_keep_together_are_let_in_one_by_one() -> None:
+    plan = room(of_two(3), protections=Protect(gangs=False))
+    assert len(plan.moves) == 2
