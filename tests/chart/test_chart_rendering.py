@@ -32,12 +32,14 @@ from rebalancer.kube.delete import DELETE
 from rebalancer.kube.evict import EVICT, RESTART_RULES
 from rebalancer.kube.read import scheduler_rules
 from rebalancer.kube.resources import AccessRule
+from rebalancer.planner.findings import against_autoscalers
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.forms import policy_hash
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.select import Select
 from rebalancer.registry import Registry
-from tests.chart.helm import CHART, HelmError, one, pod_spec, render
+from rebalancer.testing.snapshots import node, snapshot_of, workload
+from tests.chart.helm import CHART, HelmError, helm, one, pod_spec, render
 from tests.chart.values import OWN, shipped
 
 pytestmark = pytest.mark.e2e  # Helm is built from Go modules
@@ -61,7 +63,8 @@ def rules(role):
 def policy_of(manifests, folder):
     for name, text in one(manifests, "ConfigMap", f"{NAME}-policy")["data"].items():
         (folder / name).write_text(text)
-    return load_policy(folder, Registry.installed())
+    registry = Registry.installed()
+    return load_policy(folder, registry, signals=registry.signals, steps=registry.steps)
 
 
 def container(manifests):
@@ -259,6 +262,37 @@ def test_on_openshift_pods_ask_for_nothing_that_restricted_v2_refuses():
         assert not {"hostNetwork", "hostPID", "hostIPC"} & set(pod)
         kinds = {kind for volume in pod.get("volumes", ()) for kind in volume} - {"name"}
         assert kinds <= {"configMap", "secret", "emptyDir", "persistentVolumeClaim", "projected"}
+
+
+PLACES = {
+    "eks": None,
+    "gke": node("n", labels={"cloud.google.com/gke-nodepool": "p"}),
+    "aks": node("n", labels={"kubernetes.azure.com/agentpool": "p"}),
+    "karpenter": node("n", labels={"karpenter.sh/nodepool": "p"}),
+}
+"""Name of a values file -> a node as there."""
+PACKING = workload("cluster-autoscaler", ["n"], namespace="kube-system")
+PACKING[-1]["metadata"]["labels"] = {"app": "cluster-autoscaler"}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_values_of_a_place_are_valid_and_work_against_nothing_there(place, tmp_path):
+    file = CHART / f"values-{place}.yaml"
+    manifests = render(None, f"--values={file}")
+    loaded = policy_of(manifests, tmp_path)
+    assert loaded.warnings == ()
+    image = "--set=image.repository=registry.example/rebalancer"
+    assert "[ERROR]" not in helm("lint", "--strict", str(CHART), f"--values={file}", image)
+    assert f"values-{place}.yaml" in (CHART / "README.md").read_text()
+    if place == "eks":
+        assert one(manifests, "DaemonSet")
+        assert one(manifests, "Deployment")
+        return
+    # The built-in policy would spread over nodes that an autoscaler packs.
+    there = snapshot_of([PLACES[place], *PACKING])
+    built_in = load_policy(None, Registry.installed()).policy
+    assert list(against_autoscalers(built_in, there))
+    assert not list(against_autoscalers(loaded.policy, there))
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
