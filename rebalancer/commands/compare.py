@@ -85,22 +85,18 @@ class PlayOptions:
 
     def _indexed_job(self, cron_job: str, environment: Environment) -> TaskEngine:
         from rebalancer.fleet.indexed_job import IndexedJob  # noqa: PLC0415
-        from rebalancer.fleet.stores import S3  # noqa: PLC0415
+        from rebalancer.fleet.sources import folder_of  # noqa: PLC0415
 
         if self.ray is not None:
             raise PolicyError(["--kubernetes and --ray: give one of them"])
-        folder = next((name for name in self.snapshots if name.startswith(S3)), None)
-        if folder is None:
-            raise PolicyError(["--kubernetes: its pods read --snapshots s3://BUCKET/PREFIX only"])
         access = ClusterFlags(
             kubeconfig=self.kubeconfig,
             context_name=self.context_name,
             request_timeout=self.request_timeout,
         )
         client = access.client(environment, environment.until_signal())
-        folder = folder.rpartition("/")[0] if folder.endswith((".zip", ".json", ".gz")) else folder
-        where = folder.rstrip("/")
-        return IndexedJob(client, reference("--kubernetes", cron_job), where, self.jobs or 1)
+        where = reference("--kubernetes", cron_job)
+        return IndexedJob(client, where, folder_of(self.snapshots[0]), self.jobs or 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +217,8 @@ PLAYING = [
     click.option(
         "--kubernetes",
         metavar="NAMESPACE/CRONJOB",
-        help="Play in an Indexed Job with the pod of this CronJob, the chart's that records; snapshots are in a bucket.",
+        help="Play in an Indexed Job with the pod of this CronJob, the chart's that records; snapshots are in a bucket, or on a"
+        " volume that it mounts under the same path.",
     ),
     *CLUSTER,
     click.option(

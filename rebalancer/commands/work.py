@@ -11,7 +11,7 @@ from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
 from rebalancer.commands.flags import examples
 from rebalancer.fleet.indexed_job import play_part
-from rebalancer.fleet.stores import Bucket
+from rebalancer.fleet.stores import store_of
 
 _INDEX = "JOB_COMPLETION_INDEX"
 """Set by the Job controller in the pods of an Indexed Job."""
@@ -33,10 +33,10 @@ def run_work(where: str, environment: Environment) -> ExitCode:
     """Play the part of the index that the environment names.
 
     Raises:
-        PolicyError: there is no index, or the bucket cannot be used.
+        PolicyError: there is no index, or the place of the tasks cannot be used.
     """
     index = index_of(environment.environ)
-    number = play_part(Bucket(where), index)
+    number = play_part(store_of(where), index)
     say(environment.err, f"part {index}: {number} simulations")
     return ExitCode.DONE
 
@@ -45,7 +45,7 @@ def run_work(where: str, environment: Environment) -> ExitCode:
     "work",
     epilog=examples("rebalancer work s3://snapshots/prod/.work/rebalancer-compare-0123456789ab"),
 )
-@click.argument("where", metavar="s3://BUCKET/PREFIX")
+@click.argument("where", metavar="DIRECTORY|s3://...")
 def command(where: str) -> int:
     """Play a part of a comparison, in a pod of its Job.
 

@@ -1,7 +1,7 @@
-"""Where tasks are worked off: in the pods of an Indexed Job of Kubernetes, which share a bucket with the command.
+"""Where tasks are worked off: in the pods of an Indexed Job of Kubernetes, which share a bucket or a volume with the command.
 
-The Job gets its pod from the chart's CronJob that records into the bucket: image, account, environment, security. The tasks lie in the
-bucket, a slice for each index; a pod writes an object for each result, and before each try of a task another one. So a pod that died
+The Job gets its pod from the chart's CronJob that records there: image, account, environment, volumes, security. The tasks lie beside the
+snapshots, a slice for each index; a pod writes a file for each result, and before each try of a task another one. So a pod that died
 goes on where it stood, and a task whose pod died ``MAX_DEATHS`` times fails by itself, as on the other engines.
 """
 
@@ -17,17 +17,17 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.fleet.engines import MAX_DEATHS, Result, attempt
-from rebalancer.fleet.stores import S3, Bucket
+from rebalancer.fleet.stores import S3, SnapshotStore, store_of
 from rebalancer.fleet.task import Failure, Row, Rules, Task, TaskSetting, fail
 from rebalancer.kube.client import Client
 from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import CRON_JOBS, JOBS
 
 WORK = ".work"
-"""Folder of the bucket for what a Job needs; nothing below it is a snapshot."""
+"""Folder beside the snapshots for what a Job needs; nothing below it is a snapshot."""
 PARTS_PER_POD = 4
 """Indices for each pod at a time: none waits long for the slowest."""
-_TASKS, _RESULTS, _TRIES = "tasks.json", "results/", "tries/"
+_TASKS, _RESULTS, _TRIES = "tasks", "result-", "try-"
 _POLL_INTERVAL = 2.0
 _CONFLICT = 409
 _KEPT = 3600
@@ -60,7 +60,7 @@ class IndexedJob:
     poll_interval = _POLL_INTERVAL
 
     def __init__(self, client: Client, cron_job: tuple[str, str], folder: str, pods: int) -> None:
-        """``cron_job``: namespace and name of the one whose pod is taken; ``folder``: of the bucket; ``pods``: at a time."""
+        """``cron_job``: namespace and name of the one whose pod is taken; ``folder``: with the snapshots, of a bucket or a volume; ``pods``: at a time."""
         self._client, self._folder, self._pods = client, folder, pods
         self._namespace, self._cron_job = cron_job
 
@@ -68,23 +68,27 @@ class IndexedJob:
         """Yield the result of each task, in any order.
 
         Raises:
-            PolicyError: a snapshot is not in a bucket, or the bucket cannot be used.
+            PolicyError: the pods could not read a snapshot, or the place of the tasks cannot be used.
             ClusterReadError: the Job cannot be created or read.
         """
         every = list(tasks)
         if not every:
             return
-        for task in every:
-            if not task.source.startswith(S3):
-                raise PolicyError(
-                    [f"--kubernetes: {task.snapshot} is not in a bucket, which its pods could read"]
-                )
         template = self._pod_template()
+        places = (S3, *_find_claims(template))
+        for task in every:
+            if not task.source.startswith(places):
+                where = " or ".join(places[1:]) or "none"
+                message = (
+                    f"--kubernetes: {task.snapshot} is neither in a bucket nor below where the pod of"
+                    f" {self._namespace}/{self._cron_job} mounts a PersistentVolumeClaim ({where})"
+                )
+                raise PolicyError([message])
         parts = min(len(every), self._pods * PARTS_PER_POD)
         encoded = _encode(every, parts)
         # The same tasks, the same Job: a command that was killed goes on with what its Job has done since.
         name = f"rebalancer-compare-{hashlib.sha256(encoded).hexdigest()[:12]}"
-        work = Bucket(f"{self._folder}/{WORK}/{name}")
+        work = store_of(f"{self._folder}/{WORK}/{name}")
         try:
             work.put(_TASKS, encoded)
             self._create(job_manifest(name, template, work.where, parts, self._pods))
@@ -92,8 +96,7 @@ class IndexedJob:
                 yield from self._collect(name, work, {task.number: task for task in every})
             finally:
                 self._delete(name)
-                for each in work.sizes():
-                    work.remove(each)
+                work.clear()
         except OSError as error:
             raise PolicyError([f"{work.where}: {error}"]) from None
 
@@ -110,7 +113,7 @@ class IndexedJob:
         if response.status != _CONFLICT:
             self._client.expect(response, rule)
 
-    def _collect(self, job: str, work: Bucket, left: dict[int, Task]) -> Iterator[Result]:
+    def _collect(self, job: str, work: SnapshotStore, left: dict[int, Task]) -> Iterator[Result]:
         """Yield results as they appear, until all are there or the Job has ended."""
         seen: set[str] = set()
         while left:
@@ -119,7 +122,8 @@ class IndexedJob:
             for name in sorted(set(work.sizes()) - seen):
                 seen.add(name)
                 if name.startswith(_RESULTS):
-                    result = _decode(work.open(name).read())
+                    with work.open(name) as stream:
+                        result = _decode(stream.read())
                     if left.pop(result.number, None) is not None:
                         yield result
             if ended:
@@ -145,6 +149,14 @@ class IndexedJob:
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         path = JOBS.path(self._namespace, job)
         self._client.last_words.delete(path, msgspec.json.encode(options))
+
+
+def _find_claims(template: Mapping[str, Any]) -> list[str]:
+    """Return where the container of a pod mounts volumes with a claim, each with a slash at its end."""
+    spec = template["spec"]
+    claims = {of["name"] for of in spec.get("volumes") or () if "persistentVolumeClaim" in of}
+    mounts = spec["containers"][0].get("volumeMounts") or ()
+    return [f"{of['mountPath'].rstrip('/')}/" for of in mounts if of["name"] in claims]
 
 
 def job_manifest(
@@ -173,11 +185,11 @@ def job_manifest(
     }
 
 
-def play_part(work: Bucket, index: int, play: Callable[[Task], Result] = attempt) -> int:
+def play_part(work: SnapshotStore, index: int, play: Callable[[Task], Result] = attempt) -> int:
     """Play the tasks of an index that have no result yet, in a pod; return their number.
 
     Raises:
-        PolicyError: the bucket cannot be used, or holds no such part.
+        PolicyError: the place cannot be used, or holds no such part.
     """
     try:
         with work.open(_TASKS) as stream:
@@ -185,7 +197,7 @@ def play_part(work: Bucket, index: int, play: Callable[[Task], Result] = attempt
         if not 0 <= index < len(given.parts):
             raise PolicyError([f"{work.where}: has no part {index}"])
         names = work.sizes()
-        left = [of for of in given.parts[index] if f"{_RESULTS}{of.number}.json" not in names]
+        left = [of for of in given.parts[index] if f"{_RESULTS}{of.number}" not in names]
         for part in left:
             task = Task(
                 part.number,
@@ -202,7 +214,7 @@ def play_part(work: Bucket, index: int, play: Callable[[Task], Result] = attempt
             else:
                 work.put(f"{_TRIES}{part.number}-{tries}", b"")
                 result = play(task)
-            work.put(f"{_RESULTS}{part.number}.json", _encode_result(result))
+            work.put(f"{_RESULTS}{part.number}", _encode_result(result))
     except (OSError, msgspec.DecodeError) as error:
         raise PolicyError([f"{work.where}: {error}"]) from None
     return len(left)
@@ -241,5 +253,5 @@ def _decode(text: bytes) -> Result:
     decoded = msgspec.json.decode(text, type=_Decoded)
     result = decoded.row or decoded.failure
     if result is None:
-        raise PolicyError(["the bucket holds a result that is none"])
+        raise PolicyError(["a result beside the tasks is none"])
     return result

@@ -61,6 +61,12 @@ def absolute(source: str) -> str:
     return source if source.startswith(S3) else str(Path(source).absolute())
 
 
+def folder_of(named: str) -> str:
+    """Return the directory or the part of a bucket in which a named snapshot is, or that is named itself."""
+    place = absolute(named).rstrip("/")
+    return place.rpartition("/")[0] if place.endswith(_SUFFIXES) else place
+
+
 def load(source: str, finished: frozenset[str]) -> Snapshot:
     """Return the snapshot of a file or an object, with finished pods in these phases.
 

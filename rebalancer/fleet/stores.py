@@ -10,6 +10,7 @@ import fcntl
 import importlib
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -45,8 +46,14 @@ class SnapshotStore(Protocol):
     def add(self, file: Path, name: str) -> None:
         """Move a local file to a name that is new; it has it once it is complete and safe."""
 
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file, also over another one; it has its name once it is complete."""
+
     def remove(self, name: str) -> None:
         """Remove a file."""
+
+    def clear(self) -> None:
+        """Remove all files, and the place itself if it is one of its own."""
 
     def hold(self) -> Any:
         """Return a context that yields a local folder to work in, while no other process records here.
@@ -94,9 +101,23 @@ class Folder:
             os.fsync(stream.fileno())
         file.replace(self._path / name)
 
+    def put(self, name: str, data: bytes) -> None:
+        """Write a file, in a folder that is made if it does not exist, by a rename."""
+        self._path.mkdir(parents=True, exist_ok=True)
+        descriptor, written = tempfile.mkstemp(prefix=f".{name}.", dir=self._path)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            # Pods of another user read it.
+            os.fchmod(stream.fileno(), 0o644)
+        self.add(Path(written), name)
+
     def remove(self, name: str) -> None:
         """Remove a file."""
         (self._path / name).unlink()
+
+    def clear(self) -> None:
+        """Remove the folder."""
+        shutil.rmtree(self._path, ignore_errors=True)
 
     @contextmanager
     def hold(self) -> Iterator[Path]:
@@ -182,6 +203,11 @@ class Bucket:
         """Remove an object."""
         with _as_os_errors():
             _client().delete_object(Bucket=self._bucket, Key=self._prefix + name)
+
+    def clear(self) -> None:
+        """Remove all objects."""
+        for name in self.sizes():
+            self.remove(name)
 
     @contextmanager
     def hold(self) -> Iterator[Path]:

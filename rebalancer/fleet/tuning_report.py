@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import plain_number
 from rebalancer.base.plain_text import columns, count, lines_of, printable, printable_lines
@@ -142,10 +144,7 @@ def as_data(tuning: Tuning, search: Search, judge: str) -> dict[str, Any]:
             "total": verdict_data(check.total),
             "verdicts": [verdict_data(of) for of in check.comparison.verdicts],
         },
-        "failures": [
-            {"policy": of.policy, "snapshot": of.snapshot, "draw": of.draw, "error": of.error}
-            for of in tuning.failures
-        ],
+        "failures": [msgspec.to_builtins(failure) for failure in tuning.failures],
     }
 
 

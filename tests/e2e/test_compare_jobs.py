@@ -1,5 +1,6 @@
 """compare in the pods of an Indexed Job: the Job controller makes them, the test runs what their kubelet would."""
 
+import copy
 import json
 from concurrent.futures import ThreadPoolExecutor
 
@@ -59,6 +60,42 @@ def play_one(cluster):
     return index
 
 
+def compare_by_job(cluster, *args):
+    """Compare by the Job of the CronJob, until that is gone; return how it ended, and the indices played."""
+    by_job = [*args, "--kubernetes=default/recording"]
+    played: list[str | None] = []
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(rebalancer, *by_job, f"--kubeconfig={grant(cluster, RULES)}")
+
+        def end_of_all_parts():
+            played.append(play_one(cluster))
+            return running.done()
+
+        wait_until(end_of_all_parts, 300, "the comparison by a Job")
+        done = running.result()
+    wait_until(lambda: not cluster.api.get("/apis/batch/v1/jobs")["items"], 60, "the Job to go")
+    return done, sorted(int(index) for index in played if index)
+
+
+def test_pods_that_mount_the_claim_of_the_snapshots_give_the_same(cluster, tmp_path):
+    recorded = tmp_path / "recorded"
+    recorded.mkdir()
+    files = [skewed(recorded / f"{number}.json", 1 + number) for number in range(2)]
+    cron_job = copy.deepcopy(CRON_JOB)
+    pod = cron_job["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    pod["volumes"] = [{"name": "recorded", "persistentVolumeClaim": {"claimName": "recorded"}}]
+    # The test runs where the pod would: the volume is at the same place.
+    pod["containers"][0]["volumeMounts"] = [{"name": "recorded", "mountPath": str(recorded)}]
+    cluster.apply([cron_job])
+    policies = write_policies(tmp_path)
+    where = ["--snapshots", str(recorded), "--draws=1", "-ojson"]
+    args = ["compare", "--policies", *policies, *where]
+    expected = rebalancer(*args)
+    done, played = compare_by_job(cluster, *args)
+    assert (done.code, done.out, played) == (0, expected.out, list(range(4))), done.err
+    assert sorted(recorded.rglob("*")) == sorted([*files, recorded / ".work"])
+
+
 def test_the_job_of_a_real_controller_gives_the_bytes_of_one_process(cluster, tmp_path, bucket):  # noqa: F811
     cluster.apply([CRON_JOB])
     policies = write_policies(tmp_path)
@@ -68,21 +105,10 @@ def test_the_job_of_a_real_controller_gives_the_bytes_of_one_process(cluster, tm
     args = ["compare", "--policies", *policies, "--snapshots", WHERE, "--draws=2", "-ojson"]
     expected = rebalancer(*args)
     assert expected.code == 0, expected.err
-    by_job = [*args, "--kubernetes=default/recording", "--jobs=2"]
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(rebalancer, *by_job, f"--kubeconfig={grant(cluster, RULES)}")
-        played: list[str | None] = []
-
-        def end_of_all_parts():
-            played.append(play_one(cluster))
-            return running.done()
-
-        wait_until(end_of_all_parts, 300, "the comparison by a Job")
-        done = running.result()
+    done, played = compare_by_job(cluster, *args, "--jobs=2")
     assert (done.code, done.out) == (0, expected.out), done.err
-    assert sorted(int(index) for index in played if index) == list(range(8))
+    assert played == list(range(8))
     assert len(json.loads(done.out)["rows"]) == 16
     # The Job is deleted, and what it needed in the bucket.
-    wait_until(lambda: not cluster.api.get("/apis/batch/v1/jobs")["items"], 60, "the Job to go")
     keys = [one["Key"] for one in bucket.list_objects_v2(Bucket="snapshots")["Contents"]]
     assert keys == [f"prod/a/{number}.json" for number in range(4)]

@@ -9,7 +9,7 @@ import pytest
 from rebalancer.base.errors import PolicyError
 from rebalancer.cli import command
 from rebalancer.fleet.indexed_job import IndexedJob, play_part
-from rebalancer.fleet.stores import Bucket
+from rebalancer.fleet.stores import store_of
 from rebalancer.fleet.task import Failure, Row
 from tests.unit.fleet.test_engines import by_number, row, tasks
 from tests.unit.fleet.test_stores import WHERE, bucket  # noqa: F401  (a fixture)
@@ -26,15 +26,19 @@ TEMPLATE = {
 }
 
 
-@pytest.fixture
-def job(server, tmp_path, bucket):  # noqa: F811
-    cron = {"spec": {"jobTemplate": {"spec": {"template": TEMPLATE}}}}
+def job_on(server, folder, where, template=TEMPLATE):
+    cron = {"spec": {"jobTemplate": {"spec": {"template": template}}}}
     path = f"/apis/batch/v1/namespaces/{CRON[0]}/cronjobs/{CRON[1]}"
     server.on("GET", path, Say(json.dumps(cron).encode()))
     server.on("POST", JOBS, Say(b"{}", status=201))
-    engine = IndexedJob(client_of(server.url, tmp_path), CRON, WHERE, 2)
+    engine = IndexedJob(client_of(server.url, folder), CRON, where, 2)
     engine.poll_interval = 0.05
     return engine
+
+
+@pytest.fixture
+def job(server, tmp_path, bucket):  # noqa: F811
+    return job_on(server, tmp_path, WHERE)
 
 
 class Kubelet:
@@ -57,7 +61,7 @@ class Kubelet:
             (verb, where) = self.manifest["spec"]["template"]["spec"]["containers"][0]["args"]
             assert verb == "work"
             with contextlib.suppress(PodDied):
-                play_part(Bucket(where), self.left[0], self.play)
+                play_part(store_of(where), self.left[0], self.play)
                 del self.left[0]
         else:
             conditions = [{"type": "Complete", "status": "True"}]
@@ -121,15 +125,45 @@ def test_a_job_that_ends_without_results_fails_its_tasks_by_name(job, server):
     assert "has ended without it: Complete" in results[0].error
 
 
-def test_a_snapshot_outside_the_bucket_is_refused(job):
-    with pytest.raises(PolicyError, match="is not in a bucket"):
+def test_a_volume_with_a_claim_serves_as_a_bucket_does(server, tmp_path):
+    recorded = tmp_path / "recorded"
+    recorded.mkdir()
+    container = TEMPLATE["spec"]["containers"][0]
+    mounts = [{"name": "v", "mountPath": str(recorded)}, {"name": "s", "mountPath": "/scratch"}]
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "s"}]
+    spec = {"containers": [{**container, "volumeMounts": mounts}], "volumes": volumes}
+    job = job_on(server, tmp_path, str(recorded / "prod"), {**TEMPLATE, "spec": spec})
+    given = [
+        msgspec.structs.replace(task, source=str(recorded / f"{task.draw}.json"))
+        for task in tasks(9)
+    ]
+    kubelet = Kubelet(server)
+
+    def deadly(task):
+        if task.number == 3:
+            raise PodDied
+        return row(task)
+
+    kubelet.play = deadly
+    results = by_number(job.run(iter(given)))
+    assert results[:3] + results[4:] == [row(task) for task in given if task.number != 3]
+    assert results[3].error.startswith("its pod died 3 times")
+    work = kubelet.manifest["spec"]["template"]["spec"]["containers"][0]["args"][1]
+    assert work.startswith(f"{recorded}/prod/.work/rebalancer-compare-")
+    assert list(recorded.rglob("*.json")) + list(recorded.rglob("task*")) == []
+    elsewhere = msgspec.structs.replace(given[0], source="/scratch/0.json")
+    with pytest.raises(PolicyError, match=rf"mounts a PersistentVolumeClaim \({recorded}/\)"):
+        list(job.run(iter([elsewhere])))
+
+
+def test_a_snapshot_that_the_pods_cannot_read_is_refused(job):
+    with pytest.raises(PolicyError, match=r"is neither in a bucket nor .*\(none\)"):
         list(job.run(iter(tasks(1))))
 
 
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--snapshots", ".", "--kubernetes", "a/b"], "its pods read --snapshots s3://"),
         (["--snapshots", "s3://b/x", "--kubernetes", "a"], "write NAMESPACE/NAME"),
         (["--snapshots", "s3://b/x", "--kubernetes", "a/b", "--ray", "local"], "give one of them"),
     ],

@@ -12,7 +12,7 @@ from rebalancer.fleet.compare import Inputs
 from rebalancer.fleet.measures import MEASURES
 from rebalancer.fleet.task import Failure, Row, Rules, TaskSetting
 from rebalancer.fleet.tune import Bounds, Goal, Search, tune
-from rebalancer.fleet.tuning_report import as_html, as_text
+from rebalancer.fleet.tuning_report import as_data, as_html, as_text
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from tests.unit.fleet.worlds import SPREAD, skewed
@@ -150,8 +150,12 @@ def test_a_snapshot_that_fails_is_named_once_and_played_no_more(tmp_path):
     def torn(settings, task):
         return None if task.snapshot.endswith("03.json") else bowl(settings, task)
 
-    tuning, _ = run(search_of(tmp_path, "a=28..31"), torn)
+    search = search_of(tmp_path, "a=28..31")
+    tuning, _ = run(search, torn)
     assert [(of.snapshot[-7:], of.policy) for of in tuning.failures] == [("03.json", "given")] * 2
+    # As in the data of a comparison, the number of its task is with each.
+    data = as_data(tuning, search, "default")["failures"]
+    assert [of["number"] for of in data] == [of.number for of in tuning.failures]
     assert tuning.recommended.settings == (("a", "30"),)
 
 
