@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +17,16 @@ from rebalancer.providers.contract import Provider
 from rebalancer.signals.model import SignalSource
 
 T = TypeVar("T")
+
+
+_read_all = cache(entry_points)
+"""Reads the entry points of all installed distributions, once in a process: it opens a file of each distribution."""
+
+
+def _points(group: str) -> Iterable[EntryPoint]:
+    return _read_all().select(group=group)
+
+
 GROUP = "rebalancer.strategies"
 
 
@@ -34,7 +44,7 @@ class PlugInKind(Generic[T]):
 
     def installed(self) -> PlugIns[T]:
         """Return the installed plug-ins of this kind."""
-        return PlugIns(self, entry_points(group=self.group))
+        return PlugIns(self, _points(self.group))
 
 
 STRATEGIES: PlugInKind[Strategy] = PlugInKind(GROUP, "strategy", "terms(view, params)")
@@ -113,7 +123,7 @@ class Registry(PlugIns[Strategy]):
     @staticmethod
     def installed() -> Registry:
         """Return the registry of the installed strategies."""
-        return Registry(entry_points(group=GROUP))
+        return Registry(_points(GROUP))
 
     @cached_property
     def signals(self) -> PlugIns[SignalSource]:
