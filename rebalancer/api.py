@@ -8,14 +8,13 @@ A :class:`Strategy` has a ``Params`` model and a ``terms`` method, and is regist
 
 from __future__ import annotations
 
-from rebalancer.cost.ask import Ask
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains
 from rebalancer.cost.pod_term import PodTerm
 from rebalancer.cost.price_group import PriceGroup
-from rebalancer.cost.rules import SpreadRule
+from rebalancer.cost.room_term import Ask
 from rebalancer.cost.separable_groups import CapGroup, ConflictGroup
-from rebalancer.cost.spread_group import SpreadGroup
+from rebalancer.cost.spread_group import SpreadGroup, SpreadRule
 from rebalancer.cost.strategy import Emptiable, Ended, Strategy
 from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import Candidates, Entry, Gauge, Group, Term, View

@@ -13,9 +13,8 @@ import numpy as np
 
 from rebalancer.cost.domain_term import DomainTerm
 from rebalancer.cost.groups import Domains
-from rebalancer.cost.rules import SpreadRule
 from rebalancer.cost.separable_groups import AttractionGroup
-from rebalancer.cost.spread_group import SpreadGroup
+from rebalancer.cost.spread_group import SpreadGroup, SpreadRule
 from rebalancer.cost.term import Entry, Group, View
 
 

@@ -9,8 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rebalancer.cost.groups import Domains, fill
-from rebalancer.cost.potentials import conflict_minimum
+from rebalancer.cost.groups import Domains, conflict_minimum, fill
 from rebalancer.cost.term import View
 from rebalancer.snapshot.columns import Floats, Int32s
 

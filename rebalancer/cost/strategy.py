@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rebalancer.cost.ask import Ask
-from rebalancer.cost.room_term import RoomTerm
+from rebalancer.cost.room_term import Ask, RoomTerm
 from rebalancer.cost.term import Term, View
 from rebalancer.policy.values import Params
 from rebalancer.snapshot.columns import Bools, Int32s

@@ -10,7 +10,6 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from rebalancer.cost.crowding import Crowding
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Cause
 from rebalancer.scheduler.model import SchedulerModel
@@ -18,7 +17,46 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 from rebalancer.snapshot.marks import to_be_empty
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.selected import Selected
-from rebalancer.snapshot.state import ClusterState
+from rebalancer.snapshot.state import ClusterState, Runs
+
+
+@dataclass(frozen=True, slots=True)
+class Crowding:
+    """The number of living pods of each owner, and the nodes where they run."""
+
+    pods: list[int]
+    """Per owner how many."""
+    fullest: list[int]
+    """Per owner the most on one node."""
+    _nodes: Runs
+    """Per owner its nodes, ascending and once each."""
+
+    @staticmethod
+    def of(snapshot: Snapshot) -> Crowding:
+        """Return the crowding of the snapshot."""
+        pods, owners = snapshot.pods, len(snapshot.owners)
+        owner_of = np.array([cls.owner for cls in snapshot.classes] or [-1], np.int64)
+        living = pods.living
+        owner = owner_of[pods.cls[living]]
+        size = max(1, len(snapshot.nodes))
+        places = (owner * size + pods.node[living])[owner >= 0]
+        place, count = np.unique(places, return_counts=True)
+        owner = place // size
+        fullest = np.zeros(owners, np.int64)
+        np.maximum.at(fullest, owner, count)
+        return Crowding(
+            np.bincount(owner, count, owners).astype(np.int64).tolist(),
+            fullest.tolist(),
+            Runs((place % size).astype(np.int32), owner.astype(np.int32), owners),
+        )
+
+    def crowded(self) -> list[int]:
+        """Return the owners, ascending, that have two or more pods on the same node."""
+        return [owner for owner, most in enumerate(self.fullest) if most > 1]
+
+    def nodes(self, owner: int) -> Int32s:
+        """Return the distinct nodes, ascending, with pods of an owner. Read-only array."""
+        return self._nodes[owner]
 
 
 class Entry(enum.IntEnum):

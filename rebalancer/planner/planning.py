@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rebalancer.base.environment import Timings, collector_paused
-from rebalancer.cost.ask import Ask
-from rebalancer.cost.room_term import KEPT_FREE, kept_free
+from rebalancer.cost.room_term import KEPT_FREE, Ask, kept_free
 from rebalancer.cost.strategy import Emptiable, Ended, Strategy
 from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import Term, View

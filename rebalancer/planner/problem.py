@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from rebalancer.cost.ask import Ask
+from rebalancer.cost.room_term import Ask
 from rebalancer.cost.strategy import Emptiable, Ended
 from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import Candidates, Term, View

@@ -15,7 +15,7 @@ from itertools import groupby
 import numpy as np
 
 from rebalancer.base.plain_text import count
-from rebalancer.cost.ask import Ask
+from rebalancer.cost.room_term import Ask
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from rebalancer.cost.ask import Ask
+from rebalancer.cost.room_term import Ask
 from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Contribution

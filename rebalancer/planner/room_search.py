@@ -19,7 +19,7 @@ from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 
-from rebalancer.cost.ask import Ask
+from rebalancer.cost.room_term import Ask
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints

@@ -12,8 +12,8 @@ from itertools import groupby
 
 import numpy as np
 
-from rebalancer.cost.ask import Ask
 from rebalancer.cost.guards import guard_term
+from rebalancer.cost.room_term import Ask
 from rebalancer.plan.plan import Code, Skip
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.gangs import unit_of

@@ -6,7 +6,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rebalancer.cost.potentials import (
+from rebalancer.cost.groups import (
     conflict_minimum,
     spread_minimum,
 )

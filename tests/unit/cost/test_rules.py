@@ -2,7 +2,7 @@
 
 import pytest
 
-from rebalancer.cost.rules import SpreadRule
+from rebalancer.cost.spread_group import SpreadRule
 from rebalancer.cost.term import Entry
 from rebalancer.testing.snapshots import ZONE, node, spread, workload
 from tests.unit.cost.small import class_of, view_on

@@ -2,9 +2,9 @@
 
 import pytest
 
+from rebalancer.cost.domain_term import satisfied
 from rebalancer.cost.groups import Domains
 from rebalancer.cost.spread_group import SpreadGroup
-from rebalancer.cost.tally import satisfied
 from rebalancer.testing.snapshots import ZONE, node, workload
 from tests.unit.cost.small import cap, class_of, classes, view_on
 
@@ -35,7 +35,7 @@ def spread(view, pod, max_skew):
 
 @pytest.mark.parametrize("table", [0, 4_000_000])
 def test_only_groups_that_surely_hold_are_satisfied(view, table, monkeypatch):
-    monkeypatch.setattr("rebalancer.cost.tally._TABLE", table)
+    monkeypatch.setattr("rebalancer.cost.domain_term._TABLE", table)
     groups = [
         cap(view, "web-0", 2),  # at most 2 on a node: a1 has 2
         cap(view, "web-0", 1),

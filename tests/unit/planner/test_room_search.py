@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.cost.ask import Ask
+from rebalancer.cost.room_term import Ask
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.room_search import Found, Item, Placing, RoomSearch
 from rebalancer.testing.snapshots import Manifest, node, workload
