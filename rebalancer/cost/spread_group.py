@@ -323,7 +323,7 @@ class SpreadGroup:
 
     def describe(self, node: int) -> str:  # noqa: ARG002  # every domain matters to a spread
         """Return the counts of the fullest domains and the maximum skew, in a phrase."""
-        return f"{self.label}: {self.standing()}, maxSkew {self._max_skew}"
+        return f"{self.label}: {self.standing()}; asks for at most {self._max_skew} apart"
 
     def requirement(self) -> str:
         """Return the maximum skew and the topology key, in a few words."""

@@ -15,7 +15,7 @@ from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.plain_text import columns, count, lines_of, printable_lines
 from rebalancer.fleet.clusters import ClusterRecord, Fleet, FleetCluster, halt_of
-from rebalancer.report.as_html import render_page
+from rebalancer.report.html_page import render_page
 from rebalancer.wire.times import rfc3339
 
 

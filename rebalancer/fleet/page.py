@@ -9,7 +9,7 @@ from rebalancer.base.plain_text import count
 from rebalancer.fleet.comparison import Comparison, mean_by_snapshot
 from rebalancer.fleet.measures import MEASURES, Measure
 from rebalancer.fleet.show import LEGEND, by_pair, cell, failure_lines, left_cell, sentences, title
-from rebalancer.report.as_html import render_page
+from rebalancer.report.html_page import render_page
 
 _LEFT, _RIGHT, _LINE = 6.0, 294.0, 18
 _MAX_DOTS = 300

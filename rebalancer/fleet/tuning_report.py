@@ -12,7 +12,7 @@ from rebalancer.base.data_text import plain_number
 from rebalancer.base.plain_text import columns, count, lines_of, printable, printable_lines
 from rebalancer.fleet.show import failure_lines, sentences, show_number, verdict_data
 from rebalancer.fleet.tune import Candidate, Goal, Reason, Search, Tuning
-from rebalancer.report.as_html import render_page
+from rebalancer.report.html_page import render_page
 
 _WIDTH, _HEIGHT = 640.0, 320.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56.0, 624.0, 12.0, 280.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -214,18 +213,9 @@ def describe_bound(bound: int, moves: int) -> str:
     return f"it cannot be done with fewer than {bound:,}"
 
 
-_SPREAD = re.compile(r"over (\S+) \((hard|soft)\): (.+), maxSkew (\d+)")
-_KEYS = {"topology.kubernetes.io/zone": "zones", "kubernetes.io/hostname": "nodes"}
-_ASKED = {"hard": "DoNotSchedule", "soft": "ScheduleAnyway"}
-
-
 def reason_words(move: Move) -> str:
-    """Return the reason of a move without its workload; that of a topology spread as a sentence."""
-    text = move.reason.removeprefix(move.owner).strip()
-    if (spread := _SPREAD.fullmatch(text)) is None:
-        return text or move.reason
-    key, kind, counts, skew = spread.groups()
-    return f"{counts}; asks for at most {skew} apart over {_KEYS.get(key, key)} ({_ASKED[kind]})"
+    """Return the reason of a move without its workload."""
+    return move.reason.removeprefix(move.owner).strip() or move.reason
 
 
 def marks_words(move: Move) -> str:

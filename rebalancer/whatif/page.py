@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from rebalancer.base.plain_text import and_more, count
 from rebalancer.report import words
-from rebalancer.report.as_html import render_page
 from rebalancer.report.changes import NO_ZONE, WorkloadChange, group_alike, nodes_by_owner
+from rebalancer.report.html_page import render_page
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.whatif.cycles import Simulation
 from rebalancer.whatif.show import end_lines, head_of_cycles, rows_of_cycles, scores_of_end
