@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -34,8 +34,9 @@ from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_configuration
 from rebalancer.snapshot.autoscalers import SCALE_OUT_REASONS, fold_scale_outs
 from rebalancer.snapshot.build import Fold
-from rebalancer.snapshot.model import Snapshot
-from rebalancer.wire.kinds import AFTER_PODS, CONFIG_MAPS, EVENTS, METRICS, PODS
+from rebalancer.snapshot.model import GangKey, PodGroup, Snapshot
+from rebalancer.wire import objects as o
+from rebalancer.wire.kinds import AFTER_PODS, CONFIG_MAPS, EVENTS, METRICS, POD_GROUPS, PODS
 from rebalancer.wire.lists import decode_objects
 from rebalancer.wire.objects import PodEvent
 from rebalancer.wire.pods import PodRecord
@@ -309,6 +310,78 @@ def _list_events(
         may_restart=may_restart,
     )
     return list(pages)
+
+
+class _Gang(msgspec.Struct, rename="camel"):
+    min_count: int = 0
+
+
+class _SchedulingPolicy(msgspec.Struct):
+    gang: _Gang | None = None
+
+
+class _PodGroupSpec(msgspec.Struct, rename="camel"):
+    scheduling_policy: _SchedulingPolicy = msgspec.field(default_factory=_SchedulingPolicy)
+    scheduling_constraints: dict[str, Any] | None = None
+    resource_claims: list[Any] | None = None
+    parent_composite_pod_group_name: str | None = None
+    disruption_mode: str | dict[str, Any] | None = None
+    """``Pod`` or ``PodGroup`` in 1.36; from 1.37 on ``single`` or ``all`` with an empty object."""
+
+
+class _PodGroup(msgspec.Struct):
+    metadata: o.ObjectMeta
+    spec: _PodGroupSpec
+
+
+class _PodGroups(msgspec.Struct):
+    items: list[_PodGroup]
+
+
+def read_pod_groups(client: Client, snapshot: Snapshot) -> Mapping[GangKey, PodGroup]:
+    """Return the PodGroups that pods of ``snapshot`` name by ``spec.schedulingGroup``, one list per namespace.
+
+    Nothing is asked for where no pod names one. Empty where the API server does not serve them.
+
+    Raises:
+        ForbiddenError: RBAC denied it; names the rule.
+        ClusterReadError: a list could not be read.
+    """
+    named = {
+        (cls.namespace, cls.gang)
+        for cls in snapshot.classes
+        if cls.spec.scheduling_group is not None
+    }
+    version = POD_GROUPS.version if snapshot.version >= (1, 37) else "v1alpha2"
+    resource = replace(POD_GROUPS, version=version)
+    groups: dict[GangKey, PodGroup] = {}
+    for namespace in sorted({namespace for namespace, _ in named}):
+        response = client.get(resource.path(namespace))
+        if response.status == 404:
+            continue
+        rule = AccessRule("list", POD_GROUPS.group, POD_GROUPS.plural)
+        try:
+            listed = msgspec.json.decode(client.expect(response, rule).body, type=_PodGroups)
+        except (ValueError, RecursionError):
+            raise ClusterReadError("what was answered for PodGroups is no list of them") from None
+        groups |= {
+            (namespace, f"PodGroup {one.metadata.name}"): _fold_group(one.spec)
+            for one in listed.items
+        }
+    return {gang: groups[gang] for gang in sorted(named & groups.keys())}
+
+
+def _fold_group(spec: _PodGroupSpec) -> PodGroup:
+    gang = spec.scheduling_policy.gang
+    mode = spec.disruption_mode
+    # What was not said, as where the server's gate for it is off, is not taken for leave to break a gang.
+    alone = mode == "Pod" or (isinstance(mode, dict) and "single" in mode)
+    other = spec.scheduling_constraints, spec.resource_claims, spec.parent_composite_pod_group_name
+    return PodGroup(
+        least=0 if gang is None else gang.min_count,
+        alone=gang is None or alone,
+        constrained=any(other),
+    )
 
 
 def scheduler_rules(of: ConfigMapKey) -> tuple[AccessRule, ...]:

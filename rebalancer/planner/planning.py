@@ -32,7 +32,7 @@ from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.marks import as_planned_on, to_be_empty, with_empty_marks
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.model import GangKey, PodGroup, Snapshot
 from rebalancer.snapshot.owners import with_restarts
 from rebalancer.snapshot.protect import NONE_ENDED, Scope, find_done, protect, protect_ended
 from rebalancer.snapshot.selected import select_pods, with_avoided
@@ -107,6 +107,8 @@ class Planning:
         self._hour_unknown: str | None = None
         self._streaks: Mapping[str, Streaks] | None = None
         self._planned: frozenset[str] = frozenset()
+        self._groups: Mapping[GangKey, PodGroup] = {}
+        """The PodGroups of the plan's snapshot: pictures of the cluster between waves have none."""
         self._movable: int | None = None
         self._emptied: frozenset[str] | None = None
         """Between waves: the nodes that are marked as to be empty, None: those that are so in the snapshot."""
@@ -189,6 +191,7 @@ class Planning:
     ) -> Planned:
         """Return the plan on ``snapshot``. Deterministic except for the timings, unless ``stop`` ends it early."""
         self._planned, self._movable, self._emptied = frozenset(), None, None
+        self._groups = snapshot.pod_groups
         callbacks = Callbacks(stop=stop, observe=observe, phase=timings.phase)
         with collector_paused():
             problem, made = self._made(snapshot, callbacks)
@@ -285,6 +288,8 @@ class Planning:
         ``marked``: exactly these nodes (N,) are marked to be emptied; None: those of the plan, else of the snapshot.
         """
         policy = self._policy
+        if not snapshot.pod_groups:
+            snapshot = replace(snapshot, pod_groups=self._groups)
         snapshot = as_planned_on(snapshot, removes_stale=self.steers, runs=self._runs)
         if marked is None and self._emptied is not None:
             marked = np.array([name in self._emptied for name in snapshot.nodes.names], bool)

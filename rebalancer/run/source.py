@@ -120,7 +120,7 @@ class Source:
         )
         run.notes.extend(reading.readings.notes)
         return Reading(
-            self._with_scale_outs(client, reading.snapshot),
+            self._with_groups(client, self._with_scale_outs(client, reading.snapshot)),
             reading.readings.clock_skew or 0.0,
             reading.kept,
         )
@@ -137,7 +137,8 @@ class Source:
             usage=self.usage,
         )
         self.run.notes.extend(readings.notes)
-        return Reading(self._with_scale_outs(client, view.first), readings.clock_skew or 0.0, view)
+        snapshot = self._with_groups(client, self._with_scale_outs(client, view.first))
+        return Reading(snapshot, readings.clock_skew or 0.0, view)
 
     def _with_scale_outs(self, client: Client, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with the pods for which a machine is on its way, if the policy asks who waits."""
@@ -146,6 +147,17 @@ class Source:
         from rebalancer.kube.read import read_scale_outs  # noqa: PLC0415
 
         return replace(snapshot, machines_coming=read_scale_outs(client, snapshot))
+
+    def _with_groups(self, client: Client, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with the PodGroups that its pods name; without the right to read them, those pods stay."""
+        from rebalancer.kube.failures import ForbiddenError  # noqa: PLC0415
+        from rebalancer.kube.read import read_pod_groups  # noqa: PLC0415
+
+        try:
+            return replace(snapshot, pod_groups=read_pod_groups(client, snapshot))
+        except ForbiddenError as error:
+            self.run.notes.append(f"pods of PodGroups stay, which could not be read: {error}")
+            return snapshot
 
     def _read_scheduler(self, client: Client) -> None:
         """Read the scheduler's configuration, if the policy names a ConfigMap with it."""

@@ -30,7 +30,7 @@ from rebalancer.scheduler.scores import Scorer
 from rebalancer.scheduler.spread import Spread
 from rebalancer.scheduler.steering import Steering
 from rebalancer.snapshot.columns import Bools, Int32s, Ints, unite
-from rebalancer.snapshot.model import PodClass, Snapshot
+from rebalancer.snapshot.model import PodClass, PodGroup, Snapshot
 from rebalancer.snapshot.state import ClusterState
 from rebalancer.wire import objects as o
 from rebalancer.wire.objects import DEFAULT_SCHEDULER
@@ -39,8 +39,14 @@ _LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _NODE_OPERATORS = (*_LABEL_OPERATORS, "Gt", "Lt")
 
 
-def find_unmodelled(of_class: PodClass, profile: SchedulerProfile) -> Iterator[str]:
-    """Yield why pods of a class cannot be predicted with a profile, in any state of the cluster."""
+def find_unmodelled(
+    of_class: PodClass, profile: SchedulerProfile, group: PodGroup | None = None
+) -> Iterator[str]:
+    """Yield why pods of a class cannot be predicted with a profile, in any state of the cluster.
+
+    ``group``: their PodGroup, if it is known. The scheduler places its pods one after the other by the usual filters and scores, and binds
+    them if enough of them have nodes (KEP-4671); it is otherwise only with constraints of the group.
+    """
     spec = of_class.spec
     if of_class.unreadable is not None:
         yield of_class.unreadable
@@ -50,7 +56,8 @@ def find_unmodelled(of_class: PodClass, profile: SchedulerProfile) -> Iterator[s
         yield from profile.unmodelled
     if spec.resource_claims:
         yield "resource claims (dynamic resource allocation)"
-    if spec.scheduling_group is not None or spec.workload_ref is not None:
+    free = group is not None and not group.constrained
+    if spec.workload_ref is not None or (spec.scheduling_group is not None and not free):
         yield f"the scheduler places the pods of {of_class.gang or 'its PodGroup'} together"
     for selector in _selectors(spec):
         yield from _wrong(selector.match_expressions or (), _LABEL_OPERATORS, "label selector")
@@ -478,7 +485,9 @@ class SchedulerModel:
             return model.find_unmodelled(cls)
         known = self._unmodelled.get(cls)
         if known is None:
-            reasons = list(find_unmodelled(self.snapshot.classes[cls], self.profile))
+            of_class = self.snapshot.classes[cls]
+            group = self.snapshot.group_of(of_class)
+            reasons = list(find_unmodelled(of_class, self.profile, group))
             reasons += [
                 f"an extender of the scheduler decides about {name}"
                 for row, name in enumerate(self.resources.names)

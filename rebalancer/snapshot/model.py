@@ -29,6 +29,18 @@ MEASURED = ("cpu", "memory")
 
 
 @dataclass(frozen=True, slots=True)
+class PodGroup:
+    """What a PodGroup of Kubernetes says (``scheduling.k8s.io``)."""
+
+    least: int
+    """So many of its pods have to run for it to be of use (``schedulingPolicy.gang.minCount``); 0 if it is no gang."""
+    alone: bool
+    """Its pods may be disrupted one by one: ``disruptionMode: single`` (1.36: ``Pod``), or the policy ``basic``."""
+    constrained: bool
+    """The scheduler also places it by a constraint on topology, or with claims of the group, which are not modelled."""
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Measured usage as read-only columns over the nodes and classes of a snapshot."""
 
@@ -402,8 +414,8 @@ class Snapshot:
     """HorizontalPodAutoscalers that scale an owner of pods, by namespace and name; None where they were not read."""
     machines_coming: Mapping[str, str] | None = None
     """Uid of a pod that waits -> why a machine is on its way for it: the reason of an Event; None where Events were not read."""
-    gang_least: Mapping[GangKey, int] = field(default_factory=dict)
-    """Gang -> how many of its pods have to run for it to be of use, where that is known; else it needs all of them."""
+    pod_groups: Mapping[GangKey, PodGroup] = field(default_factory=dict)
+    """The PodGroups that pods name by ``spec.schedulingGroup``, as far as they were read."""
     finished: Snapshot | None = None
     """The same cluster with the pods that have ended in the place of all others; None where none were asked for.
 
@@ -458,6 +470,16 @@ class Snapshot:
         order = np.argsort(of_pod, kind="stable").astype(np.int32)
         bounds = np.searchsorted(of_pod[order], np.arange(len(keys) + 1))
         return {key: order[bounds[at] : bounds[at + 1]] for key, at in number.items()}
+
+    @cached_property
+    def gang_least(self) -> Mapping[GangKey, int]:
+        """Gang -> how many of its pods have to run for it to be of use, where that is known; else it needs all of them."""
+        return {gang: group.least for gang, group in self.pod_groups.items()}
+
+    def group_of(self, cls: PodClass) -> PodGroup | None:
+        """Return the PodGroup that pods of ``cls`` name; None if they name none, or it was not read."""
+        named = cls.spec.scheduling_group is not None
+        return self.pod_groups.get((cls.namespace, cls.gang)) if named else None
 
     def fellows(self, cls: PodClass) -> int:
         """Return the number of other pods in the gang of a pod of ``cls``; 0 if it has no gang."""

@@ -239,7 +239,8 @@ def _of_class(snapshot: Snapshot, cls: PodClass, rules: Protect, scope: Scope) -
             bits |= _BIT["localStorage"] * bool(rules.local_storage)
     if not _in_scope(cls, scope):
         bits |= _BIT["selector"]
-    if snapshot.fellows(cls) > 0:
+    group = snapshot.group_of(cls)
+    if snapshot.fellows(cls) > 0 and not (group is not None and group.alone):
         bits |= _BIT[GANG] * bool(rules.gangs)
     if cls.spec.scheduling_gates:
         bits |= _BIT["schedulingGate"]

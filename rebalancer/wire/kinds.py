@@ -59,6 +59,8 @@ CSI_NODES = Resource("CSINode", "storage.k8s.io", "v1", "csinodes", namespaced=F
 NODE_METRICS = Resource("NodeMetrics", "metrics.k8s.io", "v1beta1", "nodes", namespaced=False)
 POD_METRICS = Resource("PodMetrics", "metrics.k8s.io", "v1beta1", "pods")
 EVENTS = Resource("Event", "events.k8s.io", "v1", "events")
+POD_GROUPS = Resource("PodGroup", "scheduling.k8s.io", "v1beta1", "podgroups")
+"""From 1.37 on; 1.36 serves ``v1alpha2``, both behind the gate GenericWorkload."""
 LEASES = Resource("Lease", "coordination.k8s.io", "v1", "leases")
 CONFIG_MAPS = Resource("ConfigMap", "", "v1", "configmaps")
 

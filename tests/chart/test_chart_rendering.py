@@ -859,6 +859,7 @@ CHANGED = {
     "rbac.autoscalers": True,
     "rbac.deletePods": True,
     "rbac.events": True,
+    "rbac.podGroups": True,
     "rbac.create": False,
     "rbac.marks": True,
     "rbac.restarts": True,

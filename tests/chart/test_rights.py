@@ -97,6 +97,11 @@ FEATURES: list[tuple[str, dict[str, Any], dict[str, set[str]]]] = [
         {role: {"list events.events.k8s.io"} for role in (_RELEASE, f"{_RELEASE}-observe")},
     ),
     (
+        "PodGroups of Kubernetes",
+        {"rbac": {"podGroups": True}},
+        {role: {"list podgroups.scheduling.k8s.io"} for role in (_RELEASE, f"{_RELEASE}-observe")},
+    ),
+    (
         "low-utilisation by use",
         {"strategies": {"low-utilisation": {"signal": "usage"}}},
         {

@@ -6,35 +6,46 @@ import pytest
 
 from rebalancer.kube import lists, read
 from rebalancer.kube.client import JSON, connect
+from rebalancer.snapshot.model import PodGroup
 from tests.controlplane import ControlPlane, Options, objects, operations, wait_until
 from tests.controlplane.audit import EVICTION, AuditLog, policy
 from tests.e2e.product import Product, grant, rebalancer
 
-SCHEDULING = "/apis/scheduling.k8s.io/v1alpha2/namespaces/default/podgroups"
-GROUP = {
-    "apiVersion": "scheduling.k8s.io/v1alpha2",
-    "kind": "PodGroup",
-    "metadata": {"name": "train"},
-    "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}},
-}
+
+def pod_group(version):
+    """Path and object of a PodGroup whose pods are disrupted together, as a version of Kubernetes has it."""
+    newer = version.startswith("1.37")
+    served = "scheduling.k8s.io/" + ("v1beta1" if newer else "v1alpha2")
+    mode = {"all": {}} if newer else "PodGroup"
+    return f"/apis/{served}/namespaces/default/podgroups", {
+        "apiVersion": served,
+        "kind": "PodGroup",
+        "metadata": {"name": "train"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}, "disruptionMode": mode},
+    }
 
 
 @pytest.fixture(scope="module")
-def gangs() -> Iterator[ControlPlane]:
-    """A control plane that schedules gangs, which is off by default in 1.36."""
+def gangs(kubernetes) -> Iterator[ControlPlane]:
+    """A control plane that schedules gangs, which is off by default."""
+    serves = pod_group(kubernetes)[1]["apiVersion"]
+    gates = ["GenericWorkload"]
+    if not kubernetes.startswith("1.37"):
+        gates += ["GangScheduling", "WorkloadAwarePreemption"]
     options = Options(
-        feature_gates={"GenericWorkload": True, "GangScheduling": True},
-        extra_args={"kube-apiserver": ["--runtime-config=scheduling.k8s.io/v1alpha2=true"]},
+        version=kubernetes,
+        feature_gates=dict.fromkeys(gates, True),
+        extra_args={"kube-apiserver": [f"--runtime-config={serves}=true"]},
         audit_policy=policy({"resources": [{"group": "", "resources": ["pods/eviction"]}]}),
     )
     with ControlPlane(options) as plane:
         yield plane
 
 
-def test_the_pods_of_a_pod_group_stay_together(gangs, tmp_path, monkeypatch):
+def test_the_pods_of_a_pod_group_stay_or_leave_together(gangs, kubernetes, tmp_path, monkeypatch):
     gangs.apply([objects.node("node-0")])
     operations.wait_nodes_ready(gangs.api, 1)
-    gangs.api.post(SCHEDULING, GROUP)
+    gangs.api.post(*pod_group(kubernetes))
     group = {"schedulingGroup": {"podGroupName": "train"}}
     gangs.apply([objects.deployment("train", 3, labels={"app": "train"}, **group)])
     operations.wait_pods_ready(gangs.api, 3, 60, selector="app=train")
@@ -48,18 +59,33 @@ def test_the_pods_of_a_pod_group_stay_together(gangs, tmp_path, monkeypatch):
     assert {skip["code"] for skip in stays} == {"Gang"}
     assert "a member of PodGroup train with 2 other pods" in stays[0]["message"]
 
-    order = ("drain", "node-0", "--kubeconfig", str(gangs.kubeconfig), "-o", "json")
-    refused = rebalancer(*order)
-    assert refused.code == 3, refused.err
-    assert {pod["code"] for node in refused.report["nodes"] for pod in node["pods"]} == {"Gang"}
-    assert not gangs.api.get("/api/v1/nodes/node-0")["spec"].get("unschedulable")
-
     client = connect(kubeconfig=gangs.kubeconfig, environ={})
     in_protobuf = read.read_cluster(client, clock=lambda: 0.0).snapshot
     monkeypatch.setattr(lists, "POD_DECODERS", {JSON: lists.POD_DECODERS[JSON]})
     in_json = read.read_cluster(client, clock=lambda: 0.0).snapshot
     for snapshot in (in_protobuf, in_json):
         assert [cls.gang for cls in snapshot.classes if cls.gang] == ["PodGroup train"]
+    groups = read.read_pod_groups(client, in_json)
+    assert groups == {("default", "PodGroup train"): PodGroup(3, alone=False, constrained=False)}
+
+    audit, members = AuditLog(gangs.audit_log), Members(gangs, "train")
+    order = (
+        "drain",
+        "node-0",
+        "--kubeconfig",
+        str(gangs.kubeconfig),
+        "-o",
+        "json",
+        "--timeout",
+        "60s",
+    )
+    drained = rebalancer(*order)
+    assert drained.code == 0, drained.err
+    assert len(asked(audit)) == 6
+    assert members.gone() == (3, 3, 3)
+    assert {
+        pod["spec"]["nodeName"] for pod in operations.pods(gangs.api, selector="app=train")
+    } == {"node-1"}
 
 
 POOL = {"pool": "gangs"}

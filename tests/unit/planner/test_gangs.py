@@ -1,12 +1,15 @@
 """Gangs move as one unit, for hard rules, if all of their pods land; else none moves, and the reason is named."""
 
+from dataclasses import replace
+
 import pytest
 
 from rebalancer.plan.plan import Code
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.protect import Protect
-from rebalancer.testing.snapshots import apart, disruption_budget, node, workload
+from rebalancer.snapshot.model import PodGroup
+from rebalancer.testing.snapshots import apart, disruption_budget, node, snapshot_of, workload
 from strategies.leaving import LeavingParams
 from tests.unit.planner.conftest import plan_of
 
@@ -20,10 +23,14 @@ def gang(nodes, name="train", *, group="train", **options):
     return workload(name, nodes, labels=labels, **{"cpu": "1", **options})
 
 
-def planned(*objects, **options):
+def planned_on(snapshot, **options):
     """The plan that empties the node ``going``."""
     params = {"leaving": LeavingParams(nodes=("going",))}
-    return plan_of([GOING, *objects], strategies=["leaving"], params=params, **options)
+    return plan_of(snapshot, strategies=["leaving"], params=params, **options)
+
+
+def planned(*objects, **options):
+    return planned_on([GOING, *objects], **options)
 
 
 def moved(plan):
@@ -131,3 +138,33 @@ def test_for_a_soft_rule_no_gang_is_interrupted():
     plan = plan_of([node("a"), node("b"), *gang(["a", "a"])], strategies=["duplicates"])
     assert plan.moves == ()
     assert {skip.code for skip in plan.skips} == {Code.GANG}
+
+
+def of_group(nodes, group):
+    """The plan that empties ``going``, of a PodGroup of Kubernetes; ``group``: what it says, None: it was not read."""
+    spec = {"schedulingGroup": {"podGroupName": "train"}}
+    objects = [GOING, node("a"), node("b"), *workload("train", nodes, cpu="1", spec=spec)]
+    groups = {} if group is None else {("default", "PodGroup train"): group}
+    return planned_on(replace(snapshot_of(objects), pod_groups=groups))
+
+
+@pytest.mark.parametrize(
+    ("group", "moves"),
+    [
+        (PodGroup(least=3, alone=False, constrained=False), ["train-0", "train-1", "train-2"]),
+        # Enough of it stay: only those go that have to.
+        (PodGroup(least=2, alone=False, constrained=False), ["train-0"]),
+        # Its pods may be disrupted one by one.
+        (PodGroup(least=3, alone=True, constrained=False), ["train-0"]),
+    ],
+)
+def test_what_a_pod_group_says_of_its_pods_counts(group, moves):
+    plan = of_group(["going", "a", "b"], group)
+    assert [move.pod for move in plan.moves] == moves
+    assert {bool(move.unit) for move in plan.moves} == {not group.alone}
+
+
+@pytest.mark.parametrize("group", [None, PodGroup(least=3, alone=False, constrained=True)])
+def test_a_pod_group_with_constraints_or_of_which_nothing_is_known_stays(group):
+    plan = of_group(["going", "a", "b"], group)
+    assert "not predictable: the scheduler places the pods of PodGroup train together" in why(plan)
