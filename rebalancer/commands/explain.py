@@ -21,6 +21,7 @@ from rebalancer.commands.flags import (
     POLICY_FLAGS,
     complete_nodes,
     complete_pods,
+    complete_workloads,
     examples,
     output_flag,
     parse_named,
@@ -271,7 +272,7 @@ def _node(node: str, **options: Any) -> int:
         "rebalancer explain workload web", "rebalancer explain workload Deployment/default/web"
     ),
 )
-@click.argument("workload", metavar="[[KIND/]NAMESPACE/]NAME")
+@click.argument("workload", metavar="[[KIND/]NAMESPACE/]NAME", shell_complete=complete_workloads)
 @with_flags(_EXPLAINED)
 def _workload(workload: str, **options: Any) -> int:
     """Where its pods stand, its rules, its plan.

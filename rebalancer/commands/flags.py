@@ -144,6 +144,51 @@ def complete_pods(
     return _items([f"{namespace}/{name}" for name in _names(context, path)], begun)
 
 
+def complete_workloads(
+    context: click.Context, _parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Return namespaces as ``NAMESPACE/``; after the slash, the Deployments and StatefulSets of that namespace."""
+    namespace, slash, _ = begun.partition("/")
+    if not slash:
+        return _items([f"{name}/" for name in _names(context, "/api/v1/namespaces")], begun)
+    within = f"/apis/apps/v1/namespaces/{quote(namespace, safe='')}"
+    names = {
+        name
+        for plural in ("deployments", "statefulsets")
+        for name in _names(context, f"{within}/{plural}")
+    }
+    return _items([f"{namespace}/{name}" for name in sorted(names)], begun)
+
+
+def _complete_contexts(
+    context: click.Context, _parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    from rebalancer.kube.credentials import find_files, list_contexts  # noqa: PLC0415
+
+    try:
+        names = list_contexts(find_files(context.params.get("kubeconfig"), os.environ))
+    except RebalancerError:
+        return []
+    return _items(names, begun)
+
+
+def _complete_strategies(
+    _context: click.Context, _parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    from rebalancer.registry import Registry  # noqa: PLC0415
+
+    return _items(sorted(Registry.installed()), begun)
+
+
+def _complete_fail_on(
+    _context: click.Context, _parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Return the states of a list that begins with ``begun``, each with what stands before its last comma."""
+    before, comma, _ = begun.rpartition(",")
+    named = before.split(",")
+    return _items([f"{before}{comma}{name}" for name in FAIL_ON if name not in named], begun)
+
+
 def _items(names: list[str], begun: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in names if name.startswith(begun)]
 
@@ -283,6 +328,7 @@ CLUSTER = [
         "--context",
         "context_name",
         metavar="NAME",
+        shell_complete=_complete_contexts,
         help="Context of the kubeconfig. Default: the current one.",
     ),
     click.option(
@@ -324,6 +370,7 @@ POLICY_FLAGS = [
         "only",
         multiple=True,
         metavar="NAME",
+        shell_complete=_complete_strategies,
         help="Use only this strategy; may be repeated.",
     ),
     click.option(
@@ -404,6 +451,7 @@ PUBLISHING = [
 FAIL = click.option(
     "--fail-on",
     callback=_fail_on,
+    shell_complete=_complete_fail_on,
     default="",
     metavar=",".join(FAIL_ON),
     help="Exit with code 11 if the run stood still, left rules unmet, or was held back by a"

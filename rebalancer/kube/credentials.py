@@ -66,6 +66,18 @@ def find_files(explicit: str | Path | None, environ: Mapping[str, str]) -> tuple
     return (default,) if default.is_file() else ()
 
 
+def list_contexts(files: Sequence[Path]) -> list[str]:
+    """Return the names of all contexts of ``files``.
+
+    Raises:
+        ClusterReadError: a file is unreadable, not YAML or incomplete.
+    """
+    names: set[str] = set()
+    for path in files:
+        names.update(_entries(path, _read(path), "contexts", _LISTS["contexts"]))
+    return sorted(names)
+
+
 def choose(files: Sequence[Path], context: str | None) -> ContextChoice:
     """Return the chosen context of ``files``.
 

@@ -95,6 +95,9 @@ def completed(monkeypatch, capsys):
 def test_commands_flags_and_names_are_completed(completed):
     assert completed(["rebalancer", "pl"]) == ["plan"]
     assert "--set" in completed(["rebalancer", "plan", "--se"])
+    assert completed(["rebalancer", "plan", "--strategy", "dup"]) == ["duplicates"]
+    red = ["rebalancer", "plan", "--fail-on", "standstill,"]
+    assert completed(red) == ["standstill,unmet", "standstill,held"]
     with third_zone_joined("web") as cluster:
         config = {"KUBECONFIG": str(cluster.kubeconfig)}
         assert completed(["rebalancer", "explain", "node", "n-"], **config) == ["n-a", "n-b", "n-c"]
@@ -102,6 +105,11 @@ def test_commands_flags_and_names_are_completed(completed):
         pods = completed(["rebalancer", "explain", "pod", "default/web"], **config)
         assert len(pods) == 3
         assert all(name.startswith("default/web-") for name in pods)
+        workloads = ["rebalancer", "explain", "workload"]
+        assert completed([*workloads, "def"], **config) == ["default/"]
+        assert completed([*workloads, "default/"], **config) == ["default/web"]
+        (context,) = completed(["rebalancer", "plan", "--context", ""], **config)
+        assert context in cluster.kubeconfig.read_text()
         assert completed(["rebalancer", "drain", "n-a", "n-"], **config) == ["n-a", "n-b", "n-c"]
     # The cluster is gone: no names, and no message either.
     assert completed(["rebalancer", "explain", "node", "n-"], **config) == []
