@@ -99,12 +99,14 @@ def found(cluster, options):
 
 
 @pytest.fixture(
-    params=[("a part", 1), ("blocked", 2), *(("all", seed) for seed in (3, 4, 5, 6))], ids=str
+    scope="module",
+    params=[("a part", 1), ("blocked", 2), *(("all", seed) for seed in (3, 4, 5, 6))],
+    ids=str,
 )
-def ended(request, tmp_path):
+def ended(request, tmp_path_factory):
     """The report of a run, and the cluster scored anew after it."""
     kind, seed = request.param
-    policy = tmp_path / "policy.yaml"
+    policy = tmp_path_factory.mktemp("run") / "policy.yaml"
     policy.write_text(_POLICY.format(more=_POLICIES[kind]))
     for cluster in drifted(seed):
         if kind == "blocked":

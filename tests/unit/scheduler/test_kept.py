@@ -153,7 +153,7 @@ def test_what_the_scheduler_is_shown_for_a_moment_leaves_the_stamp_as_it_was() -
     assert state.stamp(cls) != before
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.lists(st.integers(-3, 3), min_size=2, max_size=12), st.data())
 def test_windows_that_agree_in_an_extreme_are_distinguished_from_those_that_do_not(
     values: list[int], data: st.DataObject
