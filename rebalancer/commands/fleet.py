@@ -87,10 +87,10 @@ def run_member(flags: FleetFlags, options: RunOptions, environment: Environment)
 
 
 def _cluster_of(fleet: Fleet, path: str, environ: Mapping[str, str]) -> FleetCluster:
-    """Return the cluster of this pod.
+    """Return the cluster that this pod of the indexed Job handles.
 
     Raises:
-        PolicyError: the pod has no index, or none of the list.
+        PolicyError: the pod has no completion index, or the list has no cluster with that index.
     """
     index = index_of(environ)
     if index >= len(fleet.clusters):

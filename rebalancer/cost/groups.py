@@ -160,7 +160,7 @@ def spread_minimum(kinds: Mapping[Kind, int], max_skew: int, *, too_few: bool = 
 
 
 def _moves_at(kinds: Mapping[Kind, int], floor: int, ceiling: int) -> tuple[int, int]:
-    """Return (moves, excess pods that no move can remove) for one floor level."""
+    """Return, for one floor level, how many moves are needed, and how many excess pods no move can remove."""
     excess = deficit = stuck = lacking = 0
     for (count, immobile, is_open), times in kinds.items():
         fixed = min(count, immobile)

@@ -190,7 +190,10 @@ def _groups(files: Sequence[_File]) -> list[list[_File]]:
 
 
 def _name(files: Sequence[_File], at: float) -> tuple[str, str]:
-    """Return the name of a snapshot after ``files``, without its end, and a note if the clock is not later than theirs."""
+    """Return the name of the file that follows ``files``, without its extension, and a note.
+
+    The note is empty, unless the cluster's clock is not later than in the newest of ``files``.
+    """
     newest = files[-1] if files else None
     clock = 1 if newest is None else newest.clock
     note = ""

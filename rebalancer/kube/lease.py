@@ -100,7 +100,10 @@ class Lease:
     def _free(
         self, waits: Callable[[], None] | None
     ) -> tuple[Mapping[str, Any], float] | LeaseTaken:
-        """Return the Lease and the server's time once it is free, ours, or its holder is dead; else its holder."""
+        """Wait until the Lease is free, is ours, or has expired; return it with the server's time.
+
+        Return who holds it instead if we may not wait, if the holder still renews it, or once the run must end.
+        """
         watched: _Watched | None = None
         lease, now = self.read(self.client)
         while (holder := holder_of(lease)) not in ("", self.identity):

@@ -28,7 +28,7 @@ _MAX_SECONDS = 366 * 86_400
 
 @dataclass
 class _Strategy:
-    """One of our strategies and the plug-ins that it replaces, at most one of each profile."""
+    """One of our strategies, and the descheduler's plug-ins that it replaces: at most one from each profile."""
 
     strategy: str
     options: Options

@@ -23,7 +23,7 @@ from rebalancer.planner.problem import Contribution
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.room_reasons import find_expected, why_outside
 from rebalancer.planner.room_repair import RoomRepair
-from rebalancer.planner.room_search import Found, Placing, RoomSearch
+from rebalancer.planner.room_search import Placing, RoomSearch, RoomSearchResult
 from rebalancer.planner.room_walk import (
     TAKEN,
     MadeRooms,
@@ -353,7 +353,7 @@ class _Way:
         self.refused: Refused | None = None
         """Why the ways that were found could not be gone."""
 
-    def find(self, least: int = 0, most: int = 0) -> Found:
+    def find(self, least: int = 0, most: int = 0) -> RoomSearchResult:
         """Return what was found; a way that can be gone is added to what is made.
 
         Few evictions are tried first. Where that does not come to an end, a repair of the cluster with the asks in it gives a
@@ -378,7 +378,7 @@ class _Way:
             self._first = result.fewest
         return result
 
-    def _by_repair(self, result: Found, steps: int, most: int) -> Found:
+    def _by_repair(self, result: RoomSearchResult, steps: int, most: int) -> RoomSearchResult:
         """Return what a repair finds, or a search for fewer evictions after it."""
         effort, plan = self._plan.effort, self._plan
         repair = RoomRepair(self._search, self._items, plan.stop)
@@ -409,7 +409,7 @@ class _Way:
         """It takes so many evictions at least, whatever order they would go in."""
         return self._first
 
-    def why(self, found: Found) -> Refused:
+    def why(self, found: RoomSearchResult) -> Refused:
         """Return why an ask stays outside."""
         return why_outside(
             self._draft, self._plan.of, self._search, self._asks[0], self._items[0], found

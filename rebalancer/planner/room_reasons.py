@@ -13,7 +13,7 @@ from rebalancer.plan.plan import Code
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.problem import Contribution
 from rebalancer.planner.reasons import protection_code
-from rebalancer.planner.room_search import Found, Item, RoomSearch
+from rebalancer.planner.room_search import Item, RoomSearch, RoomSearchResult
 from rebalancer.scheduler.explain import unschedulable_message
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Ints
@@ -24,7 +24,12 @@ _PODS = "places for pods"
 
 
 def why_outside(
-    draft: Draft, of: Contribution, search: RoomSearch, ask: Ask, item: Item, found: Found
+    draft: Draft,
+    of: Contribution,
+    search: RoomSearch,
+    ask: Ask,
+    item: Item,
+    found: RoomSearchResult,
 ) -> tuple[Code, str]:
     """Return why ``ask`` is not let in, after the search has ``found`` no way."""
     if not item.nodes.any():

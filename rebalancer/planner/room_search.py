@@ -77,11 +77,11 @@ class Placing:
 
 
 @dataclass(slots=True)
-class Found:
-    """What a search has come to."""
+class RoomSearchResult:
+    """The result of a search for room."""
 
     placing: Placing | None
-    """None: there is no way, or none was found."""
+    """None: there is no way, or the search ended before it met one."""
     fewest: int
     """It takes at least so many evictions."""
     exhaustive: bool
@@ -175,7 +175,7 @@ class RoomSearch:
 
     def find(
         self, items: Sequence[Item], accept: Accept, steps: int, least: int = 0, most: int = 0
-    ) -> Found:
+    ) -> RoomSearchResult:
         """Return the way with the fewest evictions that ``accept`` takes, to place all ``items``, the first one first.
 
         ``steps``: so many at most. ``least``: fewer evictions need not be tried; ``most``: more are not, 0: as many
@@ -202,7 +202,7 @@ class RoomSearch:
             bound = bound if self._doubted else evictions
             if self._tried(asks, evictions):
                 self.used += steps - max(0, self._left)
-                return Found(found[-1], min(bound, *refused), exhaustive=False)
+                return RoomSearchResult(found[-1], min(bound, *refused), exhaustive=False)
             if self._left <= 0 or self._cut:
                 break
         else:
@@ -210,7 +210,7 @@ class RoomSearch:
             bound = bound if self._doubted else most + 1
         self.used += steps - max(0, self._left)
         placing = found[-1] if found else None
-        return Found(placing, min(bound, *refused), exhaustive=exhaustive)
+        return RoomSearchResult(placing, min(bound, *refused), exhaustive=exhaustive)
 
     def _tried(self, asks: list[Item], evictions: int) -> bool:
         """Search with so many evictions, if steps are left."""
@@ -388,7 +388,7 @@ class RoomSearch:
         return slack
 
     def _promising(self, item: Item, fits: Bools, evictions: int) -> list[int]:
-        """Return the nodes from which few enough pods would have to leave, the fewest first."""
+        """Return the nodes on which ``item`` fits after at most ``evictions`` evictions, those that need the fewest first."""
         least = self._least(item)
         able = item.nodes & ~fits & (least <= evictions)
         nodes = np.flatnonzero(able).astype(np.int32)

@@ -192,7 +192,7 @@ class Batch:
         return made
 
     def _free(self, state: ClusterState, asks: Sequence[LandingQuery]) -> _Freed:
-        """Return the resources that deleted victims free; ``asks`` are in the order of their replacements."""
+        """Return what changes on the nodes of deleted victims, whose resources are free; ``asks`` are sorted by replacement."""
         parts = [_NOTHING_FREED]
         groups: dict[tuple[int, int], list[int]] = {}
         for row, ask in enumerate(asks):
@@ -207,7 +207,7 @@ class Batch:
         return _Freed(*(np.concatenate(column) for column in columns))
 
     def _feasible(self, state: ClusterState, asks: Sequence[LandingQuery], freed: _Freed) -> Bools:
-        """Return the nodes (K, N) that pass all filters; ``asks`` are in the order of their replacements."""
+        """Return the nodes (K, N) that pass all filters; ``asks`` are sorted by replacement."""
         others, fits, within = [], [], []
         for replacement, of_class in groupby(asks, attrgetter("replacement")):
             leaving = [(ask.cls, ask.node) for ask in of_class]

@@ -66,7 +66,7 @@ class Usage:
     """Names of a few measured nodes, where the cluster has none of all that were measured."""
 
     def has(self, resource: str) -> bool:
-        """Return whether a resource of MEASURED was measured."""
+        """Return whether there are measurements of ``resource``, which is one of ``MEASURED``."""
         return self.measured[MEASURED.index(resource)]
 
 

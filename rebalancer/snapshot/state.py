@@ -197,9 +197,9 @@ class ClassCounts:
         return changed
 
     def _with_changes(self, cls: int, nodes: Int32s, terminating: bool) -> Int32s | None:
-        """Return ``nodes`` updated by the changes.
+        """Return ``nodes``, the node of each pod of the class in the snapshot, after the changes to the state.
 
-        None if a pod has left that was already terminating in the snapshot.
+        None if a pod that was terminating in the snapshot is gone: ``nodes`` says nothing of such pods.
         """
         changes = self._changes.get(cls)
         if not changes:

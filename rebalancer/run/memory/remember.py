@@ -1,4 +1,4 @@
-"""Update the memory by outcomes: what counts as a strike, how long a cool-down is, what is forgotten."""
+"""Update the memory with the outcomes of moves: what counts as a strike, how long a cool-down is, what is forgotten."""
 
 from __future__ import annotations
 

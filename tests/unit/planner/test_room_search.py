@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rebalancer.cost.room_term import Ask
 from rebalancer.planner.effort import Effort
-from rebalancer.planner.room_search import Found, Item, Placing, RoomSearch
+from rebalancer.planner.room_search import Item, Placing, RoomSearch, RoomSearchResult
 from rebalancer.testing.snapshots import Manifest, node, workload
 from tests.unit.planner.conftest import draft_of
 
@@ -33,7 +33,7 @@ def ask_of(search: RoomSearch, cpu: int, nodes: int) -> Item:
     return search.item_of(0, ask)
 
 
-def find(search: RoomSearch, item: Item) -> Found:
+def find(search: RoomSearch, item: Item) -> RoomSearchResult:
     return search.find([item], lambda _: True, 50_000)
 
 
