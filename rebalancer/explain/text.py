@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 
-from rebalancer.base.plain_text import count, lines_of, more, printable, wrap
+from rebalancer.base.plain_text import count, lines_of, more, percent, printable, wrap
 from rebalancer.cost.term import Entry
 from rebalancer.explain.pods import Breach, PodDecision, PodFacts
 from rebalancer.plan.plan import Method, Status
@@ -168,7 +168,7 @@ def _landings(explanation: LandingExplanation) -> list[str]:
     for landing in explanation.landings[:_SHOWN_LANDINGS]:
         where = ", ".join(dict.fromkeys(landing.domains.values()))
         zone = f" ({where})" if where else ""
-        lines.append(f"  {landing.probability:>6.1%}  {printable(landing.node + zone)}")
+        lines.append(f"  {percent(landing.probability):>6}  {printable(landing.node + zone)}")
     if (more := len(explanation.landings) - _SHOWN_LANDINGS) > 0:
         lines.append(f"          ... and {more} more (-o json shows all)")
     return lines

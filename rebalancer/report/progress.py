@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 from rebalancer.base.output import OutputError, write
 from rebalancer.base.plain_text import count, printable, printable_json
 from rebalancer.plan.plan import Move, Outcome, Status
+from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
     from rebalancer.report.bars import Bars
@@ -39,8 +40,11 @@ class Progress:
         form: str = "text",
         bars: Bars | None = None,
         pictured: bool = False,
+        unix: Callable[[], float] | None = None,
     ) -> None:
         """Write to ``stream``. ``clock`` returns seconds; times are relative to its first value.
+
+        ``unix``: Unix seconds, for JSON lines: where runs follow each other, their times alone tell them apart.
 
         ``bars``: progress bars on the same stream. ``pictured``: show a picture of the nodes with them.
         """
@@ -48,7 +52,7 @@ class Progress:
             raise ValueError(f"{form!r} is none of text, json, quiet")
         self._stream, self._clock, self._form = stream, clock, form
         self._bars, self._pictured = bars, pictured
-        self._started = clock()
+        self._started, self._unix = clock(), unix
         self._lock = threading.Lock()
         self._waited = ((0, 0, 0), self._started)
         self._heard: Callable[[str], None] | None = None
@@ -146,7 +150,9 @@ class Progress:
             return
         at = self._clock() - self._started
         if self._form == "json":
-            line = json.dumps({"event": event, "at": round(at, 3), **fields}, ensure_ascii=False)
+            time = {} if self._unix is None else {"time": rfc3339(self._unix())}
+            said = {**time, "event": event, "at": round(at, 3), **fields}
+            line = json.dumps(said, ensure_ascii=False)
             line = printable_json(line)
         else:
             line = f"{at:7.1f} s  {printable(text)}"

@@ -247,6 +247,7 @@ def run_context(
             form="quiet" if options.progress.quiet else options.progress.log_format,
             bars=bars,
             pictured=options.progress.pictured,
+            unix=clock.unix,
         ),
         notes=list(loaded.warnings),
     )

@@ -11,6 +11,7 @@ import numpy as np
 
 from rebalancer.base.environment import SystemClock, Timings, collector_paused
 from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.plain_text import percent
 from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.cache import ClusterCache
 from rebalancer.kube.client import Client
@@ -134,7 +135,7 @@ class ClusterActor:
         note = f"moved off {move.node} by {move.strategy}{how}: {move.reason}"
         if move.landings:
             landing = move.landings[0]
-            note += f"; expected on {landing.node} ({landing.probability:.0%})"
+            note += f"; expected on {landing.node} ({percent(landing.probability)})"
         self._events.write(
             Subject("Pod", move.namespace, move.pod, move.uid),
             Subject(owner.kind, owner.namespace, owner.name, owner.uid) if owner else None,

@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import Protocol
 
 from rebalancer.base.errors import ClusterReadError
+from rebalancer.base.plain_text import count
 from rebalancer.base.stop import Stop
 from rebalancer.plan.plan import Method, Move, Outcome, Status
 from rebalancer.planner.planning import ClusterNow
@@ -496,14 +497,14 @@ class Executor:
 
     def _give_up(self, waited: float, pending: int, unready: int) -> None:
         if pending:
-            self._cut(f"{pending} replacement(s) still without a node after {waited:.0f} s")
+            self._cut(f"{count(pending, 'replacement')} still without a node after {waited:.0f} s")
         else:
             self._leave_in_flight(waited, unready)
 
     def _leave_in_flight(self, waited: float, unready: int) -> None:
         """Record that the run ends at the in-flight budget; the next run continues."""
         self._why = self._why or (
-            f"{unready} replacement(s) not ready yet after {waited:.0f} s; "
+            f"{count(unready, 'replacement')} not ready yet after {waited:.0f} s; "
             "what is in flight counts in the next run"
         )
 

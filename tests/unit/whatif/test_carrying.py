@@ -80,7 +80,7 @@ def test_a_replacement_without_a_node_ends_the_run(skewed, monkeypatch):
     monkeypatch.setattr(world, "_draw", lambda prediction: -1)
     done, waves = carry_out(world, moves, keep)
     assert (waves, done.failed) == (1, True)
-    assert "1 replacement(s) still without a node after 30 s" in str(done.stopped)
+    assert "1 replacement still without a node after 30 s" in str(done.stopped)
     assert world.pending == 1
 
 
