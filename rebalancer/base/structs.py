@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 
 import msgspec
 
@@ -15,9 +16,14 @@ import msgspec
 def prepare_structs() -> None:
     """Build the decoders' data of all Structs that are imported by now; some milliseconds, and nothing the second time."""
     for struct in _subclasses(msgspec.Struct):
-        # One that cannot be decoded is not decoded by threads either.
-        with suppress(TypeError, NameError):
-            msgspec.json.Decoder(struct)
+        _prepare(struct)
+
+
+@cache
+def _prepare(struct: type[msgspec.Struct]) -> None:
+    # One that cannot be decoded is not decoded by threads either.
+    with suppress(TypeError, NameError):
+        msgspec.json.Decoder(struct)
 
 
 def _subclasses(struct: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:

@@ -20,7 +20,7 @@ from rebalancer.wire.times import rfc3339
 
 
 class ClusterCondition(enum.StrEnum):
-    """How a cluster is, worst first."""
+    """The condition of a cluster in the report of a fleet; the members are sorted, the worst first."""
 
     FAILED = "failed"
     """The last run did nothing, and said why."""

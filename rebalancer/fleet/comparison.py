@@ -27,7 +27,7 @@ class PolicySummary:
 
 @dataclass(frozen=True, slots=True)
 class PairVerdict:
-    """Two policies in one measure."""
+    """Which of two policies is better by one measure, and how sure that is."""
 
     measure: Measure
     first: str

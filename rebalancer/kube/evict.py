@@ -467,7 +467,7 @@ def _find_restart_opt_out(deployment: o.Workload, now: float) -> str:
 
 
 def _explain_unsettled(deployment: o.Workload) -> str:
-    """Return why a Deployment is not one settled replica, by its own status; empty if it is."""
+    """Return why the status of a Deployment does not show exactly one settled replica; empty if it does."""
     meta, spec, status = deployment.metadata, deployment.spec, deployment.status
     if meta.deletion_timestamp is not None:
         return "it is being deleted"

@@ -44,7 +44,7 @@ from rebalancer.wire.pods import PodRecord
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Facts about the cluster and about reading it."""
+    """What a report says of the API server, and of how its lists were read."""
 
     server: str
     server_version: str

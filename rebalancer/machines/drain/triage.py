@@ -96,7 +96,7 @@ def triage_pods(snapshot: Snapshot, nodes: Bools, orders: Orders) -> list[Triage
 
 
 def fellows_elsewhere(snapshot: Snapshot, nodes: Bools) -> Int32s:
-    """Return the pods on other than ``nodes`` (N,) of the gangs that have pods there, ascending."""
+    """Return, in ascending order, the pods of gangs that are on other nodes, while some of their gang are on ``nodes`` (N,)."""
     here = set(pods_on(snapshot, nodes).tolist())
     gangs = (pods for pods in snapshot.gangs.values() if not here.isdisjoint(pods.tolist()))
     elsewhere = {pod for pods in gangs for pod in pods.tolist()} - here
