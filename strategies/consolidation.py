@@ -215,7 +215,8 @@ def _need(view: View, counted: _Bools) -> int:
     if not len(here):
         return 0
     fixed = np.zeros(len(counted), bool)
-    fixed[pods.node[here[~view.movable[here]]]] = True
+    may_go = view.movable if view.by_unit is None else view.movable | view.by_unit
+    fixed[pods.node[here[~may_go[here]]]] = True
     requests = asked[:, pods.cls[here]]
     lacking = requests.sum(axis=1) - room[:, fixed].sum(axis=1)
     others = np.sort(room[:, counted & ~fixed], axis=1)[:, ::-1].cumsum(axis=1)

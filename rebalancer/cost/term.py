@@ -153,6 +153,8 @@ class View:
     """The pods that the strategy may move by its ``select``; None: all. All pods count."""
     unready: Bools | None = None
     """(P,) pods that are not Ready, and that may move where they are judged by their state; None: none of them."""
+    by_unit: Bools | None = None
+    """(P,) pods that nothing holds but their gangs: they move with all of the gang or not at all; None: none of them."""
     kept_by: Callable[[Int32s], Mapping[str, int]] = field(
         default=lambda _: {}, repr=False, compare=False
     )

@@ -27,7 +27,15 @@ from rebalancer.planner.settings import Settings
 from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.model import GangKey
-from rebalancer.snapshot.protect import GANG, UNSETTLED, names_of, sentence_of, text_of
+from rebalancer.snapshot.protect import (
+    ALONE,
+    BY_UNIT,
+    GANG,
+    UNSETTLED,
+    names_of,
+    sentence_of,
+    text_of,
+)
 from rebalancer.snapshot.state import ClusterState
 
 
@@ -39,8 +47,15 @@ class Draft:
         self.snapshot, self.scheduler = problem.snapshot, problem.scheduler
         self.state = ClusterState(problem.snapshot)
         unready = problem.unready & ~problem.disruptions.forbidden_pods(ready=False)
+        protected = problem.protected
+        by_unit = problem.selected & ((protected & BY_UNIT) != 0) & ((protected & ~ALONE) == 0)
         self.view = View(
-            problem.snapshot, self.state, problem.scheduler, problem.movable, unready=unready
+            problem.snapshot,
+            self.state,
+            problem.scheduler,
+            problem.movable,
+            unready=unready,
+            by_unit=by_unit,
         )
         self.allowance = Allowance(problem, settings)
         self.terms: tuple[WeightedTerm, ...] = tuple(
@@ -60,16 +75,18 @@ class Draft:
 
     def view_of(self, of: Contribution) -> View:
         """Return the view of a strategy: it counts all pods and may move those that its ``select`` matches."""
-        movable, unready = self.view.movable, self.view.unready
+        movable, unready, by_unit = self.view.movable, self.view.unready, self.view.by_unit
         if of.selected is not None:
             mine = of.selected.pods(self.snapshot)
             movable, unready = movable & mine, None if unready is None else unready & mine
+            by_unit = None if by_unit is None else by_unit & mine
         return replace(
             self.view,
             streaks=of.streaks,
             movable=movable,
             selected=of.selected,
             unready=unready,
+            by_unit=by_unit,
             kept_by=partial(self._kept_by, of),
         )
 

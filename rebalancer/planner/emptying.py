@@ -20,11 +20,13 @@ from rebalancer.cost.strategy import Emptiable
 from rebalancer.plan.plan import Code, NodeCode, NodeVerdict, Plan
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
+from rebalancer.planner.gangs import units_of
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Contribution
 from rebalancer.policy.model import Eagerness
+from rebalancer.scheduler.prediction import Prediction
 from rebalancer.snapshot.columns import Bools, Floats, Int32s, sum_by_node
-from rebalancer.snapshot.protect import PASSING
+from rebalancer.snapshot.protect import ALONE, PASSING
 
 
 class LeavingPods:
@@ -42,16 +44,34 @@ class LeavingPods:
         self._starts = np.searchsorted(pods.node[self._pods], np.arange(len(snapshot.nodes) + 1))
         self._mine = np.ones(len(pods), bool) if of.selected is None else of.selected.pods(snapshot)
         forbidden = problem.disruptions.forbidden_pods()
-        self._stays = ~self._mine | (problem.protected != 0) | forbidden
-        self._stays_for_good = ~self._mine | ((problem.protected & ~PASSING) != 0)
+        self.units = units_of(draft, self._mine)
+        """Pod -> all pods of its gang, of gangs that may leave as a whole."""
+        of_unit = np.zeros(len(pods), bool)
+        of_unit[list(self.units)] = True
+        protected = np.where(of_unit, problem.protected & ~ALONE, problem.protected)
+        self._stays = ~self._mine | (protected != 0) | forbidden
+        self._stays_for_good = ~self._mine | ((protected & ~PASSING) != 0)
         self._stays_for_good |= forbidden & ~_lets_go_later(draft)
         costs = np.bincount(pods.node[here], problem.costs[here], minlength=len(snapshot.nodes))
-        self.costs: Floats = costs.astype(np.float64)
-        """(N,) what it costs to evict the pods of each node."""
+        self.costs: Floats = costs + self._costs_elsewhere(here, problem.costs)
+        """(N,) what it costs to evict the pods of each node, and those of their gangs on other nodes."""
         used = sum_by_node(snapshot.requests, pods.cls[here], pods.node[here], len(snapshot.nodes))
         total = np.maximum(1, snapshot.nodes.allocatable.sum(axis=1, keepdims=True))
         self.load: Floats = (used / total).max(axis=0, initial=0.0)
         """(N,) the largest share of all nodes' resources that the pods of each node request."""
+
+    def _costs_elsewhere(self, here: Int32s, costs: Floats) -> Floats:
+        """Return per node (N,) what it costs to evict the other pods of the gangs on it."""
+        node_of = self._draft.snapshot.pods.node
+        of_nodes: dict[int, set[int]] = {}
+        for pod in here.tolist():
+            if (unit := self.units.get(pod)) is not None:
+                others = unit[node_of[unit] != node_of[pod]]
+                of_nodes.setdefault(int(node_of[pod]), set()).update(others.tolist())
+        extra = np.zeros(len(self._draft.snapshot.nodes))
+        for node, others in of_nodes.items():
+            extra[node] = costs[sorted(others)].sum()
+        return extra
 
     def on(self, node: int) -> Int32s:
         """Return the pods that must leave ``node``, largest first."""
@@ -145,8 +165,16 @@ class EmptyingTrial:
         """Move all pods of ``node`` in the state; return the first one without a landing and why, or None."""
         closed = np.union1d(marked, self._others)
         for pod in self._pods.on(node).tolist():
-            self._left -= 1
-            if (why := self._move(pod, node, closed)) is not None:
+            unit = self._pods.units.get(pod)
+            if unit is not None and pod in self._moved:
+                continue  # with its gang
+            self._left -= 1 if unit is None else len(unit)
+            why = (
+                self._move(pod, node, closed)
+                if unit is None
+                else self._move_unit([pod, *unit[unit != pod].tolist()], closed)
+            )
+            if why is not None:
                 return f"{self._draft.snapshot.pod_ref(pod)}: {why}"
         return None
 
@@ -168,6 +196,39 @@ class EmptyingTrial:
         state.hide_newest_victim()
         state.place(pod, replacement, int(landings.nodes[0]))
         self._moved.append(pod)
+        return None
+
+    def _move_unit(self, pods: Sequence[int], closed: Int32s) -> str | None:
+        """Move all pods of a gang in the state, each to a node that is not ``closed``; return why they cannot move, or None."""
+        draft, state = self._draft, self._draft.state
+        if self._left < 0:
+            return "whether its gang has landings elsewhere takes too long to say in one run"
+        if any(draft.scheduler.pending.foresee(state, pod).takers for pod in pods):
+            return "pods that are pending would take the room that its gang leaves"
+        for pod in pods:
+            state.evict(pod)
+            state.hide_newest_victim()
+        for placed, pod in enumerate(pods):
+            replacement = draft.snapshot.classes[int(draft.snapshot.pods.cls[pod])].replacement
+            landings = draft.scheduler.predict(state, replacement)
+            if why := self._misses(pod, landings, closed):
+                for other in reversed(pods[placed:]):
+                    state.show_newest_victim()
+                    state.unevict(other)
+                return why
+            state.place(pod, replacement, int(landings.nodes[0]))
+            self._moved.append(pod)
+        return None
+
+    def _misses(self, pod: int, landings: Prediction, closed: Int32s) -> str | None:
+        """Return why a pod of a gang does not land where it should, once all of the gang are gone; else None."""
+        ref = self._draft.snapshot.pod_ref(pod)
+        if landings.unmodelled:
+            return f"{ref} of its gang: not predictable: {', '.join(landings.unmodelled)}"
+        if not len(landings.nodes):
+            return f"{ref} of its gang: no node takes its replacement"
+        if (again := np.intersect1d(landings.nodes, closed)).size:
+            return f"{ref} of its gang would land on {self._draft.snapshot.nodes.names[int(again[0])]}, which is to be empty, too"
         return None
 
     def _undo(self, left: int) -> None:

@@ -1,14 +1,14 @@
 """Gangs move as one unit: their pods leave in one wave, and only if every one of them has a landing.
 
 A PodGroup, LeaderWorkerSet or JobSet is of use only as long as enough of its pods run. A plan moves such a gang for a hard rule,
-such as a node that must be empty, by moving all of its pods, those on other nodes too. Where it is known how many pods the gang
+such as a node that must be empty, or for a node that it empties to save it, by moving all of its pods, those on other nodes too. Where it is known how many pods the gang
 needs at least, and that many stay, only the pods go that the rule names. Work is counted in predictions, not in seconds, so that the same
 snapshot gives the same plan on any machine.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -26,7 +26,7 @@ from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.verdict import TOLERANCE, Verdict
 from rebalancer.scheduler.prediction import Prediction
-from rebalancer.snapshot.columns import Int32s
+from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.model import DisruptionBudget, GangKey, PodFlag
 from rebalancer.snapshot.protect import ALONE, BY_UNIT, names_of, sentence_of, text_of
 
@@ -67,7 +67,12 @@ class GangPlan:
         self, draft: Draft, terms: Sequence[WeightedTerm], *, observed: bool = False
     ) -> None:
         self._draft, self._observed = draft, observed
-        self._terms = [one for one in terms if one.term.entry is not Entry.IMBALANCE]
+        empties = [one for one in terms if one.term.packed() is not None]
+        self._asking = [one for one in terms if one.term.entry is Entry.HARD or one in empties]
+        """The terms for which gangs move: hard rules, and nodes that are emptied."""
+        self._terms = [
+            one for one in terms if one.term.entry is not Entry.IMBALANCE or one in empties
+        ]
         self._guard = guard_term(draft.view)
         self._judge = Judge(draft.view, terms, self._guard, draft.settings.threshold)
 
@@ -101,9 +106,9 @@ class GangPlan:
         """
         named = self._find_named_of(gang) if named is None else named
         pods = self._going(gang, named)
-        why = self._unfit(gang)
+        why = why_unfit(self._draft, gang)
         if why is None and now:
-            why = self._exceeds_disruptions(pods) or self._exceeds_budgets(pods)
+            why = exceeds_disruptions(self._draft, pods) or self._exceeds_budgets(pods)
         if why is not None:
             return why
         return self._landing(pods, named)
@@ -118,7 +123,7 @@ class GangPlan:
             return {}
         pairs = self._pairs(np.array(classes, np.int32))
         named = {gang: self._among(pods, pairs) for gang, pods in snapshot.gangs.items()}
-        named = {gang: pods for gang, pods in named.items() if pods and self._is_unit(gang)}
+        named = {gang: pods for gang, pods in named.items() if pods and is_unit(self._draft, gang)}
         return dict(sorted(named.items(), key=lambda item: (-len(item[1]), item[0])))
 
     def _find_named_of(self, gang: GangKey) -> list[int]:
@@ -126,9 +131,8 @@ class GangPlan:
         return self._among(pods, self._pairs(np.unique(self._draft.snapshot.pods.cls[pods])))
 
     def _pairs(self, classes: Int32s) -> set[Pair]:
-        """Return the pairs of ``classes`` that hard rules ask to move: for less, no gang is interrupted."""
-        hard = (one for one in self._terms if one.term.entry is Entry.HARD)
-        rows = (one.selected_rows(one.term.candidates(classes)) for one in hard)
+        """Return the pairs of ``classes`` that are asked to move: for less than this, no gang is interrupted."""
+        rows = (one.selected_rows(one.term.candidates(classes)) for one in self._asking)
         return {pair for of in rows for pair in zip(of.cls.tolist(), of.node.tolist(), strict=True)}
 
     def _among(self, pods: Int32s, pairs: Collection[Pair]) -> list[int]:
@@ -136,11 +140,6 @@ class GangPlan:
         return [
             pod for pod in pods.tolist() if (int(columns.cls[pod]), int(columns.node[pod])) in pairs
         ]
-
-    def _is_unit(self, gang: GangKey) -> bool:
-        """Return whether the policy keeps the pods of a gang together; others move one by one."""
-        protected = self._draft.problem.protected[self._draft.snapshot.gangs[gang]]
-        return bool((protected & BY_UNIT).any())
 
     def _going(self, gang: GangKey, named: Collection[int]) -> list[int]:
         """Return the pods that go: the named ones if enough of the gang stay, else all, the named ones first."""
@@ -151,38 +150,6 @@ class GangPlan:
         return [*named, *(pod for pod in pods if pod not in set(named))]
 
     # -- why it stays -----------------------------------------------------------------------------------
-
-    def _unfit(self, gang: GangKey) -> str | None:
-        """Return why some pod of a gang does not let it move; None if all do."""
-        draft, snapshot = self._draft, self._draft.snapshot
-        pods = snapshot.gangs[gang]
-        gone = (snapshot.pods.node[pods] < 0) | (
-            (snapshot.pods.flags[pods] & PodFlag.TERMINATING) != 0
-        )
-        if gone.any():
-            return f"{count(int(gone.sum()), 'pod')} of it {'is' if gone.sum() == 1 else 'are'} starting or ending: it is not whole now"
-        for pod in pods.tolist():
-            if bits := int(draft.problem.protected[pod]) & ~ALONE:
-                texts = {name: text_of(snapshot, pod, name) for name in names_of(bits)}
-                return f"{snapshot.pod_ref(pod)} is protected: {sentence_of(texts)}"
-            if not draft.problem.selected[pod]:
-                return f"no strategy selects {snapshot.pod_ref(pod)}"
-        return None
-
-    def _exceeds_disruptions(self, pods: Sequence[int]) -> str | None:
-        """Return why PodDisruptionBudgets do not let all of ``pods`` go at once; None if they do."""
-        snapshot, disruptions = self._draft.snapshot, self._draft.problem.disruptions
-        spent: Counter[int] = Counter()
-        for pod in pods:
-            cls, ready = int(snapshot.pods.cls[pod]), snapshot.pods.is_ready(pod)
-            if len(disruptions.of(cls)) > 1:
-                return f"{snapshot.pod_ref(pod)}: {(disruptions.forbidden(cls) or ('', ''))[1]}"
-            spent.update(disruptions.spent_by(cls, ready=ready))
-        for index, number in sorted(spent.items()):
-            budget = snapshot.budgets[index]
-            if number > budget.allowed:
-                return f"{budget.ref} {_allows(budget, number)}; {count(number, 'pod')} would go at once"
-        return None
 
     def _exceeds_budgets(self, pods: Sequence[int]) -> str | None:
         """Return the limit that the moves would exceed; None if there is none.
@@ -264,17 +231,20 @@ class GangPlan:
         """Return the move, or why it does not pay. ``before`` and ``after``: the potential of each term, then the guard's."""
         if after[-1] > before[-1] + TOLERANCE:
             return "a hard rule of other pods would break where it would land"
-        gain = [0.0, 0.0, 0.0]
-        shares: dict[str, float] = defaultdict(float)
+        by_strategy: dict[str, list[float]] = {}
         for one, was, then in zip(self._terms, before[:-1], after[:-1], strict=True):
-            gained = one.weight * (was - then)
-            gain[one.term.entry] += gained
-            shares[one.strategy] += gained * (one.term.entry is Entry.HARD)
-        if gain[0] <= TOLERANCE:
-            return "no hard rule gets better where all of it would land"
+            of_strategy = by_strategy.setdefault(one.strategy, [0.0, 0.0, 0.0])
+            of_strategy[one.term.entry] += one.weight * (was - then)
+        gain = [sum(of_entry) for of_entry in zip(*by_strategy.values(), strict=True)]
+        entry = next((e for e in range(3) if abs(gain[e]) > TOLERANCE), 0)
+        if gain[entry] <= TOLERANCE or max(gain[0], gain[2]) <= TOLERANCE:
+            return "nothing that a gang is moved for gets better where all of it would land"
         cost = float(self._draft.problem.costs[list(pods)].sum())
-        if gain[0] / cost + TOLERANCE < (least := self._draft.settings.threshold.pods):
-            return f"gain {gain[0]:.3g} at cost {cost:.3g} for all of it, the policy asks for {least:g}"
+        threshold = self._draft.settings.threshold
+        least = threshold.imbalance if entry == Entry.IMBALANCE else threshold.pods
+        if gain[entry] / cost + TOLERANCE < least:
+            return f"gain {gain[entry]:.3g} at cost {cost:.3g} for all of it, the policy asks for {least:g}"
+        shares = {name: of[entry] for name, of in by_strategy.items()}
         strategy = max(shares, key=lambda name: (shares[name], name))
         return GangMove(
             tuple(pods), tuple(landings), (gain[0], gain[1], gain[2]), strategy, frozenset(named)
@@ -353,6 +323,65 @@ class GangCheck:
             uid: Verdict(landing, gain, gain, {move.strategy: max(gain)}, None)
             for uid, landing in zip(uids, move.landings, strict=True)
         }
+
+
+def is_unit(draft: Draft, gang: GangKey) -> bool:
+    """Return whether the policy keeps the pods of a gang together; others move one by one."""
+    protected = draft.problem.protected[draft.snapshot.gangs[gang]]
+    return bool((protected & BY_UNIT).any())
+
+
+def units_of(draft: Draft, mine: Bools) -> dict[int, Int32s]:
+    """Return pod -> all pods of its gang, of the gangs that may leave their nodes as a whole and are all among ``mine`` (P,).
+
+    Of the others the draft notes why they stay.
+    """
+    units: dict[int, Int32s] = {}
+    for gang, pods in draft.snapshot.gangs.items():
+        if not is_unit(draft, gang):
+            continue
+        why = why_unfit(draft, gang) or exceeds_disruptions(draft, pods.tolist())
+        if why is None and not mine[pods].all():
+            why = "the select of the strategy does not match all of its pods"
+        if why is None:
+            units |= dict.fromkeys(pods.tolist(), pods)
+        else:
+            draft.gangs_that_stay[gang] = why
+    return units
+
+
+def why_unfit(draft: Draft, gang: GangKey) -> str | None:
+    """Return why some pod of a gang does not let it move; None if all do."""
+    snapshot = draft.snapshot
+    pods = snapshot.gangs[gang]
+    gone = (snapshot.pods.node[pods] < 0) | ((snapshot.pods.flags[pods] & PodFlag.TERMINATING) != 0)
+    if gone.any():
+        return f"{count(int(gone.sum()), 'pod')} of it {'is' if gone.sum() == 1 else 'are'} starting or ending: it is not whole now"
+    for pod in pods.tolist():
+        if bits := int(draft.problem.protected[pod]) & ~ALONE:
+            texts = {name: text_of(snapshot, pod, name) for name in names_of(bits)}
+            return f"{snapshot.pod_ref(pod)} is protected: {sentence_of(texts)}"
+        if not draft.problem.selected[pod]:
+            return f"no strategy selects {snapshot.pod_ref(pod)}"
+    return None
+
+
+def exceeds_disruptions(draft: Draft, pods: Sequence[int]) -> str | None:
+    """Return why PodDisruptionBudgets do not let all of ``pods`` go at once; None if they do."""
+    snapshot, disruptions = draft.snapshot, draft.problem.disruptions
+    spent: Counter[int] = Counter()
+    for pod in pods:
+        cls, ready = int(snapshot.pods.cls[pod]), snapshot.pods.is_ready(pod)
+        if len(disruptions.of(cls)) > 1:
+            return f"{snapshot.pod_ref(pod)}: {(disruptions.forbidden(cls) or ('', ''))[1]}"
+        spent.update(disruptions.spent_by(cls, ready=ready))
+    for index, number in sorted(spent.items()):
+        budget = snapshot.budgets[index]
+        if number > budget.allowed:
+            return (
+                f"{budget.ref} {_allows(budget, number)}; {count(number, 'pod')} would go at once"
+            )
+    return None
 
 
 def _allows(budget: DisruptionBudget, number: int) -> str:

@@ -53,6 +53,7 @@ PAIR = [node("n0"), node("n1")]
 BUSY = workload("busy", ["n0", "n0", "n0"], cpu="500m")
 FEW = workload("few", ["n1", "n1"], cpu="250m")
 sole = partial(workload, "sole", ["n0", "n1"])
+GANG = {"pod-group-name": "g"}
 
 
 def test_the_node_with_the_fewest_pods_is_emptied_and_the_pods_land_on_the_other():
@@ -77,7 +78,8 @@ def test_the_node_with_the_fewest_pods_is_emptied_and_the_pods_land_on_the_other
         pytest.param(sole(spec={"volumes": [{"name": "d", "emptyDir": {}}]}), NodeCode.POD_STAYS, "localStorage", id="local data"),
         pytest.param(workload("one", ["n1"]), NodeCode.POD_STAYS, "singleReplica", id="single replica"),
         pytest.param(sole(annotations={"karpenter.sh/do-not-disrupt": "true"}), NodeCode.POD_STAYS, "doNotDisrupt", id="opted out"),
-        pytest.param(sole(annotations={"pod-group-name": "g"}), NodeCode.POD_STAYS, "PodGroup g", id="gang"),
+        pytest.param([*sole(annotations=GANG), disruption_budget("b", "sole", allowed=1)], NodeCode.POD_STAYS, "PodGroup g", id="gang and PDB"),
+        pytest.param(workload("big", ["n0", "n1"], cpu="1500m", annotations=GANG), NodeCode.NO_PLACE, "need at least 2 nodes", id="gang without room"),
         pytest.param([*sole(), disruption_budget("b", "sole", allowed=0)], NodeCode.POD_STAYS, "allows no disruption", id="PDB"),
         pytest.param(workload("set", ["n0", "n1"], spec=apart("set", HOSTNAME)), NodeCode.NO_PLACE, "set-1", id="required anti-affinity"),
         pytest.param(workload("s", ["n0", "n1"], spec=spread("s", HOSTNAME, hard=True, minDomains=2)), NodeCode.NO_PLACE, "s-1", id="hard spread"),
@@ -88,6 +90,13 @@ def test_where_one_pod_cannot_leave_none_does(more, of, why):
     assert "n1" not in left_by(plan)
     assert code(plan, "n1") is of
     assert why in plan.nodes["n1"].message
+
+
+def test_a_gang_leaves_as_a_whole_with_its_pods_on_other_nodes():
+    plan = planned([*PAIR, *BUSY, *FEW, *workload("llm", ["n0", "n1"], annotations=GANG)])
+    assert code(plan, "n1") is NodeCode.EMPTIED
+    assert {move.node for move in plan.moves if move.of_gang} == {"n0", "n1"}
+    assert {move.landings[0].node for move in plan.moves} == {"n0"}
 
 
 def test_the_pods_of_all_nodes_that_are_emptied_have_room_together():

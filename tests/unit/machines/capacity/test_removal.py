@@ -27,6 +27,9 @@ def _groups(low=0):
     return [group("pool", "a", low=low), group("rest", "b", "c")]
 
 
+_GANG = {"app": "web", "scheduling.x-k8s.io/pod-group": "web"}
+
+
 def _on_a(**more):
     return workload("web", ["a", "b", "c"], **more)
 
@@ -55,8 +58,9 @@ def _on_a(**more):
             _on_a(annotations={"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}),
             "Removable",
         ),
-        # A gang of which the other pods stay elsewhere.
-        (_on_a(labels={"app": "web", "scheduling.x-k8s.io/pod-group": "web"}), "BlockedByPod"),
+        # A gang leaves as a whole, if all of it may.
+        (_on_a(labels=_GANG), "Removable"),
+        ([*_on_a(labels=_GANG), disruption_budget("web", "web", allowed=1)], "BlockedByPod"),
         # Local storage.
         (_on_a(spec=_EMPTY_DIR), "BlockedByPod"),
         (_on_a(spec=_HOST_PATH), "BlockedByPod"),
