@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.consolidation.clusters import Cluster, cluster
 from benchmarks.consolidation.optimum import most_emptied
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.rules import RunRules
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
@@ -74,7 +74,7 @@ def play(of: Cluster, seed: int, eagerness: str, *, drawn: bool) -> Result:
     world.keep_empty = remembered  # type: ignore[method-assign, assignment]
     loop = Loop(
         world,
-        lambda: Planning(loaded, registry, Scope()),
+        RunRules(loaded, registry, Scope()),
         LoopPace(cycles=_CYCLES),
         Timings(SystemClock()),
         windows=False,

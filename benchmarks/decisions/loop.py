@@ -11,8 +11,8 @@ from typing import Any
 from benchmarks.decisions.reading import Objects
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.plan import Move, Skip
-from rebalancer.planner.planning import Planning
-from rebalancer.planner.recheck import recheck
+from rebalancer.planner.planning import Planned, make_plan
+from rebalancer.planner.rules import RunRules
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.registry import Registry
@@ -46,7 +46,7 @@ class Loop:
     """Plays runs on objects; the same for the same seed."""
 
     def __init__(self, loaded: LoadedPolicy, registry: Registry, seed: int) -> None:
-        self._planning = Planning(loaded, registry, Scope(), lifted=True)
+        self._rules = RunRules(loaded, registry, Scope(), lifted=True)
         self._policy = loaded.policy
         self._rng = random.Random(seed)
 
@@ -56,22 +56,21 @@ class Loop:
         story: list[str] = []
         bound = -1
         for _ in range(_RUNS):
-            planned = self._planning.plan(snapshot_of(world), 0.0, Timings(SystemClock()))
+            planned = make_plan(self._rules, snapshot_of(world), Timings(SystemClock()))
             if bound < 0:
                 bound = planned.plan.lower_bound or 0
             if not planned.plan.moves:
                 return Played(tuple(story), True, world, bound, planned.plan.skips)
-            self._carry_out(world, list(planned.plan.moves), story)
+            self._carry_out(world, planned, story)
         return Played(tuple(story), False, world, bound, ())
 
-    def _carry_out(self, world: list[Object], left: list[Move], story: list[str]) -> None:
+    def _carry_out(self, world: list[Object], planned: Planned, story: list[str]) -> None:
+        left = list(planned.plan.moves)
         wave = left[0].wave
         while left:
             if left[0].wave != wave:
                 wave = left[0].wave
-                verdicts = recheck(
-                    self._planning.problem(snapshot_of(world)), self._planning.settings(), left
-                )
+                verdicts = planned.revalidate(snapshot_of(world), left)
                 left = [move for move, why in verdicts if why is None]
                 continue
             move = left.pop(0)

@@ -23,8 +23,8 @@ from benchmarks.phases.shapes import as_json, drift
 from rebalancer.base.environment import collector_paused
 from rebalancer.plan.plan import Plan
 from rebalancer.planner.plan import Callbacks, plan
-from rebalancer.planner.planning import Planning
 from rebalancer.planner.problem import Problem
+from rebalancer.planner.rules import RunRules
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.sources import PolicyChanges
@@ -59,8 +59,8 @@ def problem_of(
     """Return a problem with the default policy and ``changes`` (KEY=VALUE); ``seconds``: the time of the run."""
     registry = Registry.installed()
     loaded = load_policy(None, registry, PolicyChanges(tuple(changes)))
-    planning = Planning(loaded, registry, Scope(), lifted=lifted, seconds=seconds)
-    return planning.problem(snapshot), planning.settings()
+    rules = RunRules(loaded, registry, Scope(), lifted=lifted, seconds=seconds)
+    return rules.problem(snapshot), rules.settings()
 
 
 def planned(

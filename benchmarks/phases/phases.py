@@ -19,8 +19,8 @@ from rebalancer.cost.bound import bounds_of
 from rebalancer.plan.plan import Outcome, Plan, Status
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.plan import plan
-from rebalancer.planner.planning import Planning
 from rebalancer.planner.problem import Problem
+from rebalancer.planner.rules import RunRules
 from rebalancer.policy.load import LoadedPolicy, load_policy
 from rebalancer.policy.values import Limit
 from rebalancer.registry import Registry
@@ -109,16 +109,16 @@ class Course:
         return fold.finish(captured_at=_CAPTURED_AT, version=(1, 36))
 
     @property
-    def _planning(self) -> Planning:
-        return Planning(*_policy(), Scope())
+    def _rules(self) -> RunRules:
+        return RunRules(*_policy(), Scope())
 
     def problem(self) -> Problem:
         """The snapshot with its protections and costs, the scheduler model and the strategies."""
-        return self._planning.problem(self.snapshot)
+        return self._rules.problem(self.snapshot)
 
     def terms(self) -> Draft:
         """The problem, the strategies' terms, and budgets."""
-        return Draft(self.problem(), self._planning.settings())
+        return Draft(self.problem(), self._rules.settings())
 
     def bound(self, draft: Draft) -> float:
         """All scores and the parts of the lower bound."""
@@ -134,7 +134,7 @@ class Course:
 
     def plan(self, problem: Problem) -> Plan:
         """The terms, at most 50 moves, and a reason for each pod that stays."""
-        planned = plan(problem, self._planning.settings()).plan
+        planned = plan(problem, self._rules.settings()).plan
         planned.explanation.make()
         return planned
 

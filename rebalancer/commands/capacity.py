@@ -25,7 +25,8 @@ from rebalancer.commands.flags import (
 )
 from rebalancer.machines.capacity.of_run import judge_machines
 from rebalancer.machines.capacity.report import capacity_data, capacity_table
-from rebalancer.planner.planning import room_after
+from rebalancer.planner.planning import make_plan
+from rebalancer.planner.rules import room_after
 from rebalancer.registry import Registry
 from rebalancer.run.context import RunContext, print_text, run_context
 from rebalancer.run.one_run import recall
@@ -83,7 +84,7 @@ def capacity(options: RunOptions, environment: Environment) -> ExitCode:
     run = run_context(options, environment)
     with open_source(run, options.cluster) as source:
         reading = source.read()
-        recall(run, source, reading)
+        run, _ = recall(reading.run, source, reading)
         report = judge_machines(run, source, reading.snapshot)
         report = replace(report, moves=_moves(run, reading.snapshot))
     text = printable_lines(capacity_table(report))
@@ -99,7 +100,7 @@ def _moves(run: RunContext, snapshot: Snapshot) -> dict[str, int]:
     """Return uid of a pending pod -> the moves that would let it in, if a strategy of the policy makes room."""
     if math.isinf(room_after(run.loaded.policy, Registry.installed())):
         return {}
-    plan = run.planning.plan(snapshot, 0.0, run.timings).plan
+    plan = make_plan(run.rules, snapshot, run.timings, history=run.history).plan
     return Counter(move.makes_way_for for move in plan.moves if move.room is not None)
 
 

@@ -123,5 +123,5 @@ def _checks(source: Source) -> tuple[tuple[Check, ...], bool]:
     skew = None if client is None else reading.clock_skew
     return (
         *of_server,
-        *check_cluster(reading.snapshot, run.loaded, Registry.installed(), skew),
+        *check_cluster(reading.snapshot, reading.run.loaded, Registry.installed(), skew),
     ), True

@@ -44,7 +44,7 @@ from rebalancer.planner.plan import PlanObserver
 from rebalancer.report.model import RunReport
 from rebalancer.run.context import print_text, run_context
 from rebalancer.run.ending import run_report
-from rebalancer.run.one_run import make_plan, recall
+from rebalancer.run.one_run import plan_run, recall
 from rebalancer.run.options import RunOptions
 from rebalancer.run.source import open_source
 from rebalancer.scheduler.explain import explain_pod as explain_landing
@@ -137,11 +137,11 @@ class _Explaining:
 
     def __init__(self, options: RunOptions, environment: Environment) -> None:
         self._output = options.ending.output
-        self._run = run_context(options, environment)
-        with open_source(self._run, options.cluster) as source:
+        with open_source(run_context(options, environment), options.cluster) as source:
             self._source, self._reading = source, source.read()
+        self._run = self._reading.run
         self.snapshot = self._reading.snapshot
-        self.profile = self._run.planning.scheduler_profile(self.snapshot)
+        self.profile = self._run.rules.scheduler_profile(self.snapshot)
 
     def record_run(self, new: Callable[[], R]) -> tuple[RunReport, R]:
         """Return the report of the dry run, and the recorder that observed its plan."""
@@ -158,9 +158,9 @@ class _Explaining:
         self, observe: Callable[[], PlanObserver] | None
     ) -> tuple[RunReport, PlanObserver | None]:
         """Return the report of the dry run, and the observer of its plan."""
-        memory = recall(self._run, self._source, self._reading)
-        planned = make_plan(self._run, self._reading, memory, observe)
-        return run_report(self._run, self._source, planned), planned.observer
+        run, memory = recall(self._run, self._source, self._reading)
+        planned = plan_run(run, self._reading, memory, observe)
+        return run_report(run, self._source, planned), planned.observer
 
     def machines(self, pod: int) -> tuple[list[str], dict[str, Any]]:
         """Return the capacity report on a pending pod, as lines and as data; for a file no provider is asked."""

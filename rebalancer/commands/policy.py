@@ -217,8 +217,9 @@ def check_on(options: RunOptions, environment: Environment) -> None:
     """
     run = run_context(options, environment)
     with open_source(run, options.cluster) as source:
-        snapshot = source.read().snapshot
-    result = findings(run.loaded.policy, snapshot, Registry.installed())
+        reading = source.read()
+    snapshot = reading.snapshot
+    result = findings(reading.run.loaded.policy, snapshot, Registry.installed())
     pods = len(snapshot.pods)
     lines = [
         f"{source.name}: {len(snapshot.nodes)} nodes, {pods} pods; the policy lets {result.movable} move\n",

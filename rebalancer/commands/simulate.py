@@ -23,7 +23,7 @@ from rebalancer.commands.flags import (
     with_flags,
 )
 from rebalancer.machines.capacity.scaling import scaling_strategies
-from rebalancer.planner.planning import finished_phases
+from rebalancer.planner.rules import finished_phases
 from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
 from rebalancer.run.context import print_text

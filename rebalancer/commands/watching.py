@@ -12,7 +12,7 @@ from rebalancer.base.plain_text import printable_lines
 from rebalancer.report.render import TABLES, render
 from rebalancer.run.context import Look, run_context, terminal_look
 from rebalancer.run.ending import run_report
-from rebalancer.run.one_run import make_plan, recall
+from rebalancer.run.one_run import plan_run, recall
 from rebalancer.run.options import ProgressFlags, RunOptions
 from rebalancer.run.source import open_source
 
@@ -53,7 +53,8 @@ def _report(options: RunOptions, environment: Environment) -> str:
     run = run_context(replace(options, progress=ProgressFlags(quiet=True)), environment)
     with open_source(run, options.cluster) as source:
         reading = source.read()
-        planned = make_plan(run, reading, recall(run, source, reading))
+        run, memory = recall(reading.run, source, reading)
+        planned = plan_run(run, reading, memory)
         report = run_report(run, source, planned)
     width = look.width - _GUTTER
     return "".join(render(report, options.ending.output, color=look.color, width=width))

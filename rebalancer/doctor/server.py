@@ -81,14 +81,14 @@ def _features(
     yield "read the cluster", Grade.PROBLEM, READ_RULES
     if usage is not None:
         yield "read what is really used", Grade.PROBLEM, usage.rules
-    if run.planning.autoscalers:
+    if run.rules.autoscalers:
         yield "read autoscalers (protect.afterScaling)", Grade.PROBLEM, AUTOSCALER_RULES
-    if run.planning.makes_room:
+    if run.rules.makes_room:
         feature = "see for which pods a machine is coming (make-room)"
         yield feature, Grade.PROBLEM, SCALE_OUT_RULES
     if run.loaded.policy.mode is not Mode.ENFORCE:
         return
-    moves = act_rules(run.planning.namespace, restarts=run.restarts)
+    moves = act_rules(run.rules.namespace, restarts=run.restarts)
     yield "evict pods (mode: enforce)", Grade.PROBLEM, moves
     yield "follow the cluster between waves", Grade.NOTE, FOLLOW_RULES
     yield "write events", Grade.NOTE, EVENT_RULES

@@ -12,7 +12,8 @@ from rebalancer.fleet.measures import measure, round_value
 from rebalancer.fleet.sources import load
 from rebalancer.fleet.task import Failure, LeftByRule, Row, Rules, Task, fail
 from rebalancer.plan.plan import Score
-from rebalancer.planner.planning import Planning, finished_phases
+from rebalancer.planner.planning import score
+from rebalancer.planner.rules import RunRules, finished_phases
 from rebalancer.policy.forms import as_yaml, plain
 from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration
 from rebalancer.policy.load import LoadedPolicy, load_policy
@@ -50,7 +51,8 @@ def work(task: Task) -> Row:
     snapshot = _load_snapshot(task.source, phases)
     conditions = Conditions(cycles=setting.cycles, lifted=setting.lifted, memory=setting.memory)
     played = play(snapshot, loaded, registry, conditions, Timings(SystemClock()), seed=task.seed)
-    scores = Planning(judge, registry, Scope()).scored(played.last).scores
+    judging = RunRules(judge, registry, Scope())
+    scores = score(judging.problem(played.last), judging.settings()).scores
     return Row(
         number=task.number,
         policy=task.policy.name,

@@ -18,7 +18,7 @@ from rebalancer.base.plain_text import WIDTH, Paint, dress
 from rebalancer.base.stop import Stop
 from rebalancer.plan.machines import InterruptedMachine, MachineAct
 from rebalancer.plan.plan import Method
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.rules import NO_HISTORY, History, RunRules
 from rebalancer.policy.cluster import ConfigMapKey
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode, Steer
@@ -142,7 +142,9 @@ class RunContext:
     acts: bool
     """Whether the run may evict."""
     environment: Environment
-    planning: Planning
+    rules: RunRules
+    history: History = NO_HISTORY
+    """What earlier runs left, once it is read."""
     reviewed: ReviewedPlan | None
     """The plan to apply; None: make one."""
     state: StateFlags
@@ -152,7 +154,7 @@ class RunContext:
     stop: Stop
     name_in_marks: str
     """Name in the marks that do not outlast this run, see :func:`rebalancer.run.context.name_in_marks`."""
-    rules: tuple[AccessRule, ...] = ()
+    rights: tuple[AccessRule, ...] = ()
     """Rights that it needs beside those of a run."""
     timings: Timings
     progress: Progress
@@ -167,7 +169,7 @@ class RunContext:
     @property
     def loaded(self) -> LoadedPolicy:
         """The policy, including configuration from the cluster once that is read."""
-        return self.planning.loaded
+        return self.rules.loaded
 
     @property
     def steers(self) -> bool:
@@ -225,15 +227,15 @@ def run_context(
     return RunContext(
         acts=acts,
         environment=environment,
-        planning=Planning(
+        rules=RunRules(
             loaded,
             registry,
             _scope(options.scope, environment),
             lifted=options.lift_budgets,
-            reviewed=None if reviewed is None else reviewed.moves,
-            empty=() if reviewed is None else reviewed.empty,
             seconds=math.inf if options.whole else options.deadline,
-            runs={name_in_lasting_marks(state.lease), passing} if knows_its_marks else None,
+            runs=frozenset({name_in_lasting_marks(state.lease), passing})
+            if knows_its_marks
+            else None,
         ),
         reviewed=reviewed,
         state=state,

@@ -121,16 +121,14 @@ def run_report(
         exit_code=exit_code,
         interruptions=run.interruptions,
         machines=run.machines,
-        read_again=_score_again(run, planned, execution),
+        read_again=_score_again(planned, execution),
     )
 
 
-def _score_again(
-    run: RunContext, planned: Planned, execution: Execution | None
-) -> ClusterNow | None:
+def _score_again(planned: Planned, execution: Execution | None) -> ClusterNow | None:
     """Return the scored cluster after a run. If the run stands still, that is the cluster as read."""
     if planned.standstill:
-        return run.planning.scored(planned.snapshot)
+        return planned.score(planned.snapshot)
     return None if execution is None else execution.now
 
 

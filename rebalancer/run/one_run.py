@@ -22,7 +22,8 @@ from rebalancer.base.output import say
 from rebalancer.plan.machines import MachineAct
 from rebalancer.plan.plan import Outcome
 from rebalancer.planner.plan import PlanObserver
-from rebalancer.planner.planning import Planned
+from rebalancer.planner.planning import Planned, Reviewed, make_plan
+from rebalancer.planner.rules import History
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
 from rebalancer.run.context import RunContext, instance, name_in_lasting_marks, run_context
@@ -163,7 +164,7 @@ def run_on(run: RunContext, ending: Ending, source: Source, scale: Scale | None 
         RebalancerError: nothing was evicted.
     """
     reading = source.read()
-    memory = recall(run, source, reading)
+    run, memory = recall(reading.run, source, reading)
     remembered = None if memory is None else memory.document
     scaling, blind = _scaling(run, source, reading, scale)
     if scaling is not None:
@@ -171,7 +172,7 @@ def run_on(run: RunContext, ending: Ending, source: Source, scale: Scale | None 
             run.environment.committed.set()
         scaling.before()
         reading = replace(reading, snapshot=scaling.with_acts(reading.snapshot))
-    planned = make_plan(run, reading, memory)
+    planned = plan_run(run, reading, memory)
     execution, unmarked = None, False
     stop = _stop_of_moves(run, scaling)
     if run.acts:
@@ -182,8 +183,8 @@ def run_on(run: RunContext, ending: Ending, source: Source, scale: Scale | None 
                 raise
             # One node that cannot be written is not to end every run: what needs no marks goes on.
             run.notes.append(f"this run marks no node, and empties none: {error}")
-            run.planning.give_up_marks()
-            planned = make_plan(run, reading, memory)
+            run = replace(run, rules=run.rules.without_marks())
+            planned = plan_run(run, reading, memory)
             execution, unmarked = act(run, source, reading, planned, memory, stop=stop), True
     partial = unmarked or blind
     if scaling is not None:
@@ -266,7 +267,7 @@ def act(
     if memory is not None and (first := of_next_wave(planned.left)):
         # A memory that can be read and never written would let each run spend the whole hour's budget.
         why = memory.save((), run.environment.clock.unix(), reserved=first)
-        if why is not None and run.planning.counts_the_hour:
+        if why is not None and run.rules.counts_the_hour:
             raise ClusterReadError(f"nothing was moved: {why}")
     if marker is not None:
         _mark_emptied(marker, run, reading, planned)
@@ -277,7 +278,6 @@ def act(
     run.progress.show_nodes(reading.snapshot, planned.plan.moves)
     acting = Acting(
         client=source.client,
-        planning=run.planning,
         clock=clock,
         timings=run.timings,
         safety=run.loaded.policy.safety,
@@ -338,7 +338,7 @@ def _marker(
     """
     from rebalancer.run.execution.marks import Marker  # noqa: PLC0415
 
-    if not run.planning.steers:
+    if not run.rules.steers:
         return None
     clock = run.environment.clock
     marker = Marker(
@@ -357,14 +357,16 @@ _PLANNING_SHARE = 0.5
 """Share of the time after reading the cluster that planning may take; acting takes what remains."""
 
 
-def recall(run: RunContext, source: Source, reading: Reading) -> MemoryStore | None:
-    """Read the memory of earlier runs and pass it to the planning; return it, or None without a memory.
+def recall(
+    run: RunContext, source: Source, reading: Reading
+) -> tuple[RunContext, MemoryStore | None]:
+    """Read the memory of earlier runs; return the run with what they left, and the memory, None without one.
 
     Raises:
         ClusterReadError: the memory does not exist.
     """
     if source.client is None or run.state.memory is None:
-        return None
+        return run, None
     from rebalancer.run.memory.document import count_last_hour  # noqa: PLC0415
     from rebalancer.run.memory.remember import (  # noqa: PLC0415
         describe_cooling,
@@ -389,27 +391,35 @@ def recall(run: RunContext, source: Source, reading: Reading) -> MemoryStore | N
     if not streaks and run.loaded.policy.mode is not Mode.ENFORCE:
         # Runs that only observe write nothing, so there is no next run to wait for.
         streaks = None
-    if unknown is not None and not run.planning.counts_the_hour:
+    if unknown is not None and not run.rules.counts_the_hour:
         run.notes.append(f"nothing is remembered: {unknown}")
-    run.planning.remember(
+    history = History(
         describe_cooling(document, at),
         count_last_hour(document, at),
         streaks,
         hour_unknown=unknown,
         pace=pace_of(document.pace),
     )
-    return memory
+    return replace(run, history=history), memory
 
 
-def make_plan(
+def plan_run(
     run: RunContext,
     reading: Reading,
     memory: MemoryStore | None,
     observe: Callable[[], PlanObserver] | None = None,
 ) -> Planned:
     """Return the plan. ``observe`` returns an observer of the draft before and after the moves."""
-    planned = run.planning.plan(
-        reading.snapshot, reading.clock_skew, run.timings, observe, _planning_ends(run)
+    reviewed = run.reviewed
+    planned = make_plan(
+        run.rules,
+        reading.snapshot,
+        run.timings,
+        history=run.history,
+        clock_skew=reading.clock_skew,
+        reviewed=None if reviewed is None else Reviewed(reviewed.moves, reviewed.empty),
+        observe=observe,
+        stop=_planning_ends(run),
     )
     if not (run.acts and run.steers) and (left := describe_expired(reading.snapshot)) is not None:
         run.notes.append(left)
@@ -426,7 +436,7 @@ def make_plan(
 def _planning_ends(run: RunContext) -> Callable[[], str | None]:
     """Return a function that says why planning must end early: a part of the run's time is for acting."""
     clock, until = run.environment.clock, math.inf
-    if run.planning.seconds < math.inf:
+    if run.rules.seconds < math.inf:
         until = clock.now() + _PLANNING_SHARE * run.stop.seconds_left()
     slow = f"planning took {_PLANNING_SHARE:.0%} of the time that the run had left"
     return lambda: run.stop.reason() or (slow if clock.now() >= until else None)

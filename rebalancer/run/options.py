@@ -37,7 +37,7 @@ class PolicyFlags:
         Raises:
             PolicyError: the policy or a flag is invalid.
         """
-        from rebalancer.planner.planning import reads_usage  # noqa: PLC0415
+        from rebalancer.planner.rules import reads_usage  # noqa: PLC0415
         from rebalancer.policy.load import load_policy  # noqa: PLC0415
         from rebalancer.policy.sources import PolicyChanges  # noqa: PLC0415
 

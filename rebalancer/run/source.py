@@ -38,6 +38,8 @@ class Reading:
     """The state of a cluster as read by a run."""
 
     snapshot: Snapshot
+    run: RunContext
+    """The run, with the scheduler's configuration that its policy names in the cluster."""
     clock_skew: float = 0.0
     """Seconds by which the server's clock is ahead of ours."""
     kept: Kept | RunView | None = None
@@ -83,11 +85,11 @@ class Source:
                 reading = self._of_followed(self.client, self.followed)
             else:
                 reading = self._of_cluster(self.client)
-        self._check_reviewed_plan(reading.snapshot)
+        self._check_reviewed_plan(reading.run, reading.snapshot)
         return reading
 
-    def _check_reviewed_plan(self, snapshot: Snapshot) -> None:
-        run, reviewed = self.run, self.run.reviewed
+    def _check_reviewed_plan(self, run: RunContext, snapshot: Snapshot) -> None:
+        reviewed = run.reviewed
         if reviewed is None:
             return
         # Only now it is known what the policy names in the cluster.
@@ -99,28 +101,28 @@ class Source:
 
     def _of_file(self) -> Reading:
         with collector_paused(for_good=True):
-            return Reading(self._load_file())
+            return Reading(self._load_file(), self.run)
 
     def _load_file(self) -> Snapshot:
-        finished = self.run.planning.finished
+        finished = self.run.rules.finished
         return load_judgeable(self.name, stdin=sys.stdin.buffer, finished=finished)
 
     def _of_cluster(self, client: Client) -> Reading:
         from rebalancer.kube.read import read_cluster  # noqa: PLC0415
 
-        run = self.run
-        self._read_scheduler(client)
+        run = self._with_scheduler(client)
         reading = read_cluster(
             client,
             clock=run.environment.clock.unix,
             keep=run.acts,
             usage=self.usage,
-            finished=run.planning.finished,
-            autoscalers=run.planning.autoscalers,
+            finished=run.rules.finished,
+            autoscalers=run.rules.autoscalers,
         )
         run.notes.extend(reading.readings.notes)
         return Reading(
             self._with_groups(client, self._with_scale_outs(client, reading.snapshot)),
+            run,
             reading.readings.clock_skew or 0.0,
             reading.kept,
         )
@@ -128,21 +130,21 @@ class Source:
     def _of_followed(self, client: Client, followed: Followed) -> Reading:
         from rebalancer.kube.view import read_view  # noqa: PLC0415
 
-        self._read_scheduler(client)
+        run = self._with_scheduler(client)
         view, readings = read_view(
             client,
             followed.cache,
             followed.evicted,
-            clock=self.run.environment.clock.unix,
+            clock=run.environment.clock.unix,
             usage=self.usage,
         )
-        self.run.notes.extend(readings.notes)
+        run.notes.extend(readings.notes)
         snapshot = self._with_groups(client, self._with_scale_outs(client, view.first))
-        return Reading(snapshot, readings.clock_skew or 0.0, view)
+        return Reading(snapshot, run, readings.clock_skew or 0.0, view)
 
     def _with_scale_outs(self, client: Client, snapshot: Snapshot) -> Snapshot:
         """Return the snapshot with the pods for which a machine is on its way, if the policy asks who waits."""
-        if not self.run.planning.makes_room:
+        if not self.run.rules.makes_room:
             return snapshot
         from rebalancer.kube.read import read_scale_outs  # noqa: PLC0415
 
@@ -159,16 +161,16 @@ class Source:
             self.run.notes.append(f"pods of PodGroups stay, which could not be read: {error}")
             return snapshot
 
-    def _read_scheduler(self, client: Client) -> None:
-        """Read the scheduler's configuration, if the policy names a ConfigMap with it."""
+    def _with_scheduler(self, client: Client) -> RunContext:
+        """Return the run with the scheduler's configuration, if the policy names a ConfigMap with it."""
         run, named = self.run, self.run.loaded.policy.scheduler.from_config
         if not isinstance(named, ConfigMapKey):
-            return
+            return run
         from rebalancer.kube.read import read_scheduler_config  # noqa: PLC0415
 
         configuration = read_scheduler_config(client, named)
         run.notes.extend(not_followed(configuration))
-        run.planning.schedule_by(configuration)
+        return replace(run, rules=run.rules.with_scheduler(configuration))
 
 
 @contextmanager
@@ -197,7 +199,7 @@ def open_source(run: RunContext, flags: ClusterFlags) -> Iterator[Source]:
 
 def usage_of(run: RunContext, client: Client) -> UsageSource | None:
     """Return the source of measured usage; None if no strategy of the run's policy needs it."""
-    if not run.planning.needs_usage:
+    if not run.rules.needs_usage:
         return None
     return usage_source(run.loaded.policy.usage, client, run.stop)
 
@@ -249,9 +251,9 @@ def require_rights(
         ]
         maps = [rule for one in kept for rule in config_map_rules(*one)]
         marks = MARK_RULES if run.steers or run.closes else ()
-        moves = act_rules(run.planning.namespace, restarts=run.restarts)
-        acts = (*moves, *marks, *_scheduler_rules(run), *run.rules)
-        events = SCALE_OUT_RULES if run.planning.makes_room else ()
+        moves = act_rules(run.rules.namespace, restarts=run.restarts)
+        acts = (*moves, *marks, *_scheduler_rules(run), *run.rights)
+        events = SCALE_OUT_RULES if run.rules.makes_room else ()
         reads = (*READ_RULES, *events, *(usage.rules if usage else ()), *also)
         require(client, (*reads, *acts, *lease, *maps))
 

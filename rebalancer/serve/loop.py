@@ -30,7 +30,7 @@ from rebalancer.kube.lease import AcquiredLease, Lease, LeaseTaken, is_final
 from rebalancer.kube.read import read_cluster
 from rebalancer.kube.resources import AccessRule
 from rebalancer.machines.capacity import scaling_of
-from rebalancer.planner.planning import room_after
+from rebalancer.planner.rules import room_after
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
 from rebalancer.run.context import RunContext, identity, run_context
@@ -159,7 +159,7 @@ class Rights:
         loaded = run.loaded
         if self._allowed == loaded.policy_hash:
             return
-        autoscalers = AUTOSCALER_FOLLOW_RULES if run.planning.autoscalers else ()
+        autoscalers = AUTOSCALER_FOLLOW_RULES if run.rules.autoscalers else ()
         watch = AccessRule("watch", PODS.group, PODS.plural)
         follows = (*FOLLOW_RULES, *autoscalers, watch)
         if run.acts:
@@ -190,14 +190,14 @@ class Following:
         Raises:
             ClusterReadError: the cluster could not be read, or must not be; or the memory does not exist.
         """
-        planning = run.planning
-        follows = planning.finished <= self._finished and planning.autoscalers <= self._autoscalers
+        rules = run.rules
+        follows = rules.finished <= self._finished and rules.autoscalers <= self._autoscalers
         if self._cache is None or not follows:
             self._cache = self._health.cache = None
             self.close()
             self._cache = self._at_end.enter_context(self._read(run, client))
             self._health.cache = self._cache
-            self._finished, self._autoscalers = planning.finished, planning.autoscalers
+            self._finished, self._autoscalers = rules.finished, rules.autoscalers
         return self._cache
 
     def has_begun(self) -> bool:
@@ -211,8 +211,8 @@ class Following:
             client,
             clock=run.environment.clock.unix,
             keep=True,
-            finished=run.planning.finished,
-            autoscalers=run.planning.autoscalers,
+            finished=run.rules.finished,
+            autoscalers=run.rules.autoscalers,
             progress=self._health.beat,
         ).kept
         if kept is None:

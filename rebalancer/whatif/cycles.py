@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rebalancer.base.environment import Timings
@@ -11,7 +11,8 @@ from rebalancer.base.stop import Stop
 from rebalancer.cost.streaks import Streaks
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView
 from rebalancer.plan.plan import Cost, Move, Outcome, Score, Status
-from rebalancer.planner.planning import Planned, Planning
+from rebalancer.planner.planning import Planned, make_plan
+from rebalancer.planner.rules import NO_HISTORY, History, RunRules
 from rebalancer.run.execution.executor import Execution, Executor, Recheck, WavePace
 from rebalancer.run.execution.landing import Replacement
 from rebalancer.run.memory.document import Document, count_last_hour
@@ -198,8 +199,6 @@ _LATER = 86_400.0
 # More runs in a row than any policy asks for.
 _LONG = 1000
 
-_MakePlanning = Callable[[], Planning]
-
 
 @dataclass(frozen=True, slots=True)
 class Cycle:
@@ -283,15 +282,14 @@ class Loop:
     def __init__(
         self,
         world: SimulatedCluster,
-        make_planning: _MakePlanning,
+        rules: RunRules,
         pace: LoopPace,
         timings: Timings,
         *,
         windows: bool,
     ) -> None:
         """``windows``: whether the policy has windows; a strategy may then observe now and act later."""
-        self._world, self._make_planning, self._pace = world, make_planning, pace
-        self._planning = make_planning()
+        self._world, self._rules, self._pace = world, rules, pace
         self._timings, self._windows = timings, windows
         self._document = Document()
         self._known_later: tuple[int, int] | None = None
@@ -371,14 +369,15 @@ class Loop:
 
     def _make_plan(self, snapshot: Snapshot) -> Planned:
         """Return the plan for a snapshot, with the memory at its time."""
+        history = NO_HISTORY
         if self._pace.memory:
             now = snapshot.captured_at
-            self._planning.remember(
+            history = History(
                 describe_cooling(self._document, now),
                 count_last_hour(self._document, now),
                 recall_streaks(self._document),
             )
-        return self._planning.plan(snapshot, 0.0, self._timings)
+        return make_plan(self._rules, snapshot, self._timings, history=history)
 
     def _idle(self) -> float | None:
         """Return the seconds until a run would act again; None if none would within a day.
@@ -416,7 +415,7 @@ class Loop:
         execution, waves = carry_out(
             self._world,
             moves,
-            lambda left: self._planning.rechecked(self._world.snapshot, left, 0.0),
+            lambda left: planned.revalidate(self._world.snapshot, left),
             pace=self._pace.waves,
             ready_after=self._pace.ready_after,
         )
@@ -426,11 +425,10 @@ class Loop:
         """Return the number of moves of a run without memory after all waiting times; cached while nothing changes."""
         if self._known_later is None or self._known_later[0] != self._changes:
             later = _later(self._world.snapshot, _LATER)
-            planning = self._make_planning()
-            planned = planning.plan(later, 0.0, self._timings)
+            planned = make_plan(self._rules, later, self._timings)
             if self._pace.memory and (lasting := _lasting(planned.streaks)):
-                planning.remember({}, 0, lasting)
-                planned = planning.plan(later, 0.0, self._timings)
+                history = History(streaks=lasting)
+                planned = make_plan(self._rules, later, self._timings, history=history)
             moves = planned.plan.moves
             acting = [move for move in moves if self._windows or not move.observed]
             self._known_later = (self._changes, len(acting))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.base.environment import Timings
-from rebalancer.planner.planning import Planning, with_methods
+from rebalancer.planner.rules import RunRules, with_methods
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Policy
@@ -69,7 +69,7 @@ def play(
     )
     loop = Loop(
         world,
-        lambda: Planning(loaded, registry, Scope(), lifted=conditions.lifted),
+        RunRules(loaded, registry, Scope(), lifted=conditions.lifted),
         LoopPace(
             cycles=conditions.cycles,
             ready_after=conditions.ready_after,

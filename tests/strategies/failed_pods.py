@@ -3,7 +3,8 @@
 from typing import Any
 
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.planning import make_plan
+from rebalancer.planner.rules import RunRules
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
@@ -15,19 +16,19 @@ NAME = "failed-pods"
 BOTH = frozenset({"Failed", "Succeeded"})
 
 
-def planning(options="{}", more="", **flags):
+def rules_of(options="{}", more="", **flags):
     text = (
         f"apiVersion: rebalancer/v1\nkind: Policy\n{more}\nstrategies: {{failed-pods: {options}}}\n"
     )
-    return Planning(
+    return RunRules(
         load_text(text.encode(), "policy", REGISTRY), REGISTRY, flags.pop("scope", Scope()), **flags
     )
 
 
 def plan(objects, options="{}", more="", **flags):
-    of = planning(options, more, **flags)
+    of = rules_of(options, more, **flags)
     snapshot = snapshot_of(objects, finished=of.finished)
-    return of.plan(snapshot, 0.0, Timings(SystemClock())).plan
+    return make_plan(of, snapshot, Timings(SystemClock())).plan
 
 
 def nodes():

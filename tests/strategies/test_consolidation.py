@@ -6,7 +6,8 @@ import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.plan import NodeCode
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.planning import Reviewed, make_plan
+from rebalancer.planner.rules import RunRules
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.marks import as_planned_on
@@ -30,15 +31,14 @@ MARK = {
 }
 
 
-def planning_of(options="{}", more="", others="", runs=None):
+def rules_of(options="{}", more="", others="", runs=None):
     text = POLICY.format(options=options, more=more, others=others)
     loaded = load_text(text.encode(), "test", Registry.installed())
-    return Planning(loaded, Registry.installed(), Scope(), runs=runs)
+    return RunRules(loaded, Registry.installed(), Scope(), runs=runs)
 
 
 def planned(objects, *args, **kwargs):
-    planning = planning_of(*args, **kwargs)
-    return planning.plan(snapshot_of(objects), 0.0, Timings(SystemClock())).plan
+    return make_plan(rules_of(*args, **kwargs), snapshot_of(objects), Timings(SystemClock())).plan
 
 
 def code(plan, name):
@@ -152,8 +152,9 @@ def test_of_a_reviewed_plan_no_pod_leaves_a_node_that_cannot_be_emptied_any_more
     loaded = load_text(
         POLICY.format(options="{}", more="", others="").encode(), "test", Registry.installed()
     )
-    applied = Planning(loaded, Registry.installed(), Scope(), reviewed=seen.moves)
-    plan = applied.plan(snapshot_of([*PAIR, *BUSY, *FEW, *pinned]), 0.0, Timings(SystemClock()))
+    rules = RunRules(loaded, Registry.installed(), Scope())
+    snapshot = snapshot_of([*PAIR, *BUSY, *FEW, *pinned])
+    plan = make_plan(rules, snapshot, Timings(SystemClock()), reviewed=Reviewed(seen.moves))
     assert len(plan.left) == left
     assert plan.plan.emptied == (("n1",) if left else ())
 
@@ -341,12 +342,12 @@ def test_eagerness_says_how_much_a_saved_node_may_disturb(eagerness, emptied):
 
 def test_without_steer_nothing_is_emptied_and_the_report_says_why():
     loaded = "apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {consolidation: {}}\n"
-    planning = Planning(
+    rules = RunRules(
         load_text(loaded.encode(), "test", Registry.installed()),
         Registry.installed(),
         Scope(),
     )
-    plan = planning.plan(snapshot_of([*PAIR, *BUSY, *FEW]), 0.0, Timings(SystemClock())).plan
+    plan = make_plan(rules, snapshot_of([*PAIR, *BUSY, *FEW]), Timings(SystemClock())).plan
     assert plan.moves == ()
     assert plan.emptied is None
     assert any("steer: marks" in warning for warning in plan.warnings)
@@ -380,8 +381,8 @@ def test_of_a_reviewed_plan_the_nodes_that_it_empties_are_marked_again():
     moves = planned(objects).moves
     text = POLICY.format(options="{}", more="", others="")
     loaded = load_text(text.encode(), "test", Registry.installed())
-    planning = Planning(loaded, Registry.installed(), Scope(), reviewed=moves)
-    plan = planning.plan(snapshot_of(objects), 0.0, Timings(SystemClock())).plan
+    rules, reviewed = RunRules(loaded, Registry.installed(), Scope()), Reviewed(moves)
+    plan = make_plan(rules, snapshot_of(objects), Timings(SystemClock()), reviewed=reviewed).plan
     assert [move.uid for move in plan.moves] == [move.uid for move in moves]
     assert plan.emptied == ("n1",)
     assert plan.empty_for == 86400.0
@@ -389,9 +390,8 @@ def test_of_a_reviewed_plan_the_nodes_that_it_empties_are_marked_again():
 
 def test_between_waves_the_marks_of_the_plan_count_whether_the_nodes_show_them_yet_or_not():
     snapshot = snapshot_of([*PAIR, *BUSY, *FEW])
-    planning = planning_of()
-    moves = planning.plan(snapshot, 0.0, Timings(SystemClock())).plan.moves
-    assert [why for _, why in planning.rechecked(snapshot, moves, 0.0)] == [None, None]
+    made = make_plan(rules_of(), snapshot, Timings(SystemClock()))
+    assert [why for _, why in made.revalidate(snapshot, made.plan.moves)] == [None, None]
 
 
 def test_a_node_with_a_slot_that_is_asked_for_is_not_emptied_nor_filled():

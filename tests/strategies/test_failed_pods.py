@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.plan import Cause
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.planning import make_plan
+from rebalancer.planner.rules import RunRules
 from rebalancer.policy.load import load_text
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.contract import check_strategy
@@ -23,7 +24,7 @@ from tests.strategies.failed_pods import (
     job,
     nodes,
     plan,
-    planning,
+    rules_of,
 )
 from tests.strategies.pod_states import ago, condition, ended
 
@@ -40,12 +41,12 @@ def test_a_failed_pod_whose_replica_set_has_made_another_is_removed():
 
 def test_nothing_is_read_or_done_without_the_strategy():
     text = "apiVersion: rebalancer/v1\nkind: Policy\nstrategies: {duplicates: {}}\n"
-    of = Planning(load_text(text.encode(), "policy", REGISTRY), REGISTRY, Scope())
+    of = RunRules(load_text(text.encode(), "policy", REGISTRY), REGISTRY, Scope())
     assert of.finished == frozenset()
     snapshot = snapshot_of([*nodes(), *workload("web", ["n1", "n2"]), failed()])
     assert snapshot.finished is None
-    assert planning("{mode: off}").finished == frozenset()
-    assert planning("{phases: [Succeeded]}").finished == {"Succeeded"}
+    assert rules_of("{mode: off}").finished == frozenset()
+    assert rules_of("{phases: [Succeeded]}").finished == {"Succeeded"}
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_pods_that_have_ended_count_nowhere(dead):
 
     def others(objects):
         snapshot = snapshot_of(objects, finished=BOTH)
-        made = Planning(loaded, REGISTRY, Scope()).plan(snapshot, 0.0, Timings(SystemClock()))
+        made = make_plan(RunRules(loaded, REGISTRY, Scope()), snapshot, Timings(SystemClock()))
         moves = [move for move in made.plan.moves if move.strategy != NAME]
         scores = {name: score for name, score in made.plan.before.items() if name != NAME}
         return len(snapshot.pods), snapshot.owners, made.standstill, moves, scores

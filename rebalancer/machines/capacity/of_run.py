@@ -27,7 +27,7 @@ from rebalancer.machines.capacity.scaling import (
 )
 from rebalancer.machines.capacity.state import GroupStates, ScaleOutTimes
 from rebalancer.plan.machines import MachineAct
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.rules import History, RunRules
 from rebalancer.policy.cluster import CapacitySettings
 from rebalancer.policy.model import Mode, Policy
 from rebalancer.providers.contract import Machines, Provider
@@ -53,7 +53,8 @@ NONE = "none"
 
 
 def assess(
-    planning: Planning,
+    rules: RunRules,
+    history: History,
     settings: CapacitySettings,
     snapshot: Snapshot,
     provider: str,
@@ -71,25 +72,25 @@ def assess(
     read = machines.groups(known_nodes(snapshot))
     groups = Groups(snapshot, read, settings.startup_taints)
     known = inputs(snapshot, groups, machines)
-    profile = planning.scheduler_profile(snapshot)
+    profile = rules.scheduler_profile(snapshot)
 
     def scale_out(of: Snapshot) -> ScaleOutPlan:
-        planned = planning.problem(of).snapshot
+        planned = rules.problem(of, history).snapshot
         return plan_scale_out(planned, profile, groups, machines.template, settings, known)
 
     plan, draining = scale_out(snapshot), _at(snapshot, Phase.LEAVING)
     back = with_scale_ins(snapshot, dict.fromkeys(np.flatnonzero(draining).tolist()))
-    problem = planning.problem(back)
+    problem = rules.problem(back, history)
     nodes = removals(
         problem,
-        planning.settings(),
+        rules.settings(history),
         groups,
         settings.under,
         has_provider=provider != NONE,
         needed={**plan.needed, **_find_needed_again(problem.snapshot, profile, plan, draining)},
         draining=draining,
         unneeded=_at(snapshot, Phase.UNNEEDED),
-        candidates=_select(planning.loaded.policy, snapshot),
+        candidates=_select(rules.loaded.policy, snapshot),
     )
     returning = [one.node for one in nodes if draining[one.node] and not one.removable]
     if returning:
@@ -182,7 +183,7 @@ def _assess(
     capacity = run.loaded.policy.capacity
     with collector_paused():
         return assess(
-            run.planning, capacity, snapshot, name, machines, group_states.inputs
+            run.rules, run.history, capacity, snapshot, name, machines, group_states.inputs
         ), machines
 
 
@@ -236,8 +237,8 @@ def _scalers(
     for name, scales in scaling_strategies(policy):
         asked = run.acts and run.reviewed is None and policy.mode_of(name) is Mode.ENFORCE
         # Nodes that are not Ready, and pending pods in numbers, are what groups are increased for.
-        standstill = run.planning.standstill(
-            reading.snapshot, reading.clock_skew, moves=scales != "out"
+        standstill = run.rules.standstill(
+            reading.snapshot, reading.clock_skew, run.history, moves=scales != "out"
         )
         if scales == "out" and not whole.are_healthy:
             standstill.append(whole.unhealthy())

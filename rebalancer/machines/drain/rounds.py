@@ -37,15 +37,16 @@ from rebalancer.node_record.records import Order
 from rebalancer.plan.plan import Code, Cost, Move, Outcome
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.plan import Callbacks, plan
-from rebalancer.planner.planning import Planned, Planning
+from rebalancer.planner.planning import Planned
 from rebalancer.planner.problem import Problem
+from rebalancer.planner.rules import RunRules
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Eagerness, Mode, Policy, Protect, StrategyPolicy
 from rebalancer.policy.values import Limit, Params
 from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress
 from rebalancer.run.context import RunContext, instance, run_context
-from rebalancer.run.one_run import act, make_plan
+from rebalancer.run.one_run import act, plan_run
 from rebalancer.run.options import (
     ClusterFlags,
     Grouped,
@@ -375,19 +376,19 @@ class EmptyingRounds:
 
         run = replace(
             self.base,
-            planning=Planning(
+            rules=RunRules(
                 loaded, registry, Scope(), lifted=True, seconds=_ROUND, protections=protections
             ),
             stop=self.stop.sooner(_ROUND, self.environment.stop),
             timings=Timings(self.environment.clock, shown=self.base.timings.shown),
-            rules=DRAIN_RULES,
+            rights=DRAIN_RULES,
             notes=list(self.base.notes),
         )
         return run, protections
 
     @contextmanager
-    def source(self, names: Sequence[str]) -> Iterator[tuple[RunContext, Source]]:
-        """Yield a run with its source; wait if another run holds the Lease."""
+    def source(self, names: Sequence[str]) -> Iterator[Source]:
+        """Yield the source of a run; wait if another run holds the Lease."""
         held = ""
         while True:
             run, _ = self.run_for(names)
@@ -399,7 +400,7 @@ class EmptyingRounds:
                         raise self._end_of_wait(names, why, held) from None
                     raise
                 if source.lease_taken is None:
-                    yield run, source
+                    yield source
                     return
             held = self._wait_for(source.lease_taken)
             if (why := self.stop.wait(_TURN)) is not None:
@@ -433,8 +434,9 @@ class EmptyingRounds:
         Raises:
             RebalancerError: nothing was changed.
         """
-        with self.source(()) as (run, source):
+        with self.source(()) as source:
             reading = source.read()
+            run = reading.run
             names = self._choose(choice, reading.snapshot)
             if source.client is not None:
                 self._look_up_daemon_sets(source.client, reading.snapshot, names)
@@ -456,8 +458,8 @@ class EmptyingRounds:
         """Return the checks of these nodes, emptied together; ``run`` has read them."""
         of_nodes, protections = self.run_for(names, run.loaded)
         cordoned = as_cordoned(snapshot, mask_of(snapshot, names))
-        problem = of_nodes.planning.problem(without_budgets(cordoned))
-        room = plan(problem, of_nodes.planning.settings(), Callbacks()).plan
+        problem = of_nodes.rules.problem(without_budgets(cordoned))
+        room = plan(problem, of_nodes.rules.settings(), Callbacks()).plan
         checks = check(
             cordoned,
             names,
@@ -489,14 +491,15 @@ class EmptyingRounds:
         ``uids``: name of each node -> its uid. If another Node has one of the names now, its pods are not touched.
         """
         names = list(uids)
-        with self.source(names) as (run, source):
+        with self.source(names) as source:
             reading = source.read()
+            run = reading.run
             there = reading.snapshot.nodes
             if others := [
                 n for n in names if n in there.index and there.uid[there.index[n]] != uids[n]
             ]:
                 return f"another node has come under the name {others[0]}"
-            planned = make_plan(run, reading, None)
+            planned = plan_run(run, reading, None)
             if planned.standstill:
                 return planned.standstill[0]
             if not planned.plan.moves:

@@ -27,8 +27,8 @@ from rebalancer.kube.evict import (
 )
 from rebalancer.kube.read import Kept
 from rebalancer.kube.view import RunView, view_first
-from rebalancer.plan.plan import Later, Method, Move, Outcome
-from rebalancer.planner.planning import ClusterNow, Planned, Planning
+from rebalancer.plan.plan import Method, Move, Outcome
+from rebalancer.planner.planning import ClusterNow, Planned
 from rebalancer.policy.cluster import Safety
 from rebalancer.run.execution.executor import Execution, Executor, Recheck, WavePace, WaveProgress
 from rebalancer.run.execution.landing import PodFeed
@@ -226,7 +226,6 @@ class Acting:
     """Executes the plan of one run."""
 
     client: Client
-    planning: Planning
     clock: SystemClock
     timings: Timings
     safety: Safety
@@ -271,11 +270,10 @@ class Acting:
             ordered=self.ordered,
         )
         check = WaveCheck(
-            self.planning,
+            planned,
             self.remember,
             executor,
             self._recount(executor, view),
-            planned.plan.explanation,
         )
         with self.timings.phase("act"), _listening(view, feed, cache):
             try:
@@ -286,13 +284,13 @@ class Acting:
                     self.remember,
                     self._clear_marks,
                 )
-                return replace(execution, now=self._now(executor, view, check.explanation))
+                return replace(execution, now=self._now(executor, view, planned))
             finally:
                 actor.close()
                 for note in view.notes:
                     self.warn(note)
 
-    def _now(self, executor: Executor, view: RunView, explanation: Later) -> ClusterNow | None:
+    def _now(self, executor: Executor, view: RunView, planned: Planned) -> ClusterNow | None:
         """Return the scored current cluster; None after a signal, or if it cannot be read.
 
         At the deadline no request is sent: the state known by the watches is used.
@@ -302,7 +300,7 @@ class Acting:
             return None
         # What the plan was made of need not be kept beside this picture.
         with suppress(Exception):
-            explanation.make()
+            planned.plan.explanation.make()
         evicted = _list_evicted(executor.outcomes)
         try:
             snapshot = view.peek(evicted) if ended else view.snapshot(evicted)
@@ -312,7 +310,7 @@ class Acting:
         if snapshot is None:
             return None
         with collector_paused():
-            return self.planning.scored(snapshot)
+            return planned.score(snapshot)
 
     def _clear_marks(self) -> bool:
         """Remove the run's marks; return whether some are left, with a warning for each."""
@@ -352,12 +350,11 @@ class Acting:
 class WaveCheck:
     """Judges the remaining moves of the plan before each further wave."""
 
-    planning: Planning
+    planned: Planned
+    """Its explanation is made once the first wave is remembered: what it was made of need not be kept beside the next picture."""
     remember: Remember
     executor: Executor
     recount: Recount
-    explanation: Later
-    """Of the plan: it is made once the first wave is remembered, and what it was made of need not be kept beside the next picture."""
 
     def recheck(
         self, moves: Sequence[Move], clock_skew: float
@@ -369,13 +366,13 @@ class WaveCheck:
         """
         # A run that is killed in a later wave has used up its part of the hour anyway.
         why = self.remember(self.executor.outcomes, reserved=of_next_wave(moves))
-        if why is not None and self.planning.counts_the_hour:
+        if why is not None and self.planned.rules.counts_the_hour:
             raise ClusterReadError(why)
         # What is wrong with it is said where the report asks for it: moves need it not.
         with suppress(Exception):
-            self.explanation.make()
+            self.planned.plan.explanation.make()
         with collector_paused():
-            return self.planning.rechecked(self.recount.snapshot(moves), moves, clock_skew)
+            return self.planned.revalidate(self.recount.snapshot(moves), moves, clock_skew)
 
 
 def of_next_wave(moves: Sequence[Move]) -> int:

@@ -12,7 +12,8 @@ from benchmarks.decisions.instance import counted, hard, soft
 from benchmarks.decisions.loop import Loop, as_objects
 from benchmarks.decisions.reading import placement, read
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.planning import make_plan
+from rebalancer.planner.rules import RunRules
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.snapshot.load import load_snapshot
@@ -53,12 +54,12 @@ def test_a_kept_drift_is_fixed_and_then_nothing_is_done(
 @pytest.mark.parametrize("drift", ["mutual", "scale-down", "conflicts", "zonal-volumes"])
 def test_in_one_wave_no_two_pods_make_way_for_the_same_owner(tmp_path, drift):
     loaded, registry = default(tmp_path)
-    planning = Planning(loaded, registry, Scope(), lifted=True)
+    rules = RunRules(loaded, registry, Scope(), lifted=True)
     snapshot = load_snapshot(str(SNAPSHOTS / f"{drift}.json.gz"), stdin=BytesIO())
     owner_of = {
         uid: int(snapshot.classes[cls].owner)
         for uid, cls in zip(snapshot.pods.uid, snapshot.pods.cls.tolist(), strict=True)
     }
-    plan = planning.plan(snapshot, 0.0, Timings(SystemClock())).plan
+    plan = make_plan(rules, snapshot, Timings(SystemClock())).plan
     ways = [(m.wave, owner_of[m.makes_way_for]) for m in plan.moves if m.makes_way_for]
     assert len(ways) == len(set(ways))

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from benchmarks.decisions.world import draw
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.plan import Cost, Status
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.planning import Reviewed, make_plan
 from rebalancer.planner.review import review
+from rebalancer.planner.rules import RunRules
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.load import load_policy
 from rebalancer.policy.model import Budgets, Eagerness
@@ -82,8 +83,9 @@ def test_all_of_it_is_left_where_nothing_has_changed(drift, lifted):
     snapshot = load_snapshot(str(SNAPSHOTS / f"{drift}.json.gz"))
 
     def planned(moves=None):
-        planning = Planning(loaded, REGISTRY, Scope(), lifted=lifted, reviewed=moves)
-        return planning.plan(snapshot, 0.0, Timings(SystemClock()))
+        rules = RunRules(loaded, REGISTRY, Scope(), lifted=lifted)
+        reviewed = None if moves is None else Reviewed(moves)
+        return make_plan(rules, snapshot, Timings(SystemClock()), reviewed=reviewed)
 
     made = planned()
     result = planned(through_a_file(snapshot, loaded, made))
@@ -438,8 +440,8 @@ def test_what_counts_is_the_mode_and_the_window_of_now(tmp_path, options, goes):
     objects.write_text(json.dumps({"kind": "List", "items": lopsided()}))
     snapshot = load_snapshot(str(objects))
     moves = moves_of(lopsided(), strategies=["topology-spread"])
-    planning = Planning(load_policy(path, REGISTRY), REGISTRY, Scope(), reviewed=moves)
-    planned = planning.plan(snapshot, 0.0, Timings(SystemClock()))
+    rules = RunRules(load_policy(path, REGISTRY), REGISTRY, Scope())
+    planned = make_plan(rules, snapshot, Timings(SystemClock()), reviewed=Reviewed(moves))
     [outcome] = outcomes_of(planned, None)
     assert outcome.status is (Status.PLANNED if goes else Status.OBSERVED)
     assert [move.observed for move in planned.left] == [not goes]
@@ -456,8 +458,8 @@ def test_what_is_left_is_a_plan_again_also_of_chains_that_only_observe(tmp_path)
     moves = moves_of(crowded(), **ONLY)
     for loaded in (enforcing, load_policy(path, REGISTRY)):
         for _ in range(2):
-            planning = Planning(loaded, REGISTRY, Scope(), reviewed=moves)
-            planned = planning.plan(snapshot, 0.0, Timings(SystemClock()))
+            rules = RunRules(loaded, REGISTRY, Scope())
+            planned = make_plan(rules, snapshot, Timings(SystemClock()), reviewed=Reviewed(moves))
             assert [(m.pod, m.wave) for m in planned.left] == [("fill-0", 1), ("web-0", 2)]
             assert all(move.observed is (loaded is not enforcing) for move in planned.left)
             moves = through_a_file(snapshot, loaded, planned)

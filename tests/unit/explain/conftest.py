@@ -14,7 +14,8 @@ from rebalancer.explain.workload import (
     workload_facts,
     workload_table,
 )
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.planning import make_plan
+from rebalancer.planner.rules import History, RunRules
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
@@ -52,11 +53,15 @@ class Explaining:
             path.write_text(f"apiVersion: rebalancer/v1\nkind: Policy\n{policy}")
         loaded = load_policy(path, self._registry)
         snapshot = objects if isinstance(objects, Snapshot) else snapshot_of(objects)
-        planning = Planning(loaded, self._registry, Scope())
-        if cooling is not None:
-            planning.remember(cooling, 0)
+        rules = RunRules(loaded, self._registry, Scope())
         observe = None if observer_of is None else lambda: observer_of(snapshot)
-        planned = planning.plan(snapshot, 0.0, Timings(SystemClock()), observe)
+        planned = make_plan(
+            rules,
+            snapshot,
+            Timings(SystemClock()),
+            history=History(cooling or {}),
+            observe=observe,
+        )
         report = RunReport(
             dry_run=True,
             source="cluster.json",

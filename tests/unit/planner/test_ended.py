@@ -4,7 +4,8 @@ import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.plan import Code, Status
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.planning import Reviewed, make_plan
+from rebalancer.planner.rules import History, RunRules
 from rebalancer.policy.load import load_text
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import disruption_budget, snapshot_of, workload
@@ -14,7 +15,7 @@ from tests.strategies.failed_pods import (
     failed,
     nodes,
     plan,
-    planning,
+    rules_of,
 )
 
 
@@ -42,11 +43,12 @@ def test_what_is_about_running_pods_does_not():
 
 
 def test_a_cool_down_is_of_moves():
-    of = planning()
-    of.remember({"Deployment/default/web": "given up", "ReplicaSet/default/web": "given up"}, 0)
+    of = rules_of()
+    kept = History({"Deployment/default/web": "given up", "ReplicaSet/default/web": "given up"})
     objects = [*nodes(), *workload("web", ["n1", "n2"]), failed()]
-    made = of.plan(snapshot_of(objects, finished=of.finished), 0.0, Timings(SystemClock()))
-    assert [move.owner in of.settings().cooling for move in made.plan.moves] == [True]
+    snapshot = snapshot_of(objects, finished=of.finished)
+    made = make_plan(of, snapshot, Timings(SystemClock()), history=kept)
+    assert [move.owner in kept.cooling for move in made.plan.moves] == [True]
 
 
 @pytest.mark.parametrize(
@@ -77,10 +79,10 @@ def test_they_go_after_the_moves_of_other_strategies_and_only_if_these_leave_som
         "apiVersion: rebalancer/v1\nkind: Policy\nbudgets: {perRun: 2}\n"
         "strategies: {failed-pods: {}, duplicates: {}}\n"
     )
-    of = Planning(load_text(text.encode(), "policy", REGISTRY), REGISTRY, Scope())
+    of = RunRules(load_text(text.encode(), "policy", REGISTRY), REGISTRY, Scope())
     objects = [*nodes(), *workload("web", ["n1", "n1"]), failed("a", hours=3), failed("b")]
     snapshot = snapshot_of(objects, finished=of.finished)
-    result = of.plan(snapshot, 0.0, Timings(SystemClock())).plan
+    result = make_plan(of, snapshot, Timings(SystemClock())).plan
     assert [(move.strategy, move.wave) for move in result.moves] == [
         ("duplicates", 1),
         (NAME, 2),
@@ -93,10 +95,10 @@ def test_what_is_only_shown_takes_no_budget_from_what_is_removed():
         "apiVersion: rebalancer/v1\nkind: Policy\nbudgets: {perRun: 1}\n"
         "strategies: {failed-pods: {}, duplicates: {mode: observe}}\n"
     )
-    of = Planning(load_text(text.encode(), "policy", REGISTRY), REGISTRY, Scope())
+    of = RunRules(load_text(text.encode(), "policy", REGISTRY), REGISTRY, Scope())
     objects = [*nodes(), *workload("web", ["n1", "n1"]), failed("a")]
     snapshot = snapshot_of(objects, finished=of.finished)
-    result = of.plan(snapshot, 0.0, Timings(SystemClock())).plan
+    result = make_plan(of, snapshot, Timings(SystemClock())).plan
     assert [(move.pod, move.observed) for move in result.moves] == [("a", False)]
 
 
@@ -112,10 +114,10 @@ def test_an_observing_instance_shows_what_another_does_not_remove():
         "apiVersion: rebalancer/v1\nkind: Policy\n"
         "strategies: {failed-pods: {mode: observe}, mine: {strategy: failed-pods, reasons: [Evicted]}}\n"
     )
-    of = Planning(load_text(text.encode(), "policy", REGISTRY), REGISTRY, Scope())
+    of = RunRules(load_text(text.encode(), "policy", REGISTRY), REGISTRY, Scope())
     other = failed("other", status={"reason": "Shutdown"})
     snapshot = snapshot_of([*nodes(), failed("a"), other], finished=of.finished)
-    moves = of.plan(snapshot, 0.0, Timings(SystemClock())).plan.moves
+    moves = make_plan(of, snapshot, Timings(SystemClock())).plan.moves
     assert {(m.pod, m.strategy, m.observed) for m in moves} == {
         ("a", "mine", False),
         ("other", NAME, True),
@@ -124,30 +126,32 @@ def test_an_observing_instance_shows_what_another_does_not_remove():
 
 def test_between_waves_only_what_still_may_go_goes():
     objects = [*nodes(), *workload("web", ["n1", "n2"]), failed()]
-    of = planning()
+    of = rules_of()
     snapshot = snapshot_of(objects, finished=of.finished)
-    (move,) = of.plan(snapshot, 0.0, Timings(SystemClock())).plan.moves
-    assert of.rechecked(snapshot, [move], 0.0) == [(move, None)]
+    made = make_plan(of, snapshot, Timings(SystemClock()))
+    (move,) = made.plan.moves
+    assert made.revalidate(snapshot, [move]) == [(move, None)]
     kept = [*objects[:-1], failed(annotations={"rebalancer/evict": "false"})]
     later = snapshot_of(kept, finished=of.finished)
-    assert of.rechecked(later, [move], 0.0) == [(move, "protected now: optedOut")]
+    assert made.revalidate(later, [move]) == [(move, "protected now: optedOut")]
     gone = snapshot_of(objects[:-1], finished=of.finished)
-    assert of.rechecked(gone, [move], 0.0) == [(move, "no strategy removes it any more")]
+    assert made.revalidate(gone, [move]) == [(move, "no strategy removes it any more")]
 
 
 def test_a_reviewed_plan_removes_what_it_names_and_nothing_else():
     objects = [*nodes(), failed("a"), failed("b"), failed("c")]
-    first = planning()
+    first = rules_of()
     snapshot = snapshot_of(objects, finished=first.finished)
-    moves = first.plan(snapshot, 0.0, Timings(SystemClock())).plan.moves
-    again = planning(reviewed=[move for move in moves if move.pod != "b"])
+    moves = make_plan(first, snapshot, Timings(SystemClock())).plan.moves
+    again = Reviewed([move for move in moves if move.pod != "b"])
     kept = [
         *nodes(),
         failed("a"),
         failed("b"),
         failed("c", annotations={"rebalancer/evict": "false"}),
     ]
-    made = again.plan(snapshot_of(kept, finished=first.finished), 0.0, Timings(SystemClock()))
+    snapshot = snapshot_of(kept, finished=first.finished)
+    made = make_plan(first, snapshot, Timings(SystemClock()), reviewed=again)
     assert [move.pod for move in made.left] == ["a"]
     assert {o.move.pod: o.message for o in made.ended.values()} == {"c": "protected now: optedOut"}
     assert made.plan.stopped == "Judged again: 1 of 2 moves of the plan could go (1 dropped)."
@@ -155,10 +159,11 @@ def test_a_reviewed_plan_removes_what_it_names_and_nothing_else():
 
 def test_of_a_reviewed_plan_nothing_is_left_that_would_only_be_shown():
     objects = [*nodes(), failed()]
-    first = planning()
+    first = rules_of()
     snapshot = snapshot_of(objects, finished=first.finished)
-    moves = first.plan(snapshot, 0.0, Timings(SystemClock())).plan.moves
-    made = planning("{mode: observe}", reviewed=moves).plan(snapshot, 0.0, Timings(SystemClock()))
+    moves = make_plan(first, snapshot, Timings(SystemClock())).plan.moves
+    observing = rules_of("{mode: observe}")
+    made = make_plan(observing, snapshot, Timings(SystemClock()), reviewed=Reviewed(moves))
     assert [(move.pod, move.observed) for move in made.plan.moves] == [("dead", True)]
     assert made.plan.funnel["moves"] == 0
     assert made.plan.stopped == "Nothing to do: nothing is left of the plan (1 observed only)."
@@ -166,12 +171,12 @@ def test_of_a_reviewed_plan_nothing_is_left_that_would_only_be_shown():
 
 def test_of_a_reviewed_plan_a_pod_that_is_no_longer_to_be_removed_is_not_called_gone():
     objects = [*nodes(), failed("a"), failed("b")]
-    first = planning()
+    first = rules_of()
     snapshot = snapshot_of(objects, finished=first.finished)
-    moves = first.plan(snapshot, 0.0, Timings(SystemClock())).plan.moves
-    made = planning("{reasons: [Other]}", reviewed=moves).plan(
-        snapshot_of([*nodes(), failed("a")], finished=first.finished), 0.0, Timings(SystemClock())
-    )
+    moves = make_plan(first, snapshot, Timings(SystemClock())).plan.moves
+    snapshot = snapshot_of([*nodes(), failed("a")], finished=first.finished)
+    others = rules_of("{reasons: [Other]}")
+    made = make_plan(others, snapshot, Timings(SystemClock()), reviewed=Reviewed(moves))
     assert {o.move.pod: (o.status, o.message) for o in made.ended.values()} == {
         "a": (Status.DROPPED, "it has ended, and no strategy removes it any more"),
         "b": (Status.GONE, "the pod is gone"),

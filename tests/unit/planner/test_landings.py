@@ -5,16 +5,17 @@ import pytest
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.base.errors import PolicyError
 from rebalancer.plan.plan import Code
+from rebalancer.planner.planning import make_plan
 from rebalancer.testing.snapshots import node, snapshot_of, workload
-from tests.unit.planner.test_planning import planning
+from tests.unit.planner.test_planning import rules_of
 
 STRATEGY = "strategies: {duplicates: {}}"
 
 
 def plan(landings, *nodes):
-    of = planning(f"landings: {landings}\n{STRATEGY}")
+    of = rules_of(f"landings: {landings}\n{STRATEGY}")
     snapshot = snapshot_of([node("n0"), *nodes, *workload("web", ["n0", "n0"])])
-    return of.plan(snapshot, 0.0, Timings(SystemClock())).plan
+    return make_plan(of, snapshot, Timings(SystemClock())).plan
 
 
 def made(name, created=None, ready=None, **more):
@@ -56,8 +57,8 @@ def test_another_node_that_the_scheduler_prefers_may_take_it():
     # n1 is new and nearly full: no landing is predicted there.
     full = [made("n1", "07:59", cpu="1"), *workload("fill", ["n1"], cpu="900m", memory="14Gi")]
     objects = [node("n0"), *full, node("n2"), *workload("web", ["n0", "n0"], cpu="500m")]
-    of = planning(f"landings: {{minNodeAge: 10m}}\n{STRATEGY}")
-    (move,) = of.plan(snapshot_of(objects), 0.0, Timings(SystemClock())).plan.moves
+    of = rules_of(f"landings: {{minNodeAge: 10m}}\n{STRATEGY}")
+    (move,) = make_plan(of, snapshot_of(objects), Timings(SystemClock())).plan.moves
     assert [landing.node for landing in move.landings] == ["n2"]
 
 
@@ -77,4 +78,4 @@ def test_the_reason_names_the_share_and_the_node():
 )
 def test_what_is_no_rule_is_an_error(landings, problem):
     with pytest.raises(PolicyError, match=problem):
-        planning(f"landings: {landings}\n{STRATEGY}")
+        rules_of(f"landings: {landings}\n{STRATEGY}")

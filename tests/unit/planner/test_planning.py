@@ -7,7 +7,9 @@ import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.plan import Outcome, Pace, Status
-from rebalancer.planner.planning import Planning
+from rebalancer.planner import planning
+from rebalancer.planner.planning import Reviewed, make_plan
+from rebalancer.planner.rules import History, RunRules
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
@@ -20,14 +22,14 @@ WEB = workload("web", ["n0", "n0"])
 DUPLICATES = "strategies: {duplicates: {}}"
 
 
-def planning(text=DUPLICATES, scope=None, **options):
+def rules_of(text=DUPLICATES, scope=None, **options):
     head = "apiVersion: rebalancer/v1\nkind: Policy\n"
     loaded = load_text((head + text).encode(), "policy", REGISTRY)
-    return Planning(loaded, REGISTRY, scope or Scope(), **options)
+    return RunRules(loaded, REGISTRY, scope or Scope(), **options)
 
 
-def planned(of, objects=(*NODES, *WEB), skew=0.0):
-    return of.plan(snapshot_of(objects), skew, Timings(SystemClock()))
+def planned(of, objects=(*NODES, *WEB), **options):
+    return make_plan(of, snapshot_of(objects), Timings(SystemClock()), **options)
 
 
 @pytest.mark.parametrize(
@@ -41,11 +43,11 @@ def planned(of, objects=(*NODES, *WEB), skew=0.0):
     ],
 )
 def test_usage_is_read_where_a_strategy_asks_for_it(text, needed):
-    assert planning(text).needs_usage is needed
+    assert rules_of(text).needs_usage is needed
 
 
 def test_a_crowded_workload_loses_a_pod_and_what_is_left_is_tried():
-    made = planned(planning())
+    made = planned(rules_of())
     (move,) = made.plan.moves
     assert (move.node, made.standstill, made.left) == ("n0", (), (move,))
     gone = Outcome(move, Status.DROPPED, "the pod is gone")
@@ -53,30 +55,29 @@ def test_a_crowded_workload_loses_a_pod_and_what_is_left_is_tried():
 
 
 def test_nothing_is_moved_while_the_evictions_of_the_hour_are_not_known():
-    of = planning()
-    of.remember({}, 0, hour_unknown="the memory could not be read")
-    assert planned(of).standstill == (
+    unknown = History(hour_unknown="the memory could not be read")
+    assert planned(rules_of(), history=unknown).standstill == (
         "what perHour allows is not known: the memory could not be read",
     )
-    lifted = planning(lifted=True)
-    lifted.remember({}, 0, hour_unknown="the memory could not be read")
-    assert (lifted.counts_the_hour, planned(lifted).standstill) == (False, ())
+    lifted = rules_of(lifted=True)
+    made = planned(lifted, history=unknown)
+    assert (lifted.counts_the_hour, made.standstill) == (False, ())
 
 
 def test_an_owner_in_a_cool_down_is_left_alone():
-    of = planning()
-    of.remember({"Deployment/default/web": "until noon"}, 0)
-    problem = of.problem(snapshot_of([*NODES, *WEB]))
+    of, cooling = rules_of(), History({"Deployment/default/web": "until noon"})
+    problem = of.problem(snapshot_of([*NODES, *WEB]), cooling)
     assert (problem.protected == COOL_DOWN).all()
-    (skip, *_) = planned(of).plan.skips
+    (skip, *_) = planned(of, history=cooling).plan.skips
     assert "until noon" in skip.message
 
 
 def test_what_earlier_runs_used_of_the_hour_counts():
-    of = planning("budgets: {perHour: 5}\n" + DUPLICATES)
-    of.remember({}, 5, pace=Pace(wave=7.0))
-    assert (of.settings().moved_last_hour, of.settings().pace) == (5, Pace(wave=7.0))
-    assert not planned(of).plan.moves
+    of = rules_of("budgets: {perHour: 5}\n" + DUPLICATES)
+    history = History(moved_last_hour=5, pace=Pace(wave=7.0))
+    settings = of.settings(history)
+    assert (settings.moved_last_hour, settings.pace) == (5, Pace(wave=7.0))
+    assert not planned(of, history=history).plan.moves
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,7 @@ def test_what_earlier_runs_used_of_the_hour_counts():
     ],
 )
 def test_outside_its_window_a_strategy_only_observes(text, observed):
-    (of,) = planning(text).problem(snapshot_of([*NODES, *WEB])).contributions
+    (of,) = rules_of(text).problem(snapshot_of([*NODES, *WEB])).contributions
     assert of.observed is observed
 
 
@@ -99,41 +100,50 @@ def test_no_pod_leaves_a_marked_node_where_the_policy_does_not_steer(steer, obse
     value = "empty.20991231T000000Z.nolease"
     taint = {"key": "rebalancer/empty", "value": value, "effect": "PreferNoSchedule"}
     web = workload("web", ["n0", "n1", "n1", "n1"], cpu="200m")
-    of = planning(f"steer: {steer}\nstrategies: {{consolidation: {{}}}}")
+    of = rules_of(f"steer: {steer}\nstrategies: {{consolidation: {{}}}}")
     made = planned(of, [node("n0", taints=[taint]), node("n1"), *web])
     assert [(move.node, move.observed) for move in made.plan.moves] == [("n0", observed)]
 
 
 def test_strategies_that_are_off_have_no_part():
-    of = planning("strategies: {duplicates: {mode: off}, taints: {}}")
+    of = rules_of("strategies: {duplicates: {mode: off}, taints: {}}")
     assert [one.strategy for one in of.problem(snapshot_of(NODES)).contributions] == ["taints"]
     assert list(of.settings().of_strategy) == ["taints"]
 
 
 def test_a_reviewed_plan_is_not_cut_by_the_time_of_a_run():
-    assert planning(seconds=60).settings().seconds == 60
-    assert planning(seconds=60, reviewed=[]).settings().seconds == math.inf
+    of = rules_of(seconds=60)
+    assert of.settings().seconds == planned(of).rules.seconds == 60
+    assert planned(of, reviewed=Reviewed([])).rules.seconds == math.inf
 
 
-def test_between_waves_shares_stay_those_of_the_plan():
-    of = planning()
-    assert (of.settings().planned, of.settings().movable) == (frozenset(), None)
-    (move,) = planned(of).plan.moves
-    assert (of.settings().planned, of.settings().movable) == (frozenset({move.uid}), 2)
+def test_between_waves_shares_stay_those_of_the_plan(monkeypatch):
+    judged = []
+
+    def recheck(_, settings, moves):
+        judged.append(settings)
+        return [(move, None) for move in moves]
+
+    monkeypatch.setattr(planning, "recheck", recheck)
+    made = planned(rules_of())
+    (move,) = made.plan.moves
+    assert made.revalidate(snapshot_of(NODES), [move]) == [(move, None)]
+    (settings,) = judged
+    assert (settings.planned, settings.movable) == (frozenset({move.uid}), 2)
 
 
 def test_a_cluster_that_is_unhealthy_by_now_stops_the_moves_that_are_left():
-    of = planning()
-    (move,) = planned(of).plan.moves
+    made = planned(rules_of())
+    (move,) = made.plan.moves
     sick = [*(node(f"n{i}", ready=False) for i in range(3)), *WEB]
-    ((again, why),) = of.rechecked(snapshot_of(sick), [move], 0.0)
+    ((again, why),) = made.revalidate(snapshot_of(sick), [move])
     assert again == move
     assert why == "standing still: 3 of 3 nodes are NotReady, safety.maxNotReadyNodes allows 1"
-    assert of.rechecked(snapshot_of([*NODES, *WEB]), [move], 0.0) == [(move, None)]
+    assert made.revalidate(snapshot_of([*NODES, *WEB]), [move]) == [(move, None)]
 
 
 def test_the_scope_is_noted():
-    of = planning(scope=Scope(namespace="shop"))
+    of = rules_of(scope=Scope(namespace="shop"))
     assert of.namespace == "shop"
     made = planned(of)
     assert not made.plan.moves

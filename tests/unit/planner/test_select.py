@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.plan import Code
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.planning import make_plan
+from rebalancer.planner.recheck import recheck
+from rebalancer.planner.rules import RunRules
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
@@ -28,8 +30,8 @@ NODES = [
 def planned(objects, text, *, scope=None):
     head = "apiVersion: rebalancer/v1\nkind: Policy\n"
     loaded = load_text((head + text).encode(), "policy", REGISTRY)
-    planning = Planning(loaded, REGISTRY, scope or Scope(), lifted=True)
-    return planning.plan(snapshot_of(objects), 0.0, Timings(SystemClock())).plan
+    rules = RunRules(loaded, REGISTRY, scope or Scope(), lifted=True)
+    return make_plan(rules, snapshot_of(objects), Timings(SystemClock())).plan
 
 
 def crowded(name, namespace="default", **more):
@@ -195,11 +197,8 @@ def test_a_budget_per_namespace_is_of_the_run_and_one_per_zone_of_a_wave():
     planning = f"budgets: {{perNamespace: 2}}\n{strategies}"
     head = "apiVersion: rebalancer/v1\nkind: Policy\n"
     loaded = load_text((head + planning).encode(), "policy", REGISTRY)
-    limited = (
-        Planning(loaded, REGISTRY, Scope())
-        .plan(snapshot_of(objects), 0.0, Timings(SystemClock()))
-        .plan
-    )
+    rules = RunRules(loaded, REGISTRY, Scope())
+    limited = make_plan(rules, snapshot_of(objects), Timings(SystemClock())).plan
     assert sorted(move.namespace for move in limited.moves) == ["default", "shop", "shop"]
     assert {s.message for s in limited.skips if s.code is Code.BUDGET} == {"perNamespace 2 in shop"}
     by_zone = planned(objects, f"budgets: {{perZone: 1}}\n{strategies}")
@@ -222,8 +221,8 @@ strategies: {topology-spread: {windows: [{deny: "0 0 * * 5", for: 24h}]}}
 def rechecked(objects, text, moves):
     head = "apiVersion: rebalancer/v1\nkind: Policy\n"
     loaded = load_text((head + text).encode(), "policy", REGISTRY)
-    planning = Planning(loaded, REGISTRY, Scope(), lifted=True)
-    return planning.rechecked(snapshot_of(objects), moves, 0.0)
+    rules, snapshot = RunRules(loaded, REGISTRY, Scope(), lifted=True), snapshot_of(objects)
+    return recheck(rules.problem(snapshot), rules.settings(), moves)
 
 
 def test_a_pod_that_no_strategy_selects_any_more_is_dropped_between_waves():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rebalancer.plan.plan import Code, Plan
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.rules import RunRules
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.load import load_text
 from rebalancer.policy.model import Budgets
@@ -171,8 +171,8 @@ def test_a_mark_counts_in_predictions_if_it_stands_and_no_run_removes_it(
     taint = {"key": "rebalancer/mark", "value": value, "effect": "PreferNoSchedule"}
     registry = Registry.installed()
     text = f"apiVersion: rebalancer/v1\nkind: Policy\nsteer: {steer}\n"
-    planning = Planning(load_text(text.encode(), "policy", registry), registry, Scope())
-    problem = planning.problem(snapshot_of([node("n0", taints=[taint]), node("n1")]))
+    rules = RunRules(load_text(text.encode(), "policy", registry), registry, Scope())
+    problem = rules.problem(snapshot_of([node("n0", taints=[taint]), node("n1")]))
     assert any(problem.snapshot.nodes.taint_sets) is counts
 
 

@@ -14,6 +14,7 @@ from rebalancer.embedded.engine import Durations
 from rebalancer.metrics import collect
 from rebalancer.metrics.collect import of_report as metrics_of
 from rebalancer.notices.message import of_report as notice_of
+from rebalancer.planner.planning import score as score_cluster
 from rebalancer.report.changes import Changes
 from rebalancer.report.render import render
 from rebalancer.report.summary import Summary
@@ -95,7 +96,8 @@ def found(cluster, options):
     environment = Environment(ClusterClock(cluster), {}, io.StringIO(), io.StringIO())
     run = run_context(options, environment)
     with open_source(run, options.cluster) as source:
-        return run.planning.scored(source.read().snapshot)
+        reading, rules = source.read(), run.rules
+        return score_cluster(rules.problem(reading.snapshot), rules.settings())
 
 
 @pytest.fixture(

@@ -29,7 +29,7 @@ def asked(monkeypatch):
 def run(*, acts=True, autoscalers=False, policy_hash="one"):
     return like(
         acts=acts,
-        planning=like(autoscalers=autoscalers),
+        rules=like(autoscalers=autoscalers),
         loaded=like(policy_hash=policy_hash, policy=None),
     )
 

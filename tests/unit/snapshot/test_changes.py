@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.planning import make_plan
+from rebalancer.planner.rules import RunRules
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
 from rebalancer.snapshot.build import Fold
@@ -193,7 +194,7 @@ def test_a_followed_snapshot_is_the_one_that_is_read_again(steps: list[tuple[str
 def planned(snapshot: Snapshot, registry: Registry) -> str:
     """A plan, as a sequence of bytes that names all that it says."""
     policy = load_policy(None, registry)
-    plan = Planning(policy, registry, Scope()).plan(snapshot, 0.0, Timings(SystemClock())).plan
+    plan = make_plan(RunRules(policy, registry, Scope()), snapshot, Timings(SystemClock())).plan
     said = (plan.moves, plan.skips, plan.before, plan.after, plan.lower_bound, plan.funnel)
     return repr((*said, plan.warnings))
 

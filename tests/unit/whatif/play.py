@@ -1,7 +1,7 @@
 """A loop over objects or their snapshot, under a policy given in a line."""
 
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.planner.planning import Planning, with_methods
+from rebalancer.planner.rules import RunRules, with_methods
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry
@@ -27,7 +27,7 @@ def play(
     )
     loop = Loop(
         world,
-        lambda: Planning(loaded, REGISTRY, Scope(), lifted=lifted),
+        RunRules(loaded, REGISTRY, Scope(), lifted=lifted),
         LoopPace(**{"cycles": 20, **pace}),
         Timings(SystemClock()),
         windows=windows,

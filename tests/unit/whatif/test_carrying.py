@@ -4,7 +4,8 @@ import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.plan import Status
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.planning import make_plan
+from rebalancer.planner.rules import RunRules
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.run.execution.executor import WavePace
@@ -24,8 +25,8 @@ def skewed():
     world = SimulatedCluster(
         snapshot_of(objects), lambda of: scheduler_profile(loaded.policy, of), None
     )
-    planning = Planning(loaded, REGISTRY, Scope(), lifted=True)
-    plan = planning.plan(world.snapshot, 0.0, Timings(SystemClock())).plan
+    rules = RunRules(loaded, REGISTRY, Scope(), lifted=True)
+    plan = make_plan(rules, world.snapshot, Timings(SystemClock())).plan
     assert [move.wave for move in plan.moves] == [1, 2, 3, 4, 5]
     return world, plan.moves
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.plan.plan import Status
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.planning import make_plan
+from rebalancer.planner.rules import RunRules
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.snapshot.load import load_snapshot
@@ -176,8 +177,8 @@ def test_a_pending_pod_takes_the_room_of_a_pod_whose_replacement_comes_later():
         lambda of: scheduler_profile(loaded.policy, of),
         None,
     )
-    planning = Planning(loaded, REGISTRY, Scope(), lifted=False)
-    [move] = planning.plan(world.snapshot, 0.0, Timings(SystemClock())).plan.moves
+    rules = RunRules(loaded, REGISTRY, Scope(), lifted=False)
+    [move] = make_plan(rules, world.snapshot, Timings(SystemClock())).plan.moves
     assert move.reason.endswith("pending default/late-0 takes room on n-a")
     assert world.evict(move.uid).node == "n-b"
     assert move.landings[0].node == "n-b"
@@ -194,8 +195,8 @@ def test_a_victim_holds_its_place_until_it_is_gone():
         None,
         gone_after=Span(15, 15),
     )
-    planning = Planning(loaded, REGISTRY, Scope(), lifted=False)
-    [move] = planning.plan(world.snapshot, 0.0, Timings(SystemClock())).plan.moves
+    rules = RunRules(loaded, REGISTRY, Scope(), lifted=False)
+    [move] = make_plan(rules, world.snapshot, Timings(SystemClock())).plan.moves
     world.evict(move.uid)
 
     def going():
@@ -238,9 +239,8 @@ def test_a_wave_takes_the_time_from_one_eviction_to_the_next(span, least, most):
         np.random.default_rng(1),
         apart=span,
     )
-    plan = Planning(loaded, REGISTRY, Scope(), lifted=True).plan(
-        world.snapshot, 0.0, Timings(SystemClock())
-    )
+    rules = RunRules(loaded, REGISTRY, Scope(), lifted=True)
+    plan = make_plan(rules, world.snapshot, Timings(SystemClock()))
     assert len(plan.plan.moves) == 2
     began = world.now
     for move in plan.plan.moves:

@@ -8,7 +8,8 @@ import pytest
 from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.cli import command
 from rebalancer.cost.streaks import Streaks
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.planning import make_plan
+from rebalancer.planner.rules import History, RunRules
 from rebalancer.policy.load import load_policy
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import disruption_budget, node, workload
@@ -78,13 +79,13 @@ def test_once_it_is_balanced_twenty_runs_that_lack_nothing_plan_nothing(policy, 
     random = np.random.default_rng(seed)
     world, course = play(hot(9, 6, 1, 0), path=policy(signal), random=random)
     assert sum(evictions(course)) > 0
-    planning = Planning(load_policy(policy(signal), REGISTRY), REGISTRY, Scope())
+    rules = RunRules(load_policy(policy(signal), REGISTRY), REGISTRY, Scope())
     for _ in range(20):
         world.wait(120)
         snapshot = set_measured_at(world.snapshot, world.now)
         lasting = Streaks(0.0, dict.fromkeys(snapshot.nodes.names, 100))
-        planning.remember({}, 0, {"low-utilisation": lasting})
-        assert planning.plan(snapshot, 0.0, Timings(SystemClock())).plan.moves == ()
+        history = History(streaks={"low-utilisation": lasting})
+        assert make_plan(rules, snapshot, Timings(SystemClock()), history=history).plan.moves == ()
 
 
 def test_what_a_budget_holds_back_goes_on_in_the_next_run(tmp_path):

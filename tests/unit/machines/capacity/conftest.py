@@ -11,7 +11,7 @@ from rebalancer.machines.capacity.of_run import assess
 from rebalancer.machines.capacity.removal import NodeRemoval, removals
 from rebalancer.machines.capacity.report import CapacityReport
 from rebalancer.machines.capacity.scale_out_plan import NO_INPUTS, ScaleOutPlan, plan_scale_out
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.rules import NO_HISTORY, RunRules
 from rebalancer.policy.load import load_policy
 from rebalancer.providers.contract import NodeGroup
 from rebalancer.registry import Registry
@@ -92,17 +92,17 @@ class Machines:
     def __init__(self, folder):
         self._folder, self._registry = folder, Registry.installed()
 
-    def planning(self, policy=""):
+    def rules(self, policy=""):
         path = self._folder / "policy.yaml"
         strategies = "" if "strategies:" in policy else "strategies: {}\n"
         path.write_text(f"apiVersion: rebalancer/v1\nkind: Policy\n{strategies}{policy}")
-        return Planning(load_policy(path, self._registry), self._registry, Scope())
+        return RunRules(load_policy(path, self._registry), self._registry, Scope())
 
     def judge(self, objects, groups=(), policy="", *, has_provider=True) -> Judged:
-        planning, snapshot = self.planning(policy), snapshot_of(objects)
+        rules, snapshot = self.rules(policy), snapshot_of(objects)
         of = Groups(snapshot, groups)
-        under = planning.loaded.policy.capacity.under
-        problem, settings = planning.problem(snapshot), planning.settings()
+        under = rules.loaded.policy.capacity.under
+        problem, settings = rules.problem(snapshot), rules.settings()
         needed = self.scale_out(objects, groups, policy).scale_out.needed
         return Judged(
             snapshot,
@@ -111,9 +111,11 @@ class Machines:
 
     def look(self, objects, groups=(), policy="") -> Judged:
         """Ask as a run does, of a provider with these groups."""
-        planning, snapshot = self.planning(policy), snapshot_of(objects)
-        settings = planning.loaded.policy.capacity
-        seen = assess(planning, settings, snapshot, "pools", Given(groups), lambda *_: NO_INPUTS)
+        rules, snapshot = self.rules(policy), snapshot_of(objects)
+        settings = rules.loaded.policy.capacity
+        seen = assess(
+            rules, NO_HISTORY, settings, snapshot, "pools", Given(groups), lambda *_: NO_INPUTS
+        )
         return Judged(snapshot, list(seen.nodes), seen.scale_out)
 
     def report(self, objects, groups=(), inputs=NO_INPUTS, policy="") -> CapacityReport:
@@ -133,17 +135,17 @@ class Machines:
         self, objects, groups=(), policy="", templates=None, inputs=NO_INPUTS, triggering=None
     ) -> Planned:
         """``triggering``: the names of the pods for which groups may grow; None: all."""
-        planning, snapshot = self.planning(policy), snapshot_of(objects)
+        rules, snapshot = self.rules(policy), snapshot_of(objects)
         if triggering is not None:
             inputs = replace(inputs, triggering=np.isin(list(snapshot.pods.name), triggering))
         return Planned(
             snapshot,
             plan_scale_out(
                 snapshot,
-                planning.scheduler_profile(snapshot),
+                rules.scheduler_profile(snapshot),
                 Groups(snapshot, groups),
                 lambda group: (templates or {}).get(group.name),
-                planning.loaded.policy.capacity,
+                rules.loaded.policy.capacity,
                 inputs,
             ),
         )

@@ -7,7 +7,7 @@ from rebalancer.machines.drain.preflight import DrainVerdict, check, without_bud
 from rebalancer.machines.drain.rounds import OrderedProtections, ordered_policy, unforeseen
 from rebalancer.machines.drain.triage import Orders
 from rebalancer.planner.plan import Callbacks, plan
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.rules import RunRules
 from rebalancer.policy.load import load_policy, load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
@@ -32,7 +32,7 @@ def looked(objects, *names, without_landing=False):
     snapshot = snapshot_of(objects)
     registry = Registry.installed()
     protections = OrderedProtections(names, Orders())
-    planning = Planning(
+    rules = RunRules(
         ordered_policy(load_policy(None, registry), registry, names),
         registry,
         Scope(),
@@ -40,8 +40,8 @@ def looked(objects, *names, without_landing=False):
         protections=protections,
     )
     cordoned = as_cordoned(snapshot, mask_of(snapshot, names))
-    problem = planning.problem(without_budgets(cordoned))
-    room = plan(problem, planning.settings(), Callbacks()).plan
+    problem = rules.problem(without_budgets(cordoned))
+    room = plan(problem, rules.settings(), Callbacks()).plan
     pods = protections.triage_pods(cordoned)
     return cordoned, check(cordoned, names, pods, room, without_landing=without_landing)
 
@@ -144,7 +144,7 @@ def test_elsewhere_the_policy_says_which_pods_may_make_room(given):
     ]
     registry = Registry.installed()
     text = f"apiVersion: rebalancer/v1\nkind: Policy\n{given}\n"
-    planning = Planning(
+    rules = RunRules(
         ordered_policy(load_text(text.encode(), "policy", registry), registry, ["n1"]),
         registry,
         Scope(),
@@ -152,7 +152,7 @@ def test_elsewhere_the_policy_says_which_pods_may_make_room(given):
         protections=OrderedProtections(["n1"], Orders()),
     )
     snapshot = snapshot_of(objects)
-    movable = planning.problem(snapshot).movable
+    movable = rules.problem(snapshot).movable
     refs = {
         (snapshot.classes[cls].namespace, snapshot.nodes.names[node])
         for cls, node in zip(

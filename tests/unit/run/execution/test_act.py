@@ -11,6 +11,7 @@ from rebalancer.plan.plan import Explanation, Later, Status
 from rebalancer.run.execution.act import WaveCheck, carry_out, choose_followed, of_next_wave
 from rebalancer.run.execution.executor import Executor
 from rebalancer.testing.snapshots import snapshot_of
+from tests.unit.commands.serving import like
 from tests.unit.run.execution.world import World, executor_of, move, pod, stop_of
 
 
@@ -95,15 +96,16 @@ def test_marks_are_cleared_first_and_those_that_are_left_make_the_run_fail():
 
 @dataclass
 class Judging:
-    """A Planning and a Recount of which only the calls count."""
+    """A plan and a Recount of which only the calls count."""
 
-    counts_the_hour: bool = True
+    rules: Any = field(default_factory=lambda: like(counts_the_hour=True))
+    plan: Any = None
     calls: list[Any] = field(default_factory=list)
 
     def snapshot(self, moves):
         return snapshot_of([])
 
-    def rechecked(self, snapshot, moves, clock_skew):
+    def revalidate(self, snapshot, moves, clock_skew):
         self.calls.append((len(snapshot.pods), clock_skew))
         return [(one, "pays no longer") for one in moves]
 
@@ -116,7 +118,8 @@ EXPLANATION = Explanation(
 def check_of(judging: Any, memory: Memory, explain: Any = lambda: EXPLANATION) -> WaveCheck:
     executor = acting("a")
     executor.run([move("a")], all_stay)
-    return WaveCheck(judging, memory, executor, judging, Later(explain))
+    judging.plan = like(explanation=Later(explain))
+    return WaveCheck(judging, memory, executor, judging)
 
 
 def test_before_a_wave_is_judged_what_was_done_is_remembered():
@@ -154,7 +157,7 @@ def test_waves_go_on_where_the_plan_cannot_be_explained():
     assert check.recheck(left, 0.5) == [(left[0], "pays no longer")]
     # Asked again, it says again why.
     with pytest.raises(ZeroDivisionError):
-        check.explanation.make()
+        judging.plan.explanation.make()
 
 
 def test_where_the_hour_is_counted_nothing_more_is_done_without_a_memory():
@@ -165,7 +168,7 @@ def test_where_the_hour_is_counted_nothing_more_is_done_without_a_memory():
 
 
 def test_where_budgets_are_lifted_a_missing_memory_stops_nothing():
-    judging = Judging(counts_the_hour=False)
+    judging = Judging(like(counts_the_hour=False))
     assert check_of(judging, Memory("no ConfigMap")).recheck([move("b", wave=2)], 0.0)
 
 

@@ -10,7 +10,8 @@ from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.commands.history import render_history
 from rebalancer.cost.streaks import Streaks
 from rebalancer.plan.plan import Cost
-from rebalancer.planner.planning import Planning
+from rebalancer.planner.planning import make_plan
+from rebalancer.planner.rules import History, RunRules
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.run.memory.document import Document
@@ -128,13 +129,14 @@ def test_a_leader_that_takes_its_work_along_is_given_up_not_chased_for_ever(tmp_
     world = SimulatedCluster(
         snapshot_of(objects), lambda of: scheduler_profile(loaded.policy, of), None
     )
-    planning = Planning(loaded, REGISTRY, Scope())
+    rules = RunRules(loaded, REGISTRY, Scope())
     document, evictions = Document(), []
     for _ in range(24 * 30):
         snapshot = measured(world, leader=0)
         document = forget_stale(document, snapshot)
-        planning.remember(describe_cooling(document, world.now), 0, recall_streaks(document))
-        planned = planning.plan(snapshot, 0.0, Timings(SystemClock()))
+        cooling = describe_cooling(document, world.now)
+        history = History(cooling, streaks=recall_streaks(document))
+        planned = make_plan(rules, snapshot, Timings(SystemClock()), history=history)
         done, _ = carry_out(world, planned.plan.moves, lambda left: [(m, None) for m in left])
         outcomes = done.outcomes
         document = after_run(document, snapshot, planned.streaks, outcomes, world.now)

@@ -1,0 +1,314 @@
+"""What a policy says of a cluster, and what earlier runs left: problems and settings are made from both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from rebalancer.cost.room_term import KEPT_FREE, Ask, kept_free
+from rebalancer.cost.strategy import Emptiable, Ended, Strategy
+from rebalancer.cost.streaks import Streaks
+from rebalancer.cost.term import Term, View
+from rebalancer.plan.plan import Method, Pace
+from rebalancer.planner.problem import Contribution, Problem
+from rebalancer.planner.safety import standstill
+from rebalancer.planner.scheduler_profile import scheduler_profile
+from rebalancer.planner.settings import Settings
+from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration
+from rebalancer.policy.load import LoadedPolicy
+from rebalancer.policy.model import Mode, Policy, Protect, Steer
+from rebalancer.registry import Registry
+from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.profile import SchedulerProfile
+from rebalancer.snapshot.columns import Bools, Int32s
+from rebalancer.snapshot.marks import as_planned_on, with_empty_marks
+from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.owners import with_restarts
+from rebalancer.snapshot.protect import NONE_ENDED, Scope, find_done, protect, protect_ended
+from rebalancer.snapshot.selected import select_pods, with_avoided
+
+Protections = Callable[[Snapshot, Protect, Scope], Int32s]
+"""Returns what holds each pod (P,), see :func:`rebalancer.snapshot.protect.protect`."""
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What earlier runs left for this one."""
+
+    cooling: Mapping[str, str] = field(default_factory=dict)
+    """Owner -> why its pods are not moved again yet."""
+    moved_last_hour: int = 0
+    """Evictions."""
+    streaks: Mapping[str, Streaks] | None = None
+    """Strategy -> what it has seen for how many runs in a row; None if this run leaves no memory."""
+    hour_unknown: str | None = None
+    """Why the evictions of the hour are unknown: then nothing is moved, unless the budget is lifted."""
+    pace: Pace = field(default_factory=Pace)
+
+
+NO_HISTORY = History()
+
+
+@dataclass(frozen=True, slots=True)
+class RunRules:
+    """The policy of a run with all that does not change while it goes on."""
+
+    loaded: LoadedPolicy
+    registry: Registry
+    scope: Scope
+    """The pods that the run may move, apart from what the policy selects."""
+    lifted: bool = False
+    """Whether budgets are lifted."""
+    seconds: float = math.inf
+    """The time of the run; no more is planned than can be carried out in it."""
+    protections: Protections = protect
+    """Says which pods may not be moved."""
+    runs: frozenset[str] | None = None
+    """The names in the marks of this run, see :func:`rebalancer.snapshot.marks.as_planned_on`."""
+    marks: bool = True
+    """Whether nodes can be marked."""
+
+    @property
+    def policy(self) -> Policy:
+        """The policy as it is carried out."""
+        policy = self.loaded.policy
+        return policy if self.marks else policy.model_copy(update={"steer": Steer.OFF})
+
+    def with_scheduler(self, configuration: KubeSchedulerConfiguration) -> RunRules:
+        """Return these rules with the configuration in the ConfigMap that ``scheduler.fromConfig`` names."""
+        return replace(self, loaded=self.loaded.with_scheduler(configuration))
+
+    def without_marks(self) -> RunRules:
+        """Return these rules for a run that cannot mark nodes."""
+        return replace(self, marks=False)
+
+    @property
+    def needs_usage(self) -> bool:
+        """Whether a strategy of the policy needs measured usage."""
+        return reads_usage(self.policy, self.registry)
+
+    @property
+    def finished(self) -> frozenset[str]:
+        """The phases of finished pods that strategies of the policy look at."""
+        return finished_phases(self.policy, self.registry)
+
+    @property
+    def autoscalers(self) -> bool:
+        """Whether the policy needs HorizontalPodAutoscalers."""
+        return self.policy.protect.after_scaling is not None
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether a strategy of the policy makes room for pods that wait."""
+        return math.isfinite(room_after(self.policy, self.registry))
+
+    @property
+    def namespace(self) -> str | None:
+        """The only namespace whose pods may move; None: all namespaces."""
+        return self.scope.namespace
+
+    @property
+    def counts_the_hour(self) -> bool:
+        """Whether the budget perHour applies, which needs the memory."""
+        return not self.lifted
+
+    @property
+    def steers(self) -> bool:
+        """Whether nodes are marked."""
+        return self.policy.steer is Steer.MARKS
+
+    def scheduler_profile(self, snapshot: Snapshot) -> SchedulerProfile:
+        """Return the profile of the cluster's scheduler."""
+        return scheduler_profile(self.policy, snapshot)
+
+    def standstill(
+        self,
+        snapshot: Snapshot,
+        clock_skew: float,
+        history: History = NO_HISTORY,
+        *,
+        moves: bool = True,
+    ) -> list[str]:
+        """Return why nothing may be done on this snapshot; empty if all is well.
+
+        ``moves``: see :func:`rebalancer.planner.safety.standstill`.
+        """
+        reasons = standstill(snapshot, self.policy.safety, clock_skew, moves=moves)
+        if moves and history.hour_unknown is not None and self.counts_the_hour:
+            reasons.append(f"what perHour allows is not known: {history.hour_unknown}")
+        return reasons
+
+    def problem(
+        self, snapshot: Snapshot, history: History = NO_HISTORY, marked: Bools | None = None
+    ) -> Problem:
+        """Return the problem for ``snapshot`` under the policy's strategies and protections.
+
+        ``marked``: exactly these nodes (N,) are marked to be emptied; None: those of the snapshot.
+        """
+        policy, scope = self.policy, self.scope_with(history)
+        snapshot = as_planned_on(snapshot, removes_stale=self.steers, runs=self.runs)
+        if marked is not None:
+            snapshot = with_empty_marks(snapshot, marked)
+        snapshot = with_avoided(with_methods(policy, snapshot), policy.landings)
+        ended = snapshot.finished
+        return Problem(
+            snapshot,
+            SchedulerModel(snapshot, self.scheduler_profile(snapshot)),
+            list(self._contributions(snapshot, history)),
+            self.protections(snapshot, policy.protect, scope),
+            NONE_ENDED if ended is None else protect_ended(ended, policy.protect, scope),
+        )
+
+    def scope_with(self, history: History) -> Scope:
+        """Return which pods may move, owners in a cool-down left out."""
+        select = self.loaded.policy.select
+        return replace(self.scope, policy_select=select, cooling=history.cooling)
+
+    def settings(
+        self,
+        history: History = NO_HISTORY,
+        planned: frozenset[str] = frozenset(),
+        movable: int | None = None,
+    ) -> Settings:
+        """Return the policy's budgets and thresholds, and their use by earlier runs.
+
+        ``planned``: uids of the pods that the plan moves, once it is made; ``movable``: the unprotected pods of then.
+        """
+        policy = self.policy
+        return Settings(
+            eagerness=policy.eagerness,
+            budgets=policy.budgets,
+            of_strategy={name: policy.budgets_of(name) for name in _active(policy)},
+            lifted=self.lifted,
+            moved_last_hour=history.moved_last_hour,
+            cooling=history.cooling,
+            seconds=self.seconds,
+            pace=history.pace,
+            planned=planned,
+            movable=movable,
+            steer=self.steers,
+        )
+
+    def _contributions(self, snapshot: Snapshot, history: History) -> Iterator[Contribution]:
+        remembered = history.streaks
+        for name in _active(self.policy):
+            of_strategy = self.policy.strategies[name]
+            observes = self.policy.mode_of(name) is Mode.OBSERVE
+            # Nodes whose marks no run renews would be emptied in part, and filled again.
+            observes = observes or (self._emptier(name) is not None and not self.steers)
+            # Room that is not marked would be taken by others.
+            observes = observes or (self._asks(name) is not None and not self.steers)
+            yield Contribution(
+                strategy=name,
+                weight=of_strategy.weight,
+                observed=observes or not self.policy.allows(name, snapshot.captured_at),
+                terms=_terms(self.registry, self.policy.strategy_of(name), of_strategy.params),
+                streaks=None if remembered is None else remembered.get(name, Streaks()),
+                selected=select_pods(snapshot, of_strategy.select),
+                emptiable=self._emptiable(name),
+                asks=self._asks(name),
+                ended=self._ended(name, snapshot),
+            )
+
+    def _ended(self, name: str, snapshot: Snapshot) -> Ended | None:
+        """Return the finished pods that a strategy deletes: no longer needed, and selected by it."""
+        strategy = self.registry.strategy(self.policy.strategy_of(name))
+        finished, of = snapshot.finished, self.policy.strategies[name]
+        if finished is None or not strategy.phases(of.params):
+            return None
+        ended = strategy.ended(finished, of.params)
+        mine = find_done(finished, self.policy.protect)
+        if (picked := select_pods(finished, of.select)) is not None:
+            mine &= picked.pods(finished)
+        return Ended(ended.pods[mine[ended.pods]], ended.reason)
+
+    def _asks(self, name: str) -> Callable[[View], Sequence[Ask]] | None:
+        """Return what a strategy that makes room wants it for."""
+        strategy = self.registry.strategy(self.policy.strategy_of(name))
+        if not strategy.makes_room:
+            return None
+        params = self.policy.strategies[name].params
+        return lambda view: strategy.asks(view, params)
+
+    def _emptiable(self, name: str) -> Callable[[View], Emptiable] | None:
+        if (strategy := self._emptier(name)) is None:
+            return None
+        params = self.policy.strategies[name].params
+        rooms = [
+            _terms(
+                self.registry,
+                self.policy.strategy_of(other),
+                self.policy.strategies[other].params,
+            )
+            for other in _active(self.policy)
+            if self._asks(other) is not None
+        ]
+        return lambda view: _but_for(rooms, view, strategy.emptiable(view, params))
+
+    def emptying(self) -> list[str]:
+        """Return the strategies that empty nodes, enforced ones first. Only the first one is used."""
+        names = [name for name in _active(self.policy) if self._emptier(name) is not None]
+        return sorted(names, key=lambda name: self.policy.mode_of(name) is not Mode.ENFORCE)
+
+    def _emptier(self, name: str) -> Strategy | None:
+        strategy = self.registry.strategy(self.policy.strategy_of(name))
+        params = self.policy.strategies[name].params
+        return strategy if strategy.marks_last(params) is not None else None
+
+
+def _but_for(
+    rooms: Sequence[Callable[[View], Sequence[Term]]], view: View, emptiable: Emptiable
+) -> Emptiable:
+    """Return what may be emptied without the nodes that are kept free for pods to come."""
+    every = (term for terms in rooms for term in terms(view))
+    kept = kept_free(every, len(view.snapshot.nodes)) & emptiable.nodes
+    if not kept.any():
+        return emptiable
+    why = dict.fromkeys(np.flatnonzero(kept).tolist(), KEPT_FREE)
+    return replace(emptiable, nodes=emptiable.nodes & ~kept, kept={**emptiable.kept, **why})
+
+
+def reads_usage(policy: Policy, registry: Registry) -> bool:
+    """Return whether a strategy of the policy needs measured usage."""
+    return any(
+        registry.strategy(policy.strategy_of(name)).needs_usage(policy.strategies[name].params)
+        for name in _active(policy)
+    )
+
+
+def room_after(policy: Policy, registry: Registry) -> float:
+    """Return the seconds after which some strategy of the policy makes room for a pod that waits; infinite: none does."""
+    waits = (
+        registry.strategy(policy.strategy_of(name)).room_after(policy.strategies[name].params)
+        for name in _active(policy)
+    )
+    return min((seconds for seconds in waits if seconds is not None), default=math.inf)
+
+
+def finished_phases(policy: Policy, registry: Registry) -> frozenset[str]:
+    """Return the phases of finished pods that strategies of the policy look at."""
+    return frozenset().union(
+        *(
+            registry.strategy(policy.strategy_of(name)).phases(policy.strategies[name].params)
+            for name in _active(policy)
+        )
+    )
+
+
+def _active(policy: Policy) -> list[str]:
+    """Return the strategies that are not off."""
+    return [name for name in sorted(policy.strategies) if policy.mode_of(name) is not Mode.OFF]
+
+
+def _terms(registry: Registry, name: str, params: object) -> Callable[[View], Sequence[Term]]:
+    strategy = registry.strategy(name)
+    return lambda view: strategy.terms(view, params)
+
+
+def with_methods(policy: Policy, snapshot: Snapshot) -> Snapshot:
+    """Return the snapshot in which classes are moved by the methods that the policy configures."""
+    restarts = policy.method.single_replicas is Method.RESTART
+    return with_restarts(snapshot) if restarts else snapshot
