@@ -264,7 +264,7 @@ def test_on_openshift_pods_ask_for_nothing_that_restricted_v2_refuses():
         assert kinds <= {"configMap", "secret", "emptyDir", "persistentVolumeClaim", "projected"}
 
 
-PLACES = {
+PLACES: dict[str, Any] = {
     "eks": None,
     "gke": node("n", labels={"cloud.google.com/gke-nodepool": "p"}),
     "aks": node("n", labels={"kubernetes.azure.com/agentpool": "p"}),

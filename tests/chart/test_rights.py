@@ -207,10 +207,9 @@ def test_each_further_right_is_one_feature_s(feature, values, wanted):
 def test_a_fleet_s_pods_may_write_their_records_and_a_member_has_the_rights_of_a_run():
     clusters = [{"name": "eu", "secretName": "eu"}]
     # Also where the policy, which is of the clusters, needs more.
-    steers = {"policy": {"steer": "marks"}, "strategies": {"scale-out": {}, "make-room": {}}}
-    scheduler = {"scheduler": {"fromConfig": {"configMap": "kube-system/packing"}}}
-    fleet = {"fleet": {"clusters": clusters}, **steers}
-    fleet["policy"] = {**steers["policy"], **scheduler}
+    policy = {"steer": "marks", "scheduler": {"fromConfig": {"configMap": "kube-system/packing"}}}
+    strategies: dict[str, Any] = {"scale-out": {}, "make-room": {}}
+    fleet = {"fleet": {"clusters": clusters}, "policy": policy, "strategies": strategies}
     rights = _rights(render(fleet))
     _printed("several clusters, here", rights)
     assert rights == {"rebalancer-kube-rebalancer-fleet": {"get configmaps", "patch configmaps"}}

@@ -3,6 +3,7 @@
 import json
 import random
 import subprocess
+from typing import Any
 
 import yaml
 
@@ -25,7 +26,7 @@ def build(plane):
     for name in NODES:
         add_node(plane, name)
     operations.wait_nodes_ready(plane.api, len(NODES))
-    soft = {
+    soft: dict[str, Any] = {
         name: {"topologySpreadConstraints": [objects.spread({"app": name}, hard=False)]}
         for name in PODS
     }

@@ -3,6 +3,7 @@
 import copy
 import json
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from rebalancer.kube.resources import AccessRule
 from tests.controlplane import wait_until
@@ -15,7 +16,7 @@ RULES = (
     *(AccessRule(verb, "batch", "jobs") for verb in ("get", "create", "delete")),
 )
 _ANNOTATION = "batch.kubernetes.io/job-completion-index"
-CRON_JOB = {
+CRON_JOB: dict[str, Any] = {
     "apiVersion": "batch/v1",
     "kind": "CronJob",
     "metadata": {"name": "recording", "namespace": "default"},

@@ -4,6 +4,7 @@ import io
 import json
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import msgspec
 import pytest
@@ -42,7 +43,7 @@ class Fleet:
         self.kubeconfigs.mkdir()
         (folder / "policy.yaml").write_text(NOW_POLICY)
         self.names, self.lists = [], lists
-        self.clock = None
+        self.clock: Any = None
 
     def add(self, name, kubeconfig, **more):
         (self.kubeconfigs / name).write_text(kubeconfig)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from tests.unit.kube.scripted import Say, client_of, kubeconfig
 
 JOBS = "/apis/batch/v1/namespaces/rebalancing/jobs"
 CRON = ("rebalancing", "rebalancer-record")
-TEMPLATE = {
+TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "x"}},
     "spec": {
         "serviceAccountName": "recording",
