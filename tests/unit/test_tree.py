@@ -3,9 +3,15 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def test_contributing_names_every_package_and_no_other() -> None:
@@ -23,11 +29,7 @@ def test_each_folder_of_unit_tests_is_that_of_a_package() -> None:
 
 def decides(module: Path) -> bool:
     """Whether a module has a function with more than a docstring: protocols and plain data need no test."""
-    functions = (
-        node
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
-        if isinstance(node, ast.FunctionDef)
-    )
+    functions = (node for node in ast.walk(parsed(module)) if isinstance(node, ast.FunctionDef))
     return any(ast.get_docstring(of) is None or len(of.body) > 1 for of in functions)
 
 
@@ -43,7 +45,7 @@ def test_no_public_class_name_exists_twice() -> None:
     files: dict[str, list[str]] = {}
     for root in ("rebalancer", "strategies"):
         for path in (ROOT / root).rglob("*.py"):
-            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            for node in parsed(path).body:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     files.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     assert {name: where for name, where in files.items() if len(where) > 1} == {}
@@ -102,7 +104,7 @@ def modules() -> Iterator[tuple[Path, ast.Module]]:
     for root in ("rebalancer", "strategies"):
         for path in (ROOT / root).rglob("*.py"):
             if path.relative_to(ROOT).parts[1] not in OWED and path.name != "make_room.py":
-                yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
+                yield path.relative_to(ROOT), parsed(path)
 
 
 def test_no_function_is_named_by_a_past_participle() -> None:
