@@ -3,18 +3,24 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rebalancer.plan.plan import Code
+from rebalancer.planner.recheck import recheck
+from rebalancer.planner.review import review
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.protect import Protect
 from rebalancer.snapshot.model import PodGroup
 from rebalancer.testing.snapshots import apart, disruption_budget, node, snapshot_of, workload
 from strategies.leaving import LeavingParams
-from tests.unit.planner.conftest import plan_of
+from tests.unit.planner.conftest import plan_of, problem_of
 
-GROUP = {"scheduling.x-k8s.io/pod-group": "train"}
 GOING = node("going", unschedulable=True)
+
+
+LEAVES = {"leaving": LeavingParams(nodes=("going",))}
 
 
 def gang(nodes, name="train", *, group="train", **options):
@@ -25,8 +31,7 @@ def gang(nodes, name="train", *, group="train", **options):
 
 def planned_on(snapshot, **options):
     """The plan that empties the node ``going``."""
-    params = {"leaving": LeavingParams(nodes=("going",))}
-    return plan_of(snapshot, strategies=["leaving"], params=params, **options)
+    return plan_of(snapshot, strategies=["leaving"], params=LEAVES, **options)
 
 
 def planned(*objects, **options):
@@ -117,16 +122,16 @@ def test_pods_that_repel_each_other_take_each_others_places_once_all_are_gone():
 
 
 def test_a_gang_larger_than_what_a_run_may_move_stays():
-    settings = Settings(budgets=Budgets.model_validate({"perRun": 2}))
+    few = Settings(budgets=Budgets.model_validate({"perRun": 2}))
     objects = [node("a"), *gang(["going", "a", "a"])]
     assert "3 moves at once are more than the budgets of this run leave" in why(
-        planned(*objects, settings=settings)
+        planned(*objects, settings=few)
     )
 
 
 def test_limits_in_flight_let_a_unit_begin_that_is_larger_than_they_are():
-    settings = Settings(budgets=Budgets.model_validate({"inFlight": 1, "perOwner": 1}))
-    assert len(moved(planned(node("a"), *gang(["going", "a", "a"]), settings=settings))) == 3
+    one = Settings(budgets=Budgets.model_validate({"inFlight": 1, "perOwner": 1}))
+    assert len(moved(planned(node("a"), *gang(["going", "a", "a"]), settings=one))) == 3
 
 
 def test_where_the_policy_keeps_no_gangs_pods_go_one_by_one():
@@ -168,3 +173,47 @@ def test_what_a_pod_group_says_of_its_pods_counts(group, moves):
 def test_a_pod_group_with_constraints_or_of_which_nothing_is_known_stays(group):
     plan = of_group(["going", "a", "b"], group)
     assert "not predictable: the scheduler places the pods of PodGroup train together" in why(plan)
+
+
+@st.composite
+def clusters(draw):
+    """Nodes of which one must be empty, gangs and single pods on them, and budgets over some of the gangs."""
+    nodes = [node(f"n{number}", cpu=draw(st.sampled_from(["2", "4", "6"]))) for number in range(4)]
+    names = ["going", *(one["metadata"]["name"] for one in nodes)]
+    objects = [GOING, *nodes]
+    for number in range(draw(st.integers(1, 3))):
+        name = f"gang-{number}"
+        on = draw(st.lists(st.sampled_from(names), min_size=2, max_size=4))
+        objects += gang(on, name, group=name, cpu=draw(st.sampled_from(["500m", "1", "1500m"])))
+        if draw(st.booleans()):
+            objects.append(
+                disruption_budget(name, name, allowed=draw(st.integers(0, 4)), healthy=9)
+            )
+    on = draw(st.lists(st.sampled_from(names), max_size=4))
+    return [*objects, *workload("web", on, cpu="1", replicas=9)]
+
+
+@settings(max_examples=60, deadline=None)
+@given(clusters())
+def test_whatever_the_cluster_a_gang_goes_as_a_whole_within_budgets_and_again_as_planned(objects):
+    snapshot = snapshot_of(objects)
+    plan = planned_on(snapshot)
+    pods = {snapshot.pods.uid[row]: row for row in range(len(snapshot.pods))}
+    allowed = {budget.ref: budget.allowed for budget in snapshot.budgets}
+    for (namespace, name), members in snapshot.gangs.items():
+        moves = [move for move in plan.moves if pods[move.uid] in members.tolist()]
+        assert len(moves) in (0, len(members))
+        assert {move.unit for move in moves} <= {f"{namespace}: {name}"}
+        assert len({move.wave for move in moves}) <= 1
+        for ref in {ref for move in moves for ref in move.budgets}:
+            assert sum(ref in move.budgets for move in moves) <= allowed[ref]
+        assert "going" not in {landing.node for move in moves for landing in move.landings}
+        goes = {snapshot.nodes.names[node] for node in snapshot.pods.node[members].tolist()}
+        assert not moves or "going" in goes
+    assert planned_on(snapshot).moves == plan.moves
+    # Judged again on the same cluster, as between waves and for a plan from a file, all of them may go still.
+    problem = problem_of(snapshot, strategies=["leaving"], params=LEAVES)
+    assert [why for _, why in recheck(problem, Settings(), plan.moves)] == [None] * len(plan.moves)
+    reviewed = review(plan.moves, problem, Settings())
+    assert not reviewed.ended
+    assert [move.uid for move in reviewed.plan.moves] == [move.uid for move in plan.moves]
