@@ -216,6 +216,16 @@ def test_moves_whose_record_is_lost_are_no_success(tmp_path):
         assert "cluster prod-eu has not reported" in fleet.said
 
 
+@pytest.mark.parametrize("text", ["", "null", "[1]", '{"at": -1, "exitCode": 0}', "{" * 5_000])
+def test_a_record_that_is_none_counts_as_if_it_were_not_there(tmp_path, text):
+    with fleet_of_one(tmp_path) as (fleet, _):
+        fleet.hub.apply(config_map("fleet-status", **{"prod-eu": text}))
+        (line,) = json.loads(fleet.report())["clusters"]
+        assert (line["state"], line["why"]) == ("late", "it has never reported")
+        assert fleet.run(0, mode="observe")[0] == 0
+        assert fleet.records()["prod-eu"].observed
+
+
 @pytest.mark.parametrize(
     ("index", "message"),
     [(None, "JOB_COMPLETION_INDEX is not set"), (1, "has no cluster 1: the list has changed")],
