@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from rebalancer.base.plain_text import count
@@ -125,13 +126,14 @@ class Adviser:
         zones = np.unique(self._zone_of[possible & (self._zone_of >= 0)])
         if len(zones) < 2 or _is_kept_apart(workload, _ZONE, preferred=False):
             return None
-        rule = _rule_over(workload, _ZONE)
+        over = _rules_over(workload, _ZONE)
+        if any(one.when_unsatisfiable == _REQUIRED for one in over):
+            return None
+        rule = over[0] if over else None
         pods = np.array([placed[self._zone_of == zone].sum() for zone in zones.tolist()])
         uneven = int(pods.max() - pods.min())
         holds = rule is not None and uneven <= max(1, rule.max_skew)
-        if rule is not None and (
-            rule.when_unsatisfiable == _REQUIRED or (holds and workload.replicas < len(zones))
-        ):
+        if holds and workload.replicas < len(zones):
             return None
         room = self._room(cls, possible) + placed
         share = math.ceil(workload.replicas / len(zones)) + 1
@@ -176,7 +178,7 @@ class Adviser:
         shared = most > 1 and workload.replicas <= nodes
         if (
             not (shared or (has_rules and nodes > 1))
-            or _rule_over(workload, _HOSTNAME) is not None
+            or _rules_over(workload, _HOSTNAME)
             or _is_kept_apart(workload, _HOSTNAME, preferred=True)
         ):
             return None
@@ -388,9 +390,9 @@ def _first_port(containers: Iterable[ProbedContainer]) -> tuple[str, int] | None
     return None
 
 
-def _rule_over(workload: RolledWorkload, key: str) -> o.TopologySpreadConstraint | None:
+def _rules_over(workload: RolledWorkload, key: str) -> list[o.TopologySpreadConstraint]:
     rules = workload.pod.topology_spread_constraints or ()
-    return next((rule for rule in rules if rule.topology_key == key), None)
+    return [rule for rule in rules if rule.topology_key == key]
 
 
 def _is_kept_apart(workload: RolledWorkload, key: str, *, preferred: bool) -> bool:
@@ -408,21 +410,36 @@ def _is_kept_apart(workload: RolledWorkload, key: str, *, preferred: bool) -> bo
 def _spread_patch(
     workload: RolledWorkload, key: str, when: str, rule: o.TopologySpreadConstraint | None
 ) -> Patch:
-    """Return a constraint; merged by ``topologyKey`` with the one that is there.
+    """Return the constraints with one more, or with one in the place of ``rule``.
 
     ``matchLabelKeys`` counts the pods of each rollout alone: those of the one before do not push the new ones
-    aside. ``nodeTaintsPolicy: Honor`` leaves zones out whose nodes are all lost or cordoned.
+    aside. ``nodeTaintsPolicy: Honor`` leaves zones out whose nodes are all lost or cordoned. A rule is replaced with the whole
+    list: the API server merges the list by ``topologyKey``, Kustomize by ``whenUnsatisfiable``, too.
     """
-    wanted: dict[str, Any] = {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": when}
+    wanted: dict[str, Any] = {"topologyKey": key, "maxSkew": 1, "labelSelector": workload.selector}
     if rule is not None:
-        wanted["maxSkew"] = rule.max_skew
+        wanted |= _plain(rule)
+    wanted["whenUnsatisfiable"] = when
     if when == _REQUIRED:
         wanted["nodeTaintsPolicy"] = "Honor"
+    if workload.kind == "Deployment":
+        wanted.setdefault("matchLabelKeys", ["pod-template-hash"])
     if rule is None:
-        wanted["labelSelector"] = workload.selector
-    if workload.kind == "Deployment" and (rule is None or not rule.match_label_keys):
-        wanted["matchLabelKeys"] = ["pod-template-hash"]
-    return {"topologySpreadConstraints": [wanted]}
+        return {"topologySpreadConstraints": [wanted]}
+    others = [one for one in workload.pod.topology_spread_constraints or () if one is not rule]
+    return {"topologySpreadConstraints": [{"$patch": "replace"}, wanted, *map(_plain, others)]}
+
+
+def _plain(rule: o.TopologySpreadConstraint) -> dict[str, Any]:
+    """Return a constraint as in the object."""
+    fields: dict[str, Any] = _without_none(msgspec.to_builtins(rule))
+    return fields
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_none(each) for key, each in value.items() if each is not None}
+    return [*map(_without_none, value)] if isinstance(value, (list, tuple)) else value
 
 
 def _in_pod(fields: Patch) -> Patch:

@@ -77,6 +77,9 @@ class Advised:
                 values = _merge(values, pod)
             if one.budget is not None:
                 values["podDisruptionBudget"] = {"enabled": True, "maxUnavailable": 1}
+        rules = [one for one in values.pop("topologySpreadConstraints", ()) if "$patch" not in one]
+        if rules:
+            values["topologySpreadConstraints"] = rules
         kept = ("topologySpreadConstraints", "podDisruptionBudget")
         return {key: values[key] for key in kept if key in values} or None
 
@@ -116,7 +119,8 @@ def _merge_lists(one: list[Any], other: list[Any]) -> list[Any]:
 
 
 def _key(item: Mapping[str, Any]) -> str:
-    return str(item.get("name") or item["topologyKey"])
+    """Return what identifies an item: its name or topology key; all directives are one item."""
+    return str(item.get("name") or item.get("topologyKey"))
 
 
 def advice_data(advised: Sequence[Advised]) -> list[dict[str, Any]]:

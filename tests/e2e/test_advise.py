@@ -134,6 +134,37 @@ def apply_folder(plane, folder, *flags):
     return len(files)
 
 
+def assert_the_same_by_kustomize(plane, folder):
+    """Kustomize makes of the folder and the workloads the rules that the server makes of the patches."""
+    base, overlay = folder.parent / "base", folder.parent / "overlay"
+    budget = "/apis/policy/v1/namespaces/default/poddisruptionbudgets/payments"
+    resources = {f"{number}.json": path for number, path in enumerate([*PATHS, budget])}
+    components = {"resources": ["../base"], "components": [f"../{folder.name}"]}
+    for where, of in ((base, {"resources": [*resources]}), (overlay, components)):
+        where.mkdir()
+        (where / "kustomization.yaml").write_text(json.dumps(of))
+    for name, path in resources.items():
+        (base / name).write_text(json.dumps(plane.api.get(path)))
+    built = [*yaml.safe_load_all(kubectl(plane, "kustomize", str(overlay)))]
+    for file in folder.glob("patch-*.yaml"):
+        patch = yaml.safe_load(file.read_text())
+        name = patch["metadata"]["name"]
+        words = (patch["kind"], name, "--type=strategic", f"--patch-file={file}", "--output=json")
+        server = json.loads(kubectl(plane, "patch", *words, "--dry-run=server"))
+        (ours,) = (
+            one for one in built if (one["kind"], one["metadata"]["name"]) == (patch["kind"], name)
+        )
+        assert rules_of(ours) == rules_of(server)
+
+
+def rules_of(one):
+    """Return what spreads a workload's pods, or the numbers of a budget."""
+    if one["kind"] == "PodDisruptionBudget":
+        return {key: one["spec"].get(key) for key in ("minAvailable", "maxUnavailable")}
+    rules = one["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    return sorted(rules, key=lambda rule: rule["topologyKey"])
+
+
 def test_with_its_patches_rollouts_and_lost_nodes_leave_nothing_to_move(cluster, tmp_path):
     build(cluster)
     folder = tmp_path / "advice"
@@ -142,8 +173,9 @@ def test_with_its_patches_rollouts_and_lost_nodes_leave_nothing_to_move(cluster,
     assert {"noBudget", "readinessProbe", "preStop", "surge"} <= topics["web"]
     assert {"spread", "noBudget"} <= topics["cart"]
     assert "closedBudget" in topics["payments"]
-    # The server takes each patch and each new object, and so does Kustomize in a folder beside the workloads.
+    # The server takes each patch and each new object.
     assert apply_folder(cluster, folder, "--dry-run=server") >= 6
+    assert_the_same_by_kustomize(cluster, folder)
     changes, moves = changes_until_a_move(cluster, 1)
     assert moves, f"no move after {changes} changes without the patches"
     # By now rules that are only preferred do not hold, and are made required, too.

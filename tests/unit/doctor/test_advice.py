@@ -162,6 +162,18 @@ def test_a_new_rule_counts_each_rollout_alone_and_passes_over_lost_zones():
     ]
 
 
+def test_a_preferred_rule_is_replaced_and_others_stay_as_they_are():
+    soft = rules(hard=False)["topologySpreadConstraints"]
+    of = advised(
+        [*web(EVEN, {"topologySpreadConstraints": [{**soft[0], "maxSkew": 2}, soft[1]]}), BUDGET]
+    )
+    first, zone, other = pod_patch(of)["topologySpreadConstraints"]
+    assert first == {"$patch": "replace"}
+    assert (zone["whenUnsatisfiable"], zone["maxSkew"]) == ("DoNotSchedule", 2)
+    assert zone["labelSelector"] == {"matchLabels": {"app": "web"}}
+    assert other == soft[1]
+
+
 def test_a_zone_without_room_gets_a_preferred_rule_or_a_word():
     full = workload("other", ["b0", "b1"], cpu="3900m")
     none = advised([*web(["a0", "a1", "a0"], {}), BUDGET], nodes=[*NODES, *full])
