@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 
 from rebalancer.base.plain_text import count
 from rebalancer.cost.guards import guard_term
-from rebalancer.cost.term import Entry
+from rebalancer.cost.term import Entry, Term
 from rebalancer.plan.plan import Move
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.judge import Judge
@@ -67,14 +68,33 @@ class GangPlan:
         self, draft: Draft, terms: Sequence[WeightedTerm], *, observed: bool = False
     ) -> None:
         self._draft, self._observed = draft, observed
-        empties = [one for one in terms if one.term.packed() is not None]
-        self._asking = [one for one in terms if one.term.entry is Entry.HARD or one in empties]
+        self._all = terms
+
+    # What follows is made for clusters with gangs only.
+
+    @cached_property
+    def _asking(self) -> list[WeightedTerm]:
         """The terms for which gangs move: hard rules, and nodes that are emptied."""
-        self._terms = [
-            one for one in terms if one.term.entry is not Entry.IMBALANCE or one in empties
+        return [
+            one
+            for one in self._all
+            if one.term.entry is Entry.HARD or one.term.packed() is not None
         ]
-        self._guard = guard_term(draft.view)
-        self._judge = Judge(draft.view, terms, self._guard, draft.settings.threshold)
+
+    @cached_property
+    def _terms(self) -> list[WeightedTerm]:
+        """The terms that count: these and those of soft rules."""
+        asking = {id(one) for one in self._asking}
+        return [one for one in self._all if id(one) in asking or one.term.entry is Entry.SOFT]
+
+    @cached_property
+    def _guard(self) -> Term:
+        return guard_term(self._draft.view)
+
+    @cached_property
+    def _judge(self) -> Judge:
+        threshold = self._draft.settings.threshold
+        return Judge(self._draft.view, self._all, self._guard, threshold)
 
     def run(self, first_wave: int, predictions: int) -> list[Chosen]:
         """Move the gangs that rules name in the draft, each in a wave of its own; note in the draft why others stay.
@@ -118,12 +138,15 @@ class GangPlan:
     def _find_named(self) -> dict[GangKey, list[int]]:
         """Return the gangs that move as units -> their pods that rules ask to move; those with most pods first."""
         snapshot = self._draft.snapshot
-        classes = [cls for cls, of in enumerate(snapshot.classes) if snapshot.fellows(of) > 0]
-        if not classes:
+        units = [gang for gang in snapshot.gangs if is_unit(self._draft, gang)]
+        if not units:
             return {}
-        pairs = self._pairs(np.array(classes, np.int32))
-        named = {gang: self._among(pods, pairs) for gang, pods in snapshot.gangs.items()}
-        named = {gang: pods for gang, pods in named.items() if pods and is_unit(self._draft, gang)}
+        classes = np.unique(
+            snapshot.pods.cls[np.concatenate([snapshot.gangs[gang] for gang in units])]
+        )
+        pairs = self._pairs(classes)
+        named = {gang: self._among(snapshot.gangs[gang], pairs) for gang in units}
+        named = {gang: pods for gang, pods in named.items() if pods}
         return dict(sorted(named.items(), key=lambda item: (-len(item[1]), item[0])))
 
     def _find_named_of(self, gang: GangKey) -> list[int]:
