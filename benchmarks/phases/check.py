@@ -22,11 +22,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from benchmarks.phases.drift import problem_of, snapshot_of
-from benchmarks.phases.families import cluster_of, family
+from benchmarks.phases.families import Trace, cluster_of, family, trace_of
 from benchmarks.phases.phases import PHASES, Course
 from benchmarks.phases.shapes import shape
 from rebalancer.base.environment import collector_paused
@@ -180,21 +181,24 @@ def _calls_per_move(snapshot: Snapshot) -> float:
     return count / max(1, len(plans[0].moves))
 
 
-def _calls_of_draw(seed: int, nodes: int, pods: int) -> float:
+def _calls_of_draw(seed: int, nodes: int, pods: int, trace: Trace | None) -> float:
     """Return how many functions a plan calls for each move on the cluster of a seed."""
-    snapshot = load_snapshot("-", stdin=io.BytesIO(cluster_of(seed, nodes, pods)))
+    snapshot = load_snapshot("-", stdin=io.BytesIO(cluster_of(seed, nodes, pods, trace)))
     problem, settings = problem_of(snapshot, lifted=True)
     plans: list[Plan] = []
     count = calls(lambda: plans.append(plan(problem, settings).plan))
     return count / (len(plans[0].moves) + pods / _LOOKED_AT)
 
 
-def check_draws(first: int) -> int:
-    """Check clusters that nothing can be tuned to, drawn by seeds from ``first`` on; return how many checks failed."""
+def check_draws(first: int, trace: Trace | None = None) -> int:
+    """Check clusters that nothing can be tuned to, drawn by seeds from ``first`` on; return how many checks failed.
+
+    ``trace``: see :func:`benchmarks.phases.families.cluster_of`.
+    """
     nodes, pods = SMALL_DRAW
     seeds = range(first, first + DRAWS)
-    small = [_calls_of_draw(seed, nodes, pods) for seed in seeds]
-    large = [_calls_of_draw(seed, TIMES * nodes, TIMES * pods) for seed in seeds]
+    small = [_calls_of_draw(seed, nodes, pods, trace) for seed in seeds]
+    large = [_calls_of_draw(seed, TIMES * nodes, TIMES * pods, trace) for seed in seeds]
     failed = 0
     for seed, times in zip(seeds, of_median(large), strict=True):
         kind = f"draw {seed}, {family(seed).sizes}"
@@ -255,9 +259,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--first", type=int, help="seed of the first random shape; another one each time without it"
     )
     parser.add_argument("--draws-only", action="store_true", help="only the random shapes")
+    parser.add_argument(
+        "--recorded",
+        type=Path,
+        help="draw nodes, requests and replicas of the random shapes from the recorded clusters in this folder",
+    )
     chosen = parser.parse_args(arguments)
-    first = chosen.first
-    failed = check_draws(random.SystemRandom().randrange(10**6) if first is None else first)
+    first = random.SystemRandom().randrange(10**6) if chosen.first is None else chosen.first
+    trace = None if chosen.recorded is None else trace_of(chosen.recorded)
+    failed = check_draws(first, trace)
     if chosen.draws_only:
         return min(1, failed)
     failed += check_drifts()

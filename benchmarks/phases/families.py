@@ -7,18 +7,22 @@ pods, a drift that is all in balance, a drift that is all in affinity.
 
 from __future__ import annotations
 
+import csv
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from benchmarks.decisions.recorded import recorded
 from benchmarks.phases.shapes import HOSTNAME, ZONE
 
 Manifest = dict[str, Any]
 
 CAPACITY = "example.com/capacity"
+_RECORDED_PODS = Path("openb/openb_pod_list_default.csv")
 _OLD = "2026-01-01T00:00:00Z"
 _CAPTURED = "2026-06-01T00:00:00Z"
 _MOST_PODS = 105
@@ -85,22 +89,49 @@ def family(seed: int) -> Family:
     )
 
 
-def cluster_of(seed: int, nodes: int, pods: int) -> bytes:
-    """Return the cluster of a seed as a snapshot file holds it; the same for the same arguments."""
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What was recorded in a real cluster: (millicores, MiB) of nodes and of pods, and instances of services."""
+
+    nodes: tuple[tuple[int, int], ...]
+    pods: tuple[tuple[int, int], ...]
+    instances: tuple[int, ...]
+
+
+def trace_of(folder: Path) -> Trace:
+    """Read the recorded clusters of ``folder``, see :mod:`benchmarks.decisions.recorded`; ValueError says what is missing."""
+    of = recorded(folder)
+    with (folder / _RECORDED_PODS).open(newline="") as lines:
+        pods = [(int(row["cpu_milli"]), int(row["memory_mib"])) for row in csv.DictReader(lines)]
+    return Trace(
+        nodes=tuple((node.cpu, node.memory) for node in of.nodes),
+        pods=tuple(pods),
+        instances=tuple(app.instances for app in of.apps),
+    )
+
+
+def cluster_of(seed: int, nodes: int, pods: int, trace: Trace | None = None) -> bytes:
+    """Return the cluster of a seed as a snapshot file holds it; the same for the same arguments.
+
+    ``trace``: sizes of nodes, requests of pods and replicas are drawn from it, the rest from the seed's family. Where the
+    nodes are full, there are fewer than ``pods``.
+    """
     annotations = {
         "rebalancer/captured-at": _CAPTURED,
         "rebalancer/server-version": "1.36",
         "rebalancer/kinds": "Pod,Node,ReplicaSet",
     }
-    items = list(_Cluster(family(seed), seed, nodes).objects(pods))
+    items = list(_Cluster(family(seed), seed, nodes, trace).objects(pods))
     head: Manifest = {"apiVersion": "v1", "kind": "List", "metadata": {"annotations": annotations}}
     return msgspec.json.encode({**head, "items": items})
 
 
 class _Node:
-    def __init__(self, number: int, zone: int, fill: float, *, large: bool, spot: bool) -> None:
+    def __init__(
+        self, number: int, zone: int, fill: float, size: tuple[int, int], *, spot: bool
+    ) -> None:
         self.name, self.zone, self.fill = f"node-{number:05d}", zone, fill
-        self.cpu, self.memory = (31_800, 128_000) if large else (15_800, 62_000)
+        self.cpu, self.memory = size
         self.free = [self.cpu, self.memory, _MOST_PODS]
         self.capacity = "spot" if spot else "on-demand"
 
@@ -132,8 +163,8 @@ class _Node:
 class _Cluster:
     """Draws one cluster of a family."""
 
-    def __init__(self, of: Family, seed: int, nodes: int) -> None:
-        self._of, self._draw = of, random.Random(f"cluster {seed}")
+    def __init__(self, of: Family, seed: int, nodes: int, trace: Trace | None) -> None:
+        self._of, self._draw, self._trace = of, random.Random(f"cluster {seed}"), trace
         draw = self._draw
         zones = range(len(of.zones))
         self._nodes = [
@@ -141,21 +172,30 @@ class _Cluster:
                 number,
                 draw.choices(zones, of.zones)[0],
                 draw.choice(of.fills),
-                large=draw.random() < 0.3,
+                self._size(),
                 spot=draw.random() < 0.5,
             )
             for number in range(nodes)
         ]
         self._where_pods_stand = [draw.uniform(0.1, 1.0) for _ in zones]
-        self._templates = [
-            (
-                draw.choice((25, 50, 100, 250, 500, 1000)),
-                draw.choice((64, 128, 256, 512, 1024, 2048)),
-            )
-            if number < 20
-            else (draw.randrange(10, 800), draw.randrange(32, 2048))
-            for number in range(of.templates)
-        ]
+        self._templates = (
+            list(trace.pods)
+            if trace is not None
+            else [
+                (
+                    draw.choice((25, 50, 100, 250, 500, 1000)),
+                    draw.choice((64, 128, 256, 512, 1024, 2048)),
+                )
+                if number < 20
+                else (draw.randrange(10, 800), draw.randrange(32, 2048))
+                for number in range(of.templates)
+            ]
+        )
+
+    def _size(self) -> tuple[int, int]:
+        if self._trace is not None:
+            return self._draw.choice(self._trace.nodes)
+        return (31_800, 128_000) if self._draw.random() < 0.3 else (15_800, 62_000)
 
     def objects(self, pods: int) -> Iterator[Manifest]:
         """Yield nodes, then the pods of one owner after the other with their ReplicaSet."""
@@ -170,6 +210,8 @@ class _Cluster:
         of, draw = self._of, self._draw
         if of.sizes == "one":
             return pods
+        if self._trace is not None:
+            return max(1, draw.choice(self._trace.instances))
         if of.sizes == "pareto":
             return max(1, min(400, int(draw.paretovariate(of.shape))))
         return int(of.shape) if of.sizes == "even" else draw.choice((20, 50, 100, 200))

@@ -21,7 +21,7 @@ from tests.storm.schedule import scenario
 _HERE = Path(__file__).resolve().parents[2]
 _PACKAGES = ("rebalancer", "strategies", "chart", "docs")
 _TEXTS = (".py", ".yaml", ".md")
-_TRIES = 2
+_TRIES = 3
 """How often a seed is played before a mend counts as undone unseen: what happens at once may go either way."""
 
 
