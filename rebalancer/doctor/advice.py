@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -77,6 +78,18 @@ class Adviser:
         self._zones = snapshot.nodes.labels.values(_ZONE)
         self._owners = {owner.ref: index for index, owner in enumerate(snapshot.owners)}
         self._owner_of = np.array([one.owner for one in snapshot.classes] or [-1], np.int32)
+        # By class and by namespace: each workload asks, and there may be as many budgets and Services.
+        self._budgets_of: dict[int, list[DisruptionBudget]] = defaultdict(list)
+        for budget in snapshot.budgets:
+            for cls in budget.classes.tolist():
+                self._budgets_of[cls].append(budget)
+        self._selectors: dict[str, list[o.Labels]] = defaultdict(list)
+        for namespace, selector in snapshot.services:
+            self._selectors[namespace].append(selector)
+        self._kinds: dict[tuple[str, str], set[str]] = defaultdict(set)
+        for owner in snapshot.owners:
+            self._kinds[owner.namespace, owner.name].add(owner.kind)
+        self._taken = {one.ref for one in snapshot.budgets}
 
     def judge(self, workload: RolledWorkload) -> tuple[Advice, ...]:
         """Return all advice on one workload; none where it has no pods."""
@@ -214,7 +227,8 @@ class Adviser:
     # -- PodDisruptionBudgets ------------------------------------------------------------------------
 
     def _budget(self, workload: RolledWorkload, classes: Int32s) -> Iterator[Advice]:
-        budgets = [one for one in self._snapshot.budgets if np.isin(classes, one.classes).any()]
+        mine = (one for cls in classes.tolist() for one in self._budgets_of.get(cls, ()))
+        budgets = {one.ref: one for one in mine}.values()
         if not budgets and workload.replicas > 1:
             why = (
                 f"no PodDisruptionBudget selects its {workload.replicas} pods: drains, autoscalers and"
@@ -246,12 +260,7 @@ class Adviser:
 
     def _new_budget(self, workload: RolledWorkload) -> Patch:
         namespace, name = workload.metadata.namespace, workload.metadata.name
-        taken = {one.ref for one in self._snapshot.budgets}
-        twin = any(
-            owner.name == name and owner.namespace == namespace and owner.kind != workload.kind
-            for owner in self._snapshot.owners
-        )
-        if twin or f"{namespace}/{name}" in taken:
+        if len(self._kinds[namespace, name]) > 1 or f"{namespace}/{name}" in self._taken:
             name = f"{name}-{workload.kind.lower()}"
         return {
             **_head("policy/v1", "PodDisruptionBudget", namespace, name),
@@ -285,11 +294,8 @@ class Adviser:
             yield self._pre_stop(workload)
 
     def _is_served(self, workload: RolledWorkload) -> bool:
-        namespace = workload.metadata.namespace
-        return any(
-            of == namespace and matches_labels(selector, workload.pod_labels)
-            for of, selector in self._snapshot.services
-        )
+        selectors = self._selectors.get(workload.metadata.namespace, ())
+        return any(matches_labels(selector, workload.pod_labels) for selector in selectors)
 
     def _pre_stop(self, workload: RolledWorkload) -> Advice:
         why = (
