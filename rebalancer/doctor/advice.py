@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from rebalancer.base.errors import PolicyError
 from rebalancer.base.plain_text import count
 from rebalancer.doctor.workloads import ProbedContainer, RolledWorkload
 from rebalancer.scheduler.model import SchedulerModel
@@ -34,6 +36,8 @@ _SPARE = 2
 """What is asked for beside what was used, as a factor."""
 _LEAST = {"cpu": 100, "memory": 128 << 20}
 """Differences below are none: millicores, bytes."""
+_PODS_OF_SHARE = 4
+"""The least pods of which a quarter is one."""
 _STEP = {"cpu": 10, "memory": 16 << 20}
 
 
@@ -100,7 +104,7 @@ class Adviser:
             *self._spread(workload, classes),
             *self._budget(workload, classes),
             *self._serving(workload),
-            *_rollout(workload),
+            *self._rollout(workload, classes),
             *self._requests(workload, classes),
         )
 
@@ -111,8 +115,9 @@ class Adviser:
     # -- spread --------------------------------------------------------------------------------------
 
     def _spread(self, workload: RolledWorkload, classes: Int32s) -> Iterator[Advice]:
-        if workload.replicas < 2 or workload.has_claims:
+        if workload.replicas < 2 or workload.has_claims or not workload.selector:
             # Volumes tie pods to zones and nodes: a rule that their volumes contradict would keep them waiting.
+            # An empty selector would count all pods of the namespace.
             return
         cls = self._snapshot.classes[int(classes[-1])].replacement
         possible = self._model.static_mask(cls)
@@ -148,7 +153,7 @@ class Adviser:
         holds = rule is not None and uneven <= max(1, rule.max_skew)
         if holds and workload.replicas < len(zones):
             return None
-        room = self._room(cls, possible) + placed
+        room = self._room(workload, cls, possible, placed) + placed
         share = math.ceil(workload.replicas / len(zones)) + 1
         narrow = [
             self._zones[zone]
@@ -214,14 +219,19 @@ class Adviser:
         used = sum_by_node(snapshot.requests, pods.cls[on], pods.node[on], nodes)
         return snapshot.nodes.allocatable - used
 
-    def _room(self, cls: int, possible: Bools) -> Ints:
-        """Return how many more pods of a class each node (N,) has room for; none where the class may not run."""
+    def _room(self, workload: RolledWorkload, cls: int, possible: Bools, placed: Ints) -> Ints:
+        """Return how many more pods of a class each node (N,) has room for beside those ``placed`` (N,).
+
+        None where the class may not run; one in all where no node can run two of them.
+        """
         pods = self._snapshot.pods
         on = np.bincount(pods.node[pods.node >= 0], minlength=len(self._snapshot.nodes))
         room = self._snapshot.nodes.max_pods - on
         asked = self._snapshot.requests[:, cls]
         for resource in np.flatnonzero(asked > 0).tolist():
             room = np.minimum(room, self._free[resource] // asked[resource])
+        if _holds_ports(workload.pod) or _is_kept_apart(workload, _HOSTNAME, preferred=False):
+            room = np.minimum(room, 1 - placed)
         return np.where(possible, np.maximum(room, 0), 0)
 
     # -- PodDisruptionBudgets ------------------------------------------------------------------------
@@ -229,7 +239,7 @@ class Adviser:
     def _budget(self, workload: RolledWorkload, classes: Int32s) -> Iterator[Advice]:
         mine = (one for cls in classes.tolist() for one in self._budgets_of.get(cls, ()))
         budgets = {one.ref: one for one in mine}.values()
-        if not budgets and workload.replicas > 1:
+        if not budgets and workload.replicas > 1 and workload.selector:
             why = (
                 f"no PodDisruptionBudget selects its {workload.replicas} pods: drains, autoscalers and"
                 " evictions may take all of them at once"
@@ -347,34 +357,62 @@ class Adviser:
             }
             yield Advice(Topic.REQUESTS, why, _in_pod(patch))
 
+    # -- rollouts ------------------------------------------------------------------------------------
+
+    def _rollout(self, workload: RolledWorkload, classes: Int32s) -> Iterator[Advice]:
+        """Yield advice on a Deployment whose rollouts and restarts take pods away before others are ready."""
+        strategy = workload.spec.strategy or o.UpdateStrategy()
+        if (
+            workload.kind != "Deployment"
+            or strategy.type == "Recreate"
+            # A new pod waits for the volume until the old one has gone.
+            or workload.has_claims
+        ):
+            return
+        rolling = strategy.rolling_update or o.RollingUpdate()
+        surge = _resolve("maxSurge", rolling.max_surge, workload, up=True)
+        unavailable = _resolve("maxUnavailable", rolling.max_unavailable, workload, up=False)
+        has_room = self._has_room_to_surge(workload, classes)
+        if surge == 0 and has_room:
+            why = "maxSurge is 0: a rollout ends a pod before its replacement is ready"
+            yield Advice(Topic.SURGE, why, _rolling_patch({"maxSurge": "25%"}))
+            surge = 1
+        if unavailable < workload.replicas:
+            return
+        why = f"maxUnavailable lets a rollout end all of {count(workload.replicas, 'pod')} at once"
+        # A share that is rounded to 0 needs room for one pod more: without it no rollout would end.
+        if workload.replicas > 1:
+            fewer: int | str = "25%" if workload.replicas >= _PODS_OF_SHARE else 1
+            yield Advice(Topic.UNAVAILABLE, why, _rolling_patch({"maxUnavailable": fewer}))
+        elif surge and has_room:
+            yield Advice(Topic.UNAVAILABLE, why, _rolling_patch({"maxUnavailable": "25%"}))
+
+    def _has_room_to_surge(self, workload: RolledWorkload, classes: Int32s) -> bool:
+        """Return whether a node has room for one pod more beside all that run."""
+        if _holds_ports(workload.pod):
+            return False
+        cls = self._snapshot.classes[int(classes[-1])].replacement
+        possible, placed = self._model.static_mask(cls), self._pods_on_nodes(classes)
+        if _is_kept_apart(workload, _ZONE, preferred=False):
+            possible = possible & ~np.isin(self._zone_of, self._zone_of[placed > 0])
+        return bool(self._room(workload, cls, possible, placed).any())
+
 
 _NONE: Int32s = np.empty(0, np.int32)
 
 
-def _rollout(workload: RolledWorkload) -> Iterator[Advice]:
-    """Yield advice on a Deployment whose rollouts and restarts take pods away before others are ready."""
-    strategy = workload.spec.strategy or o.UpdateStrategy()
-    if workload.kind != "Deployment" or strategy.type == "Recreate":
-        return
-    rolling = strategy.rolling_update or o.RollingUpdate()
-    surge = _resolve("25%" if rolling.max_surge is None else rolling.max_surge, workload, up=True)
-    unavailable = _resolve(
-        "25%" if rolling.max_unavailable is None else rolling.max_unavailable, workload, up=False
-    )
-    if surge == 0 and not workload.has_claims and not _holds_ports(workload.pod):
-        why = "maxSurge is 0: a rollout ends a pod before its replacement is ready"
-        yield Advice(Topic.SURGE, why, _rolling_patch({"maxSurge": "25%"}))
-        surge = 1
-    if unavailable >= workload.replicas and surge:
-        why = f"maxUnavailable lets a rollout end all of {count(workload.replicas, 'pod')} at once"
-        yield Advice(Topic.UNAVAILABLE, why, _rolling_patch({"maxUnavailable": "25%"}))
+def _resolve(key: str, value: int | str | None, workload: RolledWorkload, *, up: bool) -> int:
+    """Return a number or a share of the replicas as a number (``intstr.GetScaledValueFromIntOrPercent``).
 
-
-def _resolve(value: int | str, workload: RolledWorkload, *, up: bool) -> int:
-    """Return a number or a share of the replicas as a number (``intstr.GetScaledValueFromIntOrPercent``)."""
+    Raises:
+        PolicyError: it is neither, as no API server has it.
+    """
     if isinstance(value, int):
         return value
-    share = int(value.removesuffix("%")) * workload.replicas / 100
+    text = "25%" if value is None else value
+    if not re.fullmatch(r"\d{1,9}%", text, re.ASCII):
+        raise PolicyError([f"{workload.ref}: {key} {text!r} is no number and no percentage"])
+    share = int(text.removesuffix("%")) * workload.replicas / 100
     return math.ceil(share) if up else math.floor(share)
 
 

@@ -227,7 +227,8 @@ def _files(advised: Iterable[Advised]) -> Iterator[tuple[str, str]]:
 
 def _file_name(use: str, of: Mapping[str, Any]) -> str:
     meta = of["metadata"]
-    return f"{use}-{of['kind'].lower()}-{meta['namespace']}-{meta['name']}.yaml"
+    # No namespace has a dot: with one after it, no two objects have the same file.
+    return f"{use}-{of['kind'].lower()}-{meta['namespace']}.{meta['name']}.yaml"
 
 
 def _target(of: Mapping[str, Any]) -> dict[str, str]:

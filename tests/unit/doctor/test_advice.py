@@ -2,6 +2,7 @@
 
 import json
 
+import msgspec
 import pytest
 import yaml
 
@@ -147,6 +148,53 @@ def test_what_is_as_it_should_be_is_left_alone(objects):
     assert topics(advised([*objects, BUDGET])) == set()
 
 
+ALL_AT_ONCE = {"rollingUpdate": {"maxUnavailable": 1}}
+PORT = {"ports": [{"containerPort": 80, "hostPort": 80}]}
+
+
+@pytest.mark.parametrize(
+    ("spec", "more", "nodes"),
+    [
+        ({"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]}, {}, NODES),
+        ({}, {"container": PORT}, NODES),
+        ({}, {"cpu": "3"}, NODES[:1]),
+        (apart("web", HOSTNAME), {}, NODES[:1]),
+        (apart("web", ZONE), {}, NODES[:2]),
+    ],
+)
+def test_a_pod_whose_place_its_replacement_needs_may_go_first(spec, more, nodes):
+    of = advised(web(["a0"], spec, strategy=ALL_AT_ONCE, **more), nodes=nodes)
+    assert of.advice == ()
+
+
+@pytest.mark.parametrize(("pods", "fewer"), [(1, "25%"), (3, 1), (4, "25%")])
+def test_a_rollout_that_ends_all_pods_keeps_some_and_can_still_end(pods, fewer):
+    strategy = {"rollingUpdate": {"maxUnavailable": "100%"}}
+    spec = rules(hard=True) if pods < 2 else {**HARD, **apart("web", HOSTNAME)}
+    objects = web(EVEN[:pods], spec, strategy=strategy)
+    of = advised([*objects, budget(pods, pods - 1)], nodes=NODES[: max(pods, 2)])
+    assert of.patch["spec"]["strategy"] == {"rollingUpdate": {"maxUnavailable": fewer}}
+
+
+def test_a_share_of_rollouts_that_is_none_is_an_error_with_the_name_of_the_workload():
+    with pytest.raises(PolicyError, match=r"web: maxSurge '2\.5%' is no number"):
+        advised(web(strategy={"rollingUpdate": {"maxSurge": "2.5%"}}))
+
+
+def test_nodes_that_run_one_pod_each_leave_a_zone_no_room_for_more():
+    nodes = [node("a0", "a"), node("a1", "a"), node("a2", "a"), node("b0", "b")]
+    of = advised([*web(["a0", "a1", "a2", "b0"], apart("web", HOSTNAME)), BUDGET], nodes=nodes)
+    (rule,) = pod_patch(of)["topologySpreadConstraints"]
+    assert rule["whenUnsatisfiable"] == "ScheduleAnyway"
+
+
+def test_without_a_selector_there_is_no_rule_and_no_budget_which_would_be_for_all_pods():
+    objects = web(["a0", "a1", "b0"], {})
+    for one in objects:
+        one["spec"].pop("selector", None)
+    assert advised(objects).advice == ()
+
+
 def test_a_new_rule_counts_each_rollout_alone_and_passes_over_lost_zones():
     of = advised([*web(["a0", "a1", "b0"], {}), BUDGET])
     assert topics(of) == {Topic.SPREAD, Topic.NODES}
@@ -258,11 +306,23 @@ def test_a_folder_is_a_component_of_kustomize_and_never_mixed_with_other_files(t
     folder = tmp_path / "advice"
     assert write_folder([of], folder) == 3
     component = yaml.safe_load((folder / "kustomization.yaml").read_text())
-    assert component["resources"] == ["new-poddisruptionbudget-default-web.yaml"]
+    assert component["resources"] == ["new-poddisruptionbudget-default.web.yaml"]
     (patch,) = component["patches"]
     assert yaml.safe_load((folder / patch["path"]).read_text()) == of.patch
     with pytest.raises(PolicyError, match="holds something already"):
         write_folder([of], folder)
+
+
+def test_each_object_of_a_folder_has_a_file_of_its_own(tmp_path):
+    names = [("shop", "eu-web"), ("shop-eu", "web")]
+    all_of = [
+        Advised(
+            msgspec.structs.replace(of.workload, metadata=o.ObjectMeta(name, namespace)), of.advice
+        )
+        for of in [advised([*web(["a0", "a1", "b0"], {}), BUDGET])]
+        for namespace, name in names
+    ]
+    assert write_folder(all_of, tmp_path / "advice") == 3
 
 
 def test_the_command_reads_a_file_and_ends_red_where_it_is_asked():
