@@ -139,14 +139,14 @@ class _MemberRun:
             ended = self._run(halt)
         except Exception as error:
             if not self._environment.stop.is_set():
-                self._write(_failure(error, self._now()), records)
+                self._write(_failure(error, self._now()))
             raise
         if ended.report is None:
             record = ClusterRecord(self._now(), int(ended.code), held=True)
         else:
             why = "" if halt is None else str(halt)
             record = record_of(ended.report, int(ended.code), self._now(), why)
-        if self._write(record, records):
+        if self._write(record):
             return ended
         code = ended.code if ended.code is not ExitCode.DONE else ExitCode.PARTIAL
         return replace(ended, code=code)
@@ -180,11 +180,13 @@ class _MemberRun:
             deadline=max(1.0, self._until - self._environment.clock.now()),
         )
 
-    def _write(self, record: ClusterRecord, records: Mapping[str, ClusterRecord]) -> bool:
+    def _write(self, record: ClusterRecord) -> bool:
         """Write the record of this cluster; return whether that was done."""
         name = self._cluster.name
         try:
-            self._status.write(name, record.keep(records.get(name)))
+            # Read again: since the run began, people may have taken the record away, or another run have written one.
+            before = self._status.read(after_stop=True).get(name)
+            self._status.write(name, record.keep(before))
         except ClusterReadError as error:
             say(self._environment.err, f"rebalancer: cluster {name} has not reported: {error}")
             return False

@@ -7,6 +7,7 @@ one ConfigMap, in which each pod writes the record of its cluster, and from whic
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,10 +15,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.plain_text import printable
+from rebalancer.base.plain_text import printable, quote_value
 from rebalancer.kube.client import Client
 from rebalancer.kube.config_map import ConfigMapStore
 from rebalancer.kube.resources import AccessRule
@@ -37,11 +38,30 @@ STATUS = "-status"
 _MAX_TEXT = 600
 """Characters of one text in a record: some hundred records fit into a ConfigMap."""
 
-_AHEAD = 300
+AHEAD = 300
 """Seconds that the clock of another pod may be ahead."""
 
-_Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
-_Reference = Annotated[str, StringConstraints(pattern=r"^[-a-z0-9]+/[-a-z0-9.]+$")]
+
+def _matches(pattern: str, what: str) -> AfterValidator:
+    """Return a check of a text: all of it has to match ``pattern``; else it is not ``what``."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"{quote_value(text)} is not {what}")
+        return text
+
+    return AfterValidator(check)
+
+
+_Name = Annotated[
+    str,
+    _matches(
+        "[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?",
+        "a name of a cluster: at most 63 of a-z, 0-9 and -, and no - at its ends",
+    ),
+]
+_Reference = Annotated[str, _matches("[-a-z0-9]+/[-a-z0-9.]+", "NAMESPACE/NAME")]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class PolicyByLabels(Section):
@@ -80,7 +100,7 @@ class Fleet(Section):
     late_after: PositiveDuration = timedelta(minutes=15)
     """A cluster that has reported nothing for so long is late."""
     policies: tuple[PolicyByLabels, ...] = ()
-    clusters: tuple[FleetCluster, ...] = Field(min_length=1)
+    clusters: tuple[FleetCluster, ...]
 
     def settings_of(self, cluster: FleetCluster) -> tuple[str, ...]:
         """Return what changes the policy for a cluster, in the form of ``--set``: by labels in their order, then its own."""
@@ -113,6 +133,8 @@ def read_fleet(raw: bytes, source: str) -> Fleet:
         fleet, problems = validate(Fleet, document.data, document, ())
     if fleet is None:
         raise PolicyError([str(problem) for problem in problems])
+    if not fleet.clusters:
+        raise PolicyError([f"{source}: clusters: has none; name at least one"])
     names = [cluster.name for cluster in fleet.clusters]
     if len(set(names)) < len(names):
         twice = next(name for at, name in enumerate(names) if name in names[:at])
@@ -145,14 +167,14 @@ class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """Another run has the Lease."""
     observed: bool = False
     """It was not to evict."""
-    nodes: int = 0
-    pods: int = 0
-    unmet: int | None = None
+    nodes: _Count = 0
+    pods: _Count = 0
+    unmet: _Count | None = None
     """Rules that are unmet at its end; None: not known."""
-    planned: int = 0
-    evicted: int = 0
-    as_predicted: int = 0
-    elsewhere: int = 0
+    planned: _Count = 0
+    evicted: _Count = 0
+    as_predicted: _Count = 0
+    elsewhere: _Count = 0
     standstill: tuple[str, ...] = ()
     cut: str = ""
     stopped: str = ""
@@ -184,7 +206,7 @@ def record_of(report: RunReport, exit_code: int, at: float, stopped: str) -> Clu
         elsewhere=_count_landings(evicted, as_predicted=False),
         standstill=tuple(map(shorten, report.standstill[:4])),
         cut=shorten(report.cut or ""),
-        stopped=stopped,
+        stopped=shorten(stopped),
         contradicted_at=at if _contradicts(evicted) else 0,
     )
 
@@ -210,19 +232,19 @@ class StatusMap:
     def __init__(self, client: Client, namespace: str, name: str) -> None:
         self._client, self._where = client, (namespace, name)
 
-    def read(self) -> dict[str, ClusterRecord]:
-        """Return the records; one that people or other versions wrote and that cannot be read is left out.
+    def read(self, *, after_stop: bool = False) -> dict[str, ClusterRecord | None]:
+        """Return the records; None for one that people or other versions wrote and that cannot be read.
 
         Raises:
             ClusterReadError: the ConfigMap does not exist, or cannot be read.
         """
-        data = ConfigMapStore(self._client, *self._where, after_stop=False).require().data
-        records: dict[str, ClusterRecord] = {}
+        data = ConfigMapStore(self._client, *self._where, after_stop=after_stop).require().data
+        records: dict[str, ClusterRecord | None] = {}
         for name, text in data.items():
             try:
                 records[name] = msgspec.json.decode(text, type=ClusterRecord)
             except (ValueError, TypeError, RecursionError):
-                continue
+                records[name] = None
         return records
 
     def write(self, cluster: str, record: ClusterRecord) -> None:
@@ -254,15 +276,15 @@ class Halt:
         )
 
 
-def halt_of(fleet: Fleet, records: Mapping[str, ClusterRecord], now: float) -> Halt | None:
+def halt_of(fleet: Fleet, records: Mapping[str, ClusterRecord | None], now: float) -> Halt | None:
     """Return why all clusters have to stand still at ``now`` (Unix seconds); None if they may act."""
     within, most = fleet.stop.within.total_seconds(), fleet.stop.clusters
     times = {
-        cluster.name: records[cluster.name].contradicted_at
+        cluster.name: record.contradicted_at
         for cluster in fleet.clusters
+        if (record := records.get(cluster.name)) is not None
         # A clock that was set back must not stop everything for ever.
-        if cluster.name in records
-        and -_AHEAD < now - records[cluster.name].contradicted_at < within
+        and -AHEAD < now - record.contradicted_at < within
     }
     if len(times) < most:
         return None

@@ -14,7 +14,14 @@ from rebalancer import API_VERSION
 from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.errors import ExitCode
 from rebalancer.base.plain_text import columns, count, lines_of, printable_lines
-from rebalancer.fleet.clusters import ClusterRecord, Fleet, FleetCluster, halt_of
+from rebalancer.fleet.clusters import (
+    AHEAD,
+    ClusterRecord,
+    Fleet,
+    FleetCluster,
+    halt_of,
+    shorten,
+)
 from rebalancer.report.html_page import render_page
 from rebalancer.wire.times import rfc3339
 
@@ -73,11 +80,14 @@ class FleetReport:
         return f"{count(len(self.lines), 'cluster')}: {', '.join(parts)}"
 
 
-def report_on(fleet: Fleet, records: Mapping[str, ClusterRecord], now: float) -> FleetReport:
-    """Return the page over all clusters of the list at ``now`` (Unix seconds)."""
+def report_on(fleet: Fleet, records: Mapping[str, ClusterRecord | None], now: float) -> FleetReport:
+    """Return the page over all clusters of the list at ``now`` (Unix seconds).
+
+    ``records``: None for one that cannot be read.
+    """
     halt = halt_of(fleet, records, now)
     late_after = fleet.late_after.total_seconds()
-    lines = [_line(one, records.get(one.name), now, late_after) for one in fleet.clusters]
+    lines = [_line(one, records, now, late_after) for one in fleet.clusters]
     return FleetReport(now, "" if halt is None else str(halt), tuple(sorted(lines, key=_badness)))
 
 
@@ -87,12 +97,21 @@ def _badness(line: ClusterLine) -> tuple[int, int, str]:
 
 
 def _line(
-    cluster: FleetCluster, record: ClusterRecord | None, now: float, late_after: float
+    cluster: FleetCluster,
+    records: Mapping[str, ClusterRecord | None],
+    now: float,
+    late_after: float,
 ) -> ClusterLine:
+    record = records.get(cluster.name)
     if record is None:
-        return ClusterLine(cluster, None, ClusterCondition.LATE, "it has never reported")
+        unread = cluster.name in records
+        why = "its record cannot be read" if unread else "it has never reported"
+        return ClusterLine(cluster, None, ClusterCondition.LATE, why)
+    if record.at - now > AHEAD:
+        why = f"its record is of {rfc3339(record.at)}, which is to come: a clock is wrong"
+        return ClusterLine(cluster, record, ClusterCondition.LATE, why)
     if now - record.at > late_after:
-        last = f"; the last said: {record.error}" if record.error else ""
+        last = f"; the last said: {shorten(record.error)}" if record.error else ""
         why = f"no run has reported since {rfc3339(record.at)}{last}"
         return ClusterLine(cluster, record, ClusterCondition.LATE, why)
     return ClusterLine(cluster, record, *_condition_of(record))
@@ -113,7 +132,8 @@ def _condition_of(record: ClusterRecord) -> tuple[ClusterCondition, str]:
         (ClusterCondition.UNMET, bool(record.unmet), ""),
     ]
     return next(
-        ((one, why) for one, holds, why in conditions if holds), (ClusterCondition.WELL, "")
+        ((one, shorten(why)) for one, holds, why in conditions if holds),
+        (ClusterCondition.WELL, ""),
     )
 
 

@@ -189,6 +189,29 @@ def test_what_a_cluster_has_contradicted_stays_with_its_later_records(tmp_path):
         assert (after.exit_code, after.contradicted_at) == (0, now - 600)
 
 
+def test_a_record_that_people_take_away_during_a_run_does_not_come_back(tmp_path):
+    with fleet_of_one(tmp_path) as (fleet, member):
+        now = fleet.clock.unix()
+        fleet.write(**{"prod-eu": ClusterRecord(now - 600, 4, contradicted_at=now - 600)})
+
+        def evict(name):
+            fleet.hub.delete("ConfigMap", "fleet-status", "default")
+            fleet.hub.apply(config_map("fleet-status"))
+            member.delete("Pod", name, "default")
+            return {"kind": "Status", "status": "Success"}
+
+        answer_evictions(member, evict)
+        assert fleet.run(0)[0] == 0
+        assert fleet.records()["prod-eu"].contradicted_at == 0
+
+
+def answer_evictions(member, evict):
+    for pod in member.objects("Pod"):
+        name = pod["metadata"]["name"]
+        path = f"/api/v1/namespaces/default/pods/{name}/eviction"
+        member.on_post(path, partial(evict, name))
+
+
 def test_without_records_nothing_is_done(tmp_path):
     with fleet_of_one(tmp_path) as (fleet, member):
         fleet.hub.delete("ConfigMap", "fleet-status", "default")
@@ -206,22 +229,29 @@ def test_moves_whose_record_is_lost_are_no_success(tmp_path):
             member.delete("Pod", name, "default")
             return {"kind": "Status", "status": "Success"}
 
-        for pod in member.objects("Pod"):
-            name = pod["metadata"]["name"]
-            path = f"/api/v1/namespaces/default/pods/{name}/eviction"
-            member.on_post(path, partial(evict, name))
+        answer_evictions(member, evict)
         code, report = fleet.run(0)
         assert [move["outcome"] for move in report["moves"]] == ["evicted"]
         assert code == 4
         assert "cluster prod-eu has not reported" in fleet.said
 
 
-@pytest.mark.parametrize("text", ["", "null", "[1]", '{"at": -1, "exitCode": 0}', "{" * 5_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "null",
+        "[1]",
+        '{"at": 1, "exitCode": 0, "nodes": 1%s}' % ("0" * 300),
+        '{"at": -1, "exitCode": 0}',
+        "{" * 5_000,
+    ],
+)
 def test_a_record_that_is_none_counts_as_if_it_were_not_there(tmp_path, text):
     with fleet_of_one(tmp_path) as (fleet, _):
         fleet.hub.apply(config_map("fleet-status", **{"prod-eu": text}))
         (line,) = json.loads(fleet.report())["clusters"]
-        assert (line["state"], line["why"]) == ("late", "it has never reported")
+        assert (line["state"], line["why"]) == ("late", "its record cannot be read")
         assert fleet.run(0, mode="observe")[0] == 0
         assert fleet.records()["prod-eu"].observed
 

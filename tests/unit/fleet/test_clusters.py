@@ -41,13 +41,16 @@ def record(**more):
     ("data", "message"),
     [
         (a_list({"name": "a"}, {"name": "a"}), "clusters: a is there twice"),
-        (a_list({"name": "A_1"}), "clusters[0].name"),
-        (a_list({"name": "a", "state": "lease"}), "clusters[0].state"),
+        (a_list({"name": "A_1"}), 'clusters[0].name: "A_1" is not a name of a cluster: at most'),
+        (
+            a_list({"name": "a", "state": "lease"}),
+            'clusters[0].state: "lease" is not NAMESPACE/NAME',
+        ),
         (
             a_list({"name": "a", "polcy": {}}),
             "clusters[0].polcy: unknown key; did you mean policy?",
         ),
-        (a_list(), "clusters"),
+        (a_list(), "clusters: has none; name at least one"),
         (a_list({"name": "a"}, stop={"clusters": 0}), "stop.clusters: 0 should be at least 1"),
         (a_list({"name": "a"}, lateAfter="soon"), "lateAfter"),
         ({**a_list({"name": "a"}), "kind": "Policy"}, "kind"),
@@ -57,6 +60,7 @@ def test_what_is_wrong_in_the_list_is_named_with_its_place(data, message):
     with pytest.raises(PolicyError) as caught:
         read_fleet(yaml.safe_dump(data).encode(), "fleet.yaml")
     assert str(caught.value).startswith("fleet.yaml")
+    assert len(str(caught.value).splitlines()) == 1
     assert message in str(caught.value)
 
 
@@ -165,6 +169,22 @@ def test_the_page_begins_with_the_worst():
     assert data["clusters"][1]["lastRun"] is None
     assert data["clusters"][-1]["lastRun"]["contradictedAt"] == "2027-01-15T07:00:00Z"
     assert yaml.safe_load(render_report(report, "yaml")) == data
+
+
+def test_a_clock_that_is_ahead_does_not_keep_a_silent_cluster_well():
+    fleet = fleet_of("a", "b")
+    report = report_on(fleet, {"a": record(at=NOW + 299), "b": record(at=NOW + 301)}, NOW)
+    late, well = report.lines
+    assert (late.cluster.name, late.condition.value) == ("b", "late")
+    assert "2027-01-15T08:05:01Z, which is to come" in late.why
+    assert well.condition.value == "well"
+
+
+def test_what_others_write_into_records_fills_no_page_and_no_config_map():
+    fleet = fleet_of("a")
+    report = report_on(fleet, {"a": record(exit_code=3, error="no " * 100_000)}, NOW)
+    assert len(render_report(report, "table")) < 2_000
+    assert len(render_report(report, "html")) < 200_000
 
 
 def test_what_a_cluster_says_is_no_markup_and_no_control_character():
