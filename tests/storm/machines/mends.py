@@ -291,7 +291,12 @@ MENDS: tuple[Mend, ...] = (
     Mend(
         "a lost zone does not hold back machines",
         "M16",
-        [('snapshot, reading.clock_skew, moves=scales != "out"', "snapshot, reading.clock_skew")],
+        [
+            (
+                'reading.clock_skew, run.history, moves=scales != "out"',
+                "reading.clock_skew, run.history",
+            )
+        ],
         [35],
     ),
     Mend(
