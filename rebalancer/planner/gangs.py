@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Self
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 from rebalancer.base.plain_text import count
 from rebalancer.cost.guards import guard_term
 from rebalancer.cost.term import Entry, Term
-from rebalancer.plan.plan import Move
+from rebalancer.plan.plan import Method, Move
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Pair, WeightedTerm
@@ -128,10 +129,14 @@ class GangPlan:
         pods = self._going(gang, named)
         why = why_unfit(self._draft, gang)
         if why is None and now:
-            why = exceeds_disruptions(self._draft, pods) or self._exceeds_budgets(pods)
+            why = exceeds_disruptions(self._draft, pods)
         if why is not None:
             return why
-        return self._landing(pods, named)
+        move = self._landing(pods, named)
+        if isinstance(move, str):
+            return move
+        why = self._not_selected(move) or (self._exceeds_budgets(move) if now else None)
+        return move if why is None else why
 
     # -- which gangs, and which of their pods -----------------------------------------------------------
 
@@ -174,25 +179,33 @@ class GangPlan:
 
     # -- why it stays -----------------------------------------------------------------------------------
 
-    def _exceeds_budgets(self, pods: Sequence[int]) -> str | None:
-        """Return the limit that the moves would exceed; None if there is none.
+    def _not_selected(self, move: GangMove) -> str | None:
+        """Return which of the pods the strategy of the move must not move; None if it may move all."""
+        snapshot, problem = self._draft.snapshot, self._draft.problem
+        for pod in move.pods:
+            pair = int(snapshot.pods.cls[pod]), int(snapshot.pods.node[pod])
+            if not problem.may_move(move.strategy, *pair):
+                return f"the select of {move.strategy} does not match {snapshot.pod_ref(pod)}"
+        return None
+
+    def _exceeds_budgets(self, move: GangMove) -> str | None:
+        """Return the limit that a move would exceed, the policy's or its strategy's; None if there is none.
 
         A unit counts as so many moves in the limits per run and hour. In those in flight it may begin if each of its pods might: smaller
         steps than the unit do not exist.
         """
-        draft, snapshot = self._draft, self._draft.snapshot
+        snapshot, allowance = self._draft.snapshot, self._draft.allowance
+        pods, strategy = move.pods, move.strategy
         quota = QuotaLedger(snapshot)
         for pod in pods:
             cls, node = int(snapshot.pods.cls[pod]), int(snapshot.pods.node[pod])
-            strategies = sorted({one.strategy for one in self._terms if one.may_move(cls, node)})
-            for strategy in strategies[:1]:
-                if (limit := draft.allowance.over(strategy, cls)) is not None:
-                    return limit
-                if not draft.allowance.has_room_for(len(pods), strategy, cls):
-                    return f"{count(len(pods), 'move')} at once are more than the budgets of this run leave"
-                ready = snapshot.pods.is_ready(pod)
-                if (limit := draft.allowance.waits(cls, node, strategy, ready=ready)) is not None:
-                    return limit
+            if (limit := allowance.over(strategy, cls)) is not None:
+                return limit
+            if not allowance.has_room_for(len(pods), strategy, cls):
+                return f"{count(len(pods), 'move')} at once are more than the budgets of this run leave"
+            ready = snapshot.pods.is_ready(pod)
+            if (limit := allowance.waits(cls, node, strategy, ready=ready)) is not None:
+                return limit
             if not snapshot.waits(cls):
                 if (lack := quota.lacks(cls)) is not None:
                     return lack
@@ -315,11 +328,16 @@ class GangCheck:
 
     def __init__(self, draft: Draft, moves: Sequence[Move]) -> None:
         self._draft = draft
-        self._uids: dict[str, set[str]] = {}
-        """Unit -> the pods that go."""
-        for move in moves:
-            if move.of_gang:
-                self._uids.setdefault(move.unit, set()).add(move.uid)
+        self._moves: dict[str, list[Move]] = {}
+        """Unit -> the moves of its pods."""
+        self._torn: set[str] = set()
+        """Units with moves in two waves, or with others between them."""
+        of_gangs = groupby(moves, key=lambda move: (move.unit if move.of_gang else "", move.wave))
+        for (unit, _), together in of_gangs:
+            if unit in self._moves:
+                self._torn.add(unit)
+            if unit:
+                self._moves.setdefault(unit, []).extend(together)
         self._known: dict[str, Mapping[str, Verdict] | str] = {}
 
     def verdict(self, move: Move, *, now: bool) -> Verdict | str:
@@ -335,11 +353,17 @@ class GangCheck:
         gang = next((gang for gang in snapshot.gangs if unit_of(gang) == unit), None)
         if gang is None:
             return f"{unit} is gone"
+        if not is_unit(self._draft, gang):
+            return f"the pods of {unit} are not kept together any more: left to the next run"
+        if unit in self._torn:
+            return f"{unit} stays as a whole: the plan does not move its pods one right after the other in one wave"
+        if any(one.method is not Method.EVICT for one in self._moves[unit]):
+            return f"{unit} stays as a whole: only evictions are sent together"
         move = GangPlan(self._draft, self._draft.enforced).move_of(gang, now=now)
         if isinstance(move, str):
             return f"{unit} stays as a whole: {move}"
         uids = [snapshot.pods.uid[pod] for pod in move.pods]
-        if set(uids) != self._uids[unit]:
+        if set(uids) != {one.uid for one in self._moves[unit]}:
             return f"{unit} stays as a whole: other pods of it would go than planned"
         gain = move.share
         return {
@@ -386,6 +410,8 @@ def why_unfit(draft: Draft, gang: GangKey) -> str | None:
             return f"{snapshot.pod_ref(pod)} is protected: {sentence_of(texts)}"
         if not draft.problem.selected[pod]:
             return f"no strategy selects {snapshot.pod_ref(pod)}"
+        if snapshot.classes[int(snapshot.pods.cls[pod])].restarts:
+            return f"{snapshot.pod_ref(pod)} moves by a restart of its rollout, which is not sent together with evictions"
     return None
 
 

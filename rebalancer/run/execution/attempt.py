@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from rebalancer.base.errors import ClusterReadError
@@ -81,12 +81,14 @@ class Attempt:
         self._unready_sibling = unready_sibling
         self._patience = patience or Patience()
 
-    def carry_out(self, move: Move) -> Outcome:
-        """Execute the move; return the outcome: evicted, restarted, or the final reason why not."""
+    def carry_out(self, move: Move, *, lost: bool = False) -> Outcome:
+        """Execute the move; return the outcome: evicted, restarted, or the final reason why not.
+
+        ``lost``: the reply to an earlier request for it was lost.
+        """
         final = _final(move.method)
         started = self._stop.now()
         last: EvictionAnswer | None = None
-        lost = False
         conflicts, backoff = 0, Backoff(_FIRST_WAIT, _MAX_WAIT)
         while True:
             # Read first: the server spends the PDB before it checks the uid. Reading may take long.
@@ -111,10 +113,14 @@ class Attempt:
             self._stop.wait(min(asked, left))
 
     def _ask(self, move: Move) -> EvictionAnswer:
+        if self._rehearses:
+            said = self._actor.rehearse(move.namespace, move.pod, move.uid)
+            # A dry run changes nothing: without its reply there is nothing to find out.
+            return (
+                replace(said, kind=AnswerKind.THROTTLED) if said.kind is AnswerKind.LOST else said
+            )
         if move.method is Method.RESTART:
             return self._actor.restart(move)
-        if self._rehearses:
-            return self._actor.rehearse(move.namespace, move.pod, move.uid)
         return self._actor.evict(move.namespace, move.pod, move.uid)
 
     def _end_if_stopped(
@@ -125,7 +131,7 @@ class Attempt:
         if why is None:
             return None
         if last is None:
-            return Outcome(move, Status.NOT_ATTEMPTED, why)
+            return Outcome(move, Status.LOST if lost else Status.NOT_ATTEMPTED, why)
         return self._end(move, last, lost=lost)
 
     def _end(self, move: Move, last: EvictionAnswer, *, lost: bool) -> Outcome:
@@ -213,12 +219,16 @@ class GangAttempt:
             yield from _leave_all(refused, moves)
             return
         left, begun = list(moves), False
+        lost: set[str] = set()
         until = self._stop.now() + self._seconds
         for patience in (0.0, self._seconds):
             again: list[Move] = []
             for move in left:
-                outcome = self._evict(move, min(patience, max(0.0, until - self._stop.now())))
+                seconds = min(patience, max(0.0, until - self._stop.now()))
+                outcome = self._evict(move, seconds, lost=move.uid in lost)
                 begun |= outcome.status.may_have_evicted
+                if outcome.status is Status.LOST:
+                    lost.add(move.uid)
                 if not begun and outcome.status is not Status.GONE:
                     yield outcome
                     yield from _leave_all(outcome, moves)
@@ -229,7 +239,7 @@ class GangAttempt:
                     yield outcome
             left = again
 
-    def _evict(self, move: Move, seconds: float) -> Outcome:
+    def _evict(self, move: Move, seconds: float, *, lost: bool) -> Outcome:
         # What protects a pod was looked at before the first eviction: by now the gang is not Ready as a whole.
         attempt = Attempt(
             self._actor,
@@ -238,7 +248,7 @@ class GangAttempt:
             patience=Patience(seconds=seconds),
             ordered=True,
         )
-        return attempt.carry_out(move)
+        return attempt.carry_out(move, lost=lost)
 
     def _rehearse(self, moves: Sequence[Move]) -> Outcome | None:
         """Return the outcome of the first move that would not be carried out; None if all would, and budgets allow all together."""
@@ -260,7 +270,7 @@ class GangAttempt:
         return None
 
 
-_AGAIN = (Status.BLOCKED, Status.FAILED)
+_AGAIN = (Status.BLOCKED, Status.FAILED, Status.LOST)
 """How a move ends that another moment may let succeed."""
 
 

@@ -215,7 +215,10 @@ class Executor:
         done: list[Outcome] = []
         for unit, of_unit in groupby(moves, key=lambda move: move.unit if move.of_gang else ""):
             some = list(of_unit)
-            if unit:
+            if self._why is not None:
+                for move in some:
+                    self._note(Outcome(move, Status.NOT_ATTEMPTED, self._why))
+            elif unit:
                 done += self._together(some)
             elif len(some) <= self._pace.in_order or any(move.marks for move in some):
                 done += self._in_order(some)
@@ -261,13 +264,14 @@ class Executor:
         for outcome in attempt.carry_out(moves):
             done.append(outcome)
             self._take(outcome)
-        stayed = [
-            one for one in done if not (one.status.may_have_evicted or one.status is Status.GONE)
-        ]
+        gone = (Status.GONE, Status.CHANGED)
+        stayed = [one for one in done if not (one.status.is_carried_out or one.status in gone)]
         if stayed and any(one.status.may_have_evicted for one in done):
-            left = f"{stayed[0].move.ref} stayed: {stayed[0].message}"
+            first = stayed[0]
+            how = "may have stayed" if first.status is Status.LOST else "stayed"
             self._cut(
-                f"{moves[0].unit}: {len(done) - len(stayed)} of its {len(done)} pods have left, and {left}"
+                f"{moves[0].unit}: {len(done) - len(stayed)} of its {len(done)} pods have left, "
+                f"and {first.move.ref} {how}: {first.message}"
             )
         return done
 

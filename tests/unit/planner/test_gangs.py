@@ -6,13 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rebalancer.plan.plan import Code
+from rebalancer.plan.plan import Code, Method
+from rebalancer.planner.plan import plan as plan_on
 from rebalancer.planner.recheck import recheck
 from rebalancer.planner.review import review
 from rebalancer.planner.settings import Settings
 from rebalancer.policy.model import Budgets
 from rebalancer.policy.protect import Protect
+from rebalancer.policy.select import Select
 from rebalancer.snapshot.model import PodGroup
+from rebalancer.snapshot.owners import HASH, with_restarts
+from rebalancer.snapshot.selected import select_pods
 from rebalancer.testing.snapshots import apart, disruption_budget, node, snapshot_of, workload
 from strategies.leaving import LeavingParams
 from tests.unit.planner.conftest import plan_of, problem_of
@@ -173,6 +177,70 @@ def test_what_a_pod_group_says_of_its_pods_counts(group, moves):
 def test_a_pod_group_with_constraints_or_of_which_nothing_is_known_stays(group):
     plan = of_group(["going", "a", "b"], group)
     assert "not predictable: the scheduler places the pods of PodGroup train together" in why(plan)
+
+
+@pytest.mark.parametrize("limit", ["perRun", "perHour"])
+def test_the_budget_of_the_strategy_that_moves_a_gang_counts(limit):
+    """Also where a strategy before it in the alphabet has no budget of its own."""
+    own = Settings(of_strategy={"leaving": Budgets.model_validate({limit: 2})})
+    objects = [GOING, node("a"), *gang(["going", "a", "a"])]
+    plan = plan_of(objects, strategies=["duplicates", "leaving"], params=LEAVES, settings=own)
+    assert plan.moves == ()
+    assert all(
+        "3 moves at once are more than the budgets of this run leave" in skip.message
+        for skip in plan.skips
+        if skip.pod == "train-0"
+    )
+
+
+def test_a_strategy_moves_no_gang_of_which_its_select_matches_a_part_only():
+    objects = [GOING, node("a"), *gang(["going"]), *gang(["a"], "more")]
+    problem = problem_of(objects, strategies=["leaving", "duplicates"], params=LEAVES)
+    some = select_pods(problem.snapshot, Select.model_validate({"labels": {"app": "train"}}))
+    leaving, duplicates = problem.contributions
+    problem = replace(problem, contributions=[replace(leaving, selected=some), duplicates])
+    result = plan_on(problem, Settings()).plan
+    assert "the select of leaving does not match default/more-0" in why(result)
+
+
+def test_a_gang_with_a_pod_that_moves_by_a_restart_stays():
+    """A restart cannot be rehearsed, and is not sent with evictions."""
+    labels = {"scheduling.x-k8s.io/pod-group": "train", HASH: "abc"}
+    lead = workload("lead", ["going"], labels={"app": "lead", **labels}, cpu="1")
+    work = workload("work", ["a"], labels={"app": "work", **labels}, cpu="1")
+    snapshot = with_restarts(snapshot_of([GOING, node("a"), *lead, *work]))
+    assert "moves by a restart of its rollout" in why(planned_on(snapshot))
+
+
+def reviewed(change, **options):
+    """Why the moves of a gang, changed in their file by ``change``, stay when the file is applied."""
+    others = [*gang(["going", "a"]), *workload("web", ["going", "a"])]
+    snapshot = snapshot_of([GOING, node("a"), node("b"), *others])
+    moves = {move.pod: move for move in planned_on(snapshot).moves}
+    changed = change(moves["train-0"], moves["train-1"], moves["web-0"])
+    problem = problem_of(snapshot, strategies=["leaving"], params=LEAVES, **options)
+    ended = review(changed, problem, Settings()).ended.values()
+    return {one.message for one in ended if one.move.of_gang}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda one, other, web: [one, replace(other, wave=2), replace(web, wave=3)], "one right after the other in one wave"),
+        (lambda one, other, web: [one, replace(web, wave=1), other], "one right after the other in one wave"),
+        (lambda one, other, web: [one, replace(other, method=Method.RESTART), web], "only evictions are sent together"),
+        (lambda one, other, web: [one, web], "other pods of it would go than planned"),
+    ],
+)  # fmt: skip
+def test_a_file_moves_no_gang_in_another_way_than_a_run_would(change, reason):
+    (said,) = reviewed(change)
+    assert reason in said
+
+
+def test_a_file_moves_no_gang_as_a_whole_that_the_policy_keeps_together_no_more():
+    """Its pods may go one by one now: those that no rule names have no reason to."""
+    (said,) = reviewed(lambda *moves: list(moves), protections=Protect(gangs=False))
+    assert "are not kept together any more" in said
 
 
 @st.composite

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rebalancer.kube.evict import AnswerKind
-from rebalancer.plan.plan import Move, Status
+from rebalancer.kube.evict import AnswerKind, EvictionAnswer
+from rebalancer.plan.plan import Method, Move, Status
 from tests.unit.run.execution.world import World, execute, move, opted_out, pod, statuses
 
 BLOCKED, EVICTED, DROPPED = Status.BLOCKED, Status.EVICTED, Status.DROPPED
@@ -111,3 +111,80 @@ def test_a_signal_before_the_first_eviction_leaves_all() -> None:
     done = execute(world, gang(), signal_at=2.5)
     assert world.evictions == []
     assert set(statuses(done)) == {Status.NOT_ATTEMPTED}
+
+
+@pytest.mark.parametrize(
+    ("stops", "why"),
+    [({"signal_at": 4.5}, "stopped by a signal"), ({"deadline": 4.5}, "the run's deadline has passed")],
+)  # fmt: skip
+def test_a_stop_between_two_evictions_of_a_gang_names_what_is_left_of_it(
+    stops: dict[str, float], why: str
+) -> None:
+    world = World(reading_takes=1.0)
+    done = execute(world, gang(), **stops)  # type: ignore[arg-type]
+    assert world.evictions == ["a"]
+    assert statuses(done) == [EVICTED, Status.NOT_ATTEMPTED, Status.NOT_ATTEMPTED]
+    assert done.stopped == (
+        f"default: PodGroup train: 1 of its 3 pods have left, and default/b stayed: {why}"
+    )
+    assert done.failed
+
+
+def test_a_dry_run_without_a_reply_is_no_eviction_that_may_have_happened() -> None:
+    """No budget counts it, and the run does not say that a pod has left."""
+    world = World(rehearsed={"b": AnswerKind.LOST})
+    done = execute(world, gang())
+    assert world.evictions == []
+    assert statuses(done) == [DROPPED, Status.FAILED, DROPPED]
+    assert (done.stopped, done.failed) == (None, True)
+
+
+def test_a_rehearsal_restarts_no_rollout() -> None:
+    world = World(rehearsed={"b": AnswerKind.BLOCKED})
+    execute(world, [member("a", method=Method.RESTART), member("b")])
+    assert (world.restarts, world.evictions) == ([], [])
+
+
+@pytest.mark.parametrize("first", ABC)
+def test_an_eviction_without_a_reply_is_sent_again_if_the_pod_is_still_there(first: str) -> None:
+    world = World(answers={first: [AnswerKind.LOST]})
+    done = execute(world, gang())
+    assert world.evictions == [*ABC, first]
+    assert statuses(done) == [EVICTED] * 3
+    assert (done.stopped, done.failed) == (None, False)
+
+
+def test_an_eviction_that_never_has_a_reply_leaves_the_gang_in_doubt_and_ends_the_run() -> None:
+    world = World(answers={"b": [AnswerKind.LOST] * 10_000})
+    done = execute(world, gang())
+    assert statuses(done) == [EVICTED, Status.LOST, EVICTED]
+    assert done.stopped is not None
+    assert "2 of its 3 pods have left, and default/b may have stayed: " in done.stopped
+
+
+def test_a_lost_eviction_counts_although_the_run_ends_before_it_is_sent_again() -> None:
+    world = World(answers={"a": [AnswerKind.LOST]}, reading_takes=1.0)
+    done = execute(world, gang(), signal_at=7.5)
+    assert statuses(done) == [Status.LOST, EVICTED, EVICTED]
+    assert done.failed
+
+
+def test_a_pod_that_its_controller_has_made_anew_under_its_name_has_left() -> None:
+    """The pods of a LeaderWorkerSet keep their names."""
+
+    class Restarting(World):
+        def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
+            self.pods["b"] = pod("b", uid="new")
+            return super().evict(namespace, name, uid)
+
+    done = execute(Restarting(), gang())
+    assert statuses(done) == [EVICTED, Status.CHANGED, EVICTED]
+    assert (done.stopped, done.failed) == (None, False)
+
+
+def test_after_a_gang_that_is_half_gone_no_other_of_its_wave_begins() -> None:
+    world = World(answers={"b": [AnswerKind.BLOCKED] * 10_000})
+    others = [replace(member(name), unit="default: PodGroup two") for name in "xy"]
+    done = execute(world, [*gang(), *others])
+    assert statuses(done)[3:] == [Status.NOT_ATTEMPTED] * 2
+    assert set(world.rehearsals) == set(ABC)
