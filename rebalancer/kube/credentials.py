@@ -115,11 +115,17 @@ def choose(files: Sequence[Path], context: str | None) -> ContextChoice:
             f"kubeconfig {shown}: the cluster of context {chosen} has no server address"
             f" (https://host:port)"
         )
+    if "@" in server:
+        # The address is in reports, records and messages.
+        raise ClusterReadError(
+            f"kubeconfig {shown}: the server address of context {chosen} has a user name or a password in it: put them"
+            " into its user"
+        )
     return ContextChoice(
         files=tuple(files),
         context=chosen,
         server=server.rstrip("/"),
-        proxy=cluster.get("proxy-url") or None,
+        proxy=str(cluster.get("proxy-url") or "") or None,
         user=contexts[chosen].get("user") or "",
         runs=_runs(user),
         plugin=user["exec"] if isinstance(user.get("exec"), Mapping) else None,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
 
+from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.calls import Call, Calls, Watched, making
 from rebalancer.kube.credentials import Credentials
 from rebalancer.kube.failures import TransportError
@@ -183,7 +184,14 @@ class Transport:
         # One connection for each request in flight, some for watches; the library would throw others away.
         size = limits.in_flight + 8
         config.connection_pool_maxsize = size
-        self._pool: Any = ApiClient(config).rest_client.pool_manager
+        try:
+            self._pool: Any = ApiClient(config).rest_client.pool_manager
+        except (self._errors.HTTPError, ValueError):
+            # The library's message may have a password of the proxy's address in it.
+            raise ClusterReadError(
+                f"the proxy on the way to {credentials.server} cannot be used: proxy-url in the kubeconfig and HTTPS_PROXY"
+                " have to begin with http:// or https://"
+            ) from None
         self._pool.pool_classes_by_scheme = _make_pools()
 
     def open(

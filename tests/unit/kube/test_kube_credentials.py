@@ -246,6 +246,21 @@ def test_the_proxy_comes_from_the_cluster_or_the_given_environment(tmp_path: Pat
     )
 
 
+@pytest.mark.parametrize("proxy", ["socks5://u:pa55@h:1", "u:pa55@h:1", "http://u:pa55@h:x", 1080])
+def test_a_proxy_that_cannot_be_used_is_said_without_its_password(tmp_path, proxy) -> None:
+    path = kubeconfig(tmp_path, "https://api.example", **{"proxy-url": proxy})
+    with pytest.raises(ClusterReadError, match="proxy on the way to https") as caught:
+        connect(kubeconfig=path, environ={})
+    assert "pa55" not in str(caught.value)
+
+
+def test_an_address_with_a_password_is_refused_without_it(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, "https://u:pa55@api.example")
+    with pytest.raises(ClusterReadError, match="put them into its user") as caught:
+        connect(kubeconfig=path, environ={})
+    assert "pa55" not in str(caught.value)
+
+
 def test_certificates_inside_the_kubeconfig_are_used(tmp_path: Path) -> None:
     authority = pki.create(tmp_path / "pki", ["127.0.0.1"]).ca_cert.read_bytes()
     data = base64.b64encode(authority).decode()
