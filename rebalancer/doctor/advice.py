@@ -6,7 +6,7 @@ import enum
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.plain_text import count
-from rebalancer.doctor.workloads import ProbedContainer, RolledWorkload
+from rebalancer.doctor.workloads import RolledWorkload
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.columns import Bools, Int32s, Ints, sum_by_node
 from rebalancer.snapshot.labels import matches_labels
@@ -290,11 +290,16 @@ class Adviser:
             return
         if all(one.readiness_probe is None for one in containers):
             why = "a Service sends requests to its pods, and none has a readiness probe: they count as ready at once"
-            if (port := _first_port(containers)) is None:
-                left = "a readiness probe that asks whether it can serve; no container names a port"
+            ports = [(one.name, port) for one in containers for port in one.ports or ()]
+            if len(ports) != 1 or ports[0][1].protocol != "TCP" or not ports[0][1].container_port:
+                # A probe of another port than the one that serves could keep a pod from ever being ready.
+                left = (
+                    "a readiness probe that asks whether it can serve: its containers do not name one TCP port, and"
+                    " no other"
+                )
                 yield Advice(Topic.READINESS, why, left=left)
             else:
-                name, number = port
+                name, number = ports[0][0], ports[0][1].container_port
                 probe = {"tcpSocket": {"port": number}, "periodSeconds": 5}
                 patch = _in_pod({"containers": [{"name": name, "readinessProbe": probe}]})
                 yield Advice(
@@ -350,12 +355,16 @@ class Adviser:
                 texts.append(
                     f"{resource} {_quantity(resource, asked)}, used {_quantity(resource, used)}"
                 )
-        if better:
-            why = f"a pod asks for far more or less than it uses: {'; '.join(texts)} (measured once: look at more)"
-            patch = {
-                "containers": [{"name": containers[0].name, "resources": {"requests": better}}]
-            }
-            yield Advice(Topic.REQUESTS, why, _in_pod(patch))
+        if not better:
+            return
+        why = f"a pod asks for far more or less than it uses: {'; '.join(texts)} (measured once: look at more)"
+        owner = int(self._owner_of[cls])
+        if any(one.owner == owner for one in self._snapshot.autoscalers or ()):
+            left = "its HorizontalPodAutoscaler may aim at a share of the request: change both"
+            yield Advice(Topic.REQUESTS, why, left=left)
+            return
+        container = {"name": containers[0].name, "resources": {"requests": better}}
+        yield Advice(Topic.REQUESTS, why, _in_pod({"containers": [container]}))
 
     # -- rollouts ------------------------------------------------------------------------------------
 
@@ -423,15 +432,6 @@ def _rolling_patch(fields: Patch) -> Patch:
 def _holds_ports(pod: o.SchedulingSpec) -> bool:
     ports = (port for one in pod.containers for port in one.ports or ())
     return pod.host_network or any(port.host_port for port in ports)
-
-
-def _first_port(containers: Iterable[ProbedContainer]) -> tuple[str, int] | None:
-    """Return the container and the number of the first TCP port that is named."""
-    for one in containers:
-        for port in one.ports or ():
-            if port.protocol == "TCP" and port.container_port:
-                return one.name, port.container_port
-    return None
 
 
 def _rules_over(workload: RolledWorkload, key: str) -> list[o.TopologySpreadConstraint]:

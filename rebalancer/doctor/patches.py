@@ -10,7 +10,7 @@ from typing import Any
 
 from rebalancer.base.data_text import yaml_text
 from rebalancer.base.errors import PolicyError
-from rebalancer.base.plain_text import Paint, count, wrap
+from rebalancer.base.plain_text import Paint, count, printable, wrap
 from rebalancer.doctor.advice import Advice, Topic
 from rebalancer.doctor.workloads import RESOURCES, RolledWorkload
 
@@ -91,6 +91,9 @@ class Advised:
             return f"an EKS add-on undoes patches: set its configuration values ({_VALUES})"
         if labels.get(_ADDON_MODE) == "Reconcile":
             return "the add-on manager of the cluster undoes patches"
+        owners = self.workload.metadata.owner_references or ()
+        if owner := next((one for one in owners if one.controller), None):
+            return f"{owner.kind} {owner.name} makes it, and may undo a patch; set it there"
         if labels.get(_MANAGED_BY) == "Helm":
             return "of a Helm release: the next upgrade may undo a patch; set it in the values"
         return ""
@@ -152,16 +155,16 @@ def advice_text(advised: Sequence[Advised], looked_at: int, width: int, paint: P
     """Return the advice in lines of ``width``, workload by workload, with a summary in the last line."""
     lines: list[str] = []
     for one in advised:
-        lines.append(paint(one.workload.ref, "bold"))
+        lines.append(paint(printable(one.workload.ref), "bold"))
         for each in one.advice:
             head = f"{_INDENT}{each.topic.value:<15}"
-            first, *rest = wrap(each.why, " " * len(head), width=width)
+            first, *rest = wrap(printable(each.why), " " * len(head), width=width)
             lines += [paint(head, "yellow") + first[len(head) :], *rest]
             if each.left:
                 arrow = f"{' ' * len(head)}-> "
-                lines += wrap(each.left, arrow, " " * len(arrow), width=width)
+                lines += wrap(printable(each.left), arrow, " " * len(arrow), width=width)
         if one.manager:
-            lines += wrap(one.manager, f"{_INDENT}note: ", _INDENT * 2, width=width)
+            lines += wrap(printable(one.manager), f"{_INDENT}note: ", _INDENT * 2, width=width)
     if advised:
         lines.append("")
     return "\n".join([*lines, *wrap(_sum(advised, looked_at), width=width), ""])

@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from rebalancer.base.errors import PolicyError
+from rebalancer.base.plain_text import Paint
 from rebalancer.doctor.advice import Adviser, Topic
-from rebalancer.doctor.patches import Advised, advice_data, write_folder
+from rebalancer.doctor.patches import Advised, advice_data, advice_text, write_folder
 from rebalancer.doctor.workloads import RESOURCES, decode_workloads
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
@@ -276,6 +277,49 @@ def test_requests_are_judged_where_use_was_measured():
     more = advised([*web(cpu="100m", memory="128Mi"), BUDGET], usage=(900, 100 << 20))
     assert pod_patch(more)["containers"][0]["resources"] == {"requests": {"cpu": "1800m"}}
     assert advised([*web(cpu="200m", memory="128Mi"), BUDGET], usage=(110, 128 << 20)).advice == ()
+
+
+def test_requests_that_an_autoscaler_may_count_in_are_for_a_person():
+    scaler = {
+        "kind": "HorizontalPodAutoscaler",
+        "apiVersion": "autoscaling/v2",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}},
+    }
+    of = advised([*web(cpu="2", memory="1Gi"), BUDGET, scaler], usage=(100, 900 << 20))
+    assert of.patch is None
+    assert "a share of the request" in of.advice[0].left
+
+
+@pytest.mark.parametrize(
+    "ports",
+    [
+        None,
+        [{"containerPort": 53, "protocol": "UDP"}],
+        [{"name": "metrics", "containerPort": 9090}, {"containerPort": 8080}],
+    ],
+)
+def test_which_port_serves_is_for_a_person_unless_there_is_one(ports):
+    of = advised(
+        [*web(container={**GOOD, "readinessProbe": None, "ports": ports}), BUDGET, SERVICE]
+    )
+    assert of.patch is None
+    assert "do not name one TCP port" in of.advice[0].left
+
+
+def test_who_makes_a_workload_is_named_and_text_of_others_moves_no_cursor():
+    objects = web(["a0", "a1", "b0"], {})
+    for one in objects:
+        if one["kind"] == "Deployment":
+            kafka = {"apiVersion": "x/v1", "kind": "Kafka", "name": "k", "controller": True}
+            one["metadata"]["ownerReferences"] = [kafka]
+    of = advised(objects)
+    assert (
+        advice_data([of])[0]["managedBy"] == "Kafka k makes it, and may undo a patch; set it there"
+    )
+    meta = o.ObjectMeta("web\x1b[31m", "default")
+    nasty = Advised(msgspec.structs.replace(of.workload, metadata=meta), of.advice)
+    assert "web\\x1b[31m" in advice_text([nasty], 1, 80, Paint(False))
 
 
 def test_of_a_workload_that_was_decoded_probes_are_not_judged():
