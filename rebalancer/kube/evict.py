@@ -150,7 +150,7 @@ def read_disruptions_allowed(client: Client, ref: str, *, seconds: float) -> int
     query = {"fieldSelector": f"metadata.name={name}"}
     response = client.get(BUDGETS.path(namespace), query=query, seconds=seconds)
     rule = AccessRule("list", BUDGETS.group, BUDGETS.plural)
-    listed = msgspec.json.decode(client.expect(response, rule).body, type=_Budgets)
+    listed = _decode(client.expect(response, rule).body, _Budgets, "PodDisruptionBudgetList")
     found = (one.status.disruptions_allowed for one in listed.items if one.metadata.name == name)
     return next(found, None)
 
@@ -291,7 +291,7 @@ RESTART_RULES = (
     RESTART,
 )
 
-_Object = TypeVar("_Object", "_OwnedPod", "o.Workload", "_ReplicaSets")
+_Object = TypeVar("_Object", "_OwnedPod", "o.Workload", "_ReplicaSets", "_Budgets")
 
 
 class _OwnedPod(msgspec.Struct):

@@ -159,6 +159,7 @@ class _Check:
             gain=cost_of_entries(verdict.gain),
             marks=self._rendering.names(verdict.marks),
             cause=cause,
+            budgets=self._problem.disruptions.refs(pod),
         )
         return Rechecked(now, None, shares)
 

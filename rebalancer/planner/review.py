@@ -51,7 +51,7 @@ class Waves:
         self._quota = QuotaLedger(self._snapshot)
         self._wave, self._taken = 1, 0
         self._unit = ""
-        """Of the last move: what is begun of a gang goes in one wave."""
+        """The gang of the last move, if any: all of a gang go in a wave of their own."""
         self._planned = 0
         """Wave that the last move was planned in."""
 
@@ -64,11 +64,11 @@ class Waves:
             return forbidden
         if (limit := self._allowance.over(move.strategy, cls)) is not None:
             return Code.BUDGET, limit
-        if move.wave != self._planned:
+        unit = move.unit if move.of_gang else ""
+        begun = bool(unit) and unit == self._unit
+        if move.wave != self._planned or unit != self._unit:
             self._next()
-        self._planned = move.wave
-        begun = move.of_gang and move.unit == self._unit
-        self._unit = move.unit
+        self._planned, self._unit = move.wave, unit
         if not begun and self._waits(cls, node, move.strategy, ready=ready) is not None:
             self._next()
             if (why := self._waits(cls, node, move.strategy, ready=ready)) is not None:

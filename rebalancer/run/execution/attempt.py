@@ -214,7 +214,9 @@ class GangAttempt:
 
     def carry_out(self, moves: Sequence[Move]) -> Iterator[Outcome]:
         """Yield the outcome of each of ``moves`` as soon as it is final."""
-        if (refused := self._rehearse(moves)) is not None:
+        started = self._stop.now()
+        refused = self._rehearse(moves) or self._ends_too_soon(moves[0], started)
+        if refused is not None:
             yield refused
             yield from _leave_all(refused, moves)
             return
@@ -249,6 +251,14 @@ class GangAttempt:
             ordered=True,
         )
         return attempt.carry_out(move, lost=lost)
+
+    def _ends_too_soon(self, first: Move, started: float) -> Outcome | None:
+        """Return an outcome if the run's time may end half way: the evictions take about as long as their rehearsal did."""
+        took, left = self._stop.now() - started, self._stop.deadline - self._stop.now()
+        if left >= took or self._stop.reason() is not None:
+            return None
+        why = f"left to the next run: the rehearsal took {took:.1f} s, and {left:.1f} s are left of this one"
+        return Outcome(first, Status.DROPPED, why)
 
     def _rehearse(self, moves: Sequence[Move]) -> Outcome | None:
         """Return the outcome of the first move that would not be carried out; None if all would, and budgets allow all together."""

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.kube.evict import AnswerKind, PodView, evict, read_pod
+from rebalancer.kube.evict import (
+    AnswerKind,
+    PodView,
+    evict,
+    read_disruptions_allowed,
+    read_pod,
+)
 from tests.unit.kube.scripted import (
     Say,
     ScriptedServer,
@@ -198,3 +204,26 @@ def test_the_same_read_says_whether_the_pod_is_ready(
     read = read_pod(client_of(server.url, tmp_path), "default", "a")
     assert read is not None
     assert not read.ready
+
+
+BUDGETS = "/apis/policy/v1/namespaces/shop/poddisruptionbudgets"
+
+
+@pytest.mark.parametrize(("name", "allowed"), [("web", 2), ("gone", None)])
+def test_what_a_budget_allows_is_read_by_a_list(
+    server: ScriptedServer, tmp_path: Path, name: str, allowed: int | None
+) -> None:
+    web = {"metadata": {"name": "web"}, "spec": {}, "status": {"disruptionsAllowed": 2}}
+    server.on("GET", BUDGETS, Say({"items": [web]}))
+    client = client_of(server.url, tmp_path)
+    assert read_disruptions_allowed(client, f"shop/{name}", seconds=5.0) == allowed
+    assert server.asked[-1].query["fieldSelector"] == f"metadata.name={name}"
+
+
+@pytest.mark.parametrize("body", [b"<html>", {"items": [{"metadata": 1}]}])
+def test_an_answer_that_is_no_list_of_budgets_is_an_error_of_the_read(
+    server: ScriptedServer, tmp_path: Path, body: object
+) -> None:
+    server.on("GET", BUDGETS, Say(body))
+    with pytest.raises(ClusterReadError, match="is no PodDisruptionBudgetList"):
+        read_disruptions_allowed(client_of(server.url, tmp_path), "shop/web", seconds=5.0)

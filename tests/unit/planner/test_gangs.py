@@ -212,6 +212,16 @@ def test_a_gang_with_a_pod_that_moves_by_a_restart_stays():
     assert "moves by a restart of its rollout" in why(planned_on(snapshot))
 
 
+def test_a_budget_that_was_made_since_the_plan_counts_between_waves():
+    """The evictions are compared with it once more before they are sent."""
+    objects = [GOING, node("a"), node("b"), *gang(["going", "a"])]
+    moves = planned(*objects[1:]).moves
+    budget = disruption_budget("train", "train", allowed=2, healthy=9)
+    problem = problem_of([*objects, budget], strategies=["leaving"], params=LEAVES)
+    judged = recheck(problem, Settings(), moves)
+    assert [(move.budgets, why) for move, why in judged] == [(("default/train",), None)] * 2
+
+
 def reviewed(change, **options):
     """Why the moves of a gang, changed in their file by ``change``, stay when the file is applied."""
     others = [*gang(["going", "a"]), *workload("web", ["going", "a"])]
@@ -235,6 +245,19 @@ def reviewed(change, **options):
 def test_a_file_moves_no_gang_in_another_way_than_a_run_would(change, reason):
     (said,) = reviewed(change)
     assert reason in said
+
+
+def test_a_file_with_gangs_in_one_wave_is_applied_in_a_wave_for_each():
+    objects = [
+        *gang(["going", "a"]),
+        *gang(["going", "a"], "sim", group="sim"),
+        *workload("web", ["going", "a"]),
+    ]
+    snapshot = snapshot_of([GOING, node("a"), node("b"), *objects])
+    moves = [replace(move, wave=1) for move in planned_on(snapshot).moves]
+    problem = problem_of(snapshot, strategies=["leaving"], params=LEAVES)
+    applied = review(moves, problem, Settings()).plan.moves
+    assert [move.wave for move in applied] == [1, 1, 2, 2, 3]
 
 
 def test_a_file_moves_no_gang_as_a_whole_that_the_policy_keeps_together_no_more():

@@ -113,21 +113,29 @@ def test_a_signal_before_the_first_eviction_leaves_all() -> None:
     assert set(statuses(done)) == {Status.NOT_ATTEMPTED}
 
 
-@pytest.mark.parametrize(
-    ("stops", "why"),
-    [({"signal_at": 4.5}, "stopped by a signal"), ({"deadline": 4.5}, "the run's deadline has passed")],
-)  # fmt: skip
-def test_a_stop_between_two_evictions_of_a_gang_names_what_is_left_of_it(
-    stops: dict[str, float], why: str
-) -> None:
+def test_a_signal_between_two_evictions_of_a_gang_names_what_is_left_of_it() -> None:
     world = World(reading_takes=1.0)
-    done = execute(world, gang(), **stops)  # type: ignore[arg-type]
+    done = execute(world, gang(), signal_at=4.5)
     assert world.evictions == ["a"]
     assert statuses(done) == [EVICTED, Status.NOT_ATTEMPTED, Status.NOT_ATTEMPTED]
     assert done.stopped == (
-        f"default: PodGroup train: 1 of its 3 pods have left, and default/b stayed: {why}"
+        "default: PodGroup train: 1 of its 3 pods have left, and default/b stayed: stopped by a signal"
     )
     assert done.failed
+
+
+@pytest.mark.parametrize(("deadline", "evicted"), [(5.9, []), (6.5, ABC)])
+def test_no_gang_is_begun_if_the_deadline_may_come_before_the_last_of_it(
+    deadline: float, evicted: list[str]
+) -> None:
+    """Three reads of a second each before the first eviction, and three more with the evictions."""
+    world = World(reading_takes=1.0)
+    done = execute(world, gang(), deadline=deadline)
+    assert world.evictions == evicted
+    assert not done.failed
+    if not evicted:
+        assert set(statuses(done)) == {DROPPED}
+        assert "the rehearsal took 3.0 s, and 2.9 s are left" in done.outcomes[0].message
 
 
 def test_a_dry_run_without_a_reply_is_no_eviction_that_may_have_happened() -> None:
