@@ -65,10 +65,17 @@ class YamlDocument:
     """Path of a value -> the flag of the command line that it came from."""
 
     def problem(self, path: Sequence[str | int], message: str) -> FileProblem:
-        """Return a problem at ``path``. Its line is that of the longest prefix of ``path`` in the file."""
+        """Return a problem at ``path``, of the flag that set it or made it, else of the file.
+
+        Its line is that of the longest prefix of ``path`` in the file.
+        """
         whole = tuple(path)
         for length in range(len(whole), -1, -1):
             if (flag := self.flags.get(whole[:length])) is not None:
+                return FileProblem(flag, 0, whole, message)
+        if whole and whole not in self.lines:
+            made = (flag for path, flag in self.flags.items() if path[: len(whole)] == whole)
+            if (flag := next(made, None)) is not None:
                 return FileProblem(flag, 0, whole, message)
         line = next(
             (

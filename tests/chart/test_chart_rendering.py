@@ -1045,6 +1045,10 @@ def test_one_more_of_a_strategy_has_a_file_of_its_own(tmp_path):
         ({"extraStrategies": {"duplicates": {}}}, "strategies.duplicates"),
         ({"fleet": {"clusters": [{"name": "a"}]}}, "a needs secretName"),
         ({"fleet": {"clusters": [{"name": "A", "secretName": "a"}]}}, "name"),
+        (
+            {"fleet": {"clusters": [{"name": "a", "secretName": "a"}] * 2}},
+            "fleet.clusters: a is there twice",
+        ),
         ({**FLEET, "kind": "Deployment"}, "kind: CronJob"),
         ({**FLEET, "metrics": {"file": "/x.prom"}}, "metrics.file"),
         ({**FLEET, "drain": {"enabled": True}}, "drain.enabled"),
