@@ -171,11 +171,17 @@ class GangPlan:
 
     def _going(self, gang: GangKey, named: Collection[int]) -> list[int]:
         """Return the pods that go: the named ones if enough of the gang stay, else all, the named ones first."""
-        pods = self._draft.snapshot.gangs[gang].tolist()
-        least = self._draft.snapshot.gang_least.get(gang)
-        if least is not None and len(pods) - len(named) >= least:
+        snapshot = self._draft.snapshot
+        others = sorted(set(snapshot.gangs[gang].tolist()) - set(named))
+        least = snapshot.gang_least.get(gang)
+        # A pod that names the gang by a label alone is none of the PodGroup's, and may need others with that label.
+        whole = all(
+            snapshot.group_of(snapshot.classes[cls])
+            for cls in snapshot.pods.cls[snapshot.gangs[gang]].tolist()
+        )
+        if least is not None and whole and len(others) >= least:
             return list(named)
-        return [*named, *(pod for pod in pods if pod not in set(named))]
+        return [*named, *others]
 
     # -- why it stays -----------------------------------------------------------------------------------
 

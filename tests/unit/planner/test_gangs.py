@@ -173,6 +173,14 @@ def test_what_a_pod_group_says_of_its_pods_counts(group, moves):
     assert {bool(move.unit) for move in plan.moves} == {not group.alone}
 
 
+def test_a_pod_with_a_label_of_the_same_name_is_not_one_of_those_that_have_to_stay():
+    spec = {"schedulingGroup": {"podGroupName": "train"}}
+    of_group = workload("train", ["going", "a", "b"], cpu="1", spec=spec)
+    snapshot = snapshot_of([GOING, node("a"), node("b"), *of_group, *gang(["a"], "labelled")])
+    groups = {("default", "PodGroup train"): PodGroup(least=3, alone=False, constrained=False)}
+    assert len(moved(planned_on(replace(snapshot, pod_groups=groups)))) == 4
+
+
 @pytest.mark.parametrize("group", [None, PodGroup(least=3, alone=False, constrained=True)])
 def test_a_pod_group_with_constraints_or_of_which_nothing_is_known_stays(group):
     plan = of_group(["going", "a", "b"], group)
