@@ -26,11 +26,21 @@ def watch(options: RunOptions, environment: Environment, seconds: float) -> Exit
     """Show the report of a dry run every ``seconds`` seconds, until a signal comes.
 
     Raises:
-        PolicyError: there is no terminal, or the form of the report is not for terminals.
+        PolicyError: there is no terminal, or the form of the report or another flag is not for terminals.
         ClusterReadError: the first reading failed; later failures are shown and retried.
     """
     if not environment.out.isatty() or options.ending.output not in TABLES:
         raise PolicyError([f"--watch needs a terminal, and -o {' or '.join(TABLES)}"])
+    ending, publishing = options.ending, options.publishing
+    of_one_run = {
+        "--out": ending.plan_out,
+        "--fail-on": ending.fail_on,
+        "--detailed-exitcode": ending.detailed_exitcode,
+        "--metrics-push": publishing.metrics_push,
+        "--metrics-file": publishing.metrics_file,
+    }
+    if given := [flag for flag, value in of_one_run.items() if value]:
+        raise PolicyError([f"{given[0]} is of one run: leave it out with --watch"])
     previous: str | None = None
     while not environment.stop.is_set():
         try:

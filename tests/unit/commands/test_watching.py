@@ -102,6 +102,9 @@ def test_times_and_colours_are_no_change():
     [
         ({"output": "json"}, None, "needs a terminal, and -o table or wide"),
         ({}, io.StringIO(), "needs a terminal"),
+        ({"plan_out": "plan.json"}, None, "--out is of one run: leave it out with --watch"),
+        ({"fail_on": ("unmet",)}, None, "--fail-on is of one run"),
+        ({"metrics_file": "x.prom"}, None, "--metrics-file is of one run"),
     ],
 )
 def test_what_cannot_be_watched_is_refused(path, write, options, out, says):
