@@ -44,13 +44,15 @@ def check_server(run: RunContext, client: Client, usage: UsageSource | None) -> 
     metrics = _ask("metrics", lambda: _metrics(usage), _describe_source(run, usage))
     where, kept = run.state.lease, run.state.memory
     if where is None:
-        lease = not_judged("lease", "no Lease is named; --lease NAMESPACE/NAME names the release's")
+        lease = not_judged(
+            "lease", "no Lease is named; --lease NAMESPACE/NAME names that of the chart"
+        )
     else:
         ok = f"Lease {'/'.join(where)} is there and free"
         lease = _ask("lease", lambda: _lease(run, client, where), ok)
     if kept is None:
         memory = not_judged(
-            "memory", "no ConfigMap is named; --memory NAMESPACE/NAME names the release's"
+            "memory", "no ConfigMap is named; --memory NAMESPACE/NAME names that of the chart"
         )
     else:
         ok = f"ConfigMap {'/'.join(kept)} is there and can be read"
@@ -146,5 +148,5 @@ def _memory(run: RunContext, client: Client, where: tuple[str, str]) -> Iterator
         yield Finding(
             Grade.NOTE,
             f"{count(len(resting), 'workload')} in a cool-down: {and_more(resting, _SHOWN)}",
-            "`rebalancer history` says why, and until when",
+            "`rebalancer history --memory NAMESPACE/NAME` says why, and until when",
         )

@@ -398,8 +398,8 @@ class _Demo:
             if _has_moved(before, list_placed(cluster)):
                 raise _DemoFailedError("Kubernetes moved a pod by itself")
             screen.say(
-                "A node of a third zone joins. Ten minutes later Kubernetes has moved nothing: its "
-                "scheduler places a pod once, when it is created."
+                "A node of a third zone joins. Ten minutes later, by the cluster's clock, Kubernetes "
+                "has moved nothing: its scheduler places a pod once, when it is created."
             )
             screen.show(draw_zones(before, ZONES, ZONES, frozenset()))
             cluster.catch_up()

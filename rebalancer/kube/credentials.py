@@ -278,7 +278,8 @@ def find_credentials(
         return in_cluster(environ, _SERVICE_ACCOUNT, call)
     raise ClusterReadError(
         "no cluster to talk to: there is no --kubeconfig, KUBECONFIG is not set, ~/.kube/config does"
-        " not exist, and this is not a pod with a service account"
+        " not exist, and this is not a pod with a service account. `rebalancer demo --keep` starts a"
+        " cluster to play with; `rebalancer plan --snapshot FILE` needs none"
     )
 
 

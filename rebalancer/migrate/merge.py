@@ -21,7 +21,7 @@ from rebalancer.policy.load import load_text
 from rebalancer.policy.protect import Protect
 from rebalancer.policy.values import Direction, Params
 
-_OBSERVED = "what it limited only observes"
+_OBSERVED = "what it limited gets mode: observe, and moves nothing until you change that"
 _MAX_SECONDS = 366 * 86_400
 """Seconds of the longest grace period that a policy can write."""
 

@@ -139,7 +139,7 @@ def _are_read(use: Use, notes: Notes) -> None:
 
 
 def _backs_off(use: Use, notes: Notes) -> None:
-    text = "a pod goes where its replacement has a place; owners whose replacements do no better cool down"
+    text = "a pod goes only if its replacement has a place; owners whose replacements do no better cool down"
     notes.add(use.args.base, KeyFate.DIFFERS, f"{use.plugin}: {text}")
 
 
@@ -240,8 +240,11 @@ def _duplicates(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
 def _low_utilisation(use: Use, _default: Mapping[str, Any], notes: Notes) -> Options:
     args: FilePart[LowUtilizationArgs] = use.args
     given = args.value
-    text = "an over-used node also gives while another is far below it; gap: 100% waits for one under all"
-    notes.add(args.base, KeyFate.DIFFERS, f"{use.plugin}: {text} thresholds, as there")
+    text = (
+        "an over-used node also gives pods while another is far below it; with gap: 100% only while one"
+        " is under all thresholds, as there"
+    )
+    notes.add(args.base, KeyFate.DIFFERS, f"{use.plugin}: {text}")
     names = {name: name for name in given.thresholds}
     if by_prometheus(use):
         ours = names[METRIC] = resource_of(given.metrics_utilization.prometheus.query)
@@ -376,6 +379,6 @@ def budgets(top: FilePart[PeerPolicy], notes: Notes) -> dict[str, Any]:
 def per_node(most: int, path: KeyPath, notes: Notes) -> dict[str, Any]:
     """Return the budget ``perNode``; empty if ``most`` is not below our default."""
     default = Budgets().per_node.count or 0
-    text = f"perNode is of pods in flight, not of a run; at most {min(most, default)}"
+    text = f"budgets.perNode is {min(most, default)}, and counts pods in flight, not evictions of a run"
     notes.add(path, KeyFate.DIFFERS, text)
     return {"perNode": most} if most < default else {}

@@ -35,7 +35,8 @@ def protections(evictors: Sequence[Evictor], notes: Notes) -> dict[str, Any]:
     defaulted = ", ".join(
         f"{_DEFAULTS[key]} (protect.{key})" for key in _DEFAULTS if converted.get(key) is None
     )
-    text = f"protected here, though not there: {defaulted}; false, 0s, or the kinds, lifts each"
+    lifted = "false lifts a protection, 0s that of minPodAge, a list of kinds that of recreatedBy"
+    text = f"protected here, though not there: {defaulted}; {lifted}"
     notes.add((), KeyFate.DIFFERS, text)
     for evictor in evictors:
         _remarks(evictor, notes)
@@ -127,7 +128,7 @@ def _remarks(evictor: Evictor, notes: Notes) -> None:
     args = evictor.value
     if "node_fit" in args.model_fields_set:
         text = "every move is made for where the replacement will land"
-        notes.add(evictor.at("nodeFit"), KeyFate.ALWAYS, f"nodeFit: {text}")
+        notes.add(evictor.at("nodeFit"), KeyFate.ALWAYS, text)
     if args.node_selector and not args.node_fit:
         notes.add(evictor.at("nodeSelector"), KeyFate.IDLE, "only nodeFit reads it")
     if args.no_eviction_policy == "Mandatory":

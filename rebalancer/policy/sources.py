@@ -105,7 +105,7 @@ class Sources:
         except OSError as error:
             missing = isinstance(error, FileNotFoundError)
             message = (
-                "does not exist; check --policy"
+                "does not exist; check the path"
                 if missing
                 else f"cannot be read ({error.strerror})"
             )

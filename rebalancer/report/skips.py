@@ -120,7 +120,7 @@ PROTECTION_ADVICE: Mapping[str, str] = {
     "systemCritical": "an exception in `protect.systemCritical` lets them move",
     "job": "`protect: {jobs: false}` lets them move, and their work starts again",
     "ownerUnsettled": "they can move once their owners are settled: look at what keeps these from being ready",
-    "coolDown": "earlier moves did not do what was predicted: `rebalancer history` shows until when they cool down",
+    "coolDown": "earlier moves did not do what was predicted: `rebalancer history --memory NAMESPACE/NAME` shows until when they cool down",
 }
 """Name of a protection -> what lifts it."""
 
@@ -187,7 +187,7 @@ def _about_the_plan(report: RunReport) -> Iterator[str]:
         yield "`rebalancer apply` without `--dry-run` carries out what is left of the plan."
     elif report.dry_run and acting and mode is Mode.ENFORCE:
         yield (
-            "`rebalancer run` carries the plan out; `rebalancer plan --out FILE` keeps it"
+            "On the cluster, `rebalancer run` carries the plan out; `rebalancer plan --out FILE` keeps it"
             " for review, and for `rebalancer apply`."
         )
     elif report.dry_run and report.plan.moves and mode is not Mode.ENFORCE:

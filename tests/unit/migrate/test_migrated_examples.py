@@ -5,11 +5,11 @@ import pytest
 DEFAULTS = (
     " differs: protected here, though not there: pods with volumes (protect.volumes), single replicas "
     "(protect.singleReplicas), pods younger than 5m (protect.minPodAge), pods of Jobs (protect.jobs), "
-    "pods of custom controllers (protect.recreatedBy); false, 0s, or the kinds, lifts each"
+    "pods of custom controllers (protect.recreatedBy); false lifts a protection, 0s that of minPodAge, a list of kinds that of recreatedBy"
 )
 GAP = (
-    "differs: LowNodeUtilization: an over-used node also gives while another is far below it; "
-    "gap: 100% waits for one under all thresholds, as there"
+    "differs: LowNodeUtilization: an over-used node also gives pods while another is far below it; "
+    "with gap: 100% only while one is under all thresholds, as there"
 )
 WHOLE = (
     "a node is emptied whole or not at all, where every pod on it has a landing elsewhere, and is marked "
@@ -17,9 +17,7 @@ WHOLE = (
     "and here the pods of some are packed onto the others"
 )
 SELECTOR = "differs: a nodeSelector is fixed like required node affinity"
-RESTS = (
-    "a pod goes where its replacement has a place; owners whose replacements do no better cool down"
-)
+RESTS = "a pod goes only if its replacement has a place; owners whose replacements do no better cool down"
 RESTARTS = f"differs: RemovePodsHavingTooManyRestarts: {RESTS}"
 READ = (
     "pods of a Job stay until it has ended, and those of custom controllers and without one stay: "

@@ -4,7 +4,7 @@ import pytest
 
 DUPLICATES = "strategies:\n  duplicates: {}\n"
 ARGS = "profiles[0].pluginConfig[0].args"
-OBSERVES = "; what it limited only observes"
+OBSERVES = "; what it limited gets mode: observe, and moves nothing until you change that"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_selectors_of_plug_in_and_evictor_must_both_match(migrate):
 @pytest.mark.parametrize(
     ("evictor", "key", "note"),
     [
-        ("{nodeFit: true}", "nodeFit", "always so here: nodeFit: every move is made for where the replacement will land"),
+        ("{nodeFit: true}", "nodeFit", "always so here: every move is made for where the replacement will land"),
         ("{noEvictionPolicy: Mandatory}", "noEvictionPolicy", "always so here: pods annotated prefer-no-eviction are not moved"),
         ("{noEvictionPolicy: Preferred}", "noEvictionPolicy", "differs: pods annotated prefer-no-eviction are never moved, not only last"),
         ("{evictDaemonSetPods: true}", "evictDaemonSetPods", "not carried over: DaemonSetPods: pods of DaemonSets are never moved"),
@@ -122,8 +122,8 @@ def test_a_priority_threshold_is_not_read_where_system_critical_pods_may_go(prof
         ("nodeSelector: 'a in (b,c)'", "select:\n  nodes:\n    matchExpressions:\n    - key: a\n      operator: In\n      values: [b, c]\n", "differs: pods leave these nodes only; all nodes count, and may take them"),
         ("maxNoOfPodsToEvictTotal: 7", "budgets: {perRun: 7}\n", None),
         ("maxNoOfPodsToEvictTotal: 0", "budgets: {perRun: 0}\n", None),
-        ("maxNoOfPodsToEvictPerNode: 2", "budgets: {perNode: 2}\n", "differs: perNode is of pods in flight, not of a run; at most 2"),
-        ("maxNoOfPodsToEvictPerNode: 5000", "", "differs: perNode is of pods in flight, not of a run; at most 5"),
+        ("maxNoOfPodsToEvictPerNode: 2", "budgets: {perNode: 2}\n", "differs: budgets.perNode is 2, and counts pods in flight, not evictions of a run"),
+        ("maxNoOfPodsToEvictPerNode: 5000", "", "differs: budgets.perNode is 5, and counts pods in flight, not evictions of a run"),
         ("maxNoOfPodsToEvictPerNamespace: 9", "budgets: {perNamespace: 9}\n", None),
         ("maxNoOfPodsToEvictPerNamespace: 0", "budgets: {perNamespace: 0}\n", None),
         ("gracePeriodSeconds: 5", "method: {gracePeriod: 5s}\n", None),

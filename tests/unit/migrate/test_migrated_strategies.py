@@ -98,7 +98,7 @@ def test_taints_that_are_left_out_join_those_that_we_leave_out(plugin):
         ("PodLifeTime", "{states: [OOMKilled]}", "states: differs: OOMKilled: of pods that run; failed-pods, with reasons, removes those that have ended"),
         ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, numberOfNodes: 3}", "numberOfNodes: not carried over: one node that is under-used is enough"),
         ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, metricsUtilization: {metricsServer: true}}", "metricsUtilization: differs: a node gives once it was over-used in three runs in a row (runs), which needs --memory"),
-        ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, evictionLimits: {node: 9}}", "evictionLimits.node: differs: perNode is of pods in flight, not of a run; at most 5"),
+        ("LowNodeUtilization", "{thresholds: {cpu: 1}, targetThresholds: {cpu: 2}, evictionLimits: {node: 9}}", "evictionLimits.node: differs: budgets.perNode is 5, and counts pods in flight, not evictions of a run"),
     ],
 )  # fmt: skip
 def test_what_differs_is_reported(plugin, name, args, note):

@@ -47,14 +47,14 @@ strategies:
         "  topology-spread: {}\n"
     )
     assert [note.partition(": differs: protected")[0] for note in notes] == [
-        "5: maxNoOfPodsToEvictPerNode: differs: perNode is of pods in flight, not of a run; at most 3",
+        "5: maxNoOfPodsToEvictPerNode: differs: budgets.perNode is 3, and counts pods in flight, not evictions of a run",
         "9: strategies.RemoveDuplicates.weight: had no effect there: nothing reads it",
         (
             "15: strategies.LowNodeUtilization.params: differs: LowNodeUtilization: an over-used node also gives "
-            "while another is far below it; gap: 100% waits for one under all thresholds, as there"
+            "pods while another is far below it; with gap: 100% only while one is under all thresholds, as there"
         ),
         (
-            "16: strategies.LowNodeUtilization.params.nodeFit: always so here: nodeFit: every move is made for "
+            "16: strategies.LowNodeUtilization.params.nodeFit: always so here: every move is made for "
             "where the replacement will land"
         ),
         (
@@ -66,13 +66,13 @@ strategies:
             "stays, it would only wait again"
         ),
         (
-            "29: strategies.PodLifeTime.params: differs: PodLifeTime: a pod goes where its replacement has a place; "
+            "29: strategies.PodLifeTime.params: differs: PodLifeTime: a pod goes only if its replacement has a place; "
             "owners whose replacements do no better cool down"
         ),
         (
             " differs: protected here, though not there: single replicas (protect.singleReplicas), pods younger "
             "than 5m (protect.minPodAge), pods of Jobs (protect.jobs), "
-            "pods of custom controllers (protect.recreatedBy); false, 0s, or the kinds, lifts each"
+            "pods of custom controllers (protect.recreatedBy); false lifts a protection, 0s that of minPodAge, a list of kinds that of recreatedBy"
         ),
     ]
 

@@ -226,7 +226,7 @@ def test_an_empty_directory_is_no_policy(known, tmp_path):
 
 
 def test_a_missing_file_is_named(known, tmp_path):
-    assert refused(tmp_path / "nope.yaml", known) == ["P: does not exist; check --policy"]
+    assert refused(tmp_path / "nope.yaml", known) == ["P: does not exist; check the path"]
 
 
 # -- a wrong policy ------------------------------------------------------------------------------------

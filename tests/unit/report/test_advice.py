@@ -73,7 +73,7 @@ def test_where_the_scheduler_would_put_pods_back_marks_are_named_unless_they_are
 @pytest.mark.parametrize(
     ("mode", "more", "says"),
     [
-        ("enforce", {}, "`rebalancer run` carries the plan out"),
+        ("enforce", {}, "On the cluster, `rebalancer run` carries the plan out"),
         ("observe", {}, "`mode: enforce` in the policy"),
         (
             "enforce",

@@ -42,8 +42,8 @@ Stays: 3 pods
 3 pods > 4 where a rule is unmet > 4 of them free to move > 1 move
 
 Next
-  - `rebalancer run` carries the plan out; `rebalancer plan --out FILE` keeps it
-    for review, and for `rebalancer apply`.
+  - On the cluster, `rebalancer run` carries the plan out; `rebalancer plan
+    --out FILE` keeps it for review, and for `rebalancer apply`.
   - 2 pods (NoRoom): `rebalancer explain pod NAMESPACE/NAME` says why each node
     refuses them: no room, a cordon, a taint or a rule.
   - 1 pod (PodDisruptionBudget): they can move once their PodDisruptionBudgets
