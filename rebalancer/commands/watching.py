@@ -31,13 +31,12 @@ def watch(options: RunOptions, environment: Environment, seconds: float) -> Exit
     """
     if not environment.out.isatty() or options.ending.output not in TABLES:
         raise PolicyError([f"--watch needs a terminal, and -o {' or '.join(TABLES)}"])
-    ending, publishing = options.ending, options.publishing
+    ending = options.ending
     of_one_run = {
         "--out": ending.plan_out,
         "--fail-on": ending.fail_on,
         "--detailed-exitcode": ending.detailed_exitcode,
-        "--metrics-push": publishing.metrics_push,
-        "--metrics-file": publishing.metrics_file,
+        "--metrics-file": options.publishing.metrics_file,
     }
     if given := [flag for flag, value in of_one_run.items() if value]:
         raise PolicyError([f"{given[0]} is of one run: leave it out with --watch"])
