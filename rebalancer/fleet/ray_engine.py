@@ -78,7 +78,7 @@ def _connect(address: str, workers: int | None) -> Iterator[Any]:
         ray = importlib.import_module("ray")
     except ImportError as error:
         raise PolicyError(
-            [f"--ray needs the extra ray: pip install 'kube-rebalancer[ray]' ({error})"]
+            [f"--ray needs the extra ray: pip install '.[ray]' in a checkout ({error})"]
         ) from None
     handler = signal.getsignal(signal.SIGTERM)
     try:

@@ -232,7 +232,7 @@ def _client() -> Any:
         )
     except ImportError as error:
         raise PolicyError(
-            [f"s3:// needs the extra aws: pip install 'kube-rebalancer[aws]' ({error})"]
+            [f"s3:// needs the extra aws: pip install '.[aws]' in a checkout ({error})"]
         ) from None
     with _as_os_errors():
         return boto3.client("s3", config=config)

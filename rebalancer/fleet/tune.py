@@ -485,7 +485,7 @@ def _import_optuna() -> Any:
         optuna = importlib.import_module("optuna")
     except ImportError as error:
         raise PolicyError(
-            [f"tune needs the extra tune: pip install 'kube-rebalancer[tune]' ({error})"]
+            [f"tune needs the extra tune: pip install '.[tune]' in a checkout ({error})"]
         ) from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna

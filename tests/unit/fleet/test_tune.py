@@ -257,4 +257,4 @@ def test_wrong_uses_end_with_code_2(args, message, recorded, capsys):
 def test_without_optuna_the_extra_is_named(recorded, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "optuna", None)
     assert command([*ARGS, "--snapshots", "recorded"]) == 2
-    assert "pip install 'kube-rebalancer[tune]'" in capsys.readouterr().err
+    assert "pip install '.[tune]' in a checkout" in capsys.readouterr().err
