@@ -69,10 +69,10 @@ def is_rolled_out(workload):
     )
 
 
-def changes_until_a_move(plane, seed):
+def changes_until_a_move(plane, seed, most=CHANGES):
     """Roll all out, and lose a node, in turn; return after how many changes a plan has moves, and these moves."""
     rng = random.Random(seed)
-    for change in range(CHANGES):
+    for change in range(most):
         if change % 2:
             name = rng.choice(NODES)
             operations.remove_node(plane.api, name)
@@ -86,7 +86,7 @@ def changes_until_a_move(plane, seed):
             settle(plane)
         if moves := plan(plane)["moves"]:
             return change + 1, [(move["pod"], move["reason"]) for move in moves]
-    return CHANGES, []
+    return most, []
 
 
 def plan(plane):
@@ -176,7 +176,8 @@ def test_with_its_patches_rollouts_and_lost_nodes_leave_nothing_to_move(cluster,
     # The server takes each patch and each new object.
     assert apply_folder(cluster, folder, "--dry-run=server") >= 6
     assert_the_same_by_kustomize(cluster, folder)
-    changes, moves = changes_until_a_move(cluster, 1)
+    # The scheduler draws where pods land: some changes leave every rule as it is.
+    changes, moves = changes_until_a_move(cluster, 1, 3 * CHANGES)
     assert moves, f"no move after {changes} changes without the patches"
     # By now rules that are only preferred do not hold, and are made required, too.
     later = tmp_path / "later"

@@ -64,7 +64,7 @@ MENDS: tuple[Mend, ...] = (
         [
             (
                 (
-                    "            return Outcome(move, Status.NOT_ATTEMPTED, why)\n"
+                    "            return Outcome(move, Status.LOST if lost else Status.NOT_ATTEMPTED, why)\n"
                     "        return self._end(move, last, lost=lost)"
                 ),
                 (

@@ -12,7 +12,7 @@ from tests.unit.fleet.worlds import skewed
 
 def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(PolicyError, match=r"pip install 'kube-rebalancer\[ray\]'"):
+    with pytest.raises(PolicyError, match=r"pip install '\.\[ray\]' in a checkout"):
         list(RayTasks("local").run([]))
 
 
