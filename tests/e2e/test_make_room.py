@@ -24,7 +24,7 @@ steer: marks
 budgets: {perHour: 100%}
 protect: {minPodAge: 0s}
 strategies:
-  make-room: {after: 1s}
+  make-room: {after: 0s}
 """
 RIVALS = 4
 
@@ -252,7 +252,7 @@ def test_pods_of_a_daemonset_get_in_on_their_own_nodes_under_serve(cluster, flag
 def test_a_slot_is_kept_free_for_a_pod_that_is_still_to_come(cluster, flags, tmp_path):
     fill(cluster)
     policy = tmp_path / "slots.yaml"
-    policy.write_text(POLICY.replace("make-room: {after: 1s}", "slots: {free: {cpu: 6}}"))
+    policy.write_text(POLICY.replace("make-room: {after: 0s}", "slots: {free: {cpu: 6}}"))
     slots = (f"--policy={policy}", *flags[1:])
     ran = rebalancer("run", "--yes", *slots)
     assert ran.code == 0, ran.err
