@@ -136,27 +136,26 @@ def complete_pods(
     context: click.Context, _parameter: click.Parameter, begun: str
 ) -> list[CompletionItem]:
     """Return namespaces as ``NAMESPACE/``; after the slash, the pods of that namespace."""
-    namespace, slash, _ = begun.partition("/")
-    if not slash:
-        # As directories are: no space follows, so that the name can.
-        return _items([f"{name}/" for name in _names(context, "/api/v1/namespaces")], begun)
-    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
-    return _items([f"{namespace}/{name}" for name in _names(context, path)], begun)
+    return _complete_references(context, begun, "/api/v1", ("pods",))
 
 
 def complete_workloads(
     context: click.Context, _parameter: click.Parameter, begun: str
 ) -> list[CompletionItem]:
     """Return namespaces as ``NAMESPACE/``; after the slash, the Deployments and StatefulSets of that namespace."""
+    return _complete_references(context, begun, "/apis/apps/v1", ("deployments", "statefulsets"))
+
+
+def _complete_references(
+    context: click.Context, begun: str, api: str, plurals: Sequence[str]
+) -> list[CompletionItem]:
+    """Return namespaces as ``NAMESPACE/``; after the slash, the objects of that namespace, by name."""
     namespace, slash, _ = begun.partition("/")
     if not slash:
+        # As directories are: no space follows, so that the name can.
         return _items([f"{name}/" for name in _names(context, "/api/v1/namespaces")], begun)
-    within = f"/apis/apps/v1/namespaces/{quote(namespace, safe='')}"
-    names = {
-        name
-        for plural in ("deployments", "statefulsets")
-        for name in _names(context, f"{within}/{plural}")
-    }
+    within = f"{api}/namespaces/{quote(namespace, safe='')}"
+    names = {name for plural in plurals for name in _names(context, f"{within}/{plural}")}
     return _items([f"{namespace}/{name}" for name in sorted(names)], begun)
 
 

@@ -18,12 +18,14 @@ from rebalancer.base.errors import PolicyError
 from rebalancer.base.plain_text import count
 from rebalancer.doctor.workloads import RolledWorkload
 from rebalancer.scheduler.model import SchedulerModel
-from rebalancer.snapshot.columns import Bools, Int32s, Ints, sum_by_node
+from rebalancer.scheduler.topology import HOSTNAME, ZONE
+from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.labels import matches_labels
 from rebalancer.snapshot.model import MEASURED, DisruptionBudget, Snapshot
+from rebalancer.snapshot.state import NodeLoads
 from rebalancer.wire import objects as o
+from rebalancer.wire.quantity import share_of
 
-_ZONE, _HOSTNAME = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 _REQUIRED, _PREFERRED = "DoNotSchedule", "ScheduleAnyway"
 _SLEEP_SINCE = (1, 30)
 """The first version in which a hook that sleeps is on by default (KEP-3960)."""
@@ -78,8 +80,8 @@ class Adviser:
     def __init__(self, snapshot: Snapshot, model: SchedulerModel) -> None:
         self._snapshot = snapshot
         self._model = model
-        self._zone_of = snapshot.nodes.labels.column(_ZONE)
-        self._zones = snapshot.nodes.labels.values(_ZONE)
+        self._zone_of = snapshot.nodes.labels.column(ZONE)
+        self._zones = snapshot.nodes.labels.values(ZONE)
         self._owners = {owner.ref: index for index, owner in enumerate(snapshot.owners)}
         self._owner_of = np.array([one.owner for one in snapshot.classes] or [-1], np.int32)
         # By class and by namespace: each workload asks, and there may be as many budgets and Services.
@@ -142,9 +144,9 @@ class Adviser:
         self, workload: RolledWorkload, cls: int, possible: Bools, placed: Ints
     ) -> Advice | None:
         zones = np.unique(self._zone_of[possible & (self._zone_of >= 0)])
-        if len(zones) < 2 or _is_kept_apart(workload, _ZONE, preferred=False):
+        if len(zones) < 2 or _is_kept_apart(workload, ZONE, preferred=False):
             return None
-        over = _rules_over(workload, _ZONE)
+        over = _rules_over(workload, ZONE)
         if any(one.when_unsatisfiable == _REQUIRED for one in over):
             return None
         rule = over[0] if over else None
@@ -182,7 +184,7 @@ class Adviser:
         when = _PREFERRED if narrow else _REQUIRED
         if narrow:
             why += f"; preferred, since {narrow[0]} has no room for its share"
-        return Advice(Topic.SPREAD, why, _in_pod(_spread_patch(workload, _ZONE, when, rule)))
+        return Advice(Topic.SPREAD, why, _in_pod(_spread_patch(workload, ZONE, when, rule)))
 
     def _over_nodes(
         self, workload: RolledWorkload, possible: Bools, placed: Ints, *, has_rules: bool
@@ -196,8 +198,8 @@ class Adviser:
         shared = most > 1 and workload.replicas <= nodes
         if (
             not (shared or (has_rules and nodes > 1))
-            or _rules_over(workload, _HOSTNAME)
-            or _is_kept_apart(workload, _HOSTNAME, preferred=True)
+            or _rules_over(workload, HOSTNAME)
+            or _is_kept_apart(workload, HOSTNAME, preferred=True)
         ):
             return None
         why = "its own rules replace the scheduler's default ones, and none is over nodes"
@@ -206,31 +208,25 @@ class Adviser:
             why = (
                 f"no rule spreads its pods over nodes: {most} of {workload.replicas} are on {name}"
             )
-        patch = _spread_patch(workload, _HOSTNAME, _PREFERRED, None)
+        patch = _spread_patch(workload, HOSTNAME, _PREFERRED, None)
         return Advice(Topic.NODES, why, _in_pod(patch))
 
     @cached_property
-    def _free(self) -> Ints:
-        """(R, N) what is free on each node."""
-        snapshot = self._snapshot
-        pods = snapshot.pods
-        on = pods.node >= 0
-        nodes = len(snapshot.nodes)
-        used = sum_by_node(snapshot.requests, pods.cls[on], pods.node[on], nodes)
-        return snapshot.nodes.allocatable - used
+    def _loads(self) -> NodeLoads:
+        return NodeLoads(self._snapshot)
 
     def _room(self, workload: RolledWorkload, cls: int, possible: Bools, placed: Ints) -> Ints:
         """Return how many more pods of a class each node (N,) has room for beside those ``placed`` (N,).
 
         None where the class may not run; one in all where no node can run two of them.
         """
-        pods = self._snapshot.pods
-        on = np.bincount(pods.node[pods.node >= 0], minlength=len(self._snapshot.nodes))
-        room = self._snapshot.nodes.max_pods - on
+        nodes, loads = self._snapshot.nodes, self._loads
+        room = nodes.max_pods - loads.pod_count
         asked = self._snapshot.requests[:, cls]
         for resource in np.flatnonzero(asked > 0).tolist():
-            room = np.minimum(room, self._free[resource] // asked[resource])
-        if _holds_ports(workload.pod) or _is_kept_apart(workload, _HOSTNAME, preferred=False):
+            free = nodes.allocatable[resource] - loads.used[resource]
+            room = np.minimum(room, free // asked[resource])
+        if _holds_ports(workload.pod) or _is_kept_apart(workload, HOSTNAME, preferred=False):
             room = np.minimum(room, 1 - placed)
         return np.where(possible, np.maximum(room, 0), 0)
 
@@ -402,7 +398,7 @@ class Adviser:
             return False
         cls = self._snapshot.classes[int(classes[-1])].replacement
         possible, placed = self._model.static_mask(cls), self._pods_on_nodes(classes)
-        if _is_kept_apart(workload, _ZONE, preferred=False):
+        if _is_kept_apart(workload, ZONE, preferred=False):
             possible = possible & ~np.isin(self._zone_of, self._zone_of[placed > 0])
         return bool(self._room(workload, cls, possible, placed).any())
 
@@ -411,7 +407,7 @@ _NONE: Int32s = np.empty(0, np.int32)
 
 
 def _resolve(key: str, value: int | str | None, workload: RolledWorkload, *, up: bool) -> int:
-    """Return a number or a share of the replicas as a number (``intstr.GetScaledValueFromIntOrPercent``).
+    """Return a number or a share of the replicas as a number; 25% where the spec does not say.
 
     Raises:
         PolicyError: it is neither, as no API server has it.
@@ -421,8 +417,7 @@ def _resolve(key: str, value: int | str | None, workload: RolledWorkload, *, up:
     text = "25%" if value is None else value
     if not re.fullmatch(r"\d{1,9}%", text, re.ASCII):
         raise PolicyError([f"{workload.ref}: {key} {text!r} is no number and no percentage"])
-    share = int(text.removesuffix("%")) * workload.replicas / 100
-    return math.ceil(share) if up else math.floor(share)
+    return share_of(text, workload.replicas, up=up)
 
 
 def _rolling_patch(fields: Patch) -> Patch:

@@ -21,12 +21,12 @@ from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
 from rebalancer.registry import Registry
 from rebalancer.scheduler.model import SchedulerModel
+from rebalancer.scheduler.topology import ZONE
 from rebalancer.snapshot.autoscalers import autoscalers
 from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.protect import NAMES, Scope, not_understood, protect
 
-_ZONE = "topology.kubernetes.io/zone"
 _NAME, _INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 _OURS, _PEER = "kube-rebalancer", "descheduler"
 _PEER_LABELS = (_NAME, "k8s-app", "app")
@@ -83,12 +83,12 @@ def _nodes(snapshot: Snapshot, loaded: LoadedPolicy, clock_skew: float | None) -
     nodes = snapshot.nodes
     for node, why in sorted(nodes.unreadable.items()):
         yield Finding(Grade.WARNING, f"node {nodes.names[node]} is unreadable: {why}")
-    zones = nodes.labels.column(_ZONE)
+    zones = nodes.labels.column(ZONE)
     without = [nodes.names[node] for node in np.flatnonzero(zones < 0).tolist()]
     if without and len(without) < len(nodes):
         yield Finding(
             Grade.WARNING,
-            f"{count(len(without), 'node')} without the label {_ZONE}: {and_more(without, _SHOWN)}",
+            f"{count(len(without), 'node')} without the label {ZONE}: {and_more(without, _SHOWN)}",
             "the scheduler does not count them for rules over zones; label them",
         )
     elif len(np.unique(zones)) < 2:

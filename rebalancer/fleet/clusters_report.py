@@ -124,7 +124,7 @@ def _condition_of(record: ClusterRecord) -> tuple[ClusterCondition, str]:
         (
             ClusterCondition.PARTLY,
             record.exit_code not in _FINE,
-            record.cut or _some_failed(record),
+            record.cut or _failure_text(record),
         ),
         (ClusterCondition.STANDS_STILL, bool(record.standstill), "; ".join(record.standstill)),
         (ClusterCondition.STOPPED, bool(record.stopped), record.stopped),
@@ -137,7 +137,7 @@ def _condition_of(record: ClusterRecord) -> tuple[ClusterCondition, str]:
     )
 
 
-def _some_failed(record: ClusterRecord) -> str:
+def _failure_text(record: ClusterRecord) -> str:
     return (
         f"not all of {count(record.planned, 'move')} could be made; the log of its pod says which"
     )

@@ -151,8 +151,8 @@ def read_disruptions_allowed(client: Client, ref: str, *, seconds: float) -> int
     response = client.get(BUDGETS.path(namespace), query=query, seconds=seconds)
     rule = AccessRule("list", BUDGETS.group, BUDGETS.plural)
     listed = _decode(client.expect(response, rule).body, _Budgets, "PodDisruptionBudgetList")
-    found = (one.status.disruptions_allowed for one in listed.items if one.metadata.name == name)
-    return next(found, None)
+    allowed = (one.status.disruptions_allowed for one in listed.items if one.metadata.name == name)
+    return next(allowed, None)
 
 
 def _answer(response: Response, server: str) -> EvictionAnswer:

@@ -135,7 +135,7 @@ class GangPlan:
         move = self._landing(pods, named)
         if isinstance(move, str):
             return move
-        why = self._not_selected(move) or (self._exceeds_budgets(move) if now else None)
+        why = self._unselected_pod(move) or (self._exceeds_budgets(move) if now else None)
         return move if why is None else why
 
     # -- which gangs, and which of their pods -----------------------------------------------------------
@@ -185,7 +185,7 @@ class GangPlan:
 
     # -- why it stays -----------------------------------------------------------------------------------
 
-    def _not_selected(self, move: GangMove) -> str | None:
+    def _unselected_pod(self, move: GangMove) -> str | None:
         """Return which of the pods the strategy of the move must not move; None if it may move all."""
         snapshot, problem = self._draft.snapshot, self._draft.problem
         for pod in move.pods:
@@ -233,7 +233,7 @@ class GangPlan:
         with _Evicted(draft, pods) as away:
             landings = [away.place(pod) for pod in pods]
             for pod, prediction in zip(pods, landings, strict=True):
-                if (why := self._refused(pod, prediction, leaves=pod in named)) is not None:
+                if (why := self._refusal(pod, prediction, leaves=pod in named)) is not None:
                     return f"{draft.snapshot.pod_ref(pod)}: {why}"
             after = self._potentials(pods)
         return self._paying(pods, named, landings, before, after)
@@ -252,7 +252,7 @@ class GangPlan:
                 term.concerns(*pair)
         return [term.potential() for term in terms]
 
-    def _refused(self, pod: int, prediction: Prediction, *, leaves: bool) -> str | None:
+    def _refusal(self, pod: int, prediction: Prediction, *, leaves: bool) -> str | None:
         if not len(prediction.nodes):
             return "no node takes its replacement once all of the gang are gone"
         if (unwanted := self._judge.unwanted(prediction)) is not None:
@@ -350,11 +350,11 @@ class GangCheck:
         """Return the verdict on a move, or why its gang must not go; ``now``: see :meth:`GangPlan.move_of`."""
         unit = move.unit
         if unit not in self._known:
-            self._known[unit] = self._judged(unit, now=now)
+            self._known[unit] = self._judge(unit, now=now)
         known = self._known[unit]
         return known if isinstance(known, str) else known[move.uid]
 
-    def _judged(self, unit: str, *, now: bool) -> Mapping[str, Verdict] | str:
+    def _judge(self, unit: str, *, now: bool) -> Mapping[str, Verdict] | str:
         snapshot = self._draft.snapshot
         gang = next((gang for gang in snapshot.gangs if unit_of(gang) == unit), None)
         if gang is None:

@@ -165,13 +165,13 @@ class _Making:
 
         if emptying is None or not settings.steer:
             problem = made_on(None)
-            made = self._decided(problem, settings)
+            made = self._search_or_review(problem, settings)
             return problem, made if emptying is None else _noted(
                 made, f"{emptying}: {_NEEDS_MARKS}"
             )
 
         def decided(problem: Problem) -> Decision:
-            return self._decided(problem, settings)
+            return self._search_or_review(problem, settings)
 
         if reviewed is None:
             problem, made = with_empty_nodes(emptying, made_on, decided, settings, phase)
@@ -183,7 +183,7 @@ class _Making:
         lasts = strategy.marks_last(rules.policy.strategies[emptying].params)
         return problem, replace(made, plan=replace(made.plan, empty_for=lasts or 0.0))
 
-    def _decided(self, problem: Problem, settings: Settings) -> Decision:
+    def _search_or_review(self, problem: Problem, settings: Settings) -> Decision:
         """Search for a plan, or judge the reviewed one: the only difference between the two."""
         if self.reviewed is None:
             return plan(problem, settings, self.callbacks)

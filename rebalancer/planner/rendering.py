@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rebalancer.plan.plan import Cause, Cost, Landing, Method, Move
 from rebalancer.planner.problem import Problem
 from rebalancer.scheduler.prediction import Prediction, takers_text
+from rebalancer.scheduler.topology import HOSTNAME
 from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.snapshot.model import PodClass
 
@@ -118,4 +119,4 @@ def _topology_keys(of_class: PodClass) -> tuple[str, ...]:
         if part is not None:
             keys += [t.topology_key for t in part.required or ()]
             keys += [t.pod_affinity_term.topology_key for t in part.preferred or ()]
-    return tuple(sorted({*keys, *ZONE_KEYS} - {"kubernetes.io/hostname"}))
+    return tuple(sorted({*keys, *ZONE_KEYS} - {HOSTNAME}))

@@ -83,7 +83,7 @@ class _Simulated:
     def rehearse(self, namespace: str, name: str, uid: str) -> EvictionAnswer:  # noqa: ARG002
         return EvictionAnswer(AnswerKind.EVICTED, f"{name} would be replaced")
 
-    def disruptions_allowed(self, budget: str) -> int | None:  # noqa: ARG002  # as planned
+    def read_disruptions_allowed(self, budget: str) -> int | None:  # noqa: ARG002  # as planned
         return None
 
     def restart(self, move: Move) -> EvictionAnswer:

@@ -20,6 +20,7 @@ import msgspec
 from rebalancer.base.data_text import read_rest, unpack, yaml_documents
 from rebalancer.base.errors import PolicyError
 from rebalancer.policy.values import is_label_key, is_label_value
+from rebalancer.scheduler.topology import HOSTNAME
 from rebalancer.snapshot.labels import ZONE_KEYS, object_selector
 from rebalancer.snapshot.load import MAGIC, SnapshotArchive, load_snapshot
 from rebalancer.snapshot.model import Snapshot
@@ -234,7 +235,6 @@ def _count_expected(
 
 
 _UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
-_HOSTNAME = "kubernetes.io/hostname"
 _AMOUNTS = ("cpu", "memory", "pods")
 _KEYS = ("zone", "like", *_AMOUNTS)
 
@@ -300,7 +300,7 @@ def add_node(objects: Objects, new: NodeToAdd) -> None:
     model = _model(objects, new)
     node: Json = copy.deepcopy(model)
     metadata = node["metadata"]
-    labels = {**(metadata.get("labels") or {}), _HOSTNAME: new.name}
+    labels = {**(metadata.get("labels") or {}), HOSTNAME: new.name}
     if new.zone is not None:
         carried = [key for key in ZONE_KEYS if key in labels] or [ZONE_KEYS[0]]
         labels |= dict.fromkeys(carried, new.zone)

@@ -69,16 +69,7 @@ def test_the_pods_of_a_pod_group_stay_or_leave_together(gangs, kubernetes, tmp_p
     assert groups == {("default", "PodGroup train"): PodGroup(3, alone=False, constrained=False)}
 
     audit, members = AuditLog(gangs.audit_log), Members(gangs, "train")
-    order = (
-        "drain",
-        "node-0",
-        "--kubeconfig",
-        str(gangs.kubeconfig),
-        "-o",
-        "json",
-        "--timeout",
-        "60s",
-    )
+    order = drain_of(gangs, "node-0")
     drained = rebalancer(*order)
     assert drained.code == 0, drained.err
     assert len(asked(audit)) == 6
@@ -113,6 +104,12 @@ def of_gang(name, pods, **more):
     )
 
 
+def drain_of(plane, node):
+    """The words that drain a node."""
+    access = ("--kubeconfig", str(plane.kubeconfig))
+    return ("drain", node, *access, "-o", "json", "--timeout", "60s")
+
+
 def asked(audit):
     """The evictions that the server was asked for, dry runs too: names in order."""
     return [request.name for request in audit.requests() if request.kind == EVICTION]
@@ -131,16 +128,7 @@ def test_a_drain_takes_all_of_a_gang_or_none(gangs):
     operations.wait_pods_ready(gangs.api, 3, 60, selector="app=llm")
     members, audit = Members(gangs, "llm"), AuditLog(gangs.audit_log)
     node = operations.pods(gangs.api, selector="app=llm")[0]["spec"]["nodeName"]
-    order = (
-        "drain",
-        node,
-        "--kubeconfig",
-        str(gangs.kubeconfig),
-        "-o",
-        "json",
-        "--timeout",
-        "60s",
-    )
+    order = drain_of(gangs, node)
 
     refused = rebalancer(*order)
     assert refused.code == 3, refused.err

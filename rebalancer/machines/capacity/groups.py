@@ -15,6 +15,7 @@ import numpy as np
 from rebalancer.base.errors import ProviderError
 from rebalancer.providers.contract import KnownNode, NodeGroup, NodeTemplate
 from rebalancer.scheduler.placement import tolerates
+from rebalancer.scheduler.topology import HOSTNAME
 from rebalancer.snapshot.columns import Bools, Int32s, Ints
 from rebalancer.snapshot.labels import ZONE_KEYS, NodeLabels
 from rebalancer.snapshot.leaving import LEAVING
@@ -23,7 +24,6 @@ from rebalancer.snapshot.nodes import STARTUP, AddedNode, fold_amounts, is_start
 from rebalancer.wire import objects as o
 from rebalancer.wire.marks import SCALE_IN, is_mark
 
-_HOSTNAME = "kubernetes.io/hostname"
 _PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Taints that show a node's state: set and removed by the cluster itself."""
 _STATUS_TAINTS = "status-taint.cluster-autoscaler.kubernetes.io/"
@@ -59,7 +59,7 @@ class GroupTemplate:
             labels = {k: zone if v == self.zone else v for k, v in labels.items()}
             keys = [key for key in ZONE_KEYS if key in labels] or [ZONE_KEYS[0]]
             labels |= dict.fromkeys(keys, zone)
-        labels[_HOSTNAME] = name
+        labels[HOSTNAME] = name
         return AddedNode(name, labels, self.taints, self.allocatable, self.max_pods, self.like)
 
 
@@ -149,7 +149,7 @@ class Groups:
     def _like(self, group: NodeGroup, node: int) -> GroupTemplate:
         snapshot, nodes = self._snapshot, self._snapshot.nodes
         labels = nodes.labels.of(node)
-        own = {nodes.names[node], labels.get(_HOSTNAME)}
+        own = {nodes.names[node], labels.get(HOSTNAME)}
         taints = nodes.taint_sets[int(nodes.taint_set[node])]
         here = snapshot.pods.cls[(snapshot.pods.node == node) & snapshot.pods.living]
         daemons = [c for c in here.tolist() if snapshot.classes[c].per_node]

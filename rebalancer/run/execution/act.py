@@ -84,8 +84,8 @@ class ClusterActor:
         """Return what the API server would answer to the eviction."""
         return evict(self._client, namespace, name, uid, dry_run=True)
 
-    def disruptions_allowed(self, budget: str) -> int | None:
-        """Return what a PodDisruptionBudget allows now, see :meth:`Actor.disruptions_allowed`."""
+    def read_disruptions_allowed(self, budget: str) -> int | None:
+        """Return what a PodDisruptionBudget allows now, see :meth:`Actor.read_disruptions_allowed`."""
         return read_disruptions_allowed(self._client, budget, seconds=_READ)
 
     def restart(self, move: Move) -> EvictionAnswer:

@@ -26,7 +26,7 @@ class Actor(Protocol):
     def rehearse(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
         """Send the eviction once as a dry run, which changes nothing."""
 
-    def disruptions_allowed(self, budget: str) -> int | None:
+    def read_disruptions_allowed(self, budget: str) -> int | None:
         """Return what the PodDisruptionBudget ``namespace/name`` allows now, None if it is gone; raises ClusterReadError."""
 
     def restart(self, move: Move) -> EvictionAnswer:
@@ -271,7 +271,7 @@ class GangAttempt:
         ):
             first = next(move for move in moves if budget in move.budgets)
             try:
-                allowed = self._actor.disruptions_allowed(budget)
+                allowed = self._actor.read_disruptions_allowed(budget)
             except ClusterReadError as error:
                 return Outcome(first, Status.FAILED, f"{budget} could not be read: {error}")
             if allowed is not None and allowed < number:

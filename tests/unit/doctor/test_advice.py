@@ -135,7 +135,7 @@ def test_what_is_missing_is_named_alone(objects, topic):
         web(
             ["a0", "a1"], {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "d"}}]}
         ),
-        # Whoever holds a port of the node cannot surge; Recreate is wanted.
+        # A pod that holds a port of the node cannot surge; with Recreate none is meant to.
         web(
             strategy={"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
             container={"ports": [{"containerPort": 80, "hostPort": 80}]},

@@ -127,7 +127,7 @@ class World:
         said = self.rehearsed.get(name, AnswerKind.EVICTED)
         return EvictionAnswer(said, f"{said.value} by script", 1.0)
 
-    def disruptions_allowed(self, budget: str) -> int | None:
+    def read_disruptions_allowed(self, budget: str) -> int | None:
         return self.allowed.get(budget)
 
     def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
