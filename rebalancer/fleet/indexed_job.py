@@ -20,6 +20,7 @@ from rebalancer.fleet.engines import MAX_DEATHS, Result, attempt
 from rebalancer.fleet.stores import S3, SnapshotStore, store_of
 from rebalancer.fleet.task import Failure, Row, Rules, Task, TaskSetting, fail
 from rebalancer.kube.client import Client
+from rebalancer.kube.failures import says_missing
 from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import CRON_JOBS, JOBS
 
@@ -137,7 +138,7 @@ class IndexedJob:
         """Return how the Job has ended; empty while it has not."""
         rule = AccessRule("get", JOBS.group, JOBS.plural)
         response = self._client.get(JOBS.path(self._namespace, job))
-        if response.status == 404:
+        if says_missing(response.status, response.body):
             return "it was deleted"
         status = json.loads(self._client.expect(response, rule).body).get("status", {})
         for one in status.get("conditions") or ():

@@ -10,6 +10,7 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
+from rebalancer.kube.failures import says_missing
 from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import CONFIG_MAPS
 
@@ -73,7 +74,7 @@ class ConfigMapStore:
             ClusterReadError: it could not be read.
         """
         response = self._client.get(self._path)
-        if response.status == 404:
+        if says_missing(response.status, response.body):
             return None
         self._known = self._decode(self._client.expect(response, self._rule("get")).body)
         return self._known

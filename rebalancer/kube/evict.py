@@ -11,7 +11,14 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
-from rebalancer.kube.failures import ApiStatus, ForbiddenError, TransportError, refusal, status_of
+from rebalancer.kube.failures import (
+    ApiStatus,
+    ForbiddenError,
+    TransportError,
+    refusal,
+    says_missing,
+    status_of,
+)
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
 from rebalancer.snapshot.owners import why_no_surge
@@ -129,13 +136,14 @@ def read_pod(
         ClusterReadError: it could not be read.
     """
     response = client.get(PODS.path(namespace, name), seconds=seconds)
-    if response.status == 404 and status_of(response.body).code == 404:
+    if says_missing(response.status, response.body):
         return None
     return decode_pod(client.expect(response, GET_POD).body, response.date)
 
 
 class _Budgets(msgspec.Struct):
-    items: tuple[o.PodDisruptionBudget, ...] = ()
+    # Required: of an answer without them, no budget is known to be gone.
+    items: tuple[o.PodDisruptionBudget, ...]
 
 
 def read_disruptions_allowed(client: Client, ref: str, *, seconds: float) -> int | None:
@@ -299,7 +307,7 @@ class _OwnedPod(msgspec.Struct):
 
 
 class _ReplicaSets(msgspec.Struct):
-    items: tuple[o.Workload, ...] = ()
+    items: tuple[o.Workload, ...]
 
 
 @dataclass(slots=True)
@@ -399,7 +407,7 @@ class Restart:
     def _read(self, resource: Resource, name: str, kind: type[_Object]) -> _Object | None:
         path = resource.path(self.namespace, name)
         response = self.client.get(path, seconds=self.seconds)
-        if response.status == 404 and status_of(response.body).code == 404:
+        if says_missing(response.status, response.body):
             return None
         rule = AccessRule("get", resource.group, resource.plural)
         return _decode(self.client.expect(response, rule).body, kind, resource.kind)

@@ -130,6 +130,14 @@ def status_of(body: bytes) -> ApiStatus:
         return ApiStatus(message=" ".join(body.decode("utf-8", "replace").split())[:_MAX_TEXT])
 
 
+def says_missing(status: int, body: bytes) -> bool:
+    """Return whether the API server itself says that the object does not exist.
+
+    A proxy, or a server that does not serve the kind, answers 404 as well, in words of its own: that says nothing of the object.
+    """
+    return status == 404 and status_of(body).code == 404
+
+
 def refusal(status: int, body: bytes, rule: AccessRule, server: str) -> ClusterReadError:
     """Return the error for a response with a status other than 2xx to a request that needs ``rule``."""
     said = status_of(body).message[:_MAX_TEXT]

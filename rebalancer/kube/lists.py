@@ -161,7 +161,7 @@ def _decode_page(response: Response, decode: Decode[T], resource: Resource) -> t
             f" proxy, that answers?"
         ) from None
     if not meta.resource_version:
-        # An empty object decodes as an empty list; only a real list has a version.
+        # Only a real list has a version.
         raise StatusError(
             response.status,
             f"the answer to list {resource.plural} has no resourceVersion: it is not a list of the API"

@@ -10,6 +10,7 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
+from rebalancer.kube.failures import says_missing
 from rebalancer.kube.lists import Listing, read_pages, restarting
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
@@ -134,7 +135,7 @@ def is_missing(client: Client, namespace: str, name: str) -> bool:
         ClusterReadError: it could not be read.
     """
     response = client.get(DAEMON_SETS.path(namespace, name))
-    if response.status == 404:
+    if says_missing(response.status, response.body):
         return True
     client.expect(response, READ_DAEMON_SET)
     return False
@@ -158,8 +159,8 @@ class _Pod(msgspec.Struct):
 
 
 class _Page(msgspec.Struct):
+    items: tuple[_Pod, ...]
     kind: str = ""
-    items: tuple[_Pod, ...] = ()
 
 
 _pages = msgspec.json.Decoder(_Page)

@@ -14,7 +14,7 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
-from rebalancer.kube.failures import StatusError, TransportError, status_of
+from rebalancer.kube.failures import StatusError, TransportError, says_missing
 from rebalancer.kube.resources import AccessRule
 from rebalancer.wire.kinds import NODES
 
@@ -92,7 +92,7 @@ def read_node(client: Client, name: str) -> NodeView | None:
         ClusterReadError: it could not be read.
     """
     response = client.get(NODES.path(name=name), seconds=_SECONDS)
-    if response.status == 404 and status_of(response.body).code == 404:
+    if says_missing(response.status, response.body):
         return None
     return _view(client.expect(response, READ_NODE).body)
 

@@ -15,7 +15,7 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.kube.access import missing_lists
 from rebalancer.kube.client import Client
-from rebalancer.kube.failures import ForbiddenError
+from rebalancer.kube.failures import ForbiddenError, says_missing
 from rebalancer.kube.lists import (
     PAGE,
     STREAMS_SINCE,
@@ -398,7 +398,7 @@ def read_scheduler_config(client: Client, of: ConfigMapKey) -> KubeSchedulerConf
     """
     name = f"ConfigMap {of.config_map}"
     response = client.get(CONFIG_MAPS.path(*of.place))
-    if response.status == 404:
+    if says_missing(response.status, response.body):
         raise ClusterReadError(f"{name} is not there; check scheduler.fromConfig.configMap")
     try:
         data = msgspec.json.decode(client.expect(response, *scheduler_rules(of)).body, type=_Shape)

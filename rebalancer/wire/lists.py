@@ -80,16 +80,16 @@ DECODED: dict[str, type[Any]] = {
 
 
 class ListPage(Struct, Generic[T]):
-    """One page of a list; the server writes null for an empty one."""
+    """One page of a list. The server writes null for an empty one, and leaves ``items`` out of none."""
 
-    items: tuple[T, ...] | None = None
+    items: tuple[T, ...] | None
     metadata: o.ListMeta = o.ListMeta()
 
 
 class RawPage(Struct):
     """One page of a list with undecoded items."""
 
-    items: tuple[Raw, ...] | None = None
+    items: tuple[Raw, ...] | None
     metadata: o.ListMeta = o.ListMeta()
 
 

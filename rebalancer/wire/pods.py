@@ -516,7 +516,7 @@ def _decode(raw: Raw | bytes, kind: type[T]) -> T | None:
 class PodPage(Struct):
     """One page of a pod list."""
 
-    items: tuple[Pod, ...] = ()
+    items: tuple[Pod, ...] | None
     metadata: o.ListMeta = o.ListMeta()
 
 
@@ -530,4 +530,4 @@ def decode_page(body: bytes) -> tuple[Iterator[PodRecord], o.ListMeta]:
         msgspec.DecodeError: the body is not a pod list.
     """
     page = _page_decoder.decode(body)
-    return (pod.record() for pod in page.items), page.metadata
+    return (pod.record() for pod in page.items or ()), page.metadata

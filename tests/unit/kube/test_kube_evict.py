@@ -220,7 +220,7 @@ def test_what_a_budget_allows_is_read_by_a_list(
     assert server.asked[-1].query["fieldSelector"] == f"metadata.name={name}"
 
 
-@pytest.mark.parametrize("body", [b"<html>", {"items": [{"metadata": 1}]}])
+@pytest.mark.parametrize("body", [b"<html>", {}, {"items": [{"metadata": 1}]}])
 def test_an_answer_that_is_no_list_of_budgets_is_an_error_of_the_read(
     server: ScriptedServer, tmp_path: Path, body: object
 ) -> None:

@@ -135,7 +135,9 @@ def test_a_list_that_expires_twice_is_finished_from_a_later_moment_and_said_so(
             "broke off or is not JSON",
         ),
         (Say(b"<html>maintenance</html>", headers={"Content-Type": "text/html"}), "no proxy"),
-        (Say({}), "no resourceVersion"),
+        (Say({"items": []}), "no resourceVersion"),
+        (Say({}), "missing required field `items`"),
+        (Say({"metadata": {"resourceVersion": "1"}}), "missing required field `items`"),
         (Say(list_body([{"metadata": {"name": 7}}])), r"expects.*\.metadata\.name"),
     ],
 )

@@ -5,7 +5,7 @@ import pytest
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.node_pods import read_node_pods
+from rebalancer.kube.node_pods import is_missing, read_node_pods
 from rebalancer.kube.resources import AccessRule
 from rebalancer.machines.drain import draining
 from rebalancer.machines.drain.draining import RemainingPods, empty, list_remaining
@@ -13,7 +13,7 @@ from rebalancer.machines.drain.triage import Orders
 from rebalancer.wire.objects import LabelSelector, LabelSelectorRequirement
 from rebalancer.wire.times import rfc3339
 from tests.support.clocks import HandClock
-from tests.unit.kube.scripted import Say, ScriptedServer, client_of
+from tests.unit.kube.scripted import Say, ScriptedServer, client_of, status_body
 
 NOTHING = RemainingPods()
 WORK = RemainingPods(to_evict=("n1: default/web",))
@@ -142,12 +142,21 @@ def page(items, kind="PodList", **metadata):
     [
         {},
         {"kind": "Status", "status": "Success", "metadata": {"resourceVersion": "1"}},
+        {"kind": "PodList", "metadata": {"resourceVersion": "1"}},
         {"kind": "PodList", "metadata": {}, "items": []},
         {"metadata": {"resourceVersion": "1"}, "items": []},
         page([], kind="PodMetricsList"),
         page([pod("elsewhere", "Running") | {"spec": {"nodeName": "n2"}}]),
     ],
-    ids=["nothing", "a-status", "no-version", "no-kind", "another-kind", "another-node"],
+    ids=[
+        "nothing",
+        "a-status",
+        "no-items",
+        "no-version",
+        "no-kind",
+        "another-kind",
+        "another-node",
+    ],
 )
 def test_what_is_not_the_whole_list_of_the_node_is_no_answer(tmp_path, answer):
     with ScriptedServer() as server:
@@ -156,6 +165,27 @@ def test_what_is_not_the_whole_list_of_the_node_is_no_answer(tmp_path, answer):
             read_node_pods(
                 client_of(server.url, tmp_path), ["n1"], clock=lambda: 0.0, version=(1, 36)
             )
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "missing"),
+    [
+        (status_body(404, "not found"), 404, True),
+        ({"metadata": {"name": "agent"}}, 200, False),
+        (b"<html>no such page</html>", 404, None),
+    ],
+    ids=["gone", "there", "a-proxy"],
+)
+def test_only_the_api_server_says_that_a_daemon_set_is_gone(tmp_path, body, status, missing):
+    """What it leaves behind would be evicted: a proxy's 404 is no such word."""
+    with ScriptedServer() as server:
+        server.on("GET", "/apis/apps/v1/namespaces/ops/daemonsets/agent", Say(body, status))
+        client = client_of(server.url, tmp_path)
+        if missing is None:
+            with pytest.raises(ClusterReadError, match="no such page"):
+                is_missing(client, "ops", "agent")
+        else:
+            assert is_missing(client, "ops", "agent") is missing
 
 
 def test_all_pages_are_read(tmp_path):

@@ -258,6 +258,14 @@ def test_a_config_map_that_does_not_exist_ends_the_run_before_anything(server, t
         loaded(server, tmp_path)
 
 
+def test_a_404_that_is_not_the_api_servers_does_not_say_that_the_config_map_is_gone(
+    server, tmp_path
+):
+    server.on("GET", PATH, Say(b"<html>no such page</html>", 404))
+    memory, _ = loaded(server, tmp_path)
+    assert "HTTP 404: <html>no such page" in str(memory.hour_unknown)
+
+
 def test_a_memory_that_may_not_be_read_is_said_and_nothing_is_written(server, tmp_path):
     server.on("GET", PATH, Say(status_body(403, "no"), 403))
     memory, _ = loaded(server, tmp_path)
