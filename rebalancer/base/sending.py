@@ -17,8 +17,7 @@ from typing import TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
 
 from rebalancer import __version__
-from rebalancer.base.abandonable import Abandonable
-from rebalancer.base.stop import Stop
+from rebalancer.base.stop import Abandonable, Stop
 
 T = TypeVar("T")
 

@@ -77,7 +77,7 @@ class PlayOptions:
             return self._indexed_job(self.kubernetes, environment)
         if self.ray is None:
             return InProcess() if self.jobs in (None, 1) else Processes(self.jobs or 1)
-        from rebalancer.fleet.ray_engine import LOCAL, RayTasks  # noqa: PLC0415
+        from rebalancer.fleet.engines import LOCAL, RayTasks  # noqa: PLC0415
 
         if self.jobs is not None and self.ray != LOCAL:
             raise PolicyError([f"--jobs and --ray {self.ray}: the cluster has its own workers"])

@@ -20,10 +20,16 @@ import msgspec
 import numpy as np
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.fleet.compare import Inputs, Reached, list_tasks, play_tasks
+from rebalancer.fleet.compare import (
+    Inputs,
+    Reached,
+    TaskJournal,
+    list_tasks,
+    open_journal,
+    play_tasks,
+)
 from rebalancer.fleet.comparison import Comparison, PairVerdict, compare_rows
 from rebalancer.fleet.engines import TaskEngine
-from rebalancer.fleet.journal import TaskJournal, open_journal
 from rebalancer.fleet.measures import BY_KEY, Measure, round_value
 from rebalancer.fleet.task import Failure, Row, Rules, Task
 

@@ -6,7 +6,7 @@ connection (TLS handshake, request, headers, body): a thread watches the calls i
 of a call whose time is over or whose run must end. The calling thread then sees a broken connection.
 
 Phases without a socket (name resolution, connecting, a credential plugin) cannot be ended; they run in a daemon
-thread, which is abandoned (``rebalancer.base.abandonable``).
+thread, which is abandoned (``rebalancer.base.stop``).
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from rebalancer.base.abandonable import CutOffError, run_abandonable
-from rebalancer.base.stop import Stop
+from rebalancer.base.stop import CutOffError, Stop, run_abandonable
 
 T = TypeVar("T")
 

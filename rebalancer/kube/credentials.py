@@ -15,10 +15,10 @@ from typing import Any
 
 import yaml
 
-from rebalancer.base.abandonable import CutOffError
 from rebalancer.base.data_text import yaml_documents
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import printable
+from rebalancer.base.stop import CutOffError
 from rebalancer.kube.calls import Call
 from rebalancer.kube.failures import TransportError
 

@@ -19,8 +19,7 @@ from rebalancer.plan.plan import Move, Outcome, Status
 from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
-    from rebalancer.report.bars import Bars
-    from rebalancer.report.node_picture import NodePicture
+    from rebalancer.report.bars import Bars, NodePicture
     from rebalancer.snapshot.model import Snapshot
 
 Form = Literal["text", "json", "quiet"]
@@ -66,7 +65,7 @@ class Progress:
         """Show the nodes with the bars while pods move, if that is asked for; without bars there is no picture."""
         if self._bars is None or not self._pictured:
             return
-        from rebalancer.report.node_picture import NodePicture, marks_for  # noqa: PLC0415
+        from rebalancer.report.bars import NodePicture, marks_for  # noqa: PLC0415
 
         self._picture = NodePicture(snapshot, moves, marks_for(self._stream.encoding))
         self._bars.show(self._picture)

@@ -22,8 +22,7 @@ from rebalancer.machines.aws.groups import (
     as_group,
 )
 from rebalancer.machines.aws.services import ATTEMPTS, asking, did_nothing, service
-from rebalancer.providers.contract import KnownNode, NodeGroup
-from rebalancer.providers.guarded import GroupSizeError, Guarded
+from rebalancer.providers.contract import GroupSizeError, Guarded, KnownNode, NodeGroup
 from rebalancer.signals.model import SignalError
 from rebalancer.testing.signals import check_provider, check_scaling
 from rebalancer.wire.objects import Taint

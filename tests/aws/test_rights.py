@@ -10,7 +10,7 @@ from rebalancer.machines.aws import sqs
 from rebalancer.machines.aws.groups import AutoScaling
 from rebalancer.machines.aws.quarantine import Quarantine, QuarantineParams
 from rebalancer.machines.aws.steps import Lambda, LambdaParams, Sns, SnsParams
-from rebalancer.providers.guarded import Guarded
+from rebalancer.providers.contract import Guarded
 from rebalancer.signals.model import Interruption
 from rebalancer.testing.objects import EmbeddedCluster
 from tests.aws.cloud import REGION

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rebalancer.base.errors import ProviderError
-from rebalancer.fleet.ray_engine import RayTasks
+from rebalancer.fleet.engines import RayTasks
 from tests.unit.fleet.test_engines import by_number, deadly, row, slow, tasks
 from tests.unit.fleet.worlds import skewed, write_policies
 

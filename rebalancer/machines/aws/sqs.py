@@ -22,9 +22,8 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from pydantic import Field
 
-from rebalancer.base.abandonable import CutOffError, run_abandonable
 from rebalancer.base.plain_text import quote_value
-from rebalancer.base.stop import Stop
+from rebalancer.base.stop import CutOffError, Stop, run_abandonable
 from rebalancer.machines.aws.services import (
     account_of_queue,
     asking,

@@ -30,8 +30,7 @@ from rebalancer.plan.machines import MachineAct
 from rebalancer.planner.rules import History, RunRules
 from rebalancer.policy.cluster import CapacitySettings
 from rebalancer.policy.model import Mode, Policy
-from rebalancer.providers.contract import Machines, Provider
-from rebalancer.providers.guarded import Guarded
+from rebalancer.providers.contract import Guarded, Machines, Provider
 from rebalancer.providers.labelled import LabelledGroups
 from rebalancer.registry import PlugIns, Registry
 from rebalancer.run.context import RunContext, instance

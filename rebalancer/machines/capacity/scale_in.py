@@ -34,8 +34,7 @@ from rebalancer.machines.capacity.writing import (
     write_state,
 )
 from rebalancer.plan.machines import ActStatus, MachineAct
-from rebalancer.providers.contract import NodeGroup
-from rebalancer.providers.guarded import GroupSizeError
+from rebalancer.providers.contract import GroupSizeError, NodeGroup
 from rebalancer.snapshot.marks import scale_ins, with_scale_ins
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.marks import GOING, Phase, ScaleInRecord

@@ -19,7 +19,7 @@ from rebalancer.machines.capacity.state import GroupStates
 from rebalancer.plan.machines import ActStatus, MachineAct
 from rebalancer.policy.cluster import Beside
 from rebalancer.policy.model import Mode, Policy
-from rebalancer.providers.guarded import Guarded
+from rebalancer.providers.contract import Guarded
 from rebalancer.snapshot.model import Snapshot
 
 if TYPE_CHECKING:

@@ -11,10 +11,9 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from rebalancer.base.abandonable import Abandonable
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.base.stop import Stop
+from rebalancer.base.stop import Abandonable, Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeView
 from rebalancer.machines.interruption.model import (

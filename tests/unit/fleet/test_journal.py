@@ -3,7 +3,7 @@
 import pytest
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.fleet.journal import open_journal
+from rebalancer.fleet.compare import open_journal
 from rebalancer.fleet.task import LeftByRule, Row
 
 ROW = Row(

@@ -6,7 +6,7 @@ import pytest
 
 from rebalancer.base.errors import PolicyError
 from rebalancer.cli import command
-from rebalancer.fleet.ray_engine import RayTasks
+from rebalancer.fleet.engines import RayTasks
 from tests.unit.fleet.worlds import skewed
 
 

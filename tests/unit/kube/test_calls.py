@@ -15,10 +15,9 @@ from typing import Any
 
 import pytest
 
-from rebalancer.base.abandonable import CutOffError, run_abandonable
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.base.stop import Stop
+from rebalancer.base.stop import CutOffError, Stop, run_abandonable
 from rebalancer.kube.calls import Call
 from rebalancer.kube.client import Client
 from rebalancer.kube.credentials import find_credentials

@@ -6,8 +6,7 @@ import pytest
 
 from rebalancer.base.errors import ProviderError
 from rebalancer.policy.values import ProviderParams
-from rebalancer.providers.contract import KnownNode, NodeGroup
-from rebalancer.providers.guarded import GroupSizeError, Guarded
+from rebalancer.providers.contract import GroupSizeError, Guarded, KnownNode, NodeGroup
 from rebalancer.providers.labelled import LabelledGroups
 from rebalancer.testing.signals import check_scaling
 

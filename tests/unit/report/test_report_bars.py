@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rebalancer.plan.plan import Status
-from rebalancer.report.bars import Bars
-from rebalancer.report.node_picture import NodePicture, marks_for
+from rebalancer.report.bars import Bars, NodePicture, marks_for
 from rebalancer.report.progress import Progress
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.unit.report.report_examples import move, outcome
