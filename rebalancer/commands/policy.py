@@ -13,6 +13,7 @@ import click
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say, write
+from rebalancer.base.plain_text import count
 from rebalancer.commands.flags import CLUSTER, POLICY_FLAGS, examples, with_flags
 from rebalancer.migrate.merge import as_directory, as_file, merge_profiles
 from rebalancer.migrate.uses import (
@@ -75,12 +76,16 @@ def migrate(file: str, output: str | None, stdin: BinaryIO, environment: Environ
     known = Registry.installed()
     policy = convert_policy(_read(file, stdin), _STDIN if file == "-" else file, known)
     text = as_file(policy.data, policy.head, known)
+    written = None
     if output is None:
         write(environment.out, [text])
     else:
-        _write(Path(output), text, policy, into=output.endswith("/") or Path(output).is_dir())
+        into = output.endswith("/") or Path(output).is_dir()
+        written = _write(Path(output), text, policy, into=into)
     for note in policy.notes:
         say(environment.err, str(note))
+    if written is not None:
+        say(environment.err, f"rebalancer: {written}")
     return ExitCode.DONE
 
 
@@ -93,7 +98,8 @@ def _read(file: str, stdin: BinaryIO) -> bytes:
         raise PolicyError([f"{file}: cannot be read ({error.strerror})"]) from None
 
 
-def _write(path: Path, text: str, policy: Migrated, *, into: bool) -> None:
+def _write(path: Path, text: str, policy: Migrated, *, into: bool) -> str:
+    """Write the policy; return what was written, and how it is checked."""
     files = as_directory(policy.data, policy.head) if into else {}
     try:
         if into:
@@ -105,6 +111,8 @@ def _write(path: Path, text: str, policy: Migrated, *, into: bool) -> None:
             path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise PolicyError([f"{path}: cannot be written ({error.strerror})"]) from None
+    what = f"{count(len(files), 'file')} written to {path}" if into else f"{path} is written"
+    return f"{what}; `rebalancer plan --policy {path}` shows what it would move"
 
 
 def _refuse_others(directory: Path, files: Mapping[str, str]) -> None:
@@ -223,7 +231,7 @@ def check_on(options: RunOptions, environment: Environment) -> None:
     pods = len(snapshot.pods)
     lines = [
         f"{source.name}: {len(snapshot.nodes)} nodes, {pods} pods; the policy lets {result.movable} move\n",
-        *(f"  {key} matches {count} of {pods} pods\n" for key, count in result.selects.items()),
+        *(f"  {key} matches {number} of {pods} pods\n" for key, number in result.selects.items()),
     ]
     write(environment.out, lines)
     for warning in result.warnings:

@@ -141,7 +141,7 @@ def run_asking(options: RunOptions, terminal: Terminal, steps: ConsentSteps) -> 
     shown = replace(
         options,
         dry_run=True,
-        ending=replace(ending, output=form, detailed_exitcode=False),
+        ending=replace(ending, output=form, detailed_exitcode=False, asks=True),
     )
     code, report = steps.look(shown, sys.stdout if in_sight else terminal.out)
     if report is None:
@@ -153,7 +153,11 @@ def run_asking(options: RunOptions, terminal: Terminal, steps: ConsentSteps) -> 
             return steps.act("".join(as_json(report)).encode())
         write(terminal.out, ["Declined: no pod was moved, and no node was marked.\n"])
         code = ExitCode.DONE
-    return code if in_sight and is_table else steps.print_plan(replace(report, exit_code=int(code)))
+    return (
+        code
+        if in_sight and is_table
+        else steps.print_plan(replace(report, exit_code=int(code), asks=False))
+    )
 
 
 def question_of(report: RunReport) -> str | None:

@@ -50,6 +50,8 @@ class RunReport:
     """Machines that go: those that serve handles, and those that came to their end since its last run."""
     machines: tuple[MachineAct, ...] = ()
     """What was done to machines, in order, or would be."""
+    asks: bool = False
+    """Whether the question follows whether to carry the plan out."""
     read_again: ClusterNow | None = None
     """The cluster as the run has left it; None where nothing was tried, or it could not be read again."""
 

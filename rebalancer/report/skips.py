@@ -183,6 +183,8 @@ def _about_the_plan(report: RunReport) -> Iterator[str]:
     acting = [move for move in report.plan.moves if not move.observed]
     if report.standstill:
         yield "Nothing is moved until the cluster is as it should be; the next run looks again."
+    elif report.asks and acting and mode is Mode.ENFORCE:
+        return
     elif report.dry_run and acting and mode is Mode.ENFORCE and report.reviewed is not None:
         yield "`rebalancer apply` without `--dry-run` carries out what is left of the plan."
     elif report.dry_run and acting and mode is Mode.ENFORCE:

@@ -57,7 +57,7 @@ def report(
     code = _exit_code(run, ending, planned, execution)
     if partial and code is not ExitCode.UNREADABLE:
         code = ExitCode.PARTIAL
-    written = run_report(run, source, planned, execution, int(code))
+    written = replace(run_report(run, source, planned, execution, int(code)), asks=ending.asks)
     if (path := ending.plan_out) is not None:
         write_plan(path, written)
     if not ending.prints_idle and _is_idle(written):

@@ -126,6 +126,8 @@ class Ending:
     detailed_exitcode: bool = False
     fail_on: tuple[str, ...] = ()
     """Of :data:`FAIL_ON`: what makes a run that would exit with 0 or 10 exit with 11."""
+    asks: bool = False
+    """Whether the question whether to carry the plan out follows the report of a dry run."""
     prints_idle: bool = True
     """Whether the report of a run is printed that had nothing to do, else one line."""
 

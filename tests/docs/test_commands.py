@@ -204,11 +204,16 @@ def test_a_person_can_play_with_the_kept_cluster(playground: dict[str, str]) -> 
     assert " evictions in " in printed(lifted, playground)
 
 
+@pytest.fixture
+def kubectl() -> str:
+    """Return the program; built before there is a cluster, whose ages are looked at."""
+    return str(build.binary("kubectl"))
+
+
 @pytest.mark.e2e  # kubectl is built from Go modules
-def test_kubectl_accepts_the_kept_cluster(playground: dict[str, str]) -> None:
+def test_kubectl_accepts_the_kept_cluster(kubectl: str, playground: dict[str, str]) -> None:
     wide, cordon, listed, drain, uncordon = [
-        line.replace("kubectl", str(build.binary("kubectl")))
-        for line in dict(texts("kubectl"))[KEPT]
+        line.replace("kubectl", kubectl) for line in dict(texts("kubectl"))[KEPT]
     ]
     shown = printed(wide, playground)
     assert re.search(r"NAME +STATUS +AGE +ZONE\nnode/node-a1 +Ready +2h +zone-a\n", shown)

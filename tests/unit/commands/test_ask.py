@@ -81,6 +81,7 @@ def test_on_a_terminal_the_plan_is_shown_and_nothing_moves_without_a_yes(drifted
         assert (code, nodes_of(drifted)) == (0, before)
         assert "Evict this pod?" in shown
         assert shown.count("Dry run") == 1
+        assert "carries the plan out" not in shown
         assert shown.endswith("Declined: no pod was moved, and no node was marked.\r\n")
     code, shown = Typed(*words).answer(b"what?\n", b"YES\n")
     drifted.settle()

@@ -82,8 +82,9 @@ def test_the_command_line_does_the_same(source, tmp_path, edit, code):
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert (done.returncode, done.stdout) == (code, "")
-    expected = run(source)
-    assert done.stderr == "rebalancer: " * (code == 2) + expected.stderr
+    expected, target = run(source), tmp_path / "x"
+    written = f"rebalancer: {target} is written; `rebalancer plan --policy {target}` shows what it would move\n"
+    assert done.stderr == (f"rebalancer: {expected.stderr}" if code else expected.stderr + written)
     assert (tmp_path / "x").exists() == (code == 0)
 
 
@@ -125,7 +126,9 @@ def test_output_goes_to_a_file(source, tmp_path):
 
 def test_or_to_a_directory_as_the_same_policy(source, tmp_path):
     target = tmp_path / "ours"
-    assert run(source, f"{target}/").returncode == 0
+    done = run(source, f"{target}/")
+    assert done.returncode == 0
+    assert f"3 files written to {target}; " in done.stderr
     assert sorted(path.name for path in target.iterdir()) == [
         "duplicates.yaml",
         "failed-pods.yaml",

@@ -87,6 +87,14 @@ def test_a_plan_is_followed_by_how_to_carry_it_out(report, mode, more, says):
     assert step.startswith(says)
 
 
+@pytest.mark.parametrize(("standstill", "steps"), [((), 0), (("x",), 1)])
+def test_before_the_question_no_step_names_the_command_that_asks_it(report, standstill, steps):
+    given = report(moves=[move()], mode="enforce", standstill=standstill)
+    said = next_steps(replace(given, asks=True))
+    assert len(said) == steps
+    assert not any("carries" in step for step in said)
+
+
 def test_a_reviewed_plan_is_carried_out_by_apply(report):
     reviewed = ReviewedPlan(
         name="plan.json",
