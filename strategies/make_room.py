@@ -1,4 +1,4 @@
-"""Make room: pods that wait because no node takes them, though the cluster has the room in pieces."""
+"""Make room: for pending pods that fit on no node, although the cluster has enough room in total."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class MakeRoom(Strategy):
     makes_room: ClassVar[bool] = True
 
     def terms(self, view: View, params: MakeRoomParams) -> Sequence[Term]:
-        """Return one soft term: a pod that waits is one that still has to be let in."""
+        """Return one soft term: each pending pod costs 1."""
         return self.room_terms(view, params)
 
     def room_after(self, params: MakeRoomParams) -> float:

@@ -1,4 +1,4 @@
-"""Slots: nodes that have so much free, for pods that are still to come."""
+"""Slots: free room of a certain size on nodes, for future pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``advise``: what of workloads' manifests makes evictions necessary, with patches. It changes nothing."""
+"""``advise``: find what in the manifests of workloads makes evictions necessary, and print patches. Changes nothing."""
 
 from __future__ import annotations
 

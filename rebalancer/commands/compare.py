@@ -40,7 +40,7 @@ FORMS = ("text", "json", "yaml", "html")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayOptions:
-    """The flags ``PLAYING``."""
+    """The values of the flags in ``PLAYING``: how simulations are played."""
 
     snapshots: tuple[str, ...]
     judge: str = BUILT_IN
@@ -67,7 +67,7 @@ class PlayOptions:
         return TaskSetting(judge, self.cycles, self.lift_budgets, not self.no_memory)
 
     def engine(self, environment: Environment) -> TaskEngine:
-        """Return what plays the tasks.
+        """Return the engine that plays the tasks.
 
         Raises:
             PolicyError: the flags contradict each other.
@@ -235,7 +235,7 @@ _LISTS = ("--policies", "--snapshots", "--unseen")
 
 
 class TakesLists(PanelCommand):
-    """A command whose flags ``_LISTS`` take all words up to the next flag, as a shell's patterns make them."""
+    """A command whose flags in ``_LISTS`` take several words, up to the next flag: a shell's pattern expands to such words."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the arguments."""

@@ -79,7 +79,7 @@ def command(red: str | None, **flags: Any) -> int:
 
 
 def doctor(options: RunOptions, red: Grade | None, environment: Environment) -> ExitCode:
-    """Write the findings; where the cluster cannot be read, those that can be made without.
+    """Write the findings. If the cluster cannot be read, write those that do not need it.
 
     Raises:
         PolicyError: the policy, a flag or the file is wrong.

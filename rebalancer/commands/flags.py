@@ -142,7 +142,7 @@ def complete_pods(
 def complete_workloads(
     context: click.Context, _parameter: click.Parameter, begun: str
 ) -> list[CompletionItem]:
-    """Return namespaces as ``NAMESPACE/``; after the slash, the Deployments and StatefulSets of that namespace."""
+    """Complete ``NAMESPACE/NAME``: return namespaces first, and after the slash the namespace's Deployments and StatefulSets."""
     return _complete_references(context, begun, "/apis/apps/v1", ("deployments", "statefulsets"))
 
 

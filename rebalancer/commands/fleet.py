@@ -71,9 +71,9 @@ class FleetFlags:
 
 
 def run_member(flags: FleetFlags, options: RunOptions, environment: Environment) -> ExitCode:
-    """Run once on the cluster of this pod's index, and write what it came to; return the exit code.
+    """Run once on the cluster of this pod's index, and write its record; return the exit code.
 
-    ``options``: of the run; its access to a cluster is that of the cluster with the records.
+    ``options``: those of the run. Their access to a cluster is access to the cluster that holds the records.
 
     Raises:
         RebalancerError: nothing was evicted.

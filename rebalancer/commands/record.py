@@ -26,7 +26,7 @@ def run_record(
     environment: Environment,
     redactor: Redactor | None = None,
 ) -> ExitCode:
-    """Record once, or every so many seconds until a signal; return 4 if one of several could not be recorded.
+    """Record once, or at a fixed interval until a signal comes; return 4 if one of several snapshots failed.
 
     Raises:
         RebalancerError: the store cannot be used, or the only snapshot could not be taken.

@@ -2,8 +2,8 @@
 
 ``apply`` and dry runs differ only in where a plan comes from and ends.
 
-The question goes to the controlling terminal, wherever standard input and output lead: ``run > report`` and ``run |
-less`` ask, too.
+The question whether to act is asked on the controlling terminal, also if standard output is redirected, as in ``run >
+report`` and ``run | less``.
 """
 
 from __future__ import annotations

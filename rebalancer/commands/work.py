@@ -30,7 +30,7 @@ def index_of(environ: Mapping[str, str]) -> int:
 
 
 def run_work(where: str, environment: Environment) -> ExitCode:
-    """Play the part of the index that the environment names.
+    """Play the tasks of the Job index in the environment.
 
     Raises:
         PolicyError: there is no index, or the place of the tasks cannot be used.

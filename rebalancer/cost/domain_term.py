@@ -76,8 +76,8 @@ def _counted(keys: Ints, size: int) -> tuple[NDArray[np.int64], Ints]:
 class DomainTerm(Term):
     """The weighted sum of the potentials of ``groups``.
 
-    Groups without a violation may be omitted at first: ``later`` returns the group of a class, or None, when a move
-    first concerns that class, so that a move cannot violate an omitted group unnoticed.
+    Groups without a violation may be omitted from ``groups``. When a move first concerns a class, ``later`` is asked for
+    its omitted group (None: there is none), so that every violation by a move is noticed.
     """
 
     def __init__(

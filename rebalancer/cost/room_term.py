@@ -1,4 +1,4 @@
-"""The term of strategies that make room: what has none yet."""
+"""The term of strategies that make room: it counts the rooms that are still missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rebalancer.snapshot.columns import Bools, Floats, Int32s, Ints
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ask:
-    """Room that is wanted on one node, and for which pods may have to leave it."""
+    """A request for room on one node. Pods may have to leave that node for it."""
 
     pod: int
     """The pod that waits for it, -1: none does yet."""
@@ -40,10 +40,10 @@ class Ask:
 
 
 class RoomTerm(Term):
-    """Soft: one for each pod that waits for room, and one for each room that no pod asks for and that is not free.
+    """Soft cost 1 for each pod that waits for room, and 1 for each room that should be kept free and is not.
 
-    No single move is a candidate: the planner searches for several together (``rebalancer.planner.room``). A move that lands
-    where room is to stay free is worse by it, whichever strategy plans it.
+    No single move is a candidate: the planner searches for several together (``rebalancer.planner.room``). A move
+    that lands where room must stay free costs more, whichever strategy plans it.
     """
 
     entry = Entry.SOFT
@@ -74,15 +74,15 @@ class RoomTerm(Term):
         return len(self._left()) + lacking
 
     def candidates(self, classes: Int32s | None = None) -> Candidates:  # noqa: ARG002
-        """Return none, see the class."""
+        """Return no candidates: the planner searches for several moves together."""
         return Candidates.none()
 
     def concerns(self, cls: int, replacement: int) -> bool:  # noqa: ARG002
-        """Return whether some room is kept for no pod yet."""
+        """Return whether some room is kept free for future pods."""
         return bool(self._kinds)
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
-        """Return how many rooms more are missing (K,), see Term."""
+        """Return the change in the number of missing rooms (K,), see Term."""
         of_class, source, other = np.array([[cls], [node], [replacement]], np.int32)
         of = np.zeros(len(destinations), np.int64)
         return self.deltas(of_class, source, other, destinations, of)
@@ -109,7 +109,7 @@ class RoomTerm(Term):
         return ""
 
     def unmet(self) -> Sequence[Unmet]:
-        """Return one for each room that there is not."""
+        """Return one unmet rule for each missing room."""
         snapshot, nowhere = self._view.snapshot, np.array([-1], np.int32)
         no_class = np.zeros(0, np.int32)
         waiting = [
@@ -124,7 +124,7 @@ class RoomTerm(Term):
         return [*waiting, *lacking]
 
     def kept(self) -> Bools:
-        """Return the nodes (N,) with the rooms that stay free for no pod yet: of those that have some, the first ones."""
+        """Return the first nodes (N,) that have the rooms which are kept free for future pods."""
         kept = np.zeros(len(self._view.snapshot.nodes), bool)
         for kind in self._kinds:
             rooms = self._now(kind)
@@ -147,7 +147,7 @@ KEPT_FREE = "kept free for pods to come"
 
 
 def kept_free(terms: Iterable[Term], nodes: int) -> Bools:
-    """Return the nodes (N,) that the terms of strategies that make room keep free for no pod yet."""
+    """Return the nodes (N,) where some term of this kind keeps room free for future pods."""
     kept = np.zeros(nodes, bool)
     for term in terms:
         if isinstance(term, RoomTerm):

@@ -79,18 +79,18 @@ class Strategy(ABC):
     # -- strategies that make room ---------------------------------------------------------------------------
 
     def asks(self, view: View, params: Any) -> Sequence[Ask]:  # noqa: ARG002
-        """Return for what room is wanted, the most important first: the planner searches the fewest moves that make it.
+        """Return the requests for room, most important first. The planner searches for the fewest moves that make this room.
 
         The terms of such a strategy are :meth:`room_terms`.
         """
         return ()
 
     def room_terms(self, view: View, params: Any) -> Sequence[Term]:
-        """Return the term of what :meth:`asks` want: one for each room that there is not yet."""
+        """Return the term that counts the missing rooms of :meth:`asks`."""
         return [RoomTerm(view, self.asks(view, params))]
 
     def room_after(self, params: Any) -> float | None:  # noqa: ARG002
-        """Return the seconds after which room is made for a pod that waits; None: it makes none for such pods."""
+        """Return after how many seconds room is made for a pending pod; None if the strategy makes no room for pending pods."""
         return None
 
     # -- strategies that remove pods that have ended ---------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The cure at the root: what of a workload's own manifest makes evictions necessary, or dangerous, and a patch for it."""
+"""Advice on manifests: find what in a workload's manifest makes evictions necessary or dangerous, and make a patch."""
 
 from __future__ import annotations
 

@@ -30,13 +30,13 @@ class Advised:
 
     @property
     def is_eks_coredns(self) -> bool:
-        """Whether it is CoreDNS as an EKS add-on, which undoes patches: its configuration values are given instead."""
+        """Whether the workload is CoreDNS as an EKS add-on. The add-on undoes patches, so its configuration values are printed."""
         labels = self.workload.metadata.labels or {}
         return labels.get(_EKS_LABEL) == _EKS_COREDNS
 
     @property
     def patch(self) -> dict[str, Any] | None:
-        """One strategic merge patch of the workload, with its kind and name; None where nothing of it changes."""
+        """One strategic merge patch of the workload, with kind and name; None if the workload itself does not change."""
         patches = [one.patch for one in self.advice if one.patch is not None]
         if not patches or self.is_eks_coredns:
             return None
@@ -57,7 +57,7 @@ class Advised:
 
     @property
     def budget_patches(self) -> Iterator[Mapping[str, Any]]:
-        """The patches of PodDisruptionBudgets that are there."""
+        """The patches of existing PodDisruptionBudgets."""
         return self._budgets(Topic.CLOSED_BUDGET)
 
     def _budgets(self, topic: Topic) -> Iterator[Mapping[str, Any]]:
@@ -67,7 +67,7 @@ class Advised:
 
     @property
     def eks_values(self) -> dict[str, Any] | None:
-        """The configuration values of the EKS add-on CoreDNS, as far as its schema has them; None for all others."""
+        """The configuration values for the EKS add-on CoreDNS that its schema knows; None for other workloads."""
         if not self.is_eks_coredns:
             return None
         values: dict[str, Any] = {}
@@ -85,7 +85,7 @@ class Advised:
 
     @property
     def manager(self) -> str:
-        """Who undoes a patch, in words; empty where nothing says that it is undone."""
+        """The name of what would undo a patch; empty if nothing shows that a patch is undone."""
         labels = self.workload.metadata.labels or {}
         if self.is_eks_coredns:
             return f"an EKS add-on undoes patches: set its configuration values ({_VALUES})"

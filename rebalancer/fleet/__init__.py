@@ -1,1 +1,1 @@
-"""Questions over many snapshots: which policy would have been best, judged by simulations on each of them."""
+"""Fleets and recorded snapshots: record them, compare and tune policies on them by simulation, run on many clusters."""

@@ -1,7 +1,7 @@
-"""The list of a fleet's clusters, and what each has reported: a file of the chart, and a ConfigMap beside it.
+"""The clusters of a fleet: their list, a file that the chart writes, and their records, in one ConfigMap.
 
-The pods of one Indexed Job rebalance one cluster each. Their Leases, memories and rights are in these clusters; what they share is
-one ConfigMap, in which each pod writes the record of its cluster, and from which it reads whether all clusters have to stand still.
+The pods of one Indexed Job rebalance one cluster each. Their Leases, memories and rights are in these clusters; they
+share one ConfigMap: each pod writes the record of its cluster there, and reads whether all clusters must stand still.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class PolicyByLabels(Section):
-    """Values of the policy for all clusters with some labels."""
+    """Policy values for all clusters with certain labels."""
 
     labels: Labels = Field(default_factory=dict)
     """The cluster has all of them; none: every cluster."""
@@ -103,7 +103,7 @@ class Fleet(Section):
     clusters: tuple[FleetCluster, ...]
 
     def settings_of(self, cluster: FleetCluster) -> tuple[str, ...]:
-        """Return what changes the policy for a cluster, in the form of ``--set``: by labels in their order, then its own."""
+        """Return the policy changes for a cluster as values of ``--set``: first those by labels, in order, then its own."""
         given = [
             one.policy
             for one in self.policies
@@ -156,7 +156,7 @@ def load_fleet(path: str) -> Fleet:
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What the last run of a cluster came to."""
+    """The result of a cluster's last run."""
 
     at: Annotated[float, msgspec.Meta(ge=0, le=LAST_SECOND)]
     """When it ended, in Unix seconds."""
@@ -183,7 +183,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """When the landings of a run last contradicted the predictions; 0: never."""
 
     def keep(self, before: ClusterRecord | None) -> ClusterRecord:
-        """Return this record with what stays of the one before."""
+        """Return this record with the values that carry over from ``before``."""
         if self.contradicted_at or before is None:
             return self
         return msgspec.structs.replace(self, contradicted_at=before.contradicted_at)
@@ -221,7 +221,7 @@ def _contradicts(evicted: list[Outcome]) -> bool:
 
 
 def shorten(text: str) -> str:
-    """Return a text in one line of bounded length, as a record keeps it."""
+    """Return the text as one line of limited length, as it is stored in a record."""
     line = printable(" ".join(text.split()))
     return line if len(line) <= _MAX_TEXT else f"{line[:_MAX_TEXT]}..."
 
@@ -262,7 +262,7 @@ class StatusMap:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """All clusters stand still."""
+    """Why all clusters of the fleet must stand still, and until when."""
 
     clusters: tuple[str, ...]
     """Whose landings contradicted the predictions."""
@@ -277,7 +277,7 @@ class Halt:
 
 
 def halt_of(fleet: Fleet, records: Mapping[str, ClusterRecord | None], now: float) -> Halt | None:
-    """Return why all clusters have to stand still at ``now`` (Unix seconds); None if they may act."""
+    """Return why no cluster may act at ``now`` (Unix seconds); None if they may."""
     within, most = fleet.stop.within.total_seconds(), fleet.stop.clusters
     times = {
         cluster.name: record.contradicted_at

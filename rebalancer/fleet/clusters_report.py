@@ -27,7 +27,7 @@ from rebalancer.wire.times import rfc3339
 
 
 class ClusterCondition(enum.StrEnum):
-    """The condition of a cluster in the report of a fleet; the members are sorted, the worst first."""
+    """The condition of a cluster in the fleet's report; members are in order, worst first."""
 
     FAILED = "failed"
     """The last run did nothing, and said why."""
@@ -51,7 +51,7 @@ _FINE = (ExitCode.DONE, ExitCode.MOVES_PLANNED, ExitCode.ASKED_RED)
 
 @dataclass(frozen=True, slots=True)
 class ClusterLine:
-    """One cluster of the page."""
+    """One row of the page: a cluster."""
 
     cluster: FleetCluster
     record: ClusterRecord | None
@@ -74,7 +74,7 @@ class FleetReport:
 
     @property
     def title(self) -> str:
-        """How many clusters are how."""
+        """One line with the number of clusters in each condition."""
         numbers = Counter(line.condition for line in self.lines)
         parts = [f"{numbers[condition]} {condition}" for condition in _ORDER if numbers[condition]]
         return f"{count(len(self.lines), 'cluster')}: {', '.join(parts)}"
@@ -83,7 +83,7 @@ class FleetReport:
 def report_on(fleet: Fleet, records: Mapping[str, ClusterRecord | None], now: float) -> FleetReport:
     """Return the page over all clusters of the list at ``now`` (Unix seconds).
 
-    ``records``: None for one that cannot be read.
+    ``records``: cluster -> its record; None for a record that cannot be read.
     """
     halt = halt_of(fleet, records, now)
     late_after = fleet.late_after.total_seconds()
@@ -154,7 +154,7 @@ def render_report(report: FleetReport, form: str) -> str:
 
 
 def as_text(report: FleetReport) -> str:
-    """Return a table, and below it a sentence on each cluster of which there is something to say."""
+    """Return a table, and below it one sentence for each cluster that needs attention."""
     lines = [report.title, ""]
     if report.halt:
         lines += [*lines_of(report.halt, "", "    "), ""]

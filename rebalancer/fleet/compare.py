@@ -1,4 +1,4 @@
-"""Play every policy on every snapshot, several times, and compare what came of it.
+"""Play every policy on every snapshot, several times, and compare the results.
 
 An interrupted comparison goes on from its journal, a file of JSON lines: first what is compared, then a line per result,
 in the order in which they came. A line that was cut off by the end of the process is removed. Failures are not written:
@@ -41,10 +41,10 @@ class Inputs:
 
 
 def list_tasks(inputs: Inputs) -> tuple[list[Task], str]:
-    """Return the tasks, and a digest of all that their results depend on.
+    """Return the tasks, and a digest of everything that affects their results.
 
-    Snapshot by snapshot, so that a worker reads each of them only once. The landings of a draw are drawn from a seed of the
-    snapshot's content: its name and place make no difference, and all policies have the same.
+    Tasks are in the order of snapshots, so that a worker reads each snapshot only once. The seed of the random
+    landings comes from the content of the snapshot, not from its name or place; all policies have the same seed.
 
     Raises:
         PolicyError: two policies have one name, or a snapshot cannot be read.
@@ -73,7 +73,7 @@ def compare(
 ) -> Comparison:
     """Play all tasks and compare the policies by their results.
 
-    ``journal_path``: a file with the results so far, which an interrupted comparison goes on from. ``reached`` is called
+    ``journal_path``: a file with earlier results, from which an interrupted comparison continues. ``reached`` is called
     with each result. The comparison is the same whatever the engine, and wherever it was interrupted.
 
     Raises:
@@ -89,7 +89,7 @@ def compare(
 def play_tasks(
     tasks: Sequence[Task], engine: TaskEngine, journal: TaskJournal | None, reached: Reached
 ) -> tuple[dict[int, Row], list[Failure]]:
-    """Play the tasks that the journal has no row of, and keep their rows in it; return number -> row, and the failures."""
+    """Play the tasks that have no row in the journal, and append their rows; return task number -> row, and the failures."""
     known = {} if journal is None else journal.rows
     rows = {task.number: known[task.number] for task in tasks if task.number in known}
     failures: list[Failure] = []
@@ -121,7 +121,7 @@ class _Head(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
 
 class TaskJournal:
-    """An open journal."""
+    """An open journal, to which results are appended."""
 
     def __init__(self, path: str, stream: BinaryIO, rows: dict[int, Row]) -> None:
         self._path, self._stream = path, stream
@@ -145,7 +145,7 @@ class TaskJournal:
 
 @contextmanager
 def open_journal(path: str, inputs: str) -> Iterator[TaskJournal]:
-    """Yield the journal of a comparison with this digest of inputs; it is created if it does not exist.
+    """Open or create the journal of the comparison that has this digest of inputs.
 
     Raises:
         PolicyError: it belongs to another comparison, another process writes it, or it is no journal.

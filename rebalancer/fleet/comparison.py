@@ -1,4 +1,4 @@
-"""What the rows of all tasks say of the policies: means and spread, and who is better on what, how surely."""
+"""Compare policies by the rows of all tasks: means and spread, and for each measure which policy is better, with p."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PairVerdict:
 
 @dataclass(frozen=True, slots=True)
 class PolicyResult:
-    """All that was measured of one policy."""
+    """All measurements of one policy."""
 
     name: str
     tasks: int
@@ -75,7 +75,7 @@ class Comparison:
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """All rules of which a policy may leave something."""
+        """All rules that some policy may have left unmet."""
         return tuple(dict.fromkeys(rule for of in self.policies for rule in of.left))
 
 
@@ -85,10 +85,10 @@ def compare_rows(
     failures: Sequence[Failure],
     measures: Sequence[Measure] = MEASURES,
 ) -> Comparison:
-    """Compare policies by their rows, whatever the order of these, in ``measures``.
+    """Compare policies in ``measures``. The order of the rows does not matter.
 
-    A draw of a snapshot counts for the verdicts only where all policies have a row of it: else one would be judged
-    on easier clusters than the others.
+    A draw of a snapshot counts for the verdicts only if all policies have a row for it. Otherwise one policy would be
+    judged on easier clusters than the others.
     """
     rows = sorted(rows, key=lambda row: row.number)
     of_policy = {name: [row for row in rows if row.policy == name] for name in policies}

@@ -1,4 +1,4 @@
-"""A snapshot as what is new beside another one, its base: a record of every few minutes holds most objects unchanged.
+"""Deltas: a snapshot stored as its difference from another snapshot, its base, since most objects do not change.
 
 A delta is a zip archive beside its base in one folder: for each list the objects that the base does not have, as they are in a
 snapshot file, and for all objects in order from where they come; then ``delta.json``, written last, with the manifest of the
@@ -55,9 +55,9 @@ class _Delta(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only
 
 
 def write_delta(base: Path, snapshot: Path, target: BinaryIO) -> None:
-    """Write what ``snapshot`` has beside ``base``, both snapshot files.
+    """Write the difference of ``snapshot`` from ``base``; both are snapshot files.
 
-    One list at a time is in memory, of the base only its checksums.
+    Only one list is in memory at a time; of the base, only its checksums.
 
     Raises:
         ValueError: one of the files is damaged.
@@ -106,7 +106,7 @@ def _write_list(
 
 
 def restore(delta: BinaryIO, open_beside: Callable[[str], BinaryIO]) -> BytesIO:
-    """Return the snapshot file that a delta and its base make; ``open_beside`` opens a file of its folder by name.
+    """Return the snapshot file that was stored as a delta; ``open_beside`` opens a file in the delta's folder by name.
 
     Raises:
         ValueError: the delta or its base is damaged, or the base another one.

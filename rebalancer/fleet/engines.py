@@ -1,9 +1,9 @@
-"""Where tasks are worked off: in this process, in several of this machine, or on a Ray cluster.
+"""Engines, which execute tasks: in this process, in several processes of this machine, or on a Ray cluster.
 
-An engine takes tasks as they come, keeps a bounded number of them under way, and yields what each came to in any order.
-What a task comes to depends on the task alone, so the result is the same whatever the engine, the number of workers,
-or their deaths: a task whose worker dies is tried again, alone, and after ``MAX_DEATHS`` deaths fails by itself.
-Ray needs the extra ``ray``; it is imported when its engine runs.
+An engine takes tasks from an iterator, keeps a limited number in progress, and yields the results in any order. A
+result depends on its task alone. So it is the same for any engine and number of workers, and if workers die: a task
+whose worker died is tried again, alone, and fails after ``MAX_DEATHS`` deaths. Ray needs the extra ``ray``; it is
+imported when its engine runs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Handle = TypeVar("Handle")
 
 
 class TaskEngine(Protocol):
-    """What works off tasks."""
+    """The interface of engines, which execute tasks."""
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
         """Yield the result of each task, in any order."""
@@ -51,7 +51,7 @@ def keep_under_way(
     submit: Callable[[Task], Handle],
     wait_for_one: Callable[[Collection[Handle]], Iterable[Handle]],
 ) -> Iterator[tuple[Handle, Task]]:
-    """Take tasks so that ``most`` are under way, and yield each with its handle when it has ended."""
+    """Submit tasks so that ``most()`` are in progress; yield each ended task with its handle."""
     under_way: dict[Handle, Task] = {}
     while True:
         while len(under_way) < most() and (task := next(tasks, None)) is not None:
@@ -64,7 +64,7 @@ def keep_under_way(
 
 
 class InProcess:
-    """Works off one task after the other, in this process."""
+    """Executes one task after the other, in this process."""
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Result]:
         """Yield the result of each task, in their order."""
@@ -73,7 +73,7 @@ class InProcess:
 
 
 class Processes:
-    """Works off tasks in a number of processes of this machine."""
+    """Executes tasks in several processes of this machine."""
 
     def __init__(self, jobs: int, work: Callable[[Task], Result] | None = None) -> None:
         """``work`` is called in a worker with each task; it must be the function of a module."""
@@ -136,7 +136,7 @@ def _wait_for_one(futures: Collection[Future[Result]]) -> Iterable[Future[Result
 
 
 def attempt(task: Task) -> Result:
-    """Play a task in a worker, which imports what that needs with its first task."""
+    """Play a task in a worker process. The modules for it are imported with the first task."""
     work = importlib.import_module("rebalancer.fleet.work")
     result: Result = work.attempt(task)
     return result
@@ -182,10 +182,10 @@ _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": 
 
 
 class RayTasks:
-    """Works off tasks as tasks of Ray, one processor each.
+    """Executes tasks as tasks of Ray, one processor each.
 
-    Ray itself tries a task again whose worker died, ``MAX_DEATHS`` times in all. The workers need this package, and the
-    snapshots under the same paths.
+    If a worker dies, Ray itself tries its task again, ``MAX_DEATHS`` times in all. The workers need this package, and
+    the snapshots under the same paths.
     """
 
     def __init__(

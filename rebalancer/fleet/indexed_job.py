@@ -1,8 +1,9 @@
-"""Where tasks are worked off: in the pods of an Indexed Job of Kubernetes, which share a bucket or a volume with the command.
+"""The engine that executes tasks in the pods of an Indexed Job, which share a bucket or a volume with the command.
 
-The Job gets its pod from the chart's CronJob that records there: image, account, environment, volumes, security. The tasks lie beside the
-snapshots, a slice for each index; a pod writes a file for each result, and before each try of a task another one. So a pod that died
-goes on where it stood, and a task whose pod died ``MAX_DEATHS`` times fails by itself, as on the other engines.
+The Job gets its pod from the chart's CronJob that records there: image, account, environment, volumes, security. The
+tasks are stored beside the snapshots, a slice for each index. A pod writes one file per result, and another one
+before each try of a task. So the replacement of a pod that died continues there, and a task whose pod died
+``MAX_DEATHS`` times fails, as on the other engines.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class _Work(msgspec.Struct, frozen=True):
 
 
 class IndexedJob:
-    """Works off tasks in the pods of an Indexed Job."""
+    """Executes tasks in the pods of an Indexed Job."""
 
     poll_interval = _POLL_INTERVAL
 
@@ -187,7 +188,7 @@ def job_manifest(
 
 
 def play_part(work: SnapshotStore, index: int, play: Callable[[Task], Result] = attempt) -> int:
-    """Play the tasks of an index that have no result yet, in a pod; return their number.
+    """In a pod: play the tasks of its index that have no result yet; return their number.
 
     Raises:
         PolicyError: the place cannot be used, or holds no such part.

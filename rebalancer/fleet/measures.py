@@ -1,4 +1,4 @@
-"""What a simulation is measured by: each measure is a number per task, of which less or more is better."""
+"""The measures of a simulation: each is one number per task; lower is better for some, higher for others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rebalancer.whatif.play import Played
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One measure."""
+    """One measure: its name, its words in reports, and which direction is better."""
 
     key: str
     """In JSON."""
@@ -128,5 +128,5 @@ def _share(number: int, of: int) -> float:
 
 
 def round_value(value: float) -> float:
-    """Return ``value`` to nine decimals: what differs by less is equal."""
+    """Round ``value`` to nine decimals, so that smaller differences count as equal."""
     return round(value, 9)

@@ -1,4 +1,4 @@
-"""Whether a difference that is seen on each snapshot would be seen on others: a paired test, and an interval.
+"""Paired tests: would the difference between two policies on these snapshots also appear on other snapshots?
 
 The test is Fisher's randomisation test for pairs: if two policies were alike, each difference would be as likely with
 the other sign. p is the share of the assignments of signs whose sum is at least as far from 0 (exact up to ``_EXACT``
@@ -28,7 +28,7 @@ _SLACK = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The mean of paired differences, and how sure it is that it is not 0."""
+    """The mean of paired differences, its interval, and the p value that it is 0."""
 
     mean: float
     low: float
@@ -54,7 +54,7 @@ def compare_pairs(differences: Floats) -> Difference:
 
 
 def adjust(ps: Sequence[float], family: int) -> list[float]:
-    """Return the p of each of ``family`` comparisons after Holm's method; ``ps`` are those that may be below 1."""
+    """Adjust p values for ``family`` comparisons by Holm's method. ``ps``: the p values below 1; the others count as 1."""
     order = sorted(range(len(ps)), key=lambda index: ps[index])
     adjusted, largest = [1.0] * len(ps), 0.0
     for rank, index in enumerate(order):

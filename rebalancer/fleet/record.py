@@ -1,4 +1,4 @@
-"""A store of snapshots of one cluster, taken every so often: whole ones now and then, in between what has changed.
+"""Record snapshots of one cluster at intervals: some as whole files, the others as deltas.
 
 ``20261124T100528Z.full.zip`` is a snapshot file as any other; ``20261124T101528Z.delta.zip`` is what is new beside the newest
 whole one before it (``rebalancer.fleet.delta``). A file gets its name when it is complete: whatever has such a name may be read.
@@ -32,7 +32,7 @@ _CAPTURE, _DELTA = ".capture.zip", ".capture.delta"
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long snapshots stay."""
+    """How long, and up to which total size, snapshots are kept."""
 
     age: float | None = None
     """Seconds; None: for ever."""
@@ -83,7 +83,7 @@ def record(
     clock: Callable[[], float],
     redactor: Redactor | None = None,
 ) -> Recorded:
-    """Add a snapshot of the cluster to a store that is held, and remove what is too old or too much.
+    """Add a snapshot of the cluster to a held store, and remove the snapshots beyond the retention.
 
     ``work`` is the folder that the held store yields. With ``redactor`` no name is ever written, not even there.
 
@@ -132,9 +132,9 @@ def _add(store: SnapshotStore, work: Path, retention: Retention) -> tuple[str, s
 
 
 def prune(store: SnapshotStore, retention: Retention) -> int:
-    """Remove the oldest snapshots until age and size are kept; return their number. The newest one stays.
+    """Remove the oldest snapshots until age and total size are within the retention; return the number removed.
 
-    A whole snapshot goes after all that is kept beside it.
+    The newest snapshot is always kept. A whole snapshot is removed only after its deltas.
     """
     files = list_files(store)
     ages = _least_ages(files)

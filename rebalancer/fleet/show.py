@@ -78,7 +78,7 @@ def _left_lines(comparison: Comparison) -> list[str]:
 
 
 def left_cell(of: PolicyResult, rule: str) -> str:
-    """Return what a policy leaves of a rule, in words; the rules that could not be judged are named so."""
+    """Return in words what a policy leaves unmet of a rule, or ``not judged``."""
     left = of.left.get(rule)
     if left is None:
         return ""
@@ -99,7 +99,7 @@ def by_pair(comparison: Comparison) -> Iterator[tuple[str, str, list[PairVerdict
 
 
 def sentences(verdicts: Sequence[PairVerdict], paired_by: str) -> Iterator[str]:
-    """Yield what can be said of a pair of policies: what one is better on, then what is not shown."""
+    """Yield sentences on a pair of policies: first the measures on which one is better, then differences not shown to be real."""
     for verdict in verdicts:
         if verdict.better:
             yield _better(verdict, paired_by)

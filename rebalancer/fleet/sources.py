@@ -16,7 +16,7 @@ _SUFFIXES = (".zip", ".json", ".json.gz")
 
 
 def list_snapshots(named: Sequence[str]) -> list[str]:
-    """Return the snapshots that ``named`` files, directories and URLs hold, each once, in order.
+    """Return the snapshots in the ``named`` files, directories and URLs, each once, in order.
 
     Raises:
         PolicyError: something does not exist, or a directory holds no snapshot.
@@ -57,18 +57,18 @@ def _list_bucket(url: str) -> list[str]:
 
 
 def absolute(source: str) -> str:
-    """Return a source that does not depend on the working directory."""
+    """Return the snapshot's path or URL in a form that does not depend on the working directory."""
     return source if source.startswith(S3) else str(Path(source).absolute())
 
 
 def folder_of(named: str) -> str:
-    """Return the directory or the part of a bucket in which a named snapshot is, or that is named itself."""
+    """Return the directory or bucket prefix that contains a snapshot; a directory or prefix itself is returned unchanged."""
     place = absolute(named).rstrip("/")
     return place.rpartition("/")[0] if place.endswith(_SUFFIXES) else place
 
 
 def load(source: str, finished: frozenset[str]) -> Snapshot:
-    """Return the snapshot of a file or an object, with finished pods in these phases.
+    """Load a snapshot from a file or an object of a bucket, with the finished pods in these phases.
 
     Raises:
         PolicyError: it cannot be read, or holds no nodes or pods.

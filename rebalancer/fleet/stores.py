@@ -1,7 +1,7 @@
-"""Where snapshots are kept: a folder, or a part of a bucket of an object store (``s3://BUCKET/PREFIX``).
+"""Stores of snapshots: a folder, or a prefix in a bucket of an object store (``s3://BUCKET/PREFIX``).
 
-A file appears under its name when it is complete, in both: by a rename, or as S3 makes an object by one request. Buckets need the
-extra ``aws``; credentials, region and the address of the store (``AWS_ENDPOINT_URL``) come from where boto3 looks for them.
+In both, a file gets its name only when it is complete: by a rename, or because S3 creates an object by one request.
+Buckets need the extra ``aws``; boto3 finds credentials, region and the address of the store (``AWS_ENDPOINT_URL``).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONNECT, _READ, _ATTEMPTS = 5.0, 60.0, 5
 
 
 class SnapshotStore(Protocol):
-    """Where snapshots are kept. All methods raise OSError where something cannot be read or written."""
+    """The interface of stores. All methods raise OSError if a file cannot be read or written."""
 
     where: str
 
@@ -35,31 +35,31 @@ class SnapshotStore(Protocol):
         """Return name -> bytes of all files."""
 
     def url(self, name: str) -> str:
-        """Return the name of a file by which ``--snapshots`` reads it."""
+        """Return the path or URL of a file for ``--snapshots``."""
 
     def open(self, name: str) -> BinaryIO:
-        """Return a file, which can seek."""
+        """Open a file for reading; it is seekable."""
 
     def fetch(self, name: str, work: Path) -> Path:
-        """Return a local copy of a file, in ``work`` if it is none itself."""
+        """Return the path of a local copy of a file. A copy of a remote file is in ``work``."""
 
     def add(self, file: Path, name: str) -> None:
-        """Move a local file to a name that is new; it has it once it is complete and safe."""
+        """Move a local file into the store under a new name, which appears only when the file is complete and safe."""
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file, also over another one; it has its name once it is complete."""
+        """Write or replace a file; its name appears only when it is complete."""
 
     def remove(self, name: str) -> None:
         """Remove a file."""
 
     def clear(self) -> None:
-        """Remove all files, and the place itself if it is one of its own."""
+        """Remove all files, and the folder itself if the store has one."""
 
     def hold(self) -> Any:
-        """Return a context that yields a local folder to work in, while no other process records here.
+        """Lock the store for recording; return a context that yields a local working folder.
 
         Raises:
-            PolicyError: another one does, or it cannot be written.
+            PolicyError: another process holds the lock, or the store cannot be written.
         """
 
 
@@ -67,7 +67,7 @@ def store_of(where: str) -> SnapshotStore:
     """Return the store of a directory or of ``s3://BUCKET/PREFIX``.
 
     Raises:
-        PolicyError: the URL is none, or boto3 is not installed.
+        PolicyError: the URL is invalid, or boto3 is not installed.
     """
     return Bucket(where) if where.startswith(S3) else Folder(where)
 
@@ -102,7 +102,7 @@ class Folder:
         file.replace(self._path / name)
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a file, in a folder that is made if it does not exist, by a rename."""
+        """Write a file by a rename; its folder is created if it does not exist."""
         self._path.mkdir(parents=True, exist_ok=True)
         descriptor, written = tempfile.mkstemp(prefix=f".{name}.", dir=self._path)
         with os.fdopen(descriptor, "wb") as stream:
@@ -121,7 +121,7 @@ class Folder:
 
     @contextmanager
     def hold(self) -> Iterator[Path]:
-        """Yield the folder, which is made if it does not exist."""
+        """Lock and yield the folder, which is created if it does not exist."""
         try:
             self._path.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(self._path / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -165,13 +165,13 @@ class Bucket:
         return f"{S3}{self._bucket}/{self._prefix}{name}"
 
     def open(self, name: str) -> BinaryIO:
-        """Return an object, read as a whole: what breaks off is an error, and nothing shorter."""
+        """Open an object, which is downloaded as a whole first: an interrupted download is an error, never a shorter file."""
         with _as_os_errors():
             answer = _client().get_object(Bucket=self._bucket, Key=self._prefix + name)
             return BytesIO(answer["Body"].read())
 
     def fetch(self, name: str, work: Path) -> Path:
-        """Return a copy of an object in ``work``, which is kept there: objects never change."""
+        """Return a copy of an object in ``work``. The copy is reused, since objects never change."""
         copy = work / Path(name).name
         if not copy.exists():
             partial = work / ".fetched"
@@ -180,13 +180,13 @@ class Bucket:
         return copy
 
     def add(self, file: Path, name: str) -> None:
-        """Write an object that does not exist, by one request; the store compares its checksum."""
+        """Create an object by one request, if it does not exist yet; the store checks its checksum."""
         with file.open("rb") as stream:
             self._put(name, stream, IfNoneMatch="*")
         file.unlink()
 
     def put(self, name: str, data: bytes) -> None:
-        """Write an object, also over another one."""
+        """Write or replace an object."""
         self._put(name, data)
 
     def _put(self, name: str, body: bytes | BinaryIO, **conditions: str) -> None:
@@ -211,7 +211,7 @@ class Bucket:
 
     @contextmanager
     def hold(self) -> Iterator[Path]:
-        """Yield a folder of its own. A bucket cannot be held: two processes never write one object, but may take turns."""
+        """Yield a temporary folder. A bucket has no lock: two processes never write the same object, but both may record."""
         with tempfile.TemporaryDirectory(prefix="rebalancer-record-") as work:
             yield Path(work)
 

@@ -1,4 +1,4 @@
-"""One simulation as a value: what a worker is given, and what it returns. Both are plain data, for any engine."""
+"""One simulation as plain data, for any engine: the task that a worker gets, and the row or failure that it returns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """A policy as text, so that it needs no file where it is used."""
+    """A policy as text, so that workers do not need its file."""
 
     name: str
     """As the user has named it."""
@@ -46,7 +46,7 @@ class Task(msgspec.Struct, frozen=True):
 
 
 class LeftByRule(msgspec.Struct, frozen=True):
-    """What one rule of the judge leaves at the end, in the entries of the cost."""
+    """The cost that is left at the end by one rule of the judging policy, per entry."""
 
     hard: float
     soft: float

@@ -1,4 +1,4 @@
-"""Search values of a policy's keys over snapshots, and check the best on snapshots that the search has not seen.
+"""Search better values for keys of a policy on snapshots, and check the best policy on other snapshots.
 
 The search is Optuna's (the tree-structured Parzen estimator for two objectives: evictions, and what is left); where the bounds
 allow no more policies than may be tried, all are. Trials are asked for in batches of one size, so that the same policies are
@@ -86,12 +86,12 @@ class Bounds:
 
     @property
     def ends(self) -> tuple[str, ...]:
-        """The values between which all others are, or all."""
+        """The lowest and the highest value of a range; all values of a list."""
         return self.choices or (self._text(self.low), self._text(self.high))
 
     @property
     def values(self) -> tuple[str, ...] | None:
-        """All values, or None if they cannot be counted."""
+        """All values; None for a continuous range."""
         if self.choices:
             return self.choices
         numbers = range(int(self.low), int(self.high) + 1)
@@ -106,7 +106,7 @@ class Bounds:
         return self._text(trial.suggest_float(self.key, self.low, self.high))
 
     def parameter(self, value: str) -> str | int:
-        """Return a value of ``values`` as the search knows it."""
+        """Convert one of ``values`` into the form that the search uses."""
         return value if self.choices else int(value.removesuffix(self.unit))
 
     def _text(self, number: float) -> str:
@@ -115,7 +115,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What the search makes small."""
+    """The objective of the search, which is minimised: evictions, and the weighted sum of the other measures."""
 
     weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
     """Measure -> what one of it counts."""
@@ -148,13 +148,13 @@ class Goal:
         )
 
     def total(self, measures: Mapping[str, float]) -> float:
-        """Return what is left and the weighted evictions."""
+        """Return the remainder plus the weighted evictions."""
         return self.remainder(measures) + self.weights["evictions"] * measures["evictions"]
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A policy of the search, by the means over all snapshots."""
+    """A policy that the search has tried, with its mean measures over all snapshots."""
 
     settings: Settings
     """What differs from the given policy."""
@@ -165,7 +165,7 @@ class Candidate:
     """Pods left to move for hard rules."""
 
     def dominates(self, other: Candidate) -> bool:
-        """Whether this one is better in evictions or in what is left, and in neither worse."""
+        """Whether this policy is better in evictions or in the remainder, and worse in neither."""
         return (
             self.evictions <= other.evictions
             and self.left <= other.left
@@ -175,7 +175,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a key was changed: what the tuned policy would be with the given policy's value of it."""
+    """Why a key was changed: the measures of the tuned policy if that key had the original value."""
 
     key: str
     value: str
@@ -184,7 +184,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class UnseenCheck:
-    """The given policy and the recommended one on snapshots that the search has not seen."""
+    """Compares the original policy and the recommended one on snapshots that the search did not use."""
 
     total: PairVerdict
     """``given`` minus ``tuned``."""
@@ -220,7 +220,7 @@ class Tuning:
 
     @property
     def frontier(self) -> list[Candidate]:
-        """The policies that no other one dominates, by evictions."""
+        """The policies that no other policy dominates, in order of evictions."""
         every = {(one.evictions, one.left): one for one in reversed((self.given, *self.tried))}
         front = [one for one in every.values() if not any(o.dominates(one) for o in every.values())]
         return sorted(front, key=lambda one: one.evictions)
@@ -234,7 +234,7 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What is searched, on what, and how long."""
+    """The inputs of a search: keys and bounds, snapshots, and the number of trials."""
 
     space: tuple[Bounds, ...]
     goal: Goal

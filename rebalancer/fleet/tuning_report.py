@@ -1,4 +1,4 @@
-"""A search for a policy as text, as data, as a page, and what it recommends as a policy file."""
+"""The result of a search as text, data and HTML page, and the recommended policy as a file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def title(tuning: Tuning) -> str:
 
 
 def legend(goal: Goal) -> str:
-    """Return what the columns of the frontier are."""
+    """Return an explanation of the table's columns."""
     weights = [
         f"{weight:g} x {key}"
         for key, weight in goal.weights.items()
@@ -71,7 +71,7 @@ def _mark(tuning: Tuning, one: Candidate) -> str:
 
 
 def advice(tuning: Tuning) -> Iterator[str]:
-    """Yield what is recommended, why, and what the unseen snapshots say of it."""
+    """Yield sentences: the recommendation, the reason for each change, and the check on other snapshots."""
     if tuning.best is None:
         yield "Keep the given policy: none that was tried has a smaller total without more left for hard rules."
     else:

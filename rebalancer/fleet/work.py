@@ -1,4 +1,4 @@
-"""What a worker does: play tasks, one after the other. Imported in each worker, so it imports no more than that."""
+"""Play tasks in a worker, one after the other. Each worker imports this module, so it imports only what that needs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_ERROR = 500
 
 
 def attempt(task: Task) -> Row | Failure:
-    """Play a task; what goes wrong in it is its failure, and of no other task."""
+    """Play a task. Any error becomes a failure of this task and does not affect others."""
     try:
         return work(task)
     except RebalancerError as error:

@@ -44,7 +44,7 @@ from rebalancer.wire.pods import PodRecord
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """What a report says of the API server, and of how its lists were read."""
+    """Facts for the report on the API server, and on how its lists were read."""
 
     server: str
     server_version: str
@@ -272,9 +272,9 @@ _MAX_NAMESPACES = 4
 
 
 def read_scale_outs(client: Client, snapshot: Snapshot) -> Mapping[str, str]:
-    """Return uid -> reason of the pods that no node takes, and of which an Event says that a machine is coming for them.
+    """Return uid -> reason for the unschedulable pods for which an Event announces a new machine.
 
-    Nothing is asked for where no pod waits. Anyone who may create Events can write such a reason.
+    Without pending pods no request is sent. Anyone who may create Events can write such a reason.
 
     Raises:
         ForbiddenError: RBAC denied it; names the rule.
@@ -341,7 +341,7 @@ class _PodGroups(msgspec.Struct):
 def read_pod_groups(client: Client, snapshot: Snapshot) -> Mapping[GangKey, PodGroup]:
     """Return the PodGroups that pods of ``snapshot`` name by ``spec.schedulingGroup``, one list per namespace.
 
-    Nothing is asked for where no pod names one. Empty where the API server does not serve them.
+    Without such pods no request is sent. Empty if the API server does not serve PodGroups.
 
     Raises:
         ForbiddenError: RBAC denied it; names the rule.

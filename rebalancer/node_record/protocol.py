@@ -118,7 +118,7 @@ def change_record(
 
 
 def change_of(node: NodeView, form: Form[R], write: Write[R]) -> NodeChange | None:
-    """Return the change of a node for ``write``, None if nothing changes. The record claims what the write cordons."""
+    """Return the patch of a node for ``write``; None if nothing changes. If the write cordons the node, the record says so."""
     change, record = write.change, write.record
     if record is not None:
         made = Claims(

@@ -197,7 +197,7 @@ class Move:
 
     @property
     def of_gang(self) -> bool:
-        """Whether it is one of the moves of a gang: all of one unit are sent together, or none."""
+        """Whether the move belongs to a gang, whose moves are sent all together or not at all."""
         return bool(self.unit) and self.room is None
 
     @property

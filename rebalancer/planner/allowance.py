@@ -391,7 +391,7 @@ class Allowance:
         return min(tally.left() for tally in self._tallies(strategy))
 
     def has_room_for(self, moves: int, strategy: str, cls: int) -> bool:
-        """Return whether the run, and in it the namespace of ``cls``, may have so many more moves: those of a chain or unit."""
+        """Return whether the budgets of the run and of the namespace of ``cls`` allow this many more moves, of a chain or gang."""
         of_namespace = (tally.places.left(cls) for tally in self._tallies(strategy))
         return min(self.left(strategy), *of_namespace) >= moves
 

@@ -217,7 +217,7 @@ class Book:
         return best
 
     def rows_left(self, cls: int, most: int) -> list[int]:
-        """Return the rows of a class that are left, best first, at most so many."""
+        """Return the remaining rows of a class, best first, at most ``most``."""
         begins = int(self._next[cls])
         rows: list[int] = self._row_at[begins : min(begins + most, int(self._end[cls]))].tolist()
         return rows

@@ -91,7 +91,7 @@ class Draft:
         )
 
     def fits(self, cls: int) -> Bools:
-        """Return the nodes (N,) with room for the requests of a replacement of a class, of those that it could ever go to."""
+        """Return the nodes (N,) that a class may use and that have room for the requests of a replacement."""
         replacement = self.snapshot.classes[cls].replacement
         model = self.scheduler.of(replacement)
         return model.columns.of(self.state, replacement).fits & model.static_mask(replacement)

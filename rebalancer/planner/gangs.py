@@ -1,9 +1,10 @@
 """Gangs move as one unit: their pods leave in one wave, and only if every one of them has a landing.
 
-A PodGroup, LeaderWorkerSet or JobSet is of use only as long as enough of its pods run. A plan moves such a gang for a hard rule,
-such as a node that must be empty, or for a node that it empties to save it, by moving all of its pods, those on other nodes too. Where it is known how many pods the gang
-needs at least, and that many stay, only the pods go that the rule names. Work is counted in predictions, not in seconds, so that the same
-snapshot gives the same plan on any machine.
+A PodGroup, LeaderWorkerSet or JobSet is of use only as long as enough of its pods run. A plan moves such a gang for a
+hard rule, such as a node that must be empty, or in order to empty a node. It then moves all of its pods, also those
+on other nodes. If the minimum number of pods of the gang is known, and that many stay, only the pods that the rule
+names are moved. Work is counted in predictions, not in seconds, so that the same snapshot gives the same plan on any
+machine.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _BACK = 0.05
 
 @dataclass(frozen=True, slots=True)
 class GangMove:
-    """A gang with the landings of the pods that go, and what that gains."""
+    """The move of a gang: its pods that move, their landings, and the gain."""
 
     pods: tuple[int, ...]
     """In the order of their evictions: those that the rule names first."""
@@ -52,18 +53,18 @@ class GangMove:
 
     @property
     def share(self) -> tuple[float, float, float]:
-        """The gain of each pod: all have an equal share."""
+        """The gain per pod: the gain of the gang, divided equally."""
         hard, soft, balance = (gain / len(self.pods) for gain in self.gain)
         return hard, soft, balance
 
 
 def unit_of(gang: GangKey) -> str:
-    """Return the name of the unit that the pods of a gang are, see ``Move.unit``."""
+    """Return the name of a gang for ``Move.unit``."""
     return f"{gang[0]}: {gang[1]}"
 
 
 class GangPlan:
-    """Plans the moves of gangs for rules of some terms."""
+    """Plans the moves of gangs that certain terms ask for."""
 
     def __init__(
         self, draft: Draft, terms: Sequence[WeightedTerm], *, observed: bool = False
@@ -98,9 +99,9 @@ class GangPlan:
         return Judge(self._draft.view, self._all, self._guard, threshold)
 
     def run(self, first_wave: int, predictions: int) -> list[Chosen]:
-        """Move the gangs that rules name in the draft, each in a wave of its own; note in the draft why others stay.
+        """Move in the draft the gangs that rules name, each in its own wave; record in the draft why other gangs stay.
 
-        ``predictions``: so many are made at most.
+        ``predictions``: the maximum number of predictions.
         """
         chosen: list[Chosen] = []
         wave = first_wave
@@ -121,9 +122,9 @@ class GangPlan:
     def move_of(
         self, gang: GangKey, named: Collection[int] | None = None, *, now: bool = True
     ) -> GangMove | str:
-        """Return how a gang moves, or why it stays; ``now``: within what budgets allow at this moment.
+        """Return how a gang moves, or why it stays. ``now``: only within what the budgets allow now.
 
-        ``named``: its pods that have to leave their nodes for rules; None: they are looked for.
+        ``named``: its pods that must leave their nodes because of rules; None: they are determined here.
         """
         named = self._find_named_of(gang) if named is None else named
         pods = self._going(gang, named)
@@ -330,7 +331,7 @@ class GangPlan:
 
 
 class GangCheck:
-    """Judges moves of gangs again on a newer snapshot: those of one gang together."""
+    """Judges the moves of gangs again on a newer snapshot, all moves of one gang together."""
 
     def __init__(self, draft: Draft, moves: Sequence[Move]) -> None:
         self._draft = draft
@@ -347,7 +348,7 @@ class GangCheck:
         self._known: dict[str, Mapping[str, Verdict] | str] = {}
 
     def verdict(self, move: Move, *, now: bool) -> Verdict | str:
-        """Return the verdict on a move, or why its gang must not go; ``now``: see :meth:`GangPlan.move_of`."""
+        """Return the verdict on a move, or why its gang must not move. ``now``: see :meth:`GangPlan.move_of`."""
         unit = move.unit
         if unit not in self._known:
             self._known[unit] = self._judge(unit, now=now)
@@ -379,15 +380,15 @@ class GangCheck:
 
 
 def is_unit(draft: Draft, gang: GangKey) -> bool:
-    """Return whether the policy keeps the pods of a gang together; others move one by one."""
+    """Return whether the policy moves the pods of this gang together; other gangs move pod by pod."""
     protected = draft.problem.protected[draft.snapshot.gangs[gang]]
     return bool((protected & BY_UNIT).any())
 
 
 def units_of(draft: Draft, mine: Bools) -> dict[int, Int32s]:
-    """Return pod -> all pods of its gang, of the gangs that may leave their nodes as a whole and are all among ``mine`` (P,).
+    """Return pod -> all pods of its gang, for the gangs that may move as a whole and lie entirely in ``mine`` (P,).
 
-    Of the others the draft notes why they stay.
+    For other gangs, record in the draft why they stay.
     """
     units: dict[int, Int32s] = {}
     for gang, pods in draft.snapshot.gangs.items():
@@ -404,7 +405,7 @@ def units_of(draft: Draft, mine: Bools) -> dict[int, Int32s]:
 
 
 def why_unfit(draft: Draft, gang: GangKey) -> str | None:
-    """Return why some pod of a gang does not let it move; None if all do."""
+    """Return why a pod of a gang prevents its move; None if no pod does."""
     snapshot = draft.snapshot
     pods = snapshot.gangs[gang]
     gone = (snapshot.pods.node[pods] < 0) | ((snapshot.pods.flags[pods] & PodFlag.TERMINATING) != 0)
@@ -422,7 +423,7 @@ def why_unfit(draft: Draft, gang: GangKey) -> str | None:
 
 
 def exceeds_disruptions(draft: Draft, pods: Sequence[int]) -> str | None:
-    """Return why PodDisruptionBudgets do not let all of ``pods`` go at once; None if they do."""
+    """Return why PodDisruptionBudgets forbid the eviction of all ``pods`` at once; None if they allow it."""
     snapshot, disruptions = draft.snapshot, draft.problem.disruptions
     spent: Counter[int] = Counter()
     for pod in pods:

@@ -1,4 +1,4 @@
-"""Plan on a cluster by the rules of a run, and judge the plan again between its waves."""
+"""Make the plan of a run, and judge its remaining moves again between waves."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from rebalancer.snapshot.model import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Reviewed:
-    """A plan that people have seen: no other moves are planned, see :mod:`rebalancer.planner.review`."""
+    """A plan that people have reviewed: only its moves may be planned, see :mod:`rebalancer.planner.review`."""
 
     moves: Sequence[Move]
     empty: Collection[str] = ()
@@ -46,7 +46,7 @@ class ClusterNow:
 
 
 def score(problem: Problem, settings: Settings) -> ClusterNow:
-    """Return a cluster with its scores."""
+    """Score a cluster without planning; return the cluster with its scores."""
     draft = Draft(problem, settings)
     return ClusterNow(problem.snapshot, draft.scores(), unmet_of(draft))
 

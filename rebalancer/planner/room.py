@@ -1,7 +1,8 @@
-"""Room for pods that wait: the moves that let them in, in an order in which each lands, and why others stay outside.
+"""Make room for pending pods: plan the moves after which they fit, and explain which pods still do not fit.
 
-:mod:`rebalancer.planner.room_search` says who has to leave and where to, :mod:`rebalancer.planner.room_walk` whether and in which
-order they can. Here asks are let in one after the other, in several orders, and together.
+:mod:`rebalancer.planner.room_search` says who has to leave and where to, :mod:`rebalancer.planner.room_walk` whether
+and in which order they can. This module tries to make room for the requests one after the other, in several orders,
+and for all together.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from rebalancer.snapshot.columns import Bools
 
 @dataclass(frozen=True, slots=True)
 class Rooms:
-    """What was planned for the pods that wait."""
+    """The plan for the pending pods: moves, and reasons for pods that stay pending."""
 
     chosen: tuple[Chosen, ...] = ()
     waves: int = 0
@@ -52,7 +53,7 @@ class Rooms:
     """Why there is no room that no pod waits for, one line each."""
 
     def joined(self, other: Rooms) -> Rooms:
-        """Return both together."""
+        """Return the combination of two plans."""
         return Rooms(
             (*self.chosen, *other.chosen),
             max(self.waves, other.waves),
@@ -71,7 +72,7 @@ def make_room(
     observed: bool,
     before: Sequence[Chosen] = (),
 ) -> Rooms:
-    """Plan the moves of the strategies that make room; ``draft`` holds them then, and the pods let in have their nodes.
+    """Plan the moves of the strategies that make room. ``draft`` then contains the moves, and the pending pods on their nodes.
 
     ``before``: the moves that the draft holds already.
     """

@@ -1,4 +1,4 @@
-"""Between waves: can what was planned to make room still be done, all of it, and does it still let in what it is for?"""
+"""Check between waves that all planned moves that make room are still possible and still make the room."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rebalancer.planner.verdict import Verdict
 
 
 class RoomCheck:
-    """Judges the moves that make room: those for one pod together."""
+    """Judges the moves that make room, all moves for one pending pod together."""
 
     def __init__(self, draft: Draft, judge: Judge, moves: Sequence[Move]) -> None:
         self._draft, self._judge = draft, judge

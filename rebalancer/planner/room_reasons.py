@@ -1,4 +1,4 @@
-"""Why a pod that waits cannot be let in: what is short, where it is least, and what is in the way."""
+"""Explain why a pending pod cannot get room: the scarce resource, the node that lacks least, and the obstacles there."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def why_outside(
     item: Item,
     found: RoomSearchResult,
 ) -> tuple[Code, str]:
-    """Return why ``ask`` is not let in, after the search has ``found`` no way."""
+    """Return why the search ``found`` no room for ``ask``."""
     if not item.nodes.any():
         return Code.UNSATISFIABLE, "no node would take it, were it empty" + _refusals(draft, ask)
     lacking = search.lacking(item)
@@ -48,9 +48,9 @@ def why_outside(
 
 
 def find_expected(draft: Draft, asks: Sequence[Ask]) -> dict[int, tuple[Code, str]]:
-    """Return number -> why nothing is to leave for an ask now: it cannot be, or a machine is on its way for its pod, or starts.
+    """Return index of a request -> why no pod should leave for it now: it is impossible, or a machine for its pod is coming or starting.
 
-    Pods take the nodes that start in the order of the asks; those that have no room there are not in it.
+    Pods take the starting nodes in the order of the requests. Requests without room there are not in the result.
     """
     held = {
         number: (Code.MACHINE_COMES if ask.nodes.any() else Code.UNSATISFIABLE, ask.held)

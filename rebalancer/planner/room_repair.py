@@ -1,4 +1,4 @@
-"""Ways of many evictions that let asks in, for which trying them all would take too long.
+"""Find room that takes many evictions by local search, where trying all combinations would take too long.
 
 The asks are put on nodes, whether they fit or not. Then one pod after the other goes where the nodes are overcommitted by the
 least, until none is: tabu search, which does not undo its last steps, with a weight of each node that grows while the node
@@ -28,7 +28,7 @@ _REFUSED = 3
 
 
 class RoomRepair:
-    """Places asks among the pods that may leave for them. Rows: the asks, then these pods."""
+    """Places requests and the pods that may leave for them on nodes. Rows: the requests, then these pods."""
 
     def __init__(
         self, search: RoomSearch, items: Sequence[Item], stop: Callable[[], str | None]
@@ -70,7 +70,7 @@ class RoomRepair:
         """Steps."""
 
     def best(self, accept: Accept, steps: int, most: int) -> Placing | None:
-        """Return the way with the fewest evictions, at most ``most``, of those that are tried and that ``accept`` takes."""
+        """Return the placing with the fewest evictions, at most ``most``, among those that were tried and that ``accept`` accepts."""
         best: Placing | None = None
         starts = self._search.nodes_to_try(self._items[0], most)
         for start in starts:

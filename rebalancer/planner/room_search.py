@@ -1,4 +1,4 @@
-"""The fewest pods that have to leave so that a pod which waits fits somewhere, each with a place of its own.
+"""Search for the fewest evictions after which a pending pod fits on a node, with a place for each evicted pod.
 
 A pod that waits goes to a node; of the pods there, some leave, and each of them goes to another node, where others may have
 to leave in their turn. Depth first, with one eviction more allowed each time nothing was left to try: what comes first is the
@@ -34,7 +34,7 @@ _RULED_PODS = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
-    """A pod that needs a place: one that waits, or one that has to leave."""
+    """A pod that needs a place: a pending pod, or a pod that must leave its node."""
 
     pod: int
     """Row of the pod; below 0 for room that no pod asks for by itself."""
@@ -66,13 +66,13 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Placing:
-    """A way to let asks in: where each item goes."""
+    """A placing: the node of each item."""
 
     nodes: tuple[tuple[Item, int], ...]
 
     @property
     def moves(self) -> list[tuple[Item, int]]:
-        """The pods that leave, with where each goes."""
+        """The pods that leave, each with its new node."""
         return [(item, node) for item, node in self.nodes if item.source >= 0]
 
 
@@ -96,7 +96,7 @@ Accept = Callable[[Placing], bool]
 
 
 class RoomSearch:
-    """Looks for room in a draft's state, which it leaves as it was."""
+    """Searches for room in the state of a draft. The state is the same afterwards."""
 
     def __init__(
         self,
@@ -148,7 +148,7 @@ class RoomSearch:
     # -- what is asked -----------------------------------------------------------------------------------
 
     def item_of(self, number: int, ask: Ask) -> Item:
-        """Return what has to be placed for an ask."""
+        """Return the item to place for a request."""
         nodes, ruled = ask.nodes & ~self.snapshot.nodes.leaving, False
         requests = ask.requests
         if ask.cls >= 0:
@@ -176,10 +176,10 @@ class RoomSearch:
     def find(
         self, items: Sequence[Item], accept: Accept, steps: int, least: int = 0, most: int = 0
     ) -> RoomSearchResult:
-        """Return the way with the fewest evictions that ``accept`` takes, to place all ``items``, the first one first.
+        """Return the placing of all ``items``, in order, with the fewest evictions that ``accept`` accepts.
 
-        ``steps``: so many at most. ``least``: fewer evictions need not be tried; ``most``: more are not, 0: as many
-        as the effort allows.
+        ``steps``: the maximum number of steps. ``least``, ``most``: the range of evictions to try; ``most`` 0: as
+        many as the effort allows.
         """
         self._left, self._cut, self._doubted = steps, False, False
         self._alike_asks = _twins(items)
@@ -218,14 +218,14 @@ class RoomSearch:
         return self._left > 0 and self._search(asks, [], evictions)
 
     def lacking(self, item: Item) -> Ints:
-        """Return what each node (R + 1, N) lacks for ``item`` as it is, the places for pods last; 0: nothing."""
+        """Return what each node lacks for ``item`` now (R + 1, N), the number of pods in the last row; 0: nothing."""
         need = np.zeros((len(item.requests) + 1, len(item.nodes)), np.int64)
         need[item.asked] = item.needs - self.free[item.asked]
         need[-1] = item.places - self.places
         return np.maximum(0, need)
 
     def may_leave(self, pods: Int32s, limit: int) -> Bools:
-        """Return which of ``pods`` (K,) may leave for what has a priority of ``limit``."""
+        """Return which of ``pods`` (K,) may leave for an item of priority ``limit``."""
         may: Bools = np.isin(pods, self._pods)
         may &= self._priority[self.snapshot.pods.cls[pods]] <= limit
         return may
@@ -236,7 +236,7 @@ class RoomSearch:
         return pods
 
     def nodes_for(self, item: Item) -> Bools:
-        """Return the nodes (N,) on which ``item`` may stand if there is room, by the rules between pods as they are."""
+        """Return the nodes (N,) that allow ``item`` apart from room, under the current rules between pods."""
         nodes = item.nodes.copy()
         if item.source >= 0:
             nodes = self._draft.scheduler.static_mask(item.cls) & ~self._closed
@@ -248,12 +248,12 @@ class RoomSearch:
             return nodes & self._passing(item)
 
     def nodes_to_try(self, item: Item, evictions: int) -> list[int]:
-        """Return the nodes that ``item`` may get by so many evictions, those that take the fewest first."""
+        """Return the nodes where ``item`` may fit after this many evictions, those with the fewest evictions first."""
         fits = np.zeros(len(item.nodes), bool)
         return self._promising(item, fits, evictions)
 
     def give_up(self) -> None:
-        """Try no further way; the steps that are left are not used."""
+        """End the search; remaining steps are not used."""
         self.used -= max(0, self._left)
         self._left = 0
 
@@ -420,7 +420,7 @@ class RoomSearch:
         return _Sums(self)
 
     def sums_of(self, limit: int) -> Ints:
-        """Return what the largest pods on each node ask, summed up over all nodes in a row (R + 1, V + 1)."""
+        """Return the cumulative requests of the largest pods on each node, for all nodes in one array (R + 1, V + 1)."""
         cls = self.snapshot.pods.cls[self._pods]
         asks = np.vstack([self.snapshot.requests[:, cls], np.ones((1, len(cls)), np.int64)])
         asks[:, self._priority[cls] > limit] = 0
@@ -546,7 +546,7 @@ class RoomSearch:
         return np.vstack([self.snapshot.requests[:, cls], np.ones((1, len(cls)), np.int64)])
 
     def leaving(self, pod: int, cause: Item) -> Item:
-        """Return what has to be placed for a pod that leaves for ``cause``."""
+        """Return the item to place for a pod that leaves because of ``cause``."""
         known = self._items.get((pod, cause.root))
         if known is None:
             cls, node = int(self.snapshot.pods.cls[pod]), int(self.snapshot.pods.node[pod])

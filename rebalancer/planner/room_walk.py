@@ -1,7 +1,8 @@
-"""Goes a way to make room as a run would: wave by wave, within budgets, each pod with its predicted landing.
+"""Simulate how a run would make room: wave by wave, within budgets, each pod with its predicted landing.
 
-The nodes that are being made free are marked meanwhile, and further ones where the scheduler would choose another node. What
-pends may take what is freed before the pod that it was meant for: only a way at whose end that pod has its node is gone.
+The nodes that are being made free are marked meanwhile, and further ones where the scheduler would choose another
+node. Another pending pod may take the freed room first. So a plan is accepted only if the intended pod has its node
+at the end.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ TAKEN: Refused = (Code.NO_ROOM, "another pod that waits would take the room")
 
 @dataclass(frozen=True, slots=True)
 class RoomStep:
-    """A move, with the place of its landing on which the state goes on."""
+    """A move, and the index of the landing that the state assumes."""
 
     chosen: Chosen
     prediction: Prediction
@@ -50,7 +51,7 @@ class RoomStep:
 
 @dataclass(frozen=True, slots=True)
 class RoomEntry:
-    """An ask that has its room: the pod on its node, or what is kept free there."""
+    """A request that has its room: the pod on its node, or the room that is kept free there."""
 
     ask: Ask
     node: int
@@ -60,7 +61,7 @@ class RoomEntry:
 
 @dataclass(slots=True)
 class MadeRooms:
-    """What is planned so far, to be done again on another draft of the same problem."""
+    """The plan so far. It can be applied to another draft of the same problem."""
 
     first_wave: int = 1
     steps: list[RoomStep] = field(default_factory=list)
@@ -75,10 +76,10 @@ class MadeRooms:
         return max((step.chosen.wave for step in self.steps), default=self.first_wave - 1)
 
     def onto(self, draft: Draft, *, ended: bool = True, reserving: bool = True) -> None:
-        """Do it all on ``draft``; the last wave is at its end then, or (not ``ended``) its moves are in flight.
+        """Apply the plan to ``draft``. With ``ended`` the last wave is over, without it its moves are in flight.
 
-        ``reserving``: what no pod waits for takes its room, so that the search keeps off it. In the state of the plan it is
-        free, as it will be, and the term of its strategy keeps others off.
+        ``reserving``: reserve the room that is kept free for future pods, so that the search does not use it.
+        Otherwise it stays free in the state, and the term of its strategy protects it.
         """
         last = self.last_wave
         self._enter(draft, self.first_wave - 1, reserving=reserving)
@@ -95,12 +96,12 @@ class MadeRooms:
                 enter(draft, entry.ask, entry.node)
 
     def open_rooms(self) -> set[int]:
-        """Return the nodes that stay marked after the last move, as its wave is in flight."""
+        """Return the nodes that are still marked after the last move, while its wave is in flight."""
         return set(self.steps[-1].chosen.room or ()) if self.steps else set()
 
 
 def end_wave(draft: Draft) -> None:
-    """Let the victims of a wave be gone, and its replacements Ready."""
+    """End a wave in the state: its victims are gone and its replacements are Ready."""
     draft.state.reap()
     draft.allowance.next_wave()
 
@@ -112,7 +113,7 @@ def move(draft: Draft, chosen: Chosen, prediction: Prediction, lands: int, *, re
 
 
 def enter(draft: Draft, ask: Ask, node: int) -> None:
-    """Let an ask have its room: the pod stands on its node, if no eviction has fed it before."""
+    """Give a request its room: bind its pod to the node, unless an earlier eviction already did."""
     if ask.counted:
         return
     if ask.pod < 0:
@@ -124,12 +125,12 @@ def enter(draft: Draft, ask: Ask, node: int) -> None:
 
 
 def kind_of(ask: Ask) -> object:
-    """Return what is equal for asks that are let in by the same moves."""
+    """Return a key that is equal for requests which the same moves satisfy."""
     return ask.cls, ask.priority, ask.requests.tobytes(), ask.nodes.tobytes()
 
 
 def gang_of(draft: Draft, ask: Ask) -> GangKey | None:
-    """Return the gang of the pod that waits for an ask, if the policy keeps gangs together; else None."""
+    """Return the gang of a request's pending pod, if the policy keeps gangs together; else None."""
     if ask.pod < 0 or not int(draft.problem.protected[ask.pod]) & BY_UNIT:
         return None
     of = draft.snapshot.classes[int(draft.snapshot.pods.cls[ask.pod])]
@@ -137,7 +138,7 @@ def gang_of(draft: Draft, ask: Ask) -> GangKey | None:
 
 
 class RoomWalk:
-    """Goes one way: each pod with its predicted landing."""
+    """Simulates the moves of one placing, each pod with its predicted landing."""
 
     def __init__(
         self,
@@ -169,12 +170,12 @@ class RoomWalk:
         self._ask_of = dict(enumerate(asks))
 
     def open_one_by_one(self, *, backwards: bool) -> None:
-        """Make the moves for one ask after the other, in the order of the asks or backwards."""
+        """Make the moves for one request after the other, in order or in reverse."""
         sign = -1 if backwards else 1
         self._left.sort(key=lambda item: sign * item.root)
 
     def go(self) -> Refused | None:
-        """Make all moves, beginning with the wave that is in flight; return why it cannot be done."""
+        """Make all moves, beginning in the wave that is in flight; return why that is impossible, or None."""
         wave, of_wave = max(self._made.last_wave, self._made.first_wave), len(self._made.steps)
         why: Refused = Code.NO_ROOM, "its moves have no order in which each lands"
         while self._left:

@@ -1,4 +1,4 @@
-"""What a policy says of a cluster, and what earlier runs left: problems and settings are made from both."""
+"""Make the problem and the settings of a plan, from the policy and from what earlier runs have recorded."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Protections = Callable[[Snapshot, Protect, Scope], Int32s]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What earlier runs left for this one."""
+    """What earlier runs have recorded for this run."""
 
     cooling: Mapping[str, str] = field(default_factory=dict)
     """Owner -> why its pods are not moved again yet."""
@@ -54,7 +54,7 @@ NO_HISTORY = History()
 
 @dataclass(frozen=True, slots=True)
 class RunRules:
-    """The policy of a run with all that does not change while it goes on."""
+    """The policy of a run, and everything else that stays constant during the run."""
 
     loaded: LoadedPolicy
     registry: Registry
@@ -73,7 +73,7 @@ class RunRules:
 
     @property
     def policy(self) -> Policy:
-        """The policy as it is carried out."""
+        """The policy with all changes of this run applied."""
         policy = self.loaded.policy
         return policy if self.marks else policy.model_copy(update={"steer": Steer.OFF})
 
@@ -163,7 +163,7 @@ class RunRules:
         )
 
     def scope_with(self, history: History) -> Scope:
-        """Return which pods may move, owners in a cool-down left out."""
+        """Return the scope of pods that may move, without owners in a cool-down."""
         select = self.loaded.policy.select
         return replace(self.scope, policy_select=select, cooling=history.cooling)
 
@@ -175,7 +175,8 @@ class RunRules:
     ) -> Settings:
         """Return the policy's budgets and thresholds, and their use by earlier runs.
 
-        ``planned``: uids of the pods that the plan moves, once it is made; ``movable``: the unprotected pods of then.
+        ``planned``: uids of the pods that a finished plan moves; ``movable``: the number of unprotected pods at
+        planning.
         """
         policy = self.policy
         return Settings(
@@ -280,7 +281,7 @@ def reads_usage(policy: Policy, registry: Registry) -> bool:
 
 
 def room_after(policy: Policy, registry: Registry) -> float:
-    """Return the seconds after which some strategy of the policy makes room for a pod that waits; infinite: none does."""
+    """Return after how many seconds a strategy makes room for a pending pod; infinite if none does."""
     waits = (
         registry.strategy(policy.strategy_of(name)).room_after(policy.strategies[name].params)
         for name in _active(policy)

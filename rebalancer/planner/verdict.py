@@ -41,7 +41,7 @@ def is_gamble(verdict: Verdict) -> bool:
 
 
 def gains_less(verdict: Verdict, most: Sequence[float]) -> bool:
-    """Return whether a move is expected to gain clearly less in hard or soft rules than ``most``, per entry."""
+    """Return whether the expected gain in hard or soft rules is clearly below ``most``; both per entry of the cost."""
     hard, soft, _ = verdict.gain
     if most[0] - hard > GAMBLE:
         return True

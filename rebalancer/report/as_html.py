@@ -41,7 +41,7 @@ RUNS = "<!--runs-->"
 def as_html(report: RunReport, *, live: bool = False) -> Iterator[str]:
     """Yield the report as an HTML document, in pieces.
 
-    A ``live`` page has a place for the list of runs (:data:`RUNS`), and asks where it came from what goes on.
+    A ``live`` page has a place for the list of runs (:data:`RUNS`), and polls its server for the current state.
     """
     summary = Summary(report)
     yield from (

@@ -66,7 +66,7 @@ class Story:
 
     @property
     def first(self) -> WorkloadChange:
-        """One of them, for the numbers that they share."""
+        """Any one of the workloads, for the numbers that all share."""
         return self.changes[0]
 
     @property

@@ -1,4 +1,4 @@
-"""Tables and strips of the HTML report: workloads by zone and by node, nodes by how full they are."""
+"""Tables of the HTML report: workloads per zone and per node, and how full nodes are."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BINS = 10
 
 
 def bar_width(value: float, most: float, longest: int) -> str:
-    """Return the length of a bar for ``value`` of ``most``, as an SVG attribute; ``longest``: pixels."""
+    """Return the length of a bar as an SVG attribute: ``value`` / ``most`` of ``longest`` pixels."""
     return f"{longest * min(1.0, value / most):.1f}" if most > 0 else "0"
 
 
@@ -139,7 +139,7 @@ def node_bars(nodes: Sequence[NodeLoad]) -> list[dict[str, Any]]:
 
 
 def node_cells(changes: Changes) -> dict[str, Any] | None:
-    """Return many nodes as cells by zone, the fullest first, and how full how many are; None for few nodes."""
+    """Return the nodes as cells by zone, fullest first, with a histogram of how full they are; None if there are few nodes."""
     nodes = changes.nodes
     if len(nodes) <= _MAX_BARS:
         return None

@@ -62,7 +62,7 @@ class Progress:
         self._heard = heard
 
     def show_nodes(self, snapshot: Snapshot, moves: Iterable[Move]) -> None:
-        """Show the nodes with the bars while pods move, if that is asked for; without bars there is no picture."""
+        """Show the nodes above the progress bars while pods move, if the options ask for it; without bars, show nothing."""
         if self._bars is None or not self._pictured:
             return
         from rebalancer.report.bars import NodePicture, marks_for  # noqa: PLC0415

@@ -161,7 +161,7 @@ class Summary:
 
     @cached_property
     def why(self) -> str | None:
-        """What the moves are for, in one sentence; None if there are none."""
+        """The purpose of the moves in one sentence; None if there are no moves."""
         changes, moves = self.changes, self.moves
         if not moves or len(changes.steps) == 1:
             return None
@@ -355,7 +355,7 @@ class Summary:
 
     @property
     def total(self) -> str | None:
-        """The sum in one line, for the end of a long report; None where nothing is planned and nothing stays."""
+        """One line with the totals, for the end of a long report; None if no pod moves or stays."""
         report = self.report
         if not report.outcomes and not self.stays:
             return None

@@ -360,7 +360,7 @@ _PLANNING_SHARE = 0.5
 def recall(
     run: RunContext, source: Source, reading: Reading
 ) -> tuple[RunContext, MemoryStore | None]:
-    """Read the memory of earlier runs; return the run with what they left, and the memory, None without one.
+    """Read the memory of earlier runs; return the run with their records, and the memory (None if there is none).
 
     Raises:
         ClusterReadError: the memory does not exist.

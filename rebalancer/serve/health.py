@@ -302,7 +302,7 @@ class Health:
         return paths
 
     def folders(self) -> Folders:
-        """Return path -> function that answers what is below it: the pages of runs."""
+        """Return URL prefix -> function that serves all paths below it: the pages of runs."""
         return {} if self.page is None else {"/runs/": self._page_of}
 
     def _page_of(self, number: str) -> Answer:

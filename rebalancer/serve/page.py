@@ -1,4 +1,4 @@
-"""The page of a process that serves: the last report, the runs before it, and what goes on now.
+"""The web page of ``serve``: the last report, earlier runs, and the current state.
 
 It is read-only and sets no cookies. The pages of runs are kept compressed, the oldest are dropped first.
 """
@@ -28,7 +28,7 @@ _TALLEST = 32
 
 @dataclass(frozen=True, slots=True)
 class KeptRun:
-    """One run, with its page as long as there is room for it."""
+    """One past run, with its HTML page unless that was dropped to save memory."""
 
     number: int
     words: str
@@ -41,9 +41,9 @@ class KeptRun:
 
 
 class LivePage:
-    """The kept runs, and what goes on now.
+    """The past runs that are kept, and the current state of the process.
 
-    One thread writes; others read. What they read is replaced as a whole.
+    One thread writes and others read; values that they read are replaced, never changed in place.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
@@ -66,7 +66,7 @@ class LivePage:
         self._under_way = True
 
     def note_step(self, text: str) -> None:
-        """Note what the run does now."""
+        """Record the current step of the run."""
         self._steps = (*self._steps, printable(text))[-_MAX_STEPS:]
 
     def end_run(self) -> None:
@@ -95,7 +95,7 @@ class LivePage:
         )
 
     def keep_failure(self, code: ExitCode, now: float) -> None:
-        """Keep that a run ended without a report at ``now`` (Unix seconds)."""
+        """Record a run that ended without a report at ``now`` (Unix seconds)."""
         words = f"Run {self._number + 1}, {rfc3339(now)}: failed, exit code {int(code)}"
         self._add(KeptRun(self._number + 1, words, failed=True))
 
@@ -111,7 +111,7 @@ class LivePage:
     # -- what is answered --------------------------------------------------------------------------
 
     def state(self, *, stands_by: bool) -> bytes:
-        """Return what goes on now, as JSON. ``stands_by``: another process leads."""
+        """Return the current state as JSON. ``stands_by``: another process is the leader."""
         state = {
             "last": self._number,
             "now": self._now(stands_by=stands_by),

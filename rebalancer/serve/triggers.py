@@ -82,17 +82,17 @@ class Triggers:
             self._changed.set()
 
     def wait_for_room(self, uid: str) -> None:
-        """Trigger a run once a pod has waited for ``room_after``, from now on if it was not known to wait."""
+        """Trigger a run after the pod has been pending for ``room_after`` seconds; its waiting begins now if it is new."""
         with self._lock:
             self._waiting.setdefault(uid, self._clock.now())
 
     def wait_no_more(self, uid: str) -> None:
-        """Trigger none for a pod that has its node, or is gone."""
+        """Cancel the trigger for a pod that was bound or is gone."""
         with self._lock:
             self._waiting.pop(uid, None)
 
     def end_run_early(self) -> None:
-        """End the current run early: pods must leave a machine that it does not know of."""
+        """End the current run early, because pods must leave a machine that the run did not consider."""
         self._calls += 1
 
     # -- runs --------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class Triggers:
         return find_call
 
     def take(self) -> str:
-        """Clear the changes, which the current run sees; return the first one as text, empty if there were none."""
+        """Return the first change as text (empty without changes), and clear all changes: the run that starts now sees them."""
         with self._lock:
             changes, self._changes = self._changes, None
             self._changed.clear()

@@ -1,4 +1,4 @@
-"""Autoscalers: those of machines, detected from pods and nodes; and owners that a HorizontalPodAutoscaler has just scaled."""
+"""Detect autoscalers of machines by pods and nodes; find owners that a HorizontalPodAutoscaler has just scaled."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ SCALE_OUT_REASONS = ("TriggeredScaleUp", "Nominated")
 
 
 def fold_scale_outs(events: Iterable[o.PodEvent]) -> dict[str, str]:
-    """Return uid -> reason of the objects of which an Event says that a machine is on its way for them."""
+    """Return uid -> reason for the objects for which an Event announces a new machine."""
     return {
         uid: event.reason
         for event in events

@@ -392,7 +392,7 @@ class CaptureDetails(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """All objects at one moment."""
+    """The objects of a fold at one moment, from which a snapshot is made."""
 
     pods: SettledPods
     objects: Mapping[str, tuple[Any, ...]]

@@ -1,7 +1,7 @@
 """Read a snapshot file, our own or kubectl's, into a Snapshot.
 
-A file may be damaged, cut off, or made to do harm. Of ours only what the manifest lists is read, each member once and
-never more of it than its size in the manifest; only one piece is in memory.
+A file may be damaged, truncated or malicious. From our own files, only members in the manifest are read, each once,
+and never more bytes than the manifest says; only one piece is in memory.
 
 API servers never store objects that break the fold, so objects are searched for errors only if the fold has failed.
 """
@@ -463,7 +463,7 @@ def load_keeping(
     stdin: BinaryIO | None = None,
     finished: frozenset[str] = frozenset(),
 ) -> tuple[Snapshot, KeptObjects]:
-    """Return the snapshot as :func:`load_judgeable`, and the objects of some kinds as they stand in the file.
+    """Return the snapshot as :func:`load_judgeable` does, and the unchanged objects of some kinds.
 
     Raises:
         PolicyError: as there.

@@ -1,8 +1,8 @@
-"""Measured use as columns of a snapshot: from NodeMetrics and PodMetrics, and carried over to later snapshots of a run.
+"""Measured usage as columns of a snapshot: from NodeMetrics and PodMetrics, and carried over to later snapshots of a run.
 
-Between two waves pods have moved, and what the metrics API says of nodes is still of before. So each later
-snapshot takes the first one's measurement, without what the pods use that have left a node, and with what
-those use that have come. All of them use the mean of their class, as it was at first.
+Between two waves pods have moved, but the metrics API still shows usage from before. So each later snapshot starts
+from the first measurement, subtracts the usage of pods that have left a node, and adds the usage of pods that have
+arrived. Each such pod is assumed to use the mean of its class in the first measurement.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _UNIT = np.array([[1e6], [1.0]])
 
 
 class PodUse:
-    """Measured pods as rows of growing columns."""
+    """The measured usage of pods, as columns that grow by one row per pod."""
 
     def __init__(self) -> None:
         self._namespaces = Interner()

@@ -30,7 +30,7 @@ MEASURED = ("cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class PodGroup:
-    """What a PodGroup of Kubernetes says (``scheduling.k8s.io``)."""
+    """The content of a PodGroup of Kubernetes (``scheduling.k8s.io``)."""
 
     least: int
     """So many of its pods have to run for it to be of use (``schedulingPolicy.gang.minCount``); 0 if it is no gang."""
@@ -445,7 +445,7 @@ class Snapshot:
         return freeze(group)
 
     def amounts(self, of: Mapping[str, str]) -> Ints | None:
-        """Return quantities by resource as a column (R,) of base units; None: no node and no pod names one of the resources."""
+        """Return quantities by resource as a column (R,) in base units; None if no node or pod names one of the resources."""
         amounts = np.zeros(len(self.resources), np.int64)
         for name, text in of.items():
             if name not in self.resources:
@@ -473,11 +473,11 @@ class Snapshot:
 
     @cached_property
     def gang_least(self) -> Mapping[GangKey, int]:
-        """Gang -> how many of its pods have to run for it to be of use, where that is known; else it needs all of them."""
+        """Gang -> the minimum number of running pods that it needs, if known. Other gangs need all of their pods."""
         return {gang: group.least for gang, group in self.pod_groups.items()}
 
     def group_of(self, cls: PodClass) -> PodGroup | None:
-        """Return the PodGroup that pods of ``cls`` name; None if they name none, or it was not read."""
+        """Return the PodGroup that pods of ``cls`` belong to; None if they have none, or it was not read."""
         named = cls.spec.scheduling_group is not None
         return self.pod_groups.get((cls.namespace, cls.gang)) if named else None
 
@@ -547,7 +547,7 @@ class Snapshot:
         return waiting
 
     def unschedulable_pods(self) -> Int32s:
-        """Return the rows of the pods that no node takes, by the scheduler's own word, without those of a nominated node."""
+        """Return the rows of the pods that the scheduler has reported as unschedulable, without pods that have a nominated node."""
         states = self.pods.states
         says = [not state.nominated and state.unschedulable_since() is not None for state in states]
         refused = np.array(says or [False], bool)[self.pods.state]

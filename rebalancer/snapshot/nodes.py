@@ -1,4 +1,4 @@
-"""Node columns: from Node objects, and with nodes that are not there yet."""
+"""Node columns: from Node objects, and with additional nodes that do not exist yet."""
 
 from __future__ import annotations
 
@@ -120,12 +120,12 @@ moment after the kubelet has said that it is."""
 
 
 def is_startup(taint: o.Taint) -> bool:
-    """Return whether a node has a taint only until it is ready for pods."""
+    """Return whether a taint is a startup taint, which is removed when the node is ready for pods."""
     return taint.key in _NOT_READY_TAINTS or taint.key.startswith(_STARTUP_TAINTS)
 
 
 def find_starting(nodes: Nodes, now: float) -> Bools:
-    """Return the nodes (N,) that are young and not ready for pods yet, and that no one has closed."""
+    """Return the new nodes (N,) that are not ready for pods yet and that nobody has cordoned."""
     of_sets = np.array([any(map(is_startup, of)) for of in nodes.taint_sets] or [False])
     young = now - nodes.created < STARTUP
     waits: Bools = young & (of_sets[nodes.taint_set] | ~nodes.ready)
@@ -133,7 +133,7 @@ def find_starting(nodes: Nodes, now: float) -> Bools:
 
 
 def as_started(nodes: Nodes, which: Bools) -> Nodes:
-    """Return ``nodes`` with ``which`` (N,) ready for pods."""
+    """Return ``nodes``, with those in ``which`` (N,) changed to be ready for pods."""
     sets = tuple(tuple(one for one in of if not is_startup(one)) for of in nodes.taint_sets)
     taint_set = np.where(which, nodes.taint_set + len(sets), nodes.taint_set).astype(np.int32)
     return replace(

@@ -1,9 +1,9 @@
-"""Objects without their names: each name becomes the HMAC of it by a key that stays with the user.
+"""Replace the names in objects by pseudonyms: the HMAC of the name with a key that only the user has.
 
-The same name has the same pseudonym in all objects and snapshots, so that owners, selectors, volumes and images still match and
-plans stay the same; without the key a name can be neither read nor guessed. All text is redacted but what is listed here: kinds, phases
-and other values that the API enumerates, numbers, quantities and times, keys of labels, annotations and taints, and names that every
-cluster has.
+The same name has the same pseudonym in all objects and snapshots, so that owners, selectors, volumes and images still
+match and plans stay the same; without the key a name can be neither read nor guessed. All text is redacted, except
+for what is listed here: kinds, phases and other enumerated values of the API, numbers, quantities and times, keys of
+labels, annotations and taints, and names that exist in every cluster.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _REASON = re.compile(r"[A-Z][A-Za-z]{1,60}", re.ASCII)
 
 
 class Redactor:
-    """Redacts objects by one key."""
+    """Redacts objects with one key."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -84,7 +84,7 @@ class Redactor:
 
     @classmethod
     def of_file(cls, path: str) -> Redactor:
-        """Return the redactor with the key in a file; white space at its end is no part of it.
+        """Return the redactor with the key in a file; trailing white space is ignored.
 
         Raises:
             PolicyError: the file cannot be read, or the key is too short to be one.

@@ -424,7 +424,7 @@ class ClusterState(ClassCounts):
         self._moved[pod] = False
 
     def reserve(self, requests: Ints, places: int, node: int) -> None:
-        """Keep ``requests`` (R,) and so many places for pods on ``node`` from all pods, for good."""
+        """Reserve ``requests`` (R,) and a number of pod places on ``node``; no pod can use them any more."""
         self._loads.reserve(requests, places, node)
         self.touched.append(node)
         self._newest_stamp += 1
@@ -497,7 +497,7 @@ class ClusterState(ClassCounts):
 
     @contextmanager
     def filled(self, pod: int, cls: int, node: int) -> Iterator[None]:
-        """Hold the state in which ``pod``, which has no node, is on ``node`` as a pod of ``cls``."""
+        """Context in which the pending ``pod`` is on ``node`` as a pod of ``cls``."""
         before, stamp = int(self.cls_of[pod]), self._stamps[cls]
         self.cls_of[pod], self.node_of[pod] = cls, node
         self._count_change(cls, node, +1, terminating=False)
@@ -553,7 +553,7 @@ class NodeLoads:
         self.pod_count[node] += sign
 
     def reserve(self, requests: Ints, places: int, node: int) -> None:
-        """Take ``requests`` (R,) and so many places from what a node has left."""
+        """Subtract ``requests`` (R,) and a number of pod places from the free capacity of a node."""
         self.used[:, node] += requests
         self.lasting[:, node] += requests
         self.pod_count[node] += places

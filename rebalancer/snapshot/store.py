@@ -1,9 +1,9 @@
 """A snapshot file: what it says of itself, and how it is written while the lists arrive.
 
-A file of ours is a zip archive with one member per list and ``manifest.json``, which is written last. A list
-is what the API server sent: in protobuf (``.pb``, a ``PodList`` and so on of ``k8s.io/api`` without its envelope), or as
-JSON, an object on each line. What the manifest does not list is no part of the snapshot. One JSON list is a snapshot file,
-too, and may say the same in annotations.
+A file of ours is a zip archive with one member per list and ``manifest.json``, which is written last. A list is what
+the API server sent: in protobuf (``.pb``, a ``PodList`` and so on of ``k8s.io/api`` without its envelope), or as
+JSON, an object on each line. Members that are not in the manifest do not belong to the snapshot. A single JSON list
+is a snapshot file, too; its annotations may contain the manifest.
 
 Left out: ``managedFields``, the annotation ``last-applied-configuration``, and ``env`` and ``envFrom`` of all
 containers, since nothing reads them and they may hold secrets.

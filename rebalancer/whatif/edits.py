@@ -1,4 +1,4 @@
-"""What-if edits: a node joins or is gone, a zone is lost, a workload gets another number of replicas.
+"""What-if edits: add or remove a node, lose a zone, change the replicas of a workload.
 
 Source: ``pkg/controller/disruption/disruption.go``.
 """

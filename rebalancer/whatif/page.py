@@ -28,7 +28,7 @@ class SimulatedSteps:
     last: Snapshot
 
     def with_names(self) -> tuple[tuple[str, Snapshot], ...]:
-        """Return the steps with their names; without changes there are two."""
+        """Return the steps with their names: two without what-if changes, else three."""
         if self.changed is self.in_file:
             return ("Now", self.in_file), ("At the end", self.last)
         return ("Now", self.in_file), ("What if", self.changed), ("At the end", self.last)

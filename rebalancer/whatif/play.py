@@ -1,4 +1,4 @@
-"""One simulation from its snapshot and policy to its end: what ``simulate`` and ``compare`` have in common."""
+"""Run one simulation of a policy on a snapshot to its end, for ``simulate`` and ``compare``."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from rebalancer.whatif.world import APART, GONE_AFTER, SimulatedCluster, Span
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conditions:
-    """How a cluster is simulated, whatever the policy."""
+    """The settings of a simulation that do not depend on the policy."""
 
     cycles: int = 20
     ready_after: Span = READY_AFTER
@@ -57,7 +57,7 @@ def play(
 ) -> Played:
     """Simulate run after run of a policy on a snapshot.
 
-    ``seed`` draws landings from their distribution; None takes the most probable ones. Same arguments, same result.
+    ``seed``: draw landings at random with this seed; None: take the most probable ones. Same arguments, same result.
     """
     first = with_methods(loaded.policy, snapshot)
     world = SimulatedCluster(

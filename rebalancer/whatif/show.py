@@ -172,7 +172,7 @@ def scores_of_end(simulation: Simulation) -> list[tuple[str, str]]:
 
 
 def end_lines(simulation: Simulation) -> list[str]:
-    """Return the sum, the pauses, and whether more is to come, in sentences."""
+    """Return sentences with the totals, the pauses, and whether later runs would do more."""
     return [_sum_line(simulation), *_pauses(simulation.cycles), _silence_line(simulation)]
 
 

@@ -80,7 +80,7 @@ DECODED: dict[str, type[Any]] = {
 
 
 class ListPage(Struct, Generic[T]):
-    """One page of a list. The server writes null for an empty one, and leaves ``items`` out of none."""
+    """One page of a list. An empty list may arrive as null; a response without ``items`` is not a list."""
 
     items: tuple[T, ...] | None
     metadata: o.ListMeta = o.ListMeta()

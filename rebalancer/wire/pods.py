@@ -65,7 +65,7 @@ class PodState(NamedTuple):
     """The node that the scheduler has chosen for a pod without one, after it has preempted others there."""
 
     def unschedulable_since(self) -> float | None:
-        """Return since when (Unix seconds) no node takes the pod, by the scheduler's own word; None if it does not say so."""
+        """Return since when (Unix seconds) the scheduler reports the pod as unschedulable; None if it does not."""
         for each in self.conditions:
             if each.type == "PodScheduled" and each.status == "False":
                 return each.since if each.reason == "Unschedulable" else None
@@ -170,7 +170,7 @@ NO_ANNOTATIONS = PodAnnotations()
 
 
 class PodRecord(NamedTuple):
-    """One pod on its way into the arrays; it is not kept after the fold."""
+    """One decoded pod. It is discarded after its values are in the snapshot's arrays."""
 
     namespace: str
     name: str

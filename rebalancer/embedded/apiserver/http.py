@@ -255,7 +255,7 @@ class Fault:
 
 @dataclass
 class Faults:
-    """The faults of one server, and a log of its requests. Thread-safe."""
+    """The faults that one server injects into its answers, and a log of its requests. Thread-safe."""
 
     faults: list[Fault] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)

@@ -457,9 +457,9 @@ class Recount:
         self._given_up: set[str] = set()
 
     def snapshot(self, moves: Sequence[Move]) -> Snapshot:
-        """Return the cluster once the budgets of the next wave of ``moves`` allow disruptions again.
+        """Wait until the budgets for the next wave of ``moves`` allow disruptions again; return the cluster then.
 
-        After five seconds, or once the run must end, return it as it is.
+        After five seconds, or when the run must end, stop waiting.
         """
         next_wave = {ref for m in moves if m.wave == moves[0].wave for ref in m.budgets}
         until = self._stop.now() + _TIMEOUT

@@ -1,4 +1,4 @@
-"""One move, by eviction or restart, or those of a gang: read the pod again, ask, retry, until the outcome is final."""
+"""Execute one move, by eviction or restart, or all moves of a gang: read the pod again, send, retry until it is final."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Actor(Protocol):
         """Send the eviction once as a dry run, which changes nothing."""
 
     def read_disruptions_allowed(self, budget: str) -> int | None:
-        """Return what the PodDisruptionBudget ``namespace/name`` allows now, None if it is gone; raises ClusterReadError."""
+        """Return how many disruptions the PodDisruptionBudget ``namespace/name`` allows now; None if it is gone."""
 
     def restart(self, move: Move) -> EvictionAnswer:
         """Ask for the restart of the rollout that replaces the pod of ``move``; repeated calls cause one restart."""
@@ -82,9 +82,9 @@ class Attempt:
         self._patience = patience or Patience()
 
     def carry_out(self, move: Move, *, lost: bool = False) -> Outcome:
-        """Execute the move; return the outcome: evicted, restarted, or the final reason why not.
+        """Execute the move; return its outcome: evicted, restarted, or why not.
 
-        ``lost``: the reply to an earlier request for it was lost.
+        ``lost``: an earlier request for this move was sent, and its reply was lost.
         """
         final = _final(move.method)
         started = self._stop.now()
@@ -191,10 +191,10 @@ class Attempt:
 
 
 class GangAttempt:
-    """Moves the pods of a gang: no eviction is sent if the API server would refuse one, and then all are, without a pause.
+    """Moves the pods of a gang. First all evictions are sent as dry runs; if none is refused, all are sent without a pause.
 
-    Other clients may use up a budget between the two. What is begun is finished then as far as the API server lets it: half of
-    a gang is of no use, and the pods that are left would be interrupted once more.
+    Other clients may use up a budget between the two steps. Then as many pods as possible are still evicted: half of
+    a gang is of no use, and the remaining pods would be interrupted a second time.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ class Feed(Protocol):
         """Return whether a followed pod no longer exists."""
 
     def still_waits(self, uid: str) -> str | None:
-        """Return ``namespace/name`` of a pod for which room is made, as long as it has no node; None once it has, or is gone."""
+        """Return ``namespace/name`` of a pod for which room is made, while it is pending; None after it is bound or gone."""
 
     def unready_sibling(self, uid: str) -> str | None:
         """Return the name of an unready pod with the controller of pod ``uid``; None if none is known.

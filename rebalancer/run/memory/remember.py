@@ -168,8 +168,8 @@ def remember(
 ) -> Document:
     """Return the document with the outcomes of a run's moves. Outcomes without information change nothing.
 
-    ``snapshot``: the run's input. All moves of one owner for one term count as one try, which is a strike if any of
-    them did not do as predicted.
+    ``snapshot``: the run's input. All moves of one owner for one term count as one attempt. The attempt is a strike if
+    any of these moves did not have the predicted result.
     """
     zones, fingerprints = zones_of(snapshot), fingerprints_of(snapshot)
     tries: dict[tuple[str, str], list[Outcome]] = {}

@@ -64,8 +64,8 @@ class Journal:
     ) -> Journal:
         """Return the journal with the ``outcomes`` of all moves so far, executed in ``seconds``.
 
-        If the last wave was ``cut`` off, the waves before it give the pace; if there is none, only a lower bound of
-        it is known. ``reserved`` replaces the previous reservation.
+        The pace is computed from them. If the last wave was ``cut`` off, it does not count; without an earlier wave only a
+        lower bound of the pace is known. ``reserved`` replaces the previous reservation.
         """
         done = tuple(outcomes)
         by_uid = {one.move.uid: one for one in self.outcomes} | {one.move.uid: one for one in done}

@@ -116,7 +116,7 @@ class LeaveParams(StepParams):
     changes_node: ClassVar[bool] = True
 
     def part(self) -> timedelta | float | None:
-        """Return None: pods have all the time that the other steps leave."""
+        """Return None: this step has all the time that the other steps do not need."""
         return None
 
 
