@@ -38,6 +38,7 @@ class Stop:
         self._deadline = deadline
         self._signalled = signalled or threading.Event()
         self._conditions: list[Callable[[], str | None]] = []
+        self._final: list[Callable[[], str | None]] = []
         self._lock = threading.Lock()
         self._came: tuple[float, str] | None = None
         self._noticed = math.inf
@@ -65,9 +66,14 @@ class Stop:
         """Return the current time of the clock."""
         return self._clock.now()
 
-    def add(self, condition: Callable[[], str | None]) -> None:
-        """Add a condition: a function that returns why the run must end, or None. Example: a lost Lease."""
+    def add(self, condition: Callable[[], str | None], *, final: bool = False) -> None:
+        """Add a condition: a function that returns why the run must end, or None.
+
+        ``final``: it ends also what :meth:`finishing` lets go on. Example: a lost Lease.
+        """
         self._conditions.append(condition)
+        if final:
+            self._final.append(condition)
 
     def reason(self) -> str | None:
         """Return why the run must end now, or None if it may continue."""
@@ -90,13 +96,23 @@ class Stop:
             left = min(until, self.deadline) - self.now()
             if left <= 0:
                 return self.reason()
-            self._signalled.wait(min(left, _SLICE))
+            self.pause(min(left, _SLICE))
         return why
+
+    def pause(self, seconds: float) -> None:
+        """Wait for ``seconds``; a signal ends it."""
+        self._signalled.wait(seconds)
+
+    @property
+    def is_signalled(self) -> bool:
+        """Whether the signal has come."""
+        return self._signalled.is_set()
 
     def sooner(self, seconds: float, signalled: threading.Event) -> Stop:
         """Return a Stop that ends with this one, after ``seconds``, or when ``signalled`` is set."""
         stop = Stop(self, min(self.deadline, self.now() + seconds), signalled)
         stop.add(self.reason)
+        stop.add(self.final_reason, final=True)
         return stop
 
     def later(self, seconds: float) -> Stop:
@@ -105,6 +121,14 @@ class Stop:
         If the process was suspended beyond that time, it still gets half of ``seconds`` when it continues.
         """
         return _Later(self, seconds)
+
+    def finishing(self, seconds: float) -> Stop:
+        """Return a Stop for work that is of no use half done: it ends ``seconds`` after this one, or with a final condition."""
+        return _Finishing(self, seconds)
+
+    def final_reason(self) -> str | None:
+        """Return the reason of a final condition, see :meth:`add`; None while none holds."""
+        return next((why for one in self._final if (why := one()) is not None), None)
 
     def _why(self) -> str | None:
         if self._signalled.is_set():
@@ -132,6 +156,20 @@ class _Later(Stop):
     def _why(self) -> str | None:
         why = self._first.reason()
         return None if why is None or self.now() < self.deadline else why
+
+
+class _Finishing(_Later):
+    """A Stop that ends some seconds after another Stop, and with its final conditions."""
+
+    def _why(self) -> str | None:
+        return self._first.final_reason() or super()._why()
+
+    def pause(self, seconds: float) -> None:
+        # A signal that has come would end each pause of the other Stop at once.
+        if self._first.is_signalled:
+            super().pause(seconds)
+        else:
+            self._first.pause(seconds)
 
 
 def pause_after(failures: int, first: float, maximum: float) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 
 from rebalancer.base.plain_text import and_more, count
 from rebalancer.doctor.report import Check, Finding, Grade, check
+from rebalancer.kube.access import LIST_POD_GROUPS
 from rebalancer.planner.findings import (
     against_autoscalers,
     closed_disruption_budgets,
@@ -25,6 +26,7 @@ from rebalancer.scheduler.topology import ZONE
 from rebalancer.snapshot.autoscalers import autoscalers
 from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import PodClass, Snapshot
+from rebalancer.snapshot.pod_groups import named_groups
 from rebalancer.snapshot.protect import NAMES, Scope, not_understood, protect
 
 _NAME, _INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
@@ -140,6 +142,19 @@ def _policy(
         yield Finding(Grade.WARNING, text)
 
 
+def _pod_groups(snapshot: Snapshot) -> Iterator[Finding]:
+    """Yield a finding on the PodGroups that pods name and that are not known: no landing is predicted for such pods."""
+    unknown = sorted(named_groups(snapshot.classes) - snapshot.pod_groups.keys())
+    if unknown:
+        names = and_more([f"{namespace}/{gang.split()[-1]}" for namespace, gang in unknown], _SHOWN)
+        yield Finding(
+            Grade.WARNING,
+            f"{count(len(unknown), 'PodGroup')} that pods name could not be read, so that the pods stay: {names}",
+            "let the account read them (`rbac.podGroups: true` of the chart), or take a new snapshot with it; by hand, add to a role:",
+            (LIST_POD_GROUPS.as_yaml(),),
+        )
+
+
 def _pods(snapshot: Snapshot, protected: Int32s) -> Iterator[Finding]:
     if len(snapshot.pods) and not (protected == 0).any():
         yield Finding(
@@ -157,6 +172,7 @@ def _pods(snapshot: Snapshot, protected: Int32s) -> Iterator[Finding]:
             f"protections, each with its pods: {', '.join(kept)}",
             "`protect` in the policy lifts some of them: docs/policy.md",
         )
+    yield from _pod_groups(snapshot)
     waiting = int(snapshot.awaiting_a_node().sum())
     if waiting:
         yield Finding(

@@ -26,6 +26,7 @@ from rebalancer.wire.kinds import (
     LEASES,
     LISTED,
     METRICS,
+    POD_GROUPS,
     PODS,
     Resource,
 )
@@ -80,6 +81,9 @@ FOLLOW_RULES = tuple(
     if resource is not PODS
 )
 """To follow what was read from wave to wave. Without them a run lists it again, and its report says so."""
+
+LIST_POD_GROUPS = AccessRule("list", POD_GROUPS.group, POD_GROUPS.plural)
+"""To move pods that name a PodGroup of Kubernetes. Without it they stay."""
 
 MARK_RULES = (READ_NODE, CHANGE_NODE)
 """For a run whose policy steers, and for what removes marks by hand."""

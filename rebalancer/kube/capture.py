@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, TypeVar
 import msgspec
 from msgspec import Raw
 
-from rebalancer.kube.access import missing_lists
+from rebalancer.kube.access import LIST_POD_GROUPS, missing_lists
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.failures import ForbiddenError, StatusError
 from rebalancer.kube.lists import (
@@ -23,7 +23,7 @@ from rebalancer.kube.lists import (
     scale_out_selector,
 )
 from rebalancer.kube.metrics import NotMeasuredError, UsageSource, usage_notes
-from rebalancer.kube.read import read_version
+from rebalancer.kube.read import pod_groups_of, read_version
 from rebalancer.kube.transport import Response
 from rebalancer.snapshot.autoscalers import SCALE_OUT_REASONS
 from rebalancer.snapshot.redact import Redactor
@@ -84,6 +84,8 @@ def write_cluster_snapshot(
     started = client.monotonic()
     kinds = _KINDS + (ASKED_FOR if autoscalers else ()) + ((EVENTS,) if events else ())
     version = read_version(client).numbers
+    groups, not_readable = _find_pod_groups(client, version)
+    kinds += groups
 
     def attempt(may_restart: bool) -> Captured:
         # What has gone down a pipe cannot be taken back.
@@ -97,10 +99,11 @@ def write_cluster_snapshot(
                 )
                 for listing in listings
             ]
-            notes: tuple[str, ...] = ()
+            notes = not_readable
             if usage is not None:
-                of_usage, notes = _write_metrics(usage, writer, measured, redactor)
+                of_usage, of_metrics = _write_metrics(usage, writer, measured, redactor)
                 lists += of_usage
+                notes += of_metrics
             pods = listings[0]
             capture = Capture(
                 captured_at=clock() if pods.server_date is None else pods.server_date,
@@ -123,6 +126,28 @@ def write_cluster_snapshot(
         raise ForbiddenError(
             {*error.missing, *missing_lists(client, kinds, also=usage.rules if usage else ())}
         ) from None
+
+
+def _find_pod_groups(
+    client: Client, version: tuple[int, int]
+) -> tuple[tuple[Resource, ...], tuple[str, ...]]:
+    """Return PodGroups if the server serves them and we may list them; and what a file without them has to say.
+
+    Raises:
+        ClusterReadError: no answer.
+    """
+    groups = pod_groups_of(version)
+    response = client.get(groups.path(), query={"limit": 1})
+    if response.status == 404:
+        return (), ()
+    try:
+        client.expect(response, LIST_POD_GROUPS)
+    except ForbiddenError as error:
+        # Whether the kind exists is said to everybody; the gate for it is off by default.
+        if not client.get(f"/apis/{groups.api_version}").ok:
+            return (), ()
+        return (), (f"pods of PodGroups stay where they are in plans on the file: {error}",)
+    return (groups,), ()
 
 
 def _write(

@@ -35,6 +35,9 @@ _FIRST_CONTACT_ATTEMPTS = 3
 LAST_WORDS = 6.0
 """Seconds after a run's stop for what ends it: pods whose fate is open, the memory, the Lease. The chart's pod has
 10 from SIGTERM on, and the report takes some of them."""
+FINISHING = 2.0
+"""Seconds after a run's stop for the evictions that are left of a gang. An API server that answers takes hundreds in that time,
+and what ends the run has the rest of LAST_WORDS."""
 _NO_ANSWER = (
     "it has not answered within {:g} s: check that an API server runs at this address, and not only a tunnel or load"
     " balancer in front of it; --request-timeout gives it more time"
@@ -72,6 +75,7 @@ class Client:
         self._slots = threading.BoundedSemaphore(self.limits.in_flight)
         self._reached = False
         self._last: Client | None = None
+        self._finishing: Client | None = None
 
     def beside(self, stop: Stop) -> Client:
         """Return a client of the same server with its own connections and limits, which works until ``stop``."""
@@ -85,6 +89,16 @@ class Client:
         if self._last is None:
             self._last = self.beside(self.stop.later(LAST_WORDS))
         return self._last
+
+    @property
+    def finishing(self) -> Client:
+        """The client for what is begun and of no use half done: it works for FINISHING seconds longer than this one.
+
+        It ends at once if nothing may be written any more, see :meth:`Stop.finishing`.
+        """
+        if self._finishing is None:
+            self._finishing = self.beside(self.stop.finishing(FINISHING))
+        return self._finishing
 
     def monotonic(self) -> float:
         """Return the time of the stop's clock in seconds."""
@@ -211,8 +225,9 @@ class Client:
     def close(self) -> None:
         """Close all unused connections."""
         self._transport.close()
-        if self._last is not None:
-            self._last.close()
+        for other in (self._last, self._finishing):
+            if other is not None:
+                other.close()
 
     # -- attempts ----------------------------------------------------------------------------------
 

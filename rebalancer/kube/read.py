@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rebalancer.base.errors import ClusterReadError, PolicyError
-from rebalancer.kube.access import missing_lists
+from rebalancer.kube.access import LIST_POD_GROUPS, missing_lists
 from rebalancer.kube.client import Client
 from rebalancer.kube.failures import ForbiddenError, says_missing
 from rebalancer.kube.lists import (
@@ -35,8 +35,17 @@ from rebalancer.policy.kube_scheduler import KubeSchedulerConfiguration, read_co
 from rebalancer.snapshot.autoscalers import SCALE_OUT_REASONS, fold_scale_outs
 from rebalancer.snapshot.build import Fold
 from rebalancer.snapshot.model import GangKey, PodGroup, Snapshot
+from rebalancer.snapshot.pod_groups import fold_pod_groups, named_groups
 from rebalancer.wire import objects as o
-from rebalancer.wire.kinds import AFTER_PODS, CONFIG_MAPS, EVENTS, METRICS, POD_GROUPS, PODS
+from rebalancer.wire.kinds import (
+    AFTER_PODS,
+    CONFIG_MAPS,
+    EVENTS,
+    METRICS,
+    POD_GROUPS,
+    PODS,
+    Resource,
+)
 from rebalancer.wire.lists import decode_objects
 from rebalancer.wire.objects import PodEvent
 from rebalancer.wire.pods import PodRecord
@@ -312,30 +321,9 @@ def _list_events(
     return list(pages)
 
 
-class _Gang(msgspec.Struct, rename="camel"):
-    min_count: int = 0
-
-
-class _SchedulingPolicy(msgspec.Struct):
-    gang: _Gang | None = None
-
-
-class _PodGroupSpec(msgspec.Struct, rename="camel"):
-    scheduling_policy: _SchedulingPolicy = msgspec.field(default_factory=_SchedulingPolicy)
-    scheduling_constraints: dict[str, Any] | None = None
-    resource_claims: list[Any] | None = None
-    parent_composite_pod_group_name: str | None = None
-    disruption_mode: str | dict[str, Any] | None = None
-    """``Pod`` or ``PodGroup`` in 1.36; from 1.37 on ``single`` or ``all`` with an empty object."""
-
-
-class _PodGroup(msgspec.Struct):
-    metadata: o.ObjectMeta
-    spec: _PodGroupSpec
-
-
-class _PodGroups(msgspec.Struct):
-    items: list[_PodGroup]
+def pod_groups_of(version: tuple[int, int]) -> Resource:
+    """Return the resource of PodGroups in the version that an API server of ``version`` serves."""
+    return POD_GROUPS if version >= (1, 37) else replace(POD_GROUPS, version="v1alpha2")
 
 
 def read_pod_groups(client: Client, snapshot: Snapshot) -> Mapping[GangKey, PodGroup]:
@@ -347,41 +335,20 @@ def read_pod_groups(client: Client, snapshot: Snapshot) -> Mapping[GangKey, PodG
         ForbiddenError: RBAC denied it; names the rule.
         ClusterReadError: a list could not be read.
     """
-    named = {
-        (cls.namespace, cls.gang)
-        for cls in snapshot.classes
-        if cls.spec.scheduling_group is not None
-    }
-    version = POD_GROUPS.version if snapshot.version >= (1, 37) else "v1alpha2"
-    resource = replace(POD_GROUPS, version=version)
-    groups: dict[GangKey, PodGroup] = {}
-    for namespace in sorted({namespace for namespace, _ in named}):
+    resource = pod_groups_of(snapshot.version)
+    groups: list[o.PodGroupObject] = []
+    for namespace in sorted({namespace for namespace, _ in named_groups(snapshot.classes)}):
         response = client.get(resource.path(namespace))
         if response.status == 404:
             continue
-        rule = AccessRule("list", POD_GROUPS.group, POD_GROUPS.plural)
         try:
-            listed = msgspec.json.decode(client.expect(response, rule).body, type=_PodGroups)
-        except (ValueError, RecursionError):
+            listed, _ = decode_objects(
+                POD_GROUPS.kind, client.expect(response, LIST_POD_GROUPS).body
+            )
+        except msgspec.DecodeError:
             raise ClusterReadError("what was answered for PodGroups is no list of them") from None
-        groups |= {
-            (namespace, f"PodGroup {one.metadata.name}"): _fold_group(one.spec)
-            for one in listed.items
-        }
-    return {gang: groups[gang] for gang in sorted(named & groups.keys())}
-
-
-def _fold_group(spec: _PodGroupSpec) -> PodGroup:
-    gang = spec.scheduling_policy.gang
-    mode = spec.disruption_mode
-    # What was not said, as where the server's gate for it is off, is not taken for leave to break a gang.
-    alone = mode == "Pod" or (isinstance(mode, dict) and "single" in mode)
-    other = spec.scheduling_constraints, spec.resource_claims, spec.parent_composite_pod_group_name
-    return PodGroup(
-        least=0 if gang is None else gang.min_count,
-        alone=gang is None or alone,
-        constrained=any(other),
-    )
+        groups += listed
+    return fold_pod_groups(groups, snapshot.classes)
 
 
 def scheduler_rules(of: ConfigMapKey) -> tuple[AccessRule, ...]:

@@ -20,6 +20,7 @@ from rebalancer.cost.strategy import Emptiable
 from rebalancer.plan.plan import Code, NodeCode, NodeVerdict, Plan
 from rebalancer.planner.draft import Draft
 from rebalancer.planner.effort import Effort
+from rebalancer.planner.evicted import Evicted
 from rebalancer.planner.gangs import units_of
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Contribution
@@ -135,7 +136,7 @@ class EmptyingTrial:
             draft.view, draft.enforced, guard_term(draft.view), draft.settings.threshold
         )
         self._left = Effort.of(len(draft.snapshot.nodes)).emptying
-        self._moved: list[int] = []
+        self._moved: list[Evicted] = []
 
     @property
     def exhausted(self) -> bool:
@@ -166,7 +167,7 @@ class EmptyingTrial:
         closed = np.union1d(marked, self._others)
         for pod in self._pods.on(node).tolist():
             unit = self._pods.units.get(pod)
-            if unit is not None and pod in self._moved:
+            if unit is not None and any(pod in gone.pods for gone in self._moved):
                 continue  # with its gang
             self._left -= 1 if unit is None else len(unit)
             why = (
@@ -180,7 +181,7 @@ class EmptyingTrial:
 
     def _move(self, pod: int, node: int, closed: Int32s) -> str | None:
         """Move ``pod`` off ``node`` in the state, avoiding ``closed`` nodes; return why it cannot move, or None."""
-        draft, state = self._draft, self._draft.state
+        draft = self._draft
         if self._left < 0:
             return "whether it has a landing elsewhere takes too long to say in one run"
         verdict = self._judge.harmless(pod, node)
@@ -191,11 +192,9 @@ class EmptyingTrial:
             return "pods that are pending would take the room that it leaves"
         if (again := np.intersect1d(landings.nodes, closed)).size:
             return f"would land on {draft.snapshot.nodes.names[int(again[0])]}, which is to be empty, too"
-        replacement = draft.snapshot.classes[int(state.cls_of[pod])].replacement
-        state.evict(pod)
-        state.hide_newest_victim()
-        state.place(pod, replacement, int(landings.nodes[0]))
-        self._moved.append(pod)
+        gone = Evicted(draft, [pod], gone=True)
+        gone.put(pod, int(landings.nodes[0]))
+        self._moved.append(gone)
         return None
 
     def _move_unit(self, pods: Sequence[int], closed: Int32s) -> str | None:
@@ -205,19 +204,12 @@ class EmptyingTrial:
             return "whether its gang has landings elsewhere takes too long to say in one run"
         if any(draft.scheduler.pending.foresee(state, pod).takers for pod in pods):
             return "pods that are pending would take the room that its gang leaves"
+        gone = Evicted(draft, pods, gone=True)
         for pod in pods:
-            state.evict(pod)
-            state.hide_newest_victim()
-        for placed, pod in enumerate(pods):
-            replacement = draft.snapshot.classes[int(draft.snapshot.pods.cls[pod])].replacement
-            landings = draft.scheduler.predict(state, replacement)
-            if why := self._misses(pod, landings, closed):
-                for other in reversed(pods[placed:]):
-                    state.show_newest_victim()
-                    state.unevict(other)
+            if why := self._misses(pod, gone.place(pod), closed):
+                gone.undo()
                 return why
-            state.place(pod, replacement, int(landings.nodes[0]))
-            self._moved.append(pod)
+        self._moved.append(gone)
         return None
 
     def _misses(self, pod: int, landings: Prediction, closed: Int32s) -> str | None:
@@ -233,12 +225,8 @@ class EmptyingTrial:
 
     def _undo(self, left: int) -> None:
         """Undo moves until ``left`` of them remain."""
-        state = self._draft.state
         while len(self._moved) > left:
-            pod = self._moved.pop()
-            state.unplace(pod)
-            state.show_newest_victim()
-            state.unevict(pod)
+            self._moved.pop().undo()
 
 
 LEAST: Mapping[Eagerness, float] = {

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
-from typing import Self
+from zlib import crc32
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from rebalancer.cost.guards import guard_term
 from rebalancer.cost.term import Entry, Term
 from rebalancer.plan.plan import Method, Move
 from rebalancer.planner.draft import Draft
+from rebalancer.planner.evicted import Evicted
 from rebalancer.planner.judge import Judge
 from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.quota import QuotaLedger
@@ -71,6 +72,8 @@ class GangPlan:
     ) -> None:
         self._draft, self._observed = draft, observed
         self._all = terms
+        self._predictions = 0
+        """Made so far."""
 
     # What follows is made for clusters with gangs only.
 
@@ -101,14 +104,20 @@ class GangPlan:
     def run(self, first_wave: int, predictions: int) -> list[Chosen]:
         """Move in the draft the gangs that rules name, each in its own wave; record in the draft why other gangs stay.
 
-        ``predictions``: the maximum number of predictions.
+        ``predictions``: once so many are made, no other gang is tried. Where they may not suffice for all gangs, each snapshot has
+        another order of gangs, so that gangs that cannot move never keep the others from being tried.
         """
         chosen: list[Chosen] = []
-        wave = first_wave
-        for gang, named in self._find_named().items():
-            predictions -= 2 * len(self._draft.snapshot.gangs[gang])
+        wave, named_of = first_wave, self._find_named()
+        order = list(named_of)
+        if sum(2 * len(self._draft.snapshot.gangs[gang]) for gang in order) > predictions:
+            order.sort(key=self._draw)
+        for gang in order:
+            named = named_of[gang]
             move = (
-                self.move_of(gang, named) if predictions >= 0 else "it was not its turn in this run"
+                self.move_of(gang, named)
+                if self._predictions < predictions
+                else "it was not its turn in this run"
             )
             if isinstance(move, str):
                 self._draft.gangs_that_stay[gang] = move
@@ -138,6 +147,10 @@ class GangPlan:
             return move
         why = self._unselected_pod(move) or (self._exceeds_budgets(move) if now else None)
         return move if why is None else why
+
+    def _draw(self, gang: GangKey) -> int:
+        """Return a number for a gang that is another one in a snapshot of another time."""
+        return crc32(f"{self._draft.snapshot.captured_at:.0f} {gang[0]} {gang[1]}".encode())
 
     # -- which gangs, and which of their pods -----------------------------------------------------------
 
@@ -174,7 +187,8 @@ class GangPlan:
         """Return the pods that go: the named ones if enough of the gang stay, else all, the named ones first."""
         snapshot = self._draft.snapshot
         others = sorted(set(snapshot.gangs[gang].tolist()) - set(named))
-        least = snapshot.gang_least.get(gang)
+        group = snapshot.pod_groups.get(gang)
+        least = None if group is not None and group.together else snapshot.gang_least.get(gang)
         # A pod that names the gang by a label alone is none of the PodGroup's, and may need others with that label.
         whole = all(
             snapshot.group_of(snapshot.classes[cls])
@@ -225,13 +239,15 @@ class GangPlan:
         """Return the move with a landing for each of ``pods``, or why there is none that pays."""
         draft, state = self._draft, self._draft.state
         for pod in pods:
+            self._predictions += 1
             prediction = draft.scheduler.pending.foresee(state, pod)
             if prediction.unmodelled:
                 return f"{draft.snapshot.pod_ref(pod)}: not predictable: {', '.join(prediction.unmodelled)}"
             if prediction.takers:
                 return f"{draft.snapshot.pod_ref(pod)}: pods that are pending would take the room that it leaves"
         before = self._potentials(pods)
-        with _Evicted(draft, pods) as away:
+        with Evicted(draft, pods) as away:
+            self._predictions += len(pods)
             landings = [away.place(pod) for pod in pods]
             for pod, prediction in zip(pods, landings, strict=True):
                 if (why := self._refusal(pod, prediction, leaves=pod in named)) is not None:
@@ -445,48 +461,3 @@ def _allows(budget: DisruptionBudget, number: int) -> str:
     now = f"allows {count(max(0, budget.allowed), 'disruption')} now"
     most = max(0, budget.expected - budget.desired)
     return f"{now}, and never more than {most}" if budget.expected and most < number else now
-
-
-class _Evicted:
-    """Holds a state in which some pods are evicted at once; their replacements are placed one after the other.
-
-    Victims whose owners wait are gone at once; the others terminate, and hold their room, until a replacement needs it.
-    """
-
-    def __init__(self, draft: Draft, pods: Sequence[int]) -> None:
-        self._draft, self._state = draft, draft.state
-        self._waits = {pod: draft.snapshot.waits(int(draft.snapshot.pods.cls[pod])) for pod in pods}
-        self._pods = sorted(pods, key=lambda pod: self._waits[pod])
-        self._placed: list[int] = []
-        self._hidden = 0
-
-    def __enter__(self) -> Self:
-        for pod in self._pods:
-            self._state.evict(pod)
-        self._hide(sum(self._waits.values()))
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        while self._placed:
-            self._state.unplace(self._placed.pop())
-        for _ in range(self._hidden):
-            self._state.show_newest_victim()
-        for pod in reversed(self._pods):
-            self._state.unevict(pod)
-
-    def place(self, pod: int) -> Prediction:
-        """Place the replacement of ``pod`` on its most probable node, and return its landing; without a node if none takes it."""
-        cls = self._draft.snapshot.classes[int(self._draft.snapshot.pods.cls[pod])].replacement
-        prediction = self._draft.scheduler.predict(self._state, cls)
-        if not len(prediction.nodes) and self._hidden < len(self._pods):
-            self._hide(len(self._pods) - self._hidden)
-            prediction = self._draft.scheduler.predict(self._state, cls)
-        if len(prediction.nodes):
-            self._state.place(pod, cls, int(prediction.nodes[0]))
-            self._placed.append(pod)
-        return prediction
-
-    def _hide(self, victims: int) -> None:
-        for _ in range(victims):
-            self._state.hide_newest_victim()
-        self._hidden += victims

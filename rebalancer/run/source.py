@@ -276,7 +276,7 @@ def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTake
     ).acquire()
     if isinstance(taken, LeaseTaken):
         return taken
-    run.stop.add(taken.explain_loss)
+    run.stop.add(taken.explain_loss, final=True)
     at_end.callback(release, run.environment, taken)
     return None
 

@@ -106,7 +106,7 @@ class SignalPipeline:
         closing = threading.Event()
         stop = Stop(environment.clock, signalled=closing)
         stop.add(lambda: "stopped by a signal" if environment.stop.is_set() else None)
-        stop.add(lost)
+        stop.add(lost, final=True)
         own = client.beside(stop)
         clock = environment.clock
         events = EventWriter(own, clock=clock.unix, instance=instance(environment))

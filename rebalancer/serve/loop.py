@@ -378,7 +378,7 @@ class ServeLoop:
         flaw = self._policy.refresh()
         run = self._context()
         run.notes.extend([] if flaw is None else [flaw])
-        run.stop.add(lost)
+        run.stop.add(lost, final=True)
         run.stop.add(called)
         if (page := self._health.page) is not None:
             page.begin_run()

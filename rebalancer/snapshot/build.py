@@ -40,9 +40,10 @@ from rebalancer.snapshot.owners import (
     pod_selector,
     replacement_spec,
 )
+from rebalancer.snapshot.pod_groups import fold_pod_groups
 from rebalancer.snapshot.pod_table import ClassSpec, PodTable, SettledPods
 from rebalancer.wire import objects as o
-from rebalancer.wire.kinds import EVENTS, OWNING_KINDS, POD_METRICS, WORKLOADS
+from rebalancer.wire.kinds import EVENTS, OWNING_KINDS, POD_GROUPS, POD_METRICS, WORKLOADS
 from rebalancer.wire.lists import DECODED
 from rebalancer.wire.opt_outs import evict_opt_out
 from rebalancer.wire.pods import PodRecord
@@ -487,6 +488,7 @@ class Settled:
             machines_coming=None
             if (events := self.objects.get(EVENTS.kind)) is None
             else fold_scale_outs(events),
+            pod_groups=fold_pod_groups(self._all(POD_GROUPS.kind), classes),
             finished=finished,
         )
         # A cached property, which has been worked out already.

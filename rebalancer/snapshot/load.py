@@ -49,7 +49,7 @@ from rebalancer.snapshot.store import (
     version_numbers,
 )
 from rebalancer.wire import objects as o
-from rebalancer.wire.kinds import OWNING_KINDS
+from rebalancer.wire.kinds import OWNING_KINDS, POD_GROUPS
 from rebalancer.wire.lists import JsonDecoder, in_words, item_decoder
 from rebalancer.wire.pods import Pod, PodRecord
 from rebalancer.wire.times import unix_seconds
@@ -73,8 +73,13 @@ class _NodeVersion(msgspec.Struct, rename="camel"):
     status: Status | None = None
 
 
+class _Version(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+
+
 _pods = JsonDecoder(Pod)
 _node_versions = JsonDecoder(_NodeVersion)
+_versions = JsonDecoder(_Version)
 
 
 KeptObjects = list[tuple[str, bytes | Raw | o.Workload]]
@@ -108,6 +113,8 @@ class Collected:
             record = _pods.decode(text).record()
             self._note_time(record.ready_since or record.created)
             self._fold.add_pods((record,))
+            return
+        if kind == POD_GROUPS.kind and not _is_of_kubernetes(text):
             return
         decoded = item_decoder(kind).decode(text)
         if kind in self.keeps:
@@ -193,6 +200,12 @@ class Collected:
             return NEWEST_VERSION
         # The newer of two that are equally many: kubelets are never newer than the server.
         return max(self._kubelets, key=lambda version: (self._kubelets[version], version))
+
+
+def _is_of_kubernetes(text: bytes | Raw) -> bool:
+    """Return whether a PodGroup is of ``scheduling.k8s.io``: coscheduling, Volcano and KAI have kinds of this name, too."""
+    version = _versions.decode(text).api_version
+    return not version or version.startswith(f"{POD_GROUPS.group}/")
 
 
 def _refuse_twins(snapshot: Snapshot) -> None:

@@ -38,6 +38,8 @@ class PodGroup:
     """Its pods may be disrupted one by one: ``disruptionMode: single`` (1.36: ``Pod``), or the policy ``basic``."""
     constrained: bool
     """The scheduler also places it by a constraint on topology, or with claims of the group, which are not modelled."""
+    together: bool = False
+    """Its pods may be disrupted all at once only: ``disruptionMode: all`` (1.36: ``PodGroup``), however many have to run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ API_VERSIONS = {one.kind: one.api_version for one in kinds.IN_SNAPSHOTS}
 """The kinds of a snapshot file."""
 
 METRICS = frozenset(one.kind for one in kinds.METRICS)
-ONCE_EMPTY = frozenset({kinds.AUTOSCALERS.kind, kinds.EVENTS.kind})
+ONCE_EMPTY = frozenset({kinds.AUTOSCALERS.kind, kinds.EVENTS.kind, kinds.POD_GROUPS.kind})
 """Kinds of which an empty list is not the same as none."""
 ASKED_FOR = METRICS | ONCE_EMPTY
 """Kinds that are there only if they were asked for."""

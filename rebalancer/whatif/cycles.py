@@ -71,7 +71,14 @@ class _Simulated:
         uid = self._uids[namespace, name]
         return self._world.pod(uid) or self._world.find_ended(uid)
 
-    def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
+    def evict(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        *,
+        finishing: bool = False,  # noqa: ARG002
+    ) -> EvictionAnswer:
         if self._world.find_ended(uid) is not None:
             self._world.remove(uid)
             return EvictionAnswer(AnswerKind.EVICTED, f"{name} is gone")

@@ -72,6 +72,7 @@ DECODED: dict[str, type[Any]] = {
     kinds.BUDGETS.kind: o.PodDisruptionBudget,
     kinds.AUTOSCALERS.kind: o.HorizontalPodAutoscaler,
     kinds.EVENTS.kind: o.PodEvent,
+    kinds.POD_GROUPS.kind: o.PodGroupObject,
     kinds.NODE_METRICS.kind: metrics.NodeMetrics,
     kinds.POD_METRICS.kind: metrics.PodMetrics,
     **dict.fromkeys(kinds.WORKLOADS, o.Workload),

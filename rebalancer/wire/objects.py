@@ -239,6 +239,31 @@ class SchedulingGroup(_Wire, frozen=True):
     pod_group_name: str = ""
 
 
+class GangPolicy(_Wire, frozen=True):
+    min_count: int = 0
+
+
+class GroupSchedulingPolicy(_Wire, frozen=True):
+    gang: GangPolicy | None = None
+
+
+class PodGroupSpec(_Wire, frozen=True):
+    scheduling_policy: GroupSchedulingPolicy = GroupSchedulingPolicy()
+    scheduling_constraints: dict[str, Any] | None = None
+    resource_claims: tuple[Any, ...] | None = None
+    parent_composite_pod_group_name: str | None = None
+    disruption_mode: str | dict[str, Any] | None = None
+    """``Pod`` or ``PodGroup`` in 1.36; from 1.37 on ``single`` or ``all`` with an empty object."""
+
+
+class PodGroupObject(_Wire, frozen=True):
+    """Of scheduling.k8s.io; other projects have kinds of this name."""
+
+    metadata: ObjectMeta
+    spec: PodGroupSpec
+    api_version: str = ""
+
+
 class WorkloadReference(_Wire, frozen=True):
     """The Workload and pod group of a pod (only in Kubernetes 1.35)."""
 

@@ -76,9 +76,12 @@ class ClusterActor:
         self._events = EventWriter(client, clock=clock, instance=instance)
         self._owners = {owner.ref: owner for owner in snapshot.owners}
 
-    def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
-        """Send the eviction once, with the pod's grace period."""
-        return evict(self._client, namespace, name, uid, grace_period_seconds=self._grace(uid))
+    def evict(
+        self, namespace: str, name: str, uid: str, *, finishing: bool = False
+    ) -> EvictionAnswer:
+        """Send the eviction once, with the pod's grace period, see :meth:`Actor.evict`."""
+        client = self._client.finishing if finishing else self._client
+        return evict(client, namespace, name, uid, grace_period_seconds=self._grace(uid))
 
     def rehearse(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
         """Return what the API server would answer to the eviction."""

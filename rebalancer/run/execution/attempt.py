@@ -10,6 +10,7 @@ from typing import Protocol
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import count
 from rebalancer.base.stop import Backoff, Stop
+from rebalancer.kube.client import FINISHING
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer, PodView
 from rebalancer.plan.plan import Cause, Method, Move, Outcome, Status
 from rebalancer.wire.pods import FINISHED
@@ -20,8 +21,10 @@ _FIRST_WAIT, _MAX_WAIT = 0.5, 5.0
 class Actor(Protocol):
     """The operations of the API server that one move needs."""
 
-    def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
-        """Send the eviction once."""
+    def evict(
+        self, namespace: str, name: str, uid: str, *, finishing: bool = False
+    ) -> EvictionAnswer:
+        """Send the eviction once; ``finishing``: also for some seconds after the run had to end, unless the Lease is lost."""
 
     def rehearse(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
         """Send the eviction once as a dry run, which changes nothing."""
@@ -70,14 +73,15 @@ class Attempt:
         patience: Patience | None = None,
         ordered: bool = False,
         rehearses: bool = False,
+        finishing: bool = False,
     ) -> None:
         """``unready_sibling`` returns the name of another unready pod of the same controller, or None.
 
         ``ordered``: a user ordered these pods to leave; protections against rebalancing do not apply. ``rehearses``: evictions
-        are dry runs.
+        are dry runs. ``finishing``: others of the same gang have left; requests are sent until ``stop``, although the run has to end.
         """
         self._actor, self._stop, self._ordered = actor, stop, ordered
-        self._rehearses = rehearses
+        self._rehearses, self._finishing = rehearses, finishing
         self._unready_sibling = unready_sibling
         self._patience = patience or Patience()
 
@@ -121,7 +125,7 @@ class Attempt:
             )
         if move.method is Method.RESTART:
             return self._actor.restart(move)
-        return self._actor.evict(move.namespace, move.pod, move.uid)
+        return self._actor.evict(move.namespace, move.pod, move.uid, finishing=self._finishing)
 
     def _end_if_stopped(
         self, move: Move, last: EvictionAnswer | None, *, lost: bool
@@ -155,7 +159,12 @@ class Attempt:
     def _look(self, move: Move, last: EvictionAnswer | None, *, lost: bool) -> Outcome | None:
         """Read the pod by name; return the outcome if it differs from the plan, else None."""
         try:
-            pod = self._actor.read_pod(move.namespace, move.pod, seconds=self._patience.read)
+            pod = self._actor.read_pod(
+                move.namespace,
+                move.pod,
+                seconds=self._patience.read,
+                after_stop=self._finishing,
+            )
         except ClusterReadError as error:
             # The client has tried as long as it may: whether a lost request was carried out stays open.
             status = Status.LOST if lost else Status.FAILED
@@ -179,6 +188,9 @@ class Attempt:
         """Return why the pod must no longer be evicted, given its current state and siblings; else None."""
         if pod.opted_out is not None:
             return f"protected now: {pod.opted_out}"
+        if self._finishing:
+            # Pods of its gang have left: neither it nor its siblings need be Ready.
+            return None
         if move.cause is Cause.ENDED:
             return None if pod.phase in FINISHED else "the pod has not ended"
         if not pod.ready:
@@ -194,7 +206,8 @@ class GangAttempt:
     """Moves the pods of a gang. First all evictions are sent as dry runs; if none is refused, all are sent without a pause.
 
     Other clients may use up a budget between the two steps. Then as many pods as possible are still evicted: half of
-    a gang is of no use, and the remaining pods would be interrupted a second time.
+    a gang is of no use, and the remaining pods would be interrupted a second time. After a signal or the deadline,
+    FINISHING seconds are left for the remaining evictions.
     """
 
     def __init__(
@@ -208,6 +221,7 @@ class GangAttempt:
     ) -> None:
         """``seconds``: so long at most it is tried to finish what is begun; the others see Attempt."""
         self._actor, self._stop, self._seconds = actor, stop, seconds
+        self._finishing, self._ordered = stop.finishing(FINISHING), ordered
         self._rehearsal = Attempt(
             actor, stop, unready_sibling=unready_sibling, ordered=ordered, rehearses=True
         )
@@ -227,7 +241,7 @@ class GangAttempt:
             again: list[Move] = []
             for move in left:
                 seconds = min(patience, max(0.0, until - self._stop.now()))
-                outcome = self._evict(move, seconds, lost=move.uid in lost)
+                outcome = self._evict(move, seconds, begun=begun, lost=move.uid in lost)
                 begun |= outcome.status.may_have_evicted
                 if outcome.status is Status.LOST:
                     lost.add(move.uid)
@@ -241,14 +255,14 @@ class GangAttempt:
                     yield outcome
             left = again
 
-    def _evict(self, move: Move, seconds: float, *, lost: bool) -> Outcome:
-        # What protects a pod was looked at before the first eviction: by now the gang is not Ready as a whole.
+    def _evict(self, move: Move, seconds: float, *, begun: bool, lost: bool) -> Outcome:
         attempt = Attempt(
             self._actor,
-            self._stop,
-            unready_sibling=lambda _: None,
+            self._finishing if begun else self._stop,
+            unready_sibling=lambda _: None,  # looked at in the rehearsal
             patience=Patience(seconds=seconds),
-            ordered=True,
+            ordered=self._ordered,
+            finishing=begun,
         )
         return attempt.carry_out(move, lost=lost)
 

@@ -155,3 +155,29 @@ def test_a_signal_that_came_does_not_shorten_the_waits_before_a_later_stop() -> 
     started = time.monotonic()
     assert later.wait(0.3) is None
     assert time.monotonic() - started >= 0.3
+
+
+@pytest.mark.parametrize("inner", [False, True], ids=["itself", "one within it"])
+def test_what_is_begun_goes_on_for_a_while_unless_a_final_condition_holds(inner: bool) -> None:
+    clock, signalled, lost = HandClock(100.0), threading.Event(), [False]
+    outer = Stop(clock, deadline=500.0, signalled=signalled)
+    outer.add(lambda: "the Lease was lost" if lost[0] else None, final=True)
+    outer.add(lambda: "something more urgent" if clock.seconds > 300.0 else None)
+    stop = outer.sooner(300.0, signalled) if inner else outer
+    finishing = stop.finishing(2.0)
+    signalled.set()
+    assert (stop.reason(), finishing.reason()) == ("stopped by a signal", None)
+    clock.seconds = 101.9
+    assert finishing.reason() is None
+    lost[0] = True
+    assert finishing.reason() == "the Lease was lost"
+
+
+def test_what_is_begun_ends_so_many_seconds_after_a_condition_that_is_not_final() -> None:
+    clock = HandClock(100.0)
+    stop = Stop(clock)
+    stop.add(lambda: "something more urgent")
+    finishing = stop.finishing(2.0)
+    assert (stop.reason(), finishing.reason()) == ("something more urgent", None)
+    clock.seconds = 102.0
+    assert finishing.reason() == "something more urgent"

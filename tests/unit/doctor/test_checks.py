@@ -157,3 +157,23 @@ def test_grades_are_ordered_from_good_to_bad():
     rising = [Grade.OK, Grade.NOTE, Grade.NOT_JUDGED, Grade.WARNING, Grade.PROBLEM]
     assert all(worse.is_at_least(better) for better, worse in itertools.pairwise(rising))
     assert not any(better.is_at_least(worse) for better, worse in itertools.pairwise(rising))
+
+
+def test_pod_groups_that_pods_name_and_that_are_not_known_are_named():
+    members = workload("train", ["n0", "n1"], spec={"schedulingGroup": {"podGroupName": "train"}})
+    checks = checks_on([*NODES, *members])
+    (finding,) = [one for one in checks["pods"].findings if "PodGroup" in one.message]
+    assert (finding.grade, finding.message) == (
+        Grade.WARNING,
+        "1 PodGroup that pods name could not be read, so that the pods stay: default/train",
+    )
+    assert "rbac.podGroups" in finding.advice
+    assert '["podgroups"], verbs: ["list"]' in finding.lines[0]
+    group = {
+        "kind": "PodGroup",
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "metadata": {"name": "train", "namespace": "default"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+    }
+    known = checks_on([*NODES, *members, group])
+    assert not any("PodGroup" in one.message for one in known["pods"].findings)

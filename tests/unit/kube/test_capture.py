@@ -12,9 +12,10 @@ from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.cli import command
 from rebalancer.kube.capture import write_cluster_snapshot
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.read import read_cluster, read_scale_outs
+from rebalancer.kube.read import read_cluster, read_pod_groups, read_scale_outs
 from rebalancer.snapshot.load import load_snapshot
-from rebalancer.snapshot.model import Snapshot
+from rebalancer.snapshot.model import PodGroup, Snapshot
+from rebalancer.snapshot.redact import Redactor
 from rebalancer.wire.kinds import AUTOSCALERS, EVENTS
 from rebalancer.wire.protobuf import PROTOBUF
 from tests.unit.kube.scripted import (
@@ -273,3 +274,49 @@ def test_a_file_that_cannot_be_written_is_named(server: ScriptedServer, tmp_path
         write_cluster_snapshot(
             client_of(server.url, tmp_path), tmp_path / "none" / "x.zip", clock=lambda: 0.0
         )
+
+
+GROUPS = "/apis/scheduling.k8s.io/v1alpha2/podgroups"
+GANG = {
+    "metadata": {"name": "train", "namespace": "default"},
+    "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": "PodGroup"},
+}
+
+
+def with_gang(server: ScriptedServer, groups: Say) -> None:
+    cluster(server)
+    members = [owned_pod("a"), owned_pod("b", "n2")]
+    for one in members:
+        one["spec"]["schedulingGroup"] = {"podGroupName": "train"}
+    server.on("GET", "/api/v1/pods", Say(list_body(members)))
+    server.on("GET", GROUPS, groups)
+    server.on("GET", GROUPS.replace("podgroups", "namespaces/default/podgroups"), groups)
+
+
+def test_a_plan_from_a_file_knows_the_same_of_pod_groups_as_a_run(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    with_gang(server, Say(list_body([GANG])))
+    client, path = client_of(server.url, tmp_path), tmp_path / "cluster.zip"
+    captured = write_cluster_snapshot(client, path, clock=lambda: 0.0)
+    live = read_pod_groups(client, read_cluster(client, clock=lambda: 0.0).snapshot)
+    assert live == {("default", "PodGroup train"): PodGroup(2, False, False, together=True)}
+    assert load_snapshot(path).pod_groups == live
+    assert (captured.counts["PodGroup"], captured.notes) == (1, ())
+    redacted = Redactor(b"0123456789abcdef")
+    write_cluster_snapshot(client, path, clock=lambda: 0.0, redactor=redacted)
+    assert list(load_snapshot(path).pod_groups.values()) == list(live.values())
+
+
+@pytest.mark.parametrize(("served", "notes"), [(True, 1), (False, 0)])
+def test_pod_groups_that_may_not_be_read_are_said_where_there_are_any(
+    server: ScriptedServer, tmp_path: Path, served: bool, notes: int
+) -> None:
+    with_gang(server, Say(status_body(403, "may not"), 403))
+    version = Say({"resources": []}) if served else Say(b"404 page not found", 404)
+    server.on("GET", "/apis/scheduling.k8s.io/v1alpha2", version)
+    client, path = client_of(server.url, tmp_path), tmp_path / "cluster.zip"
+    captured = write_cluster_snapshot(client, path, clock=lambda: 0.0)
+    assert len(captured.notes) == notes
+    assert all("may not list podgroups" in note for note in captured.notes)
+    assert load_snapshot(path).pod_groups == {}

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rebalancer.plan.plan import Code, Method
+from rebalancer.planner.gangs import GangPlan
 from rebalancer.planner.plan import plan as plan_on
 from rebalancer.planner.recheck import recheck
 from rebalancer.planner.review import review
@@ -19,7 +20,7 @@ from rebalancer.snapshot.owners import HASH, with_restarts
 from rebalancer.snapshot.selected import select_pods
 from rebalancer.testing.snapshots import apart, disruption_budget, node, snapshot_of, workload
 from strategies.leaving import LeavingParams
-from tests.unit.planner.conftest import plan_of, problem_of
+from tests.unit.planner.conftest import draft_of, plan_of, problem_of
 
 GOING = node("going", unschedulable=True)
 
@@ -163,10 +164,12 @@ def of_group(nodes, group):
         (PodGroup(least=3, alone=False, constrained=False), ["train-0", "train-1", "train-2"]),
         # Enough of it stay: only those go that have to.
         (PodGroup(least=2, alone=False, constrained=False), ["train-0"]),
+        # Enough would stay, but it may be disrupted as a whole only.
+        (PodGroup(least=2, alone=False, constrained=False, together=True), ["train-0", "train-1", "train-2"]),
         # Its pods may be disrupted one by one.
         (PodGroup(least=3, alone=True, constrained=False), ["train-0"]),
     ],
-)
+)  # fmt: skip
 def test_what_a_pod_group_says_of_its_pods_counts(group, moves):
     plan = of_group(["going", "a", "b"], group)
     assert [move.pod for move in plan.moves] == moves
@@ -272,6 +275,43 @@ def test_a_file_moves_no_gang_as_a_whole_that_the_policy_keeps_together_no_more(
     """Its pods may go one by one now: those that no rule names have no reason to."""
     (said,) = reviewed(lambda *moves: list(moves), protections=Protect(gangs=False))
     assert "are not kept together any more" in said
+
+
+def tried(later, predictions):
+    """Which of eight gangs of which one pod has no room are tried with so many predictions."""
+    names = [f"gang-{number}" for number in range(8)]
+    gangs = [one for name in names for one in gang(["going", "going"], name, group=name, cpu="2")]
+    snapshot = snapshot_of([GOING, node("a", cpu="2"), *gangs])
+    snapshot = replace(snapshot, captured_at=snapshot.captured_at + later)
+    draft = draft_of(snapshot, strategies=["leaving"], params=LEAVES)
+    assert GangPlan(draft, draft.enforced).run(1, predictions) == []
+    assert {name for _, name in draft.gangs_that_stay} == {f"PodGroup {name}" for name in names}
+    not_tried = "it was not its turn in this run"
+    return {name for (_, name), why in draft.gangs_that_stay.items() if why != not_tried}
+
+
+def test_gangs_that_cannot_go_keep_none_from_being_tried_in_a_later_run():
+    first = tried(0.0, 4)
+    assert len(first) == 1
+    assert tried(0.0, 4) == first
+    assert len(set().union(*(tried(120.0 * run, 4) for run in range(60)))) == 8
+    assert len(tried(0.0, 4_000)) == 8
+
+
+def test_what_needs_no_prediction_uses_none_up():
+    """Seven gangs that opted out leave all of it for the eighth."""
+    out = [
+        one
+        for number in range(7)
+        for one in gang(
+            ["going", "going"],
+            f"out-{number}",
+            group=f"out-{number}",
+            annotations={"rebalancer/evict": "false"},
+        )
+    ]
+    draft = draft_of([GOING, node("a"), *out, *gang(["going", "a"], "z", group="z")], strategies=["leaving"], params=LEAVES)  # fmt: skip
+    assert len(GangPlan(draft, draft.enforced).run(1, 1)) == 2
 
 
 @st.composite

@@ -87,8 +87,8 @@ class CommitsUnheard(World):
     leaves: str = "gone"
     """What is left of the pod: ``gone``, ``deleting`` or ``another`` of its name."""
 
-    def evict(self, namespace, name, uid):
-        super().evict(namespace, name, uid)
+    def evict(self, namespace, name, uid, *, finishing=False):
+        super().evict(namespace, name, uid, finishing=finishing)
         if len(self.evictions) == self.after:
             going = pod(name, deleting=True)
             left = {"gone": None, "deleting": going, "another": pod(name, uid="new")}
@@ -111,8 +111,8 @@ def test_a_lost_reply_is_not_forgotten_when_a_later_one_is_final(first, second):
     """The server may carry the first request out after the pod was read again."""
 
     class Late(World):
-        def evict(self, namespace, name, uid):
-            answer = super().evict(namespace, name, uid)
+        def evict(self, namespace, name, uid, *, finishing=False):
+            answer = super().evict(namespace, name, uid, finishing=finishing)
             if answer.kind is second:
                 self.pods[name] = None
             return answer
@@ -210,7 +210,7 @@ def test_without_a_word_of_the_server_pauses_double_up_to_five_seconds():
     times = []
 
     class Timed(World):
-        def evict(self, namespace, name, uid):
+        def evict(self, namespace, name, uid, *, finishing=False):
             times.append(self.clock.now())
             return EvictionAnswer(K.BLOCKED, "none allowed")
 

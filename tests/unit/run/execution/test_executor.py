@@ -226,9 +226,9 @@ def test_a_replacement_that_comes_late_does_not_hold_the_wave_up_for_long():
 class Slow(World):
     """Every eviction takes ten seconds."""
 
-    def evict(self, namespace, name, uid):
+    def evict(self, namespace, name, uid, *, finishing=False):
         self.clock.seconds += 10.0
-        return super().evict(namespace, name, uid)
+        return super().evict(namespace, name, uid, finishing=finishing)
 
 
 @pytest.mark.parametrize("in_order", [50, 0])
@@ -325,9 +325,9 @@ def test_progress_says_what_happens_in_its_order():
 
 def test_an_opt_out_in_mid_wave_is_heeded():
     class OptsOut(World):
-        def evict(self, namespace, name, uid):
+        def evict(self, namespace, name, uid, *, finishing=False):
             self.pods["b"] = opted_out("b")
-            return super().evict(namespace, name, uid)
+            return super().evict(namespace, name, uid, finishing=finishing)
 
     world = OptsOut()
     done = execute(world, [move(name) for name in "abc"])
@@ -338,9 +338,9 @@ def test_an_opt_out_in_mid_wave_is_heeded():
 
 def test_an_owner_that_falls_ill_in_mid_wave_loses_no_more_pods():
     class FallsIll(World):
-        def evict(self, namespace, name, uid):
+        def evict(self, namespace, name, uid, *, finishing=False):
             self.unready = "web-7"
-            return super().evict(namespace, name, uid)
+            return super().evict(namespace, name, uid, finishing=finishing)
 
     world = FallsIll()
     done = execute(world, [move(name) for name in "abc"])

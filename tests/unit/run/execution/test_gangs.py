@@ -8,7 +8,7 @@ import pytest
 
 from rebalancer.kube.evict import AnswerKind, EvictionAnswer
 from rebalancer.plan.plan import Method, Move, Status
-from tests.unit.run.execution.world import World, execute, move, opted_out, pod, statuses
+from tests.unit.run.execution.world import World, execute, move, opted_out, pod, statuses, stop_of
 
 BLOCKED, EVICTED, DROPPED = Status.BLOCKED, Status.EVICTED, Status.DROPPED
 ABC = ["a", "b", "c"]
@@ -113,14 +113,55 @@ def test_a_signal_before_the_first_eviction_leaves_all() -> None:
     assert set(statuses(done)) == {Status.NOT_ATTEMPTED}
 
 
-def test_a_signal_between_two_evictions_of_a_gang_names_what_is_left_of_it() -> None:
+@pytest.mark.parametrize(("signal_at", "deadline"), [(4.5, 600.0), (600.0, 6.0)])
+def test_a_signal_or_the_deadline_between_two_evictions_leaves_time_for_the_others(
+    signal_at: float, deadline: float
+) -> None:
+    """Three reads for the rehearsal, and three more: the signal comes before the second eviction, the deadline before the third."""
     world = World(reading_takes=1.0)
-    done = execute(world, gang(), signal_at=4.5)
+    later = replace(move("later"), wave=2)
+    done = execute(world, [*gang(), later], signal_at=signal_at, deadline=deadline)
+    assert world.evictions == ABC
+    assert statuses(done) == [EVICTED] * 3 + [Status.NOT_ATTEMPTED]
+    assert done.stopped in {"stopped by a signal", "the run's deadline has passed"}
+
+
+def test_what_is_not_finished_in_the_time_after_a_signal_is_named() -> None:
+    world = World(reading_takes=2.5)
+    done = execute(world, gang(), signal_at=10.5)
+    assert world.evictions == ["a", "b"]
+    assert statuses(done) == [EVICTED, EVICTED, Status.NOT_ATTEMPTED]
+    assert done.stopped == (
+        "default: PodGroup train: 2 of its 3 pods have left, and default/c stayed: stopped by a signal"
+    )
+    assert done.failed
+
+
+def test_nothing_is_sent_for_a_gang_once_the_lease_is_lost() -> None:
+    world = World(reading_takes=1.0)
+    stop = stop_of(world.clock, signal_at=4.2)
+    stop.add(lambda: "the Lease was lost" if world.clock.seconds >= 4.6 else None, final=True)
+    done = execute(world, gang(), stop=stop)
     assert world.evictions == ["a"]
     assert statuses(done) == [EVICTED, Status.NOT_ATTEMPTED, Status.NOT_ATTEMPTED]
-    assert done.stopped == (
-        "default: PodGroup train: 1 of its 3 pods have left, and default/b stayed: stopped by a signal"
-    )
+    assert done.stopped is not None
+    assert done.stopped.endswith("and default/b stayed: the Lease was lost")
+
+
+def test_a_pod_that_opts_out_while_it_is_tried_again_stays() -> None:
+    class OptingOut(World):
+        def evict(
+            self, namespace: str, name: str, uid: str, *, finishing: bool = False
+        ) -> EvictionAnswer:
+            answer = super().evict(namespace, name, uid, finishing=finishing)
+            if self.evictions.count("b") == 3:
+                self.pods["b"] = opted_out("b")
+            return answer
+
+    world = OptingOut(answers={"b": [AnswerKind.BLOCKED] * 9})
+    done = execute(world, gang())
+    assert world.evictions == ["a", "b", "c", "b", "b"]
+    assert statuses(done) == [EVICTED, DROPPED, EVICTED]
     assert done.failed
 
 
@@ -172,7 +213,9 @@ def test_an_eviction_that_never_has_a_reply_leaves_the_gang_in_doubt_and_ends_th
 
 def test_a_lost_eviction_counts_although_the_run_ends_before_it_is_sent_again() -> None:
     world = World(answers={"a": [AnswerKind.LOST]}, reading_takes=1.0)
-    done = execute(world, gang(), signal_at=7.5)
+    stop = stop_of(world.clock)
+    stop.add(lambda: "the Lease was lost" if world.clock.seconds >= 7.5 else None, final=True)
+    done = execute(world, gang(), stop=stop)
     assert statuses(done) == [Status.LOST, EVICTED, EVICTED]
     assert done.failed
 
@@ -181,9 +224,11 @@ def test_a_pod_that_its_controller_has_made_anew_under_its_name_has_left() -> No
     """The pods of a LeaderWorkerSet keep their names."""
 
     class Restarting(World):
-        def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
+        def evict(
+            self, namespace: str, name: str, uid: str, *, finishing: bool = False
+        ) -> EvictionAnswer:
             self.pods["b"] = pod("b", uid="new")
-            return super().evict(namespace, name, uid)
+            return super().evict(namespace, name, uid, finishing=finishing)
 
     done = execute(Restarting(), gang())
     assert statuses(done) == [EVICTED, Status.CHANGED, EVICTED]

@@ -216,9 +216,9 @@ class Spied(World):
         self.order.append(tuple(nodes))
         return "taken" if set(nodes) & set(self.refuses) else None
 
-    def evict(self, namespace: str, name: str, uid: str) -> Any:
+    def evict(self, namespace: str, name: str, uid: str, *, finishing: bool = False) -> Any:
         self.order.append(name)
-        return super().evict(namespace, name, uid)
+        return super().evict(namespace, name, uid, finishing=finishing)
 
 
 def steered(name: str, *nodes: str, wave: int = 1) -> Any:

@@ -130,7 +130,9 @@ class World:
     def read_disruptions_allowed(self, budget: str) -> int | None:
         return self.allowed.get(budget)
 
-    def evict(self, namespace: str, name: str, uid: str) -> EvictionAnswer:
+    def evict(
+        self, namespace: str, name: str, uid: str, *, finishing: bool = False
+    ) -> EvictionAnswer:
         self.evictions.append(name)
         script = self.answers.get(name, [])
         said = script.pop(0) if script else AnswerKind.EVICTED
