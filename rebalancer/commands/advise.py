@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from rebalancer.commands.flags import (
     with_flags,
 )
 from rebalancer.doctor.advice import Adviser
+from rebalancer.doctor.declined import find_declined
 from rebalancer.doctor.patches import Advised, advice_data, advice_text, write_folder
 from rebalancer.doctor.workloads import (
     RESOURCES,
@@ -33,6 +35,7 @@ from rebalancer.doctor.workloads import (
     read_workloads,
 )
 from rebalancer.planner.scheduler_profile import scheduler_profile
+from rebalancer.policy.document import did_you_mean
 from rebalancer.run.context import RunContext, run_context, terminal_look
 from rebalancer.run.options import RunOptions
 from rebalancer.run.source import open_source
@@ -88,8 +91,18 @@ def command(of_namespace: str | None, folder: Path | None, red: bool, **flags: A
     source, snapshot, workloads = _read(run, options)
     model = SchedulerModel(snapshot, scheduler_profile(run.loaded.policy, snapshot))
     adviser = Adviser(snapshot, model)
+    if of_namespace is not None:
+        _require_namespace(of_namespace, snapshot, workloads)
     looked_at = [one for one in workloads if of_namespace in (None, one.metadata.namespace)]
-    advised = [Advised(one, advice) for one in looked_at if (advice := adviser.judge(one))]
+    declined = {one.ref: find_declined(one) for one in looked_at}
+    for _, wrong in declined.values():
+        if wrong:
+            say(environment.err, f"rebalancer: {wrong}")
+    of_each = (
+        (one, [each for each in adviser.judge(one) if each.topic not in declined[one.ref][0]])
+        for one in looked_at
+    )
+    advised = [Advised(one, tuple(advice)) for one, advice in of_each if advice]
     if not all(one.probes_known for one in looked_at):
         say(
             environment.err,
@@ -107,6 +120,17 @@ def command(of_namespace: str | None, folder: Path | None, red: bool, **flags: A
         files = write_folder(advised, folder)
         say(environment.err, f"rebalancer: {count(files, 'file')} written to {folder}")
     return int(ExitCode.ASKED_RED if red and advised else ExitCode.DONE)
+
+
+def _require_namespace(name: str, snapshot: Snapshot, workloads: Iterable[RolledWorkload]) -> None:
+    """Raise PolicyError if nothing shows that there is a namespace of this name."""
+    known = {
+        *snapshot.namespaces,
+        *(cls.namespace for cls in snapshot.classes),
+        *(one.metadata.namespace for one in workloads),
+    }
+    if name not in known:
+        raise PolicyError([f"-n {name}: there is no such namespace{did_you_mean(name, known)}"])
 
 
 def _read(run: RunContext, options: RunOptions) -> tuple[str, Snapshot, list[RolledWorkload]]:

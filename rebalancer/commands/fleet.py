@@ -156,8 +156,7 @@ class _MemberRun:
         loaded = options.policy.load(Registry.installed())
         if halt is not None and loaded.policy.mode is Mode.ENFORCE:
             say(self._environment.err, f"rebalancer: {halt}")
-            options = replace(options, policy=replace(options.policy, mode=Mode.OBSERVE.value))
-            loaded = options.policy.load(Registry.installed())
+            loaded = loaded.with_mode(Mode.OBSERVE)
         return one_run.run_unpublished(options, self._environment, loaded, scaling_of)
 
     def _member_options(self) -> RunOptions:
@@ -176,7 +175,9 @@ class _MemberRun:
             options,
             cluster=replace(options.cluster, kubeconfig=str(kubeconfig), context_name=None),
             policy=replace(options.policy, settings=settings),
-            state=StateFlags(lease=(namespace, lease), memory=(namespace, f"{lease}-memory")),
+            state=StateFlags(
+                lease=(namespace, lease), memory=(namespace, f"{lease}-memory"), of_fleet=True
+            ),
             deadline=max(1.0, self._until - self._environment.clock.now()),
         )
 
@@ -214,7 +215,7 @@ def show_report(
     records = StatusMap(client, namespace, f"{name}{STATUS}").read()
     report = report_on(fleet, records, environment.clock.unix())
     print_text(environment, render_report(report, output), output)
-    return ExitCode.DONE
+    return ExitCode.PARTIAL if report.is_incomplete else ExitCode.DONE
 
 
 @click.group("fleet")

@@ -50,6 +50,7 @@ class Topic(enum.StrEnum):
     NODES = "nodes"
     NO_BUDGET = "noBudget"
     CLOSED_BUDGET = "closedBudget"
+    SEVERAL_BUDGETS = "severalBudgets"
     READINESS = "readinessProbe"
     PRE_STOP = "preStop"
     SURGE = "surge"
@@ -241,6 +242,16 @@ class Adviser:
                 " evictions may take all of them at once"
             )
             yield Advice(Topic.NO_BUDGET, why, budget=self._new_budget(workload))
+        of_classes = (self._budgets_of.get(cls, ()) for cls in classes.tolist())
+        if several := next((of_class for of_class in of_classes if len(of_class) > 1), None):
+            why = (
+                f"PodDisruptionBudgets {' and '.join(one.ref for one in several)} select the same pods of it: the API server"
+                " refuses to evict them, so that drains of their nodes do not end"
+            )
+            left = (
+                "one PodDisruptionBudget for each pod: delete the others, or narrow their selectors"
+            )
+            yield Advice(Topic.SEVERAL_BUDGETS, why, left=left)
         for budget in budgets:
             if budget.never_allows:
                 yield self._advise_on_closed(workload, classes, budget)

@@ -46,6 +46,13 @@ class ClusterCondition(enum.StrEnum):
 
 
 _ORDER = {condition: place for place, condition in enumerate(ClusterCondition)}
+_INCOMPLETE = (
+    ClusterCondition.FAILED,
+    ClusterCondition.LATE,
+    ClusterCondition.CONTRADICTS,
+    ClusterCondition.PARTLY,
+)
+"""Something that was to be done in the cluster was not, or it is not known."""
 _FINE = (ExitCode.DONE, ExitCode.MOVES_PLANNED, ExitCode.ASKED_RED)
 
 
@@ -71,6 +78,11 @@ class FleetReport:
     """Why all clusters stand still; empty if they do not."""
     lines: tuple[ClusterLine, ...]
     """Worst first."""
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether some cluster failed, has not reported, or did only a part of what it was to do."""
+        return any(line.condition in _INCOMPLETE for line in self.lines)
 
     @property
     def title(self) -> str:

@@ -265,15 +265,23 @@ def _scheduler_rules(run: RunContext) -> tuple[AccessRule, ...]:
     return scheduler_rules(named) if isinstance(named, ConfigMapKey) else ()
 
 
+_OF_FLEET = ", or name another one by `state` of the cluster in the list of the fleet"
+
+
 def _take_lease(run: RunContext, client: Client, at_end: ExitStack) -> LeaseTaken | None:
-    from rebalancer.kube.lease import Lease, LeaseTaken  # noqa: PLC0415
+    from rebalancer.kube.lease import WITHOUT_FLAG, Lease, LeaseTaken  # noqa: PLC0415
 
     if run.state.lease is None:
         return None
     clock = run.environment.clock.unix
-    taken = Lease(
-        client, *run.state.lease, identity=identity(run.environment), clock=clock
-    ).acquire()
+    lease = Lease(
+        client,
+        *run.state.lease,
+        identity=identity(run.environment),
+        clock=clock,
+        advice=_OF_FLEET if run.state.of_fleet else WITHOUT_FLAG,
+    )
+    taken = lease.acquire()
     if isinstance(taken, LeaseTaken):
         return taken
     run.stop.add(taken.explain_loss, final=True)

@@ -94,11 +94,12 @@ class Fleet:
         texts = {name: msgspec.json.encode(one).decode() for name, one in records.items()}
         self.hub.apply(config_map("fleet-status", **texts))
 
-    def report(self, output="json"):
+    def report(self, output="json", code=None):
         out = io.StringIO()
         environment = Environment(self.clock, {}, out, io.StringIO())
         access = ClusterFlags(kubeconfig=str(self.hub.kubeconfig))
-        assert show_report(access, ("default", "fleet"), output, environment) == 0
+        ended = show_report(access, ("default", "fleet"), output, environment)
+        assert code is None or ended == code
         return out.getvalue()
 
 
@@ -130,7 +131,7 @@ def test_each_index_is_a_cluster_with_its_own_lease_memory_and_record(tmp_path):
         # Nothing of the token, in no form.
         every = fleet.said + lost.error + "".join(map(fleet.report, ("json", "table", "html")))
         assert TOKEN not in every
-        report = json.loads(fleet.report())
+        report = json.loads(fleet.report(code=4))
         assert [one["state"] for one in report["clusters"]] == ["failed", "well"]
         # A cluster that stands still is no failure of its pod, and first of those that run.
         member.break_nodes(["n-b", "n-c"])
@@ -271,3 +272,54 @@ def test_a_kubeconfig_that_is_not_there_is_named_and_reported(tmp_path):
         with pytest.raises(PolicyError, match="there is no kubeconfig of cluster prod-eu"):
             fleet.run(0)
         assert fleet.records()["prod-eu"].exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("record", "code"),
+    [
+        ({}, 0),
+        ({"unmet": 3}, 0),
+        ({"standstill": ("2 of 3 nodes are NotReady",)}, 0),
+        ({"held": True}, 0),
+        ({"stopped": "landings contradict"}, 0),
+        ({"exit_code": 4}, 4),
+        ({"exit_code": 3, "error": "cannot be reached"}, 4),
+        ({"ago": 3600}, 4),
+        (None, 4),
+    ],
+)
+def test_a_report_on_a_cluster_that_failed_or_is_missing_is_no_success(tmp_path, record, code):
+    with fleet_of_one(tmp_path) as (fleet, _):
+        if record is not None:
+            of = {"exit_code": 0, **record}
+            ago = of.pop("ago", 60)
+            fleet.write(**{"prod-eu": ClusterRecord(fleet.clock.unix() - ago, **of)})
+        fleet.report(code=code)
+
+
+def test_a_cluster_that_stands_still_reads_its_policy_once(tmp_path, monkeypatch):
+    """From standard input, say, it could not be read again."""
+    with fleet_of_one(tmp_path) as (fleet, member):
+        fleet.lists = {"stop": {"clusters": 1}}
+        fleet.add("a", yaml.safe_dump(UNREACHABLE))
+        now = fleet.clock.unix()
+        fleet.write(a=ClusterRecord(now - 60, 4, contradicted_at=now - 60))
+        text = io.TextIOWrapper(io.BytesIO((tmp_path / "policy.yaml").read_bytes()))
+        monkeypatch.setattr("sys.stdin", text)
+        before = member.objects("Pod")
+        code, report = fleet.run(0, policy_path="-")
+        assert (code, [move["outcome"] for move in report["moves"]]) == (0, ["observed"])
+        assert member.objects("Pod") == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"), [("Lease", "`state` of the cluster"), ("ConfigMap", "create it")]
+)
+def test_what_is_missing_in_a_cluster_is_said_without_flags_that_fleet_run_lacks(
+    tmp_path, kind, says
+):
+    with fleet_of_one(tmp_path) as (fleet, member):
+        member.delete(kind, "lease" if kind == "Lease" else "lease-memory")
+        with pytest.raises(ClusterReadError, match=says) as caught:
+            fleet.run(0)
+        assert "--" not in str(caught.value)

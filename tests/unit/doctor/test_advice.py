@@ -375,5 +375,55 @@ def test_the_command_reads_a_file_and_ends_red_where_it_is_asked():
     assert seen.returncode == 11
     text = "its rule over zones is only preferred, and does not hold (zone-a 3, zone-b 3, zone-c 0)"
     assert text in " ".join(seen.stdout.split())
-    other = call([*words, "--namespace", "none"])
-    assert (other.returncode, other.stdout) == (0, "No advice: 0 workloads looked at.\n")
+    other = call([*words, "--namespace", "defualt"])
+    assert (other.returncode, other.stdout) == (2, "")
+    assert "-n defualt: there is no such namespace; did you mean default?" in other.stderr
+
+
+def test_a_namespace_without_workloads_is_no_error(tmp_path):
+    empty = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "empty"}}
+    seen = call(["advise", "--snapshot", file_of(tmp_path, [*NODES, *web(), empty]), "-n", "empty"])
+    assert (seen.returncode, seen.stdout) == (0, "No advice: 0 workloads looked at.\n")
+
+
+def file_of(folder, objects):
+    """A file with these objects, as kubectl prints them."""
+    path = folder / "cluster.json"
+    path.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("value", "topics", "said"),
+    [
+        (None, ["spread", "nodes", "noBudget"], ""),
+        ("true", ["spread", "nodes", "noBudget"], ""),
+        ("false", [], ""),
+        (" False ", [], ""),
+        ("without spread, nodes", ["noBudget"], ""),
+        ("without spreading", ["spread", "nodes", "noBudget"], "is not understood, and declines nothing: write false, or"),
+        ("no", ["spread", "nodes", "noBudget"], 'Deployment/default/web: rebalancer/advise: "no" is not understood'),
+    ],
+)  # fmt: skip
+def test_a_workload_declines_advice_by_an_annotation(tmp_path, value, topics, said):
+    objects = web(["a0", "a0"], {})
+    (deployment,) = [one for one in objects if one["kind"] == "Deployment"]
+    if value is not None:
+        deployment["metadata"]["annotations"] = {"rebalancer/advise": value}
+    seen = call(["advise", "--snapshot", file_of(tmp_path, [*NODES, *objects]), "-o", "json"])
+    assert seen.returncode == 0, seen.stderr
+    of = json.loads(seen.stdout)["workloads"]
+    assert [each["topic"] for one in of for each in one["advice"]] == topics
+    assert said in seen.stderr
+
+
+def test_pods_of_several_budgets_are_named_with_them():
+    other = json.loads(json.dumps(BUDGET))
+    other["metadata"]["name"] = "second"
+    of = advised([*web(container=GOOD), BUDGET, other])
+    (advice,) = of.advice
+    assert advice.topic is Topic.SEVERAL_BUDGETS
+    assert (
+        "PodDisruptionBudgets default/guard and default/second select the same pods" in advice.why
+    )
+    assert advice.left
