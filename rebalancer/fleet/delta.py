@@ -223,6 +223,7 @@ def _capture(manifest: Manifest) -> Capture:
         resource_version=manifest.resource_version,
         kinds=manifest.kinds,
         source=manifest.source,
+        finished=manifest.finished,
     )
 
 

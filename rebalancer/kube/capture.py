@@ -111,6 +111,7 @@ def write_cluster_snapshot(
                 resource_version=pods.items_version,
                 kinds=tuple(resource.kind for resource in kinds),
                 source=client.server if redactor is None else redactor.pseudonym(client.server),
+                finished=tuple(sorted(finished)),
             )
             writer.close(capture, lists)
         return Captured(

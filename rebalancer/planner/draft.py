@@ -225,9 +225,11 @@ class Draft:
                 unjudged.append(why)
             if (nodes := weighted.term.packed()) is not None:
                 packed = NodeCount(*nodes)
+        of = next(of for of in self.problem.contributions if of.strategy == strategy)
+        if of.not_judged:
+            unjudged.append(of.not_judged)
         if ended := self.ended.left(strategy):
-            weight = next(of.weight for of in self.problem.contributions if of.strategy == strategy)
-            entries[Entry.SOFT] += weight * ended
+            entries[Entry.SOFT] += of.weight * ended
             violated += ended
         return Score(
             cost_of_entries(entries), violated, tuple(unsatisfiable), tuple(unjudged), packed

@@ -145,6 +145,8 @@ class Contribution:
     """Of a strategy that makes room: for what."""
     ended: Ended | None = None
     """Of a strategy that removes pods that have ended: which ones, of those that it may move."""
+    not_judged: str = ""
+    """Why the strategy cannot judge the snapshot; empty if it can."""
 
 
 @dataclass(frozen=True)

@@ -212,7 +212,16 @@ class RunRules:
                 emptiable=self._emptiable(name),
                 asks=self._asks(name),
                 ended=self._ended(name, snapshot),
+                not_judged=self._explain_not_judged(name, snapshot),
             )
+
+    def _explain_not_judged(self, name: str, snapshot: Snapshot) -> str:
+        """Return why a strategy that deletes finished pods cannot judge the snapshot; empty if it can."""
+        strategy = self.registry.strategy(self.policy.strategy_of(name))
+        unknown = strategy.phases(self.policy.strategies[name].params) - snapshot.finished_phases
+        if not unknown:
+            return ""
+        return f"the file holds no pods that have ended ({', '.join(sorted(unknown))}): write it with `rebalancer snapshot --finished`"
 
     def _ended(self, name: str, snapshot: Snapshot) -> Ended | None:
         """Return the finished pods that a strategy deletes: no longer needed, and selected by it."""

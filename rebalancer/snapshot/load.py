@@ -15,6 +15,7 @@ import zlib
 from collections import Counter
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -51,7 +52,7 @@ from rebalancer.snapshot.store import (
 from rebalancer.wire import objects as o
 from rebalancer.wire.kinds import OWNING_KINDS, POD_GROUPS
 from rebalancer.wire.lists import JsonDecoder, in_words, item_decoder
-from rebalancer.wire.pods import Pod, PodRecord
+from rebalancer.wire.pods import FINISHED, Pod, PodRecord
 from rebalancer.wire.times import unix_seconds
 
 NEWEST_VERSION = (1, 36)
@@ -532,6 +533,7 @@ class _Loader:
 
     def __init__(self, name: str, finished: frozenset[str], kinds: Collection[str]) -> None:
         self._name = name
+        self._finished_phases: frozenset[str] | None = FINISHED  # what kubectl prints has all
         self._objects = Collected(finished)
         self._objects.keeps = kinds
         self.kept = self._objects.kept
@@ -561,6 +563,8 @@ class _Loader:
         except (ValueError, msgspec.DecodeError) as error:
             raise PolicyError([f"{self._name}: {error}"]) from None
         self._meta = msgspec.convert(archive.manifest.as_metadata(), _Envelope.Meta)
+        finished = archive.manifest.finished
+        self._finished_phases = None if finished is None else frozenset(finished)
 
     def _read_json(self, text: bytes) -> None:
         try:
@@ -663,7 +667,7 @@ class _Loader:
         """Return the snapshot."""
         annotations = self._meta.annotations or {}
         try:
-            return self._objects.snapshot(
+            snapshot = self._objects.snapshot(
                 captured_at=unix_seconds(annotations.get(CAPTURED_AT)),
                 version=version_numbers(annotations.get(VERSION, "")),
                 kinds=annotations.get(KINDS, "").split(","),
@@ -671,3 +675,8 @@ class _Loader:
             )
         except PolicyError as error:
             raise PolicyError([f"{self._name}: {error}"]) from None
+        known = self._finished_phases
+        if known is None:
+            # A file of an earlier version, which did not say what was asked for.
+            known = frozenset() if snapshot.finished is None else FINISHED
+        return replace(snapshot, finished_phases=known)

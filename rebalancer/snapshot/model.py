@@ -18,7 +18,7 @@ from rebalancer.snapshot.labels import ClassIndex, NodeLabels, matches, with_lab
 from rebalancer.snapshot.leaving import Announcement
 from rebalancer.wire import objects as o
 from rebalancer.wire.opt_outs import OptOut
-from rebalancer.wire.pods import PodState
+from rebalancer.wire.pods import FINISHED, PodState
 from rebalancer.wire.quantity import parse as parse_quantity
 
 GangKey = tuple[str, str]
@@ -423,6 +423,8 @@ class Snapshot:
 
     They hold nothing, count nowhere, and nothing replaces them.
     """
+    finished_phases: frozenset[str] = FINISHED
+    """The phases of pods that have ended which could be in it; a snapshot file may hold none of them."""
 
     @cached_property
     def class_index(self) -> ClassIndex:

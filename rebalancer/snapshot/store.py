@@ -61,6 +61,8 @@ class Capture:
     """What was read: of these kinds there is no more than the file holds."""
     source: str = ""
     """The API server's URL."""
+    finished: tuple[str, ...] | None = None
+    """The phases of the pods that have ended which were read, too; None: not known."""
 
 
 class StoredList(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -90,6 +92,7 @@ class Manifest(msgspec.Struct, rename="camel", kw_only=True):
     server_version: str
     resource_version: str
     kinds: tuple[str, ...]
+    finished: tuple[str, ...] | None = None
     lists: tuple[StoredList, ...]
 
     @classmethod
@@ -101,6 +104,7 @@ class Manifest(msgspec.Struct, rename="camel", kw_only=True):
             server_version=".".join(map(str, capture.version)),
             resource_version=capture.resource_version,
             kinds=capture.kinds,
+            finished=capture.finished,
             lists=lists,
         )
 

@@ -144,6 +144,33 @@ def test_a_snapshot_holds_them_if_asked_and_simulations_remove_them(tmp_path):
         assert '"evictions":2' in out.out.getvalue().replace(" ", "")
 
 
+def judged(run, path):
+    """What a plan on a file says of the rule: whether it is judged, and how many pods are unmet."""
+    _, report = run(snapshot_path=str(path), kubeconfig=None, dry_run=True)
+    score = report["before"]["failed-pods"]
+    return not score["notJudged"], score["violated"]
+
+
+def test_a_file_without_pods_that_have_ended_says_nothing_of_them(tmp_path):
+    """``holds`` would be said of a rule on which nothing is known."""
+    with failed() as cluster:
+        clock = ClusterClock(cluster)
+        run = Runner(cluster, tmp_path, POLICY, clock=clock)
+        access = ClusterFlags(kubeconfig=str(cluster.kubeconfig))
+        without, with_them = tmp_path / "without.zip", tmp_path / "with.zip"
+        save_snapshot(access, str(without), environment(clock), finished=False)
+        save_snapshot(access, str(with_them), environment(clock), finished=True)
+        assert judged(run, without) == (False, 0)
+        assert judged(run, with_them) == (True, 1)
+        # As kubectl prints them, and none has ended: that is known.
+        kinds = {"Node": cluster.objects("Node"), "Pod": cluster.objects("Pod", "default")}
+        items = [{"kind": kind, **one} for kind, of in kinds.items() for one in of]
+        living = [one for one in items if one["status"].get("phase") != "Failed"]
+        printed = tmp_path / "printed.json"
+        printed.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": living}))
+        assert judged(run, printed) == (True, 0)
+
+
 def test_explain_pod_knows_pods_that_have_ended(tmp_path, capsys):
     policy = tmp_path / "policy.yaml"
     with failed() as cluster:
