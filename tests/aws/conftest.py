@@ -1,10 +1,25 @@
 """A cloud for each module of tests."""
 
+import os
 import time
+from functools import cache
+from pathlib import Path
 
+import botocore.loaders
 import pytest
 
+# Before moto is imported: for each region and reset it would make 1,300 images, of which tests use one.
+os.environ["MOTO_AMIS_PATH"] = str(Path(__file__).parent / "amis.json")
+
 from tests.aws.cloud import CREDENTIALS, in_the_cloud
+
+
+@pytest.fixture(scope="session", autouse=True)
+def service_models():
+    """Read botocore's descriptions of services once, not for each session of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.loaders, "create_loader", cache(botocore.loaders.create_loader))
+        yield
 
 
 @pytest.fixture(scope="module")
