@@ -161,8 +161,8 @@ class Draft:
     ) -> Cause:
         """Return why an unmoved pod is to be moved, according to the ``terms`` that gain by its move (``shares``).
 
-        A pod that only its bad state allows to move is moved for that state, even if a rule of an earlier entry
-        gains.
+        If a pod may be moved only because of its bad state, that state is the cause, even if a rule of an earlier
+        entry gains, too.
         """
         causes = {
             weighted.term.cause

@@ -31,7 +31,7 @@ from rebalancer.snapshot.protect import ALONE, PASSING
 
 
 class LeavingPods:
-    """The pods that must leave each node for it to be empty, and those of them that cannot."""
+    """Per node: the pods that must leave so that it becomes empty, and which of these pods cannot leave."""
 
     def __init__(self, draft: Draft, of: Contribution) -> None:
         snapshot, problem = draft.snapshot, draft.problem

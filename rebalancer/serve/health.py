@@ -73,8 +73,8 @@ _FOR_ALL_HOSTS = ("/healthz", "/readyz", "/metrics")
 def is_own_host(text: str, hosts: Collection[str]) -> bool:
     """Return whether a Host header names this process: an address, a name that only a cluster knows, or one of ``hosts``.
 
-    A foreign page, opened in a browser that reaches a port-forward, could point a name of its own at this address
-    (DNS rebinding). What it asks then carries that name.
+    This prevents DNS rebinding: a foreign web page lets its own host name resolve to the address of a port-forward,
+    and the browser then sends requests with that foreign name.
     """
     try:
         name = (urlsplit(f"//{text}").hostname or "").removesuffix(".")

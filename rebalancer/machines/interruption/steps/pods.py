@@ -217,7 +217,7 @@ class EscalateParams(StepParams):
 
 
 class Escalate:
-    """Deletes the pods that are left on the node, a grace period and a margin before it goes; off by default."""
+    """Deletes the remaining pods of the node, a grace period and a margin before the machine ends; off by default."""
 
     Params = EscalateParams
 
