@@ -46,8 +46,10 @@ def reading(tmp_path: Path, *command: str) -> Iterator[tuple[subprocess.Popen[st
             process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("command", ["run", "plan", "simulate"])
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [("run", signal.SIGTERM), ("plan", signal.SIGINT), ("simulate", signal.SIGTERM)],
+)
 def test_what_reads_is_left_at_once(tmp_path, command, number):
     with reading(tmp_path, command) as (process, writing):
         process.send_signal(number)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
@@ -20,6 +21,7 @@ main()
 """
 
 
+@cache
 def watched(*args, **environment):
     """Return the modules and the two settings at the end of a process."""
     done = subprocess.run(

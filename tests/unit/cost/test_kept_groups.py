@@ -33,7 +33,7 @@ def _groups(view: View, key: str, some: list[int], others: list[int]) -> Iterato
     yield AttractionGroup(view, label="together", domains=domains, owners=mine, matched=theirs)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(clusters(least=2, most=9), steps(), st.sampled_from(KEYS), st.data())
 def test_groups_agree_with_fresh_ones(
     made: Cluster, way: list[Step], key: str, data: st.DataObject

@@ -190,7 +190,7 @@ def of(policy):
     return convert_policy(json.dumps(policy, indent=1).encode(), "p.yaml", KNOWN)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=35)
 @given(policies)
 def test_the_result_always_loads_and_is_always_the_same(policy):
     migration = of(policy)
@@ -351,7 +351,7 @@ def we_move(policy, pod):
     }
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(policies)
 def test_no_pod_is_moved_that_was_protected(policy):
     ours = load_text(as_file(of(policy).data, "", KNOWN).encode(), "x", KNOWN).policy

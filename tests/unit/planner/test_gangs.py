@@ -332,7 +332,7 @@ def clusters(draw):
     return [*objects, *workload("web", on, cpu="1", replicas=9)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(clusters())
 def test_whatever_the_cluster_a_gang_goes_as_a_whole_within_budgets_and_again_as_planned(objects):
     snapshot = snapshot_of(objects)

@@ -348,7 +348,7 @@ def is_selected(select, pod):
     )
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(instances, selects, workloads, st.sampled_from(["off", "marks"]))
 def test_no_pod_is_moved_outside_every_select(instances, of_all, workloads, steer):
     budget = disruption_budget("w0", "w0", allowed=9, namespace="n0", healthy=9)

@@ -199,7 +199,7 @@ def planned(snapshot: Snapshot, registry: Registry) -> str:
     return repr((*said, plan.warnings))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(STEP, max_size=15))
 def test_the_plan_over_what_was_kept_is_the_plan_of_a_fresh_read(
     steps: list[tuple[str, Any]],
