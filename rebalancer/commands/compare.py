@@ -26,7 +26,7 @@ from rebalancer.commands.flags import (
 from rebalancer.fleet.compare import Inputs, compare
 from rebalancer.fleet.comparison import Comparison
 from rebalancer.fleet.engines import InProcess, Processes, TaskEngine
-from rebalancer.fleet.sources import list_snapshots
+from rebalancer.fleet.stores import list_snapshots
 from rebalancer.fleet.task import Rules, TaskSetting
 from rebalancer.registry import Registry
 from rebalancer.run.context import bars_on, print_text
@@ -85,7 +85,7 @@ class PlayOptions:
 
     def _indexed_job(self, cron_job: str, environment: Environment) -> TaskEngine:
         from rebalancer.fleet.indexed_job import IndexedJob  # noqa: PLC0415
-        from rebalancer.fleet.sources import folder_of  # noqa: PLC0415
+        from rebalancer.fleet.stores import folder_of  # noqa: PLC0415
 
         if self.ray is not None:
             raise PolicyError(["--kubernetes and --ray: give one of them"])

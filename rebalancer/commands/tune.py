@@ -24,7 +24,7 @@ from rebalancer.commands.compare import (
 )
 from rebalancer.commands.flags import Whole, examples, output_flag, with_flags
 from rebalancer.fleet.compare import Inputs
-from rebalancer.fleet.sources import list_snapshots
+from rebalancer.fleet.stores import list_snapshots
 from rebalancer.fleet.task import Rules
 from rebalancer.policy.forms import effective
 from rebalancer.policy.load import LoadedPolicy

@@ -21,7 +21,7 @@ from rebalancer import API_VERSION, __version__
 from rebalancer.base.errors import PolicyError
 from rebalancer.fleet.comparison import Comparison, compare_rows
 from rebalancer.fleet.engines import TaskEngine
-from rebalancer.fleet.sources import absolute, digest
+from rebalancer.fleet.stores import absolute, digest
 from rebalancer.fleet.task import Failure, Row, Rules, Task, TaskSetting
 
 Reached = Callable[[int, int], None]

@@ -9,7 +9,7 @@ from rebalancer.base.environment import SystemClock, Timings
 from rebalancer.base.errors import PolicyError, RebalancerError
 from rebalancer.base.plain_text import printable
 from rebalancer.fleet.measures import measure, round_value
-from rebalancer.fleet.sources import load
+from rebalancer.fleet.stores import load
 from rebalancer.fleet.task import Failure, LeftByRule, Row, Rules, Task, fail
 from rebalancer.plan.plan import Score
 from rebalancer.planner.planning import score

@@ -1,21 +1,24 @@
 """The HTTP client: paths in, bytes out, with time-outs, retries and a limit of concurrent requests.
 
-Only ``rebalancer.kube.delete`` uses its method ``delete`` (a test checks that).
+Only ``rebalancer.kube.node_pods`` uses its method ``delete`` (a test checks that).
 """
 
 from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlencode
 
+import msgspec
+
 from rebalancer import __version__
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Backoff, Stop
-from rebalancer.base.structs import prepare_structs
 from rebalancer.kube.calls import TOO_SLOW, Call
 from rebalancer.kube.credentials import Credentials, find_credentials
 from rebalancer.kube.failures import TransportError, refusal
@@ -401,3 +404,27 @@ def _never(_: TransportError) -> bool:
 
 def _target(path: str, query: QueryParams | None) -> str:
     return f"{path}?{urlencode(query)}" if query else path
+
+
+def prepare_structs() -> None:
+    """Build the decoder of each Struct that is imported now, before threads decode with it.
+
+    msgspec builds it when a Struct is decoded for the first time. If two threads do that at the same moment, the second
+    one reads an unfinished decoder, and the process ends with a segmentation fault (msgspec 0.22.0). Takes some
+    milliseconds; a second call takes no time.
+    """
+    for struct in _subclasses(msgspec.Struct):
+        _prepare(struct)
+
+
+@cache
+def _prepare(struct: type[msgspec.Struct]) -> None:
+    # One that cannot be decoded is not decoded by threads either.
+    with suppress(TypeError, NameError):
+        msgspec.json.Decoder(struct)
+
+
+def _subclasses(struct: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    for each in struct.__subclasses__():
+        yield each
+        yield from _subclasses(each)

@@ -11,8 +11,7 @@ from rebalancer.base.environment import Environment
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.output import say
 from rebalancer.base.stop import Stop
-from rebalancer.base.structs import prepare_structs
-from rebalancer.kube.client import Client
+from rebalancer.kube.client import Client, prepare_structs
 from rebalancer.kube.events import EventWriter, Subject
 from rebalancer.machines.interruption.listening import Listening
 from rebalancer.machines.interruption.pipeline_run import PipelineContext, planned_steps

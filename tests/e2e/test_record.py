@@ -3,7 +3,7 @@
 import json
 import time
 
-from rebalancer.fleet.sources import list_snapshots, load
+from rebalancer.fleet.stores import list_snapshots, load
 from rebalancer.kube.access import READ_RULES
 from tests.controlplane import objects, operations
 from tests.e2e.product import grant, rebalancer

@@ -9,8 +9,7 @@ import pytest
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.cli import command
 from rebalancer.fleet.record import Retention, list_files, prune, record
-from rebalancer.fleet.sources import list_snapshots, load
-from rebalancer.fleet.stores import Folder
+from rebalancer.fleet.stores import Folder, list_snapshots, load
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.redact import Redactor
 from tests.unit.kube.scripted import (

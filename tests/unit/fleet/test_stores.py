@@ -11,8 +11,7 @@ from rebalancer.base.errors import PolicyError
 from rebalancer.cli import command
 from rebalancer.fleet import stores
 from rebalancer.fleet.record import Retention, list_files, prune
-from rebalancer.fleet.sources import digest, list_snapshots, load
-from rebalancer.fleet.stores import Bucket, Folder
+from rebalancer.fleet.stores import Bucket, Folder, digest, list_snapshots, load
 from tests.aws.cloud import CREDENTIALS, REGION
 from tests.unit.fleet.test_record import TICK, pods_at
 from tests.unit.fleet.worlds import skewed, write_policies

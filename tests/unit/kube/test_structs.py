@@ -2,7 +2,7 @@
 
 import msgspec
 
-from rebalancer.base.structs import prepare_structs
+from rebalancer.kube.client import prepare_structs
 
 asked = list[str]()
 
