@@ -16,30 +16,12 @@ def made(name: str, **more: Any) -> dict[str, Any]:
     return {"metadata": {"name": name}, **more}
 
 
-def test_every_write_gets_a_higher_version() -> None:
-    kept = store()
-    first = kept.create(CONFIG_MAP, "default", made("one"))
-    second = kept.create(CONFIG_MAP, "default", made("two"))
-    third = kept.modify(CONFIG_MAP, first, lambda new: new.update(data={"a": "1"}))
-    versions = [int(each["metadata"]["resourceVersion"]) for each in (first, second, third)]
-    assert versions == sorted(set(versions))
-
-
 def test_what_was_read_is_never_changed_by_a_later_write() -> None:
     kept = store()
     first = kept.create(CONFIG_MAP, "default", made("one", data={"a": "1"}))
     before = clone(first)
     kept.modify(CONFIG_MAP, first, lambda new: new["data"].update(a="2"))
     assert first == before
-
-
-def test_a_write_that_changes_nothing_is_none() -> None:
-    kept = store()
-    first = kept.create(CONFIG_MAP, "default", made("one"))
-    version = kept.version
-    assert kept.modify(CONFIG_MAP, first, lambda _: None) is first
-    assert kept.replace(CONFIG_MAP, first, clone(first)) is first
-    assert kept.version == version
 
 
 def test_the_generation_grows_with_the_spec_alone() -> None:
@@ -86,19 +68,6 @@ def test_names_and_uids_depend_on_the_seed_and_not_on_the_order() -> None:
     assert names(store(1), "abc") != names(store(2), "abc")
 
 
-def test_the_log_reports_changes_after_a_version() -> None:
-    kept = store()
-    first = kept.create(CONFIG_MAP, "default", made("one"))
-    start = kept.version
-    second = kept.modify(CONFIG_MAP, first, lambda new: new.update(data={"a": "1"}))
-    kept.remove(CONFIG_MAP, second)
-    changes = kept.changes_since(start)
-    assert [(c.old is None, c.new is None) for c in changes] == [(False, False), (False, True)]
-    assert changes[1].object["data"] == {"a": "1"}
-    assert int(changes[1].object["metadata"]["resourceVersion"]) == kept.version
-    assert kept.changes_since(kept.version) == []
-
-
 def test_a_forgotten_version_is_gone() -> None:
     kept = store()
     kept.create(CONFIG_MAP, "default", made("one"))
@@ -107,14 +76,3 @@ def test_a_forgotten_version_is_gone() -> None:
         kept.changes_since(1)
     assert (refused.value.code, refused.value.reason) == (410, "Expired")
     assert kept.changes_since(kept.version) == []
-
-
-def test_dependents_are_located_by_their_owners_uid() -> None:
-    kept = store()
-    references = [{"uid": "u1", "controller": True}]
-    kept.create(POD, "default", {"metadata": {"name": "b", "ownerReferences": references}})
-    pod = kept.create(POD, "default", {"metadata": {"name": "a", "ownerReferences": references}})
-    assert [p["metadata"]["name"] for p in kept.dependents("u1", POD)] == ["a", "b"]
-    kept.modify(POD, pod, lambda new: new["metadata"].update(ownerReferences=[]))
-    assert [p["metadata"]["name"] for p in kept.dependents("u1", POD)] == ["b"]
-    assert kept.dependents("u2", POD) == []

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rebalancer.planner.book import Book
-from rebalancer.planner.commit import Commit, FirstMove, Wave
+from rebalancer.planner.commit import Commit, Wave
 from rebalancer.planner.effort import Effort
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.verdict import Verdict
@@ -27,12 +27,12 @@ def verdict(prediction, shares, gain=(0.0, 1.0, 0.0), marks=()):
 class Scene:
     """Two web pods on n0 under the rule of duplicates, and what commits moves of them."""
 
-    def __init__(self, *, observed=False, most=None, **more):
+    def __init__(self, *, observed=False, **more):
         self.draft = draft_of(
             [*NODES, *workload("web", ["n0", "n0"], **more)], strategies=["duplicates"]
         )
         self.quota = QuotaLedger(self.draft.snapshot)
-        self.commit = Commit(self.draft, self.draft.terms, observed, most)
+        self.commit = Commit(self.draft, self.draft.terms, observed, None)
         self.pair = int(self.draft.snapshot.pods.cls[0]), N0
         self.book = Book(self.draft, self.draft.terms, Effort())
         promise = self.book.promise(self.pair)
@@ -41,20 +41,6 @@ class Scene:
 
     def move(self, verdict, wave=1, lands=0):
         return self.commit.move(self.pair, self.promise, verdict, Wave(wave, self.quota), lands)
-
-
-def test_a_move_changes_the_state_and_uses_the_budgets_up():
-    scene = Scene()
-    draft = scene.draft
-    before = draft.allowance.left("duplicates")
-    chosen = scene.move(verdict(landing(N1), {"duplicates": 1.0}), 3)
-    assert (chosen.pod, chosen.cls, chosen.node, chosen.wave) == (0, *scene.pair, 3)
-    assert draft.state.node_of.tolist() == [N1, N0]
-    assert [victim.node for victim in draft.state.terminating_pods] == [N0]
-    assert draft.allowance.left("duplicates") == before - 1
-    scene.book.moved([scene.pair[0]])
-    left = scene.book.promise(scene.pair)
-    assert left is None or left.pod == 1
 
 
 def test_the_state_goes_on_with_another_landing_where_others_took_the_first():
@@ -87,29 +73,11 @@ def test_of_a_strategy_without_a_term_that_names_the_pair_its_name_is_the_reason
     assert (chosen.strategy, chosen.reason) == ("unknown", "unknown")
 
 
-@pytest.mark.parametrize(("most", "kept"), [(None, 3), (3, 3), (1, 1)])
-def test_no_more_landings_are_kept_than_asked_for(most, kept):
-    scene = Scene(most=most)
-    chosen = scene.move(verdict(landing(N1, N2, N0), {"duplicates": 1.0}), 1)
-    assert chosen.landings.nodes.tolist() == [N1, N2, N0][:kept]
-    assert len(chosen.landings.probability) == kept
-
-
 def test_what_only_observes_and_marks_are_written_down():
     scene = Scene(observed=True)
     steered = verdict(landing(N1), {"duplicates": 1.0}, marks=(N2,))
     chosen = scene.move(steered, 1)
     assert (chosen.observed, chosen.marks) == (True, (N2,))
-
-
-def test_one_that_goes_first_names_the_other_and_why():
-    scene = Scene()
-    ref = scene.draft.snapshot.pod_ref(1)
-    step = FirstMove(0, *scene.pair, verdict(landing(N1), {}, gain=(0.0, 0.0, 0.0)))
-    chosen = scene.commit.first(step, 1, scene.pair, "duplicates", Wave(2, scene.quota))
-    assert (chosen.makes_way_for, chosen.strategy, chosen.wave) == (1, "duplicates", 2)
-    assert chosen.reason.startswith(f"frees room for {ref}: ")
-    assert scene.draft.state.node_of.tolist() == [N1, N0]
 
 
 @pytest.mark.parametrize(("kind", "taken"), [("Deployment", 1), ("StatefulSet", 0)])

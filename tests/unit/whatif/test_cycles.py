@@ -293,10 +293,9 @@ def test_every_small_cluster_comes_to_rest_and_no_cycle_makes_it_worse(shape, se
             assert total(cycle.after).as_tuple()[:2] <= total(cycle.before).as_tuple()[:2]
 
 
-@pytest.mark.parametrize("first", [0, 10, 20])
-def test_the_example_of_the_docs_ends_with_every_rule_kept_wherever_ties_fall(first):
+def test_the_example_of_the_docs_ends_with_every_rule_kept_wherever_ties_fall():
     snapshot = load_snapshot("docs/examples/zone-back.zip")
-    for seed in range(first, first + 10):
+    for seed in range(12):
         world, course = play(snapshot, random=np.random.default_rng(seed))
         assert course.silent == "Nothing to do: every rule holds.", seed
         assert int(world.moves.max()) <= 2, seed
