@@ -82,6 +82,10 @@ spec:
         - name: REBALANCER_NOTIFY
           valueFrom: {secretKeyRef: {name: {{ (.notify).secretName | quote }}, key: url}}
         {{- end }}
+        {{- if and (.traces).url (.traces).secretName (not $.quiet) }}
+        - name: OTEL_EXPORTER_OTLP_HEADERS
+          valueFrom: {secretKeyRef: {name: {{ (.traces).secretName | quote }}, key: headers}}
+        {{- end }}
         {{- with .extraEnv }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -245,6 +249,9 @@ spec:
 {{- end }}
 {{- if (.Values.notify).secretName }}
 - --notify-template={{ .Values.notify.template }}
+{{- end }}
+{{- with (.Values.traces).url }}
+- --traces={{ . }}
 {{- end }}
 {{- with .Values.extraArgs }}
 {{ toYaml . }}

@@ -233,7 +233,13 @@ _PANELS: Mapping[str, Sequence[str]] = {
         "capacity_status",
         "interruption_state",
     ),
-    "Metrics and notices": ("metrics_push", "metrics_file", "notify", "notify_template"),
+    "Metrics, notices and traces": (
+        "metrics_push",
+        "metrics_file",
+        "notify",
+        "notify_template",
+        "traces",
+    ),
     "As a simulation goes": ("ready_after", "gone_after", "apart", "seed"),
     "As kubectl drain": (
         "force",
@@ -444,6 +450,13 @@ PUBLISHING = [
         help="Write metrics for a textfile collector; name it *.prom.",
     ),
     *NOTIFY,
+    click.option(
+        "--traces",
+        metavar="URL",
+        envvar="REBALANCER_TRACES",
+        help="Send a trace of the run to an OpenTelemetry collector, OTLP over HTTP: http://HOST:4318. Needs"
+        " the extra otel.",
+    ),
 ]
 """Flags of what a run says to other systems."""
 

@@ -54,6 +54,7 @@ from rebalancer.policy.model import Mode
 from rebalancer.registry import Registry
 from rebalancer.run import one_run
 from rebalancer.run.context import print_text
+from rebalancer.run.ending import with_spans
 from rebalancer.run.one_run import EndedRun
 from rebalancer.run.options import ClusterFlags, RunOptions, StateFlags
 
@@ -81,8 +82,9 @@ def run_member(flags: FleetFlags, options: RunOptions, environment: Environment)
     fleet = load_fleet(flags.clusters)
     cluster = _cluster_of(fleet, flags.clusters, environment.environ)
     say(environment.err, f"cluster {cluster.name}")
-    run = _MemberRun(flags, fleet, cluster, options, environment)
     publishing = replace(options.publishing, cluster=cluster.name)
+    environment = with_spans(publishing, environment)
+    run = _MemberRun(flags, fleet, cluster, options, environment)
     return one_run.publish_run(publishing, options.deadline, environment, run.run).code
 
 

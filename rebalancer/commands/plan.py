@@ -24,7 +24,7 @@ from rebalancer.run.options import RunOptions
 @click.command(
     "plan",
     cls=PanelCommand,
-    rare=("deadline", "lease", "capacity_status", "notify", "notify_template"),
+    rare=("deadline", "lease", "capacity_status", "notify", "notify_template", "traces"),
     epilog=examples(
         "rebalancer plan",
         "rebalancer plan --strategy topology-spread --set protect.minPodAge=0s",

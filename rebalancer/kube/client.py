@@ -18,6 +18,7 @@ import msgspec
 
 from rebalancer import __version__
 from rebalancer.base.environment import SystemClock
+from rebalancer.base.spans import NO_SPANS, Spans
 from rebalancer.base.stop import Backoff, Stop
 from rebalancer.kube.calls import TOO_SLOW, Call
 from rebalancer.kube.credentials import Credentials, find_credentials
@@ -69,8 +70,10 @@ class Client:
         *,
         limits: Limits | None = None,
         stop: Stop | None = None,
+        spans: Spans = NO_SPANS,
     ) -> None:
         self.limits = limits or Limits()
+        self._spans = spans
         self.stop = stop or Stop(SystemClock())
         self.server = credentials.server
         self._credentials = credentials
@@ -80,9 +83,13 @@ class Client:
         self._last: Client | None = None
         self._finishing: Client | None = None
 
-    def beside(self, stop: Stop) -> Client:
-        """Return a client of the same server with its own connections and limits, which works until ``stop``."""
-        client = Client(self._credentials, limits=self.limits, stop=stop)
+    def beside(self, stop: Stop, spans: Spans | None = None) -> Client:
+        """Return a client of the same server with its own connections and limits, which works until ``stop``.
+
+        ``spans`` hears of its requests; None: what hears of this one's.
+        """
+        heard = self._spans if spans is None else spans
+        client = Client(self._credentials, limits=self.limits, stop=stop, spans=heard)
         client._reached = self._reached
         return client
 
@@ -199,6 +206,7 @@ class Client:
 
         def ask() -> Stream:
             self._take_slot(deadline)
+            asked = self._spans.request("GET", path)
             try:
                 stream = self._transport.open(
                     "GET",
@@ -207,10 +215,16 @@ class Client:
                     headers=headers,
                     read_seconds=self.limits.read,
                 )
-            except BaseException:
+            except BaseException as error:
                 self._slots.release()
+                asked.end(None, type(error).__name__)
                 raise
-            stream.at_end = self._slots.release
+
+            def end() -> None:
+                self._slots.release()
+                asked.end(stream.status)
+
+            stream.at_end = end
             return stream
 
         return self._repeat(ask, lambda: deadline, again=_THROTTLED, repeat_error=_never)
@@ -254,8 +268,9 @@ class Client:
 
         def ask() -> Response:
             self._take_slot(ends())
+            asked = self._spans.request(method, path)
             try:
-                return self._transport.exchange(
+                answer = self._transport.exchange(
                     method,
                     _target(path, query),
                     self._begin(self.stop, ends(), 0.0 if reads else self.limits.grace, late()),
@@ -263,8 +278,13 @@ class Client:
                     headers=headers,
                     read_seconds=self.limits.read,
                 )
+            except BaseException as error:
+                asked.end(None, type(error).__name__)
+                raise
             finally:
                 self._slots.release()
+            asked.end(answer.status)
+            return answer
 
         return self._repeat(
             ask,
@@ -380,6 +400,7 @@ def connect(
     environ: Mapping[str, str],
     limits: Limits | None = None,
     stop: Stop | None = None,
+    spans: Spans = NO_SPANS,
 ) -> Client:
     """Return a client for the cluster that kubectl would use, until ``stop``. Nothing is sent yet.
 
@@ -395,7 +416,7 @@ def connect(
     )
     # Threads decode the answers.
     prepare_structs()
-    return Client(credentials, limits=limits, stop=stop)
+    return Client(credentials, limits=limits, stop=stop, spans=spans)
 
 
 def _never(_: TransportError) -> bool:

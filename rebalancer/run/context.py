@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import TYPE_CHECKING, TextIO
@@ -242,7 +243,9 @@ def run_context(
         name_in_marks=passing,
         measured=publishing.metrics_push is not None or publishing.metrics_file is not None,
         stop=Stop(clock, clock.now() + options.deadline, environment.stop),
-        timings=Timings(clock) if bars is None else Timings(clock, shown=bars.phase),
+        timings=Timings(
+            clock, shown=nullcontext if bars is None else bars.phase, spans=environment.spans
+        ),
         progress=Progress(
             environment.err,
             clock=clock.now,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rebalancer.base.environment import Environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import OutputError, say, write
+from rebalancer.base.spans import SpanRecorder
 from rebalancer.base.stop import Stop
 from rebalancer.plan.machines import ActStatus
 from rebalancer.plan.plan import Code, Outcome, Plan, Score, Status
@@ -261,6 +262,19 @@ class Publisher:
     """Of the notice; None without one."""
     cluster: str = ""
     """Name of the cluster among others; empty: there is one only."""
+    traces: str | None = None
+    """URL of an OpenTelemetry collector."""
+
+    def trace(self) -> None:
+        """Send the spans of the run, if that is asked for."""
+        recorder, url = self.environment.spans, self.traces
+        if url is None or not isinstance(recorder, SpanRecorder):
+            return
+        from rebalancer.traces import otlp  # noqa: PLC0415
+
+        environ = self.environment.environ
+        headers, process = otlp.read_headers(environ), otlp.describe_process(environ, self.cluster)
+        self._try("--traces", lambda: otlp.send_trace(recorder, url, headers, process, self.stop))
 
     def report(
         self, report: RunReport, memory: Document | None, totals: Totals | None = None
@@ -327,13 +341,26 @@ class Publisher:
             say(self.environment.err, f"rebalancer: {flag}: {why}; the run is not affected")
 
 
+def with_spans(flags: Publishing, environment: Environment) -> Environment:
+    """Return the environment of a run that begins now; its spans are recorded if the flags ask for a trace."""
+    if not flags.traces:
+        return environment
+    clock = environment.clock
+    spans = SpanRecorder(now=clock.now, unix=clock.unix, random=environment.random)
+    return replace(environment, spans=spans)
+
+
 def publisher(flags: Publishing, deadline: float, environment: Environment) -> Publisher | None:
     """Return a publisher for a run that starts now and has ``deadline`` seconds; None if no flag asks for one.
 
     Raises:
-        PolicyError: an address or the template is invalid.
+        PolicyError: an address or the template is invalid, or what is needed for traces is missing.
     """
-    urls = {"--metrics-push": flags.metrics_push, "--notify": flags.notify}
+    urls = {
+        "--metrics-push": flags.metrics_push,
+        "--notify": flags.notify,
+        "--traces": flags.traces,
+    }
     if flags.metrics_file is None and not any(urls.values()):
         return None
     from rebalancer.base.sending import SendingError, check_url  # noqa: PLC0415
@@ -345,6 +372,12 @@ def publisher(flags: Publishing, deadline: float, environment: Environment) -> P
             check_url(url)
         except SendingError as error:
             raise PolicyError([f"{flag}: {error}"]) from None
+    if flags.traces:
+        from rebalancer.traces import otlp  # noqa: PLC0415
+
+        otlp.require_otlp()
+        otlp.read_headers(environment.environ)
+        otlp.describe_process(environment.environ, flags.cluster)
     template = None
     if flags.notify is not None:
         from rebalancer.notices.message import load_template  # noqa: PLC0415
@@ -360,4 +393,5 @@ def publisher(flags: Publishing, deadline: float, environment: Environment) -> P
         notify_url=flags.notify,
         template=template,
         cluster=flags.cluster,
+        traces=flags.traces or None,
     )

@@ -19,6 +19,7 @@ from rebalancer.base.errors import (
     RebalancerError,
 )
 from rebalancer.base.output import say
+from rebalancer.base.spans import SpanRecorder, Value
 from rebalancer.plan.machines import MachineAct
 from rebalancer.plan.plan import Outcome
 from rebalancer.planner.plan import PlanObserver
@@ -27,7 +28,7 @@ from rebalancer.planner.rules import History
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Mode
 from rebalancer.run.context import RunContext, instance, name_in_lasting_marks, run_context
-from rebalancer.run.ending import publisher, report, report_lease_taken
+from rebalancer.run.ending import publisher, report, report_lease_taken, with_spans
 from rebalancer.run.options import Ending, Publishing, RunOptions
 from rebalancer.run.source import Reading, Source, open_source
 from rebalancer.snapshot.marks import describe_expired, marks_on
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from rebalancer.kube.client import Client
     from rebalancer.plan.totals import Totals
     from rebalancer.report.model import RunReport
+    from rebalancer.run.ending import Publisher
     from rebalancer.run.execution.act import Remember
     from rebalancer.run.execution.executor import Execution
     from rebalancer.run.execution.marks import Marker
@@ -92,6 +94,7 @@ def run_once(
     Raises:
         RebalancerError: nothing was evicted; the exit code is the error's.
     """
+    environment = with_spans(options.publishing, environment)
     return publish_run(
         options.publishing,
         options.deadline,
@@ -103,7 +106,7 @@ def run_once(
 def publish_run(
     flags: Publishing, deadline: float, environment: Environment, run: Callable[[], EndedRun]
 ) -> EndedRun:
-    """Run, then send metrics and a notice as ``flags`` say. ``deadline``: seconds for all of it.
+    """Run, then send metrics, a notice and the trace as ``flags`` say. ``deadline``: seconds for all of it.
 
     Raises:
         RebalancerError: raised by the run, or a flag is invalid.
@@ -111,6 +114,33 @@ def publish_run(
     publish = publisher(flags, deadline, environment)
     if publish is None:
         return run()
+    try:
+        with environment.spans.part("run") as attributes:
+            ended = _run_published(publish, environment, run)
+            if isinstance(environment.spans, SpanRecorder):
+                attributes.update(_describe(ended))
+    except BaseException:
+        if not environment.stop.is_set():
+            publish.trace()
+        raise
+    publish.trace()
+    return ended
+
+
+def _describe(ended: EndedRun) -> dict[str, Value]:
+    """Return the attributes of a run in its trace."""
+    ending: dict[str, Value] = {"rebalancer.exit_code": int(ended.code)}
+    if ended.report is None:
+        return {**ending, "rebalancer.lease_taken": True}
+    from rebalancer.traces.otlp import describe_report  # noqa: PLC0415
+
+    return {**ending, **describe_report(ended.report)}
+
+
+def _run_published(
+    publish: Publisher, environment: Environment, run: Callable[[], EndedRun]
+) -> EndedRun:
+    """Run, then send metrics and a notice."""
     try:
         ended = run()
     except RebalancerError as error:

@@ -89,6 +89,7 @@ class ClusterFlags:
             environ=environment.environ,
             stop=stop,
             limits=limits if self.request_timeout is None else limits.within(self.request_timeout),
+            spans=environment.spans,
         )
 
 
@@ -136,7 +137,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """The flags for metrics and notices of a run."""
+    """The flags for metrics, notices and the trace of a run."""
 
     metrics_push: str | None = None
     """URL of a Pushgateway."""
@@ -144,6 +145,8 @@ class Publishing:
     """File for a textfile collector."""
     notify: str | None = None
     """URL that gets a notice; a secret."""
+    traces: str | None = None
+    """URL of an OpenTelemetry collector."""
     notify_template: str = "plain"
     cluster: str = ""
     """Name of the cluster among others, in metrics and notices; empty: there is one only."""

@@ -34,6 +34,7 @@ from rebalancer.planner.rules import room_after
 from rebalancer.registry import Registry
 from rebalancer.report.model import RunReport
 from rebalancer.run.context import RunContext, identity, run_context
+from rebalancer.run.ending import with_spans
 from rebalancer.run.memory.store import open_config_map
 from rebalancer.run.one_run import EndedRun, publish_run, run_on
 from rebalancer.run.options import PolicyFlags, RunOptions
@@ -326,7 +327,7 @@ class ServeLoop:
             if lost is None:
                 return
             at_end.callback(self._interruptions.close)
-            self._follow(self._context(), client, lost)
+            self._follow(self._context(self._environment), client, lost)
             self._health.leads = True
             self._triggers.begin_term()
             for why in self._due(lost):
@@ -359,10 +360,10 @@ class ServeLoop:
         self._interruptions.listen_as(run, client, cache, lost)
         return cache
 
-    def _context(self) -> RunContext:
+    def _context(self, environment: Environment) -> RunContext:
         return run_context(
             self._options,
-            self._environment,
+            environment,
             registry=self._policy.registry,
             loaded=self._policy.loaded,
         )
@@ -376,7 +377,8 @@ class ServeLoop:
         # Until it evicts or reports, a run that is stopped may be cut off.
         self._environment.committed.clear()
         flaw = self._policy.refresh()
-        run = self._context()
+        environment = with_spans(self._options.publishing, self._environment)
+        run = self._context(environment)
         run.notes.extend([] if flaw is None else [flaw])
         run.stop.add(lost, final=True)
         run.stop.add(called)
@@ -387,7 +389,7 @@ class ServeLoop:
             ended = publish_run(
                 self._options.publishing,
                 self._options.deadline,
-                self._environment,
+                environment,
                 lambda: self._run_once(run, client, lost),
             )
         except RebalancerError as error:
@@ -413,7 +415,7 @@ class ServeLoop:
         self._rights.require(run, client)
         cache = self._follow(run, client, lost)
         run = replace(run, interruptions=self._interruptions.report())
-        of_run = client.beside(run.stop)
+        of_run = client.beside(run.stop, run.environment.spans)
         self._triggers.room_after = room_after(run.loaded.policy, self._policy.registry)
         seen = self._triggers.take()
         try:

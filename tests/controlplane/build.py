@@ -1,7 +1,7 @@
 """Where the programs of the ground come from: a directory of ready ones, or a Go build, once.
 
-The control plane is one binary under several names; KWOK, Helm, kubectl and the peer descheduler are built
-from a small module each, and only when they are needed.
+The control plane is one binary under several names; KWOK, Helm, kubectl, the OpenTelemetry collector and the peer
+descheduler are built from a small module each, and only when they are needed.
 """
 
 import fcntl
@@ -58,6 +58,7 @@ TOOLS = {
         "metadata", "github.com/aws/amazon-ec2-metadata-mock/cmd/ec2-metadata-mock"
     ),
     "kubectl": Tool("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+    "collector": Tool("collector", "."),
 }
 
 
@@ -112,7 +113,8 @@ def _control_plane(version: str) -> Path:
 
 def _tool(tool: Tool, name: str) -> Path:
     module = _HERE / tool.folder
-    target = _CACHE / tool.folder / _digest([module / "go.mod", module / "go.sum"])
+    code = sorted(module.glob("*.go"))
+    target = _CACHE / tool.folder / _digest([*code, module / "go.mod", module / "go.sum"])
 
     def build(folder: Path) -> None:
         go(

@@ -271,6 +271,7 @@ class Acting:
             domains=planned.snapshot.nodes.labels_of,
             marks=self.marker,
             ordered=self.ordered,
+            spans=self.timings.spans,
         )
         check = WaveCheck(
             planned,

@@ -1,0 +1,1 @@
+"""The trace of a run, sent to an OpenTelemetry collector."""
