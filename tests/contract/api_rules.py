@@ -462,6 +462,63 @@ def test_a_watch_without_a_version_begins_with_what_is_there(ground: Ground) -> 
     assert {event["type"] for event in events} == {"ADDED"}
 
 
+def test_a_streaming_list_ends_with_a_bookmark_that_says_so(ground: Ground) -> None:
+    ground.apply(config_map("one", here="yes"), config_map("two", here="yes"))
+    asked = "sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
+    path = f"{MAPS}?labelSelector=here%3Dyes&{asked}"
+    events = watched(ground, path, lambda: None, 3)
+    assert [event["type"] for event in events] == ["ADDED", "ADDED", "BOOKMARK"]
+    annotations = events[2]["object"]["metadata"]["annotations"]
+    assert annotations == {"k8s.io/initial-events-end": "true"}
+
+
+# -- workloads ------------------------------------------------------------------------------------------
+
+
+def test_an_empty_strategy_is_the_default_one(ground: Ground) -> None:
+    ground.nodes("a")
+    path = "/apis/apps/v1/namespaces/default/deployments"
+    pod = {
+        "metadata": {"labels": {"app": "x"}},
+        "spec": {"containers": [{"name": "x", "image": "x"}]},
+    }
+    spec: dict[str, Any] = {
+        "strategy": {},
+        "selector": {"matchLabels": {"app": "x"}},
+        "template": pod,
+    }
+    manifest = {"metadata": {"name": "x"}, "spec": spec}
+    made = ground.api.post(path, manifest)
+    rolling = {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"},
+    }
+    assert made["spec"]["strategy"] == rolling
+    recreate = {**manifest, "spec": {**spec, "strategy": {"type": "Recreate"}}}
+    assert ground.api.put(f"{path}/x", recreate)["spec"]["strategy"] == {"type": "Recreate"}
+    assert ground.api.put(f"{path}/x", manifest)["spec"]["strategy"] == rolling
+
+
+def test_a_workload_is_scaled_by_its_subresource(ground: Ground) -> None:
+    ground.nodes("a")
+    ground.web(2)
+    path = "/apis/apps/v1/namespaces/default/deployments/web"
+    scale = ground.api.get(f"{path}/scale")
+    assert (scale["apiVersion"], scale["kind"]) == ("autoscaling/v1", "Scale")
+    assert (scale["spec"], scale["status"]) == (
+        {"replicas": 2},
+        {"replicas": 2, "selector": "app=web"},
+    )
+    old = ground.api.get(path)["metadata"]["generation"]
+    scaled = ground.api.put(f"{path}/scale", {**scale, "spec": {"replicas": 3}})
+    assert scaled["spec"] == {"replicas": 3}
+    assert ground.api.get(path)["metadata"]["generation"] == old + 1
+    ground.api.patch(f"{path}/scale", {"spec": {"replicas": 1}})
+    assert ground.api.get(path)["spec"]["replicas"] == 1
+    stale = {**scale, "spec": {"replicas": 5}}
+    assert refusal(ground.api.put, f"{path}/scale", stale)[0] == 409
+
+
 def test_a_watch_ends_by_itself_in_its_time(ground: Ground) -> None:
     start = version(ground.api.get(MAPS))
     path = f"{MAPS}?resourceVersion={start}&allowWatchBookmarks=true"

@@ -212,7 +212,7 @@ def kubectl() -> str:
 
 @pytest.mark.e2e  # kubectl is built from Go modules
 def test_kubectl_accepts_the_kept_cluster(kubectl: str, playground: dict[str, str]) -> None:
-    wide, cordon, listed, drain, uncordon = [
+    wide, cordon, listed, drain, uncordon, scale, rolled = [
         line.replace("kubectl", kubectl) for line in dict(texts("kubectl"))[KEPT]
     ]
     shown = printed(wide, playground)
@@ -222,6 +222,15 @@ def test_kubectl_accepts_the_kept_cluster(kubectl: str, playground: dict[str, st
     assert len(json.loads(printed(listed, playground))["items"]) == 6
     assert "node-a2 drained" in printed(drain, playground)
     assert "node-a2 uncordoned" in printed(uncordon, playground)
+    assert "deployment.apps/api scaled" in printed(scale, playground)
+    assert "successfully rolled out" in printed(rolled, playground)
+    made = f"{kubectl} create deployment more --image=nginx"
+    refused = subprocess.run(
+        made.split(), env=playground, capture_output=True, text=True, check=False
+    )
+    assert "this server takes JSON only" in refused.stderr
+    applied = printed(f"{made} --dry-run=client -o yaml | {kubectl} apply -f -", playground)
+    assert applied == "deployment.apps/more created\n"
 
 
 @pytest.mark.parametrize("line", [line for _, lines in texts("make") for line in lines])

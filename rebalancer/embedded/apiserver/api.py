@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from rebalancer.embedded.apiserver import discovery, kinds
-from rebalancer.embedded.apiserver.defaults import admit, charge
+from rebalancer.embedded.apiserver.defaults import admit, charge, complete
 from rebalancer.embedded.apiserver.eviction import delete, evict
 from rebalancer.embedded.apiserver.kinds import (
     ACCESS_REVIEW,
@@ -24,7 +24,9 @@ from rebalancer.embedded.apiserver.kinds import (
     bad_request,
     parse_path,
 )
+from rebalancer.embedded.apiserver.openapi import openapi_document
 from rebalancer.embedded.apiserver.paging import Pager, WatchStream
+from rebalancer.embedded.apiserver.scale import SCALE, as_scale, with_scale
 from rebalancer.embedded.apiserver.store import Store, clone
 
 # Lists that a strategic merge patch merges, with the merge key of their items.
@@ -170,7 +172,7 @@ class Api:
             return _json(201, self._access.review(_decode(request)))
         if request.path in self.actions and request.method == "POST":
             return _json(200, self.actions[request.path]())
-        document = discovery.document(request.path) if request.method == "GET" else None
+        document = _document(request.path) if request.method == "GET" else None
         if document is not None:
             return _json(200, document)
         target = parse_path(request.path)
@@ -208,10 +210,10 @@ class Api:
     def _read(self, request: HttpRequest, target: Target) -> Reply:
         shape = self._shape(request, target)
         if target.name:
-            if target.subresource not in ("", "status"):
+            if target.subresource not in ("", "status", SCALE):
                 raise kinds.not_allowed(target.kind)
             obj = self._store.get(target.kind, target.namespace, target.name)
-            return _json(200, shape(obj))
+            return _json(200, as_scale(obj) if target.subresource == SCALE else shape(obj))
         page = self.pager.page(target, request.query)
         if discovery.wants_table(request.accept, target.kind):
             return _json(200, self._table(request, target, page.items, page.metadata))
@@ -253,13 +255,23 @@ class Api:
             return _json(201, add_type(target, made))
         return _json(201, add_type(target, self._store.create(target.kind, target.namespace, made)))
 
+    def _scale(self, target: Target, query: Mapping[str, str], scale: Json) -> Reply:
+        old = self._store.get(target.kind, target.namespace, target.name)
+        new = with_scale(clone(old), scale)
+        if not query.get("dryRun"):
+            new = self._store.replace(target.kind, old, new, status_only=False)
+        return _json(200, as_scale(new))
+
     def _update(self, target: Target, query: Mapping[str, str], new: Json) -> Reply:
+        if target.subresource == SCALE:
+            return self._scale(target, query, new)
         _check_type(target, new)
         old = self._store.get(target.kind, target.namespace, target.name)
         new = {key: value for key, value in new.items() if key not in ("kind", "apiVersion")}
         new.setdefault("metadata", {"name": target.name})
         if new["metadata"].get("name", target.name) != target.name:
             raise kinds.bad_request("the name of the object does not match the name on the URL")
+        complete(target.kind, new)
         if query.get("dryRun"):
             return _json(200, add_type(target, new))
         only = target.subresource == "status"
@@ -275,7 +287,9 @@ class Api:
             made = HttpRequest("POST", request.path, request.query, request.body)
             return self._create(made, whole)
         old = self._store.get(target.kind, target.namespace, target.name)
-        new = apply_patch(request.content_type, add_type(target, clone(old)), patch)
+        scales = target.subresource == SCALE
+        shown = as_scale(old) if scales else add_type(target, clone(old))
+        new = apply_patch(request.content_type, shown, patch)
         if applies:
             # The applied manifest has no version: it applies to the present object.
             new["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
@@ -299,7 +313,20 @@ def _json(code: int, body: Any) -> Reply:
     return Reply(code, msgspec.json.encode(body))
 
 
+def _document(path: str) -> Json | None:
+    return discovery.document(path) or openapi_document(path)
+
+
+_JSON_ONLY = (
+    "this server takes JSON only, and your client sends {}; with kubectl:"
+    " `kubectl create ... --dry-run=client -o yaml | kubectl apply -f -`"
+)
+
+
 def _decode(request: HttpRequest, *, must_be_object: bool = True) -> Any:
+    kind = request.content_type.partition(";")[0].strip()
+    if kind.endswith(("protobuf", "cbor")):
+        raise ApiError(415, "UnsupportedMediaType", _JSON_ONLY.format(kind))
     try:
         decoded = msgspec.json.decode(request.body)
     except msgspec.DecodeError as error:

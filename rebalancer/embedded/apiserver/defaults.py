@@ -18,7 +18,7 @@ import msgspec
 
 from rebalancer.embedded.apiserver import kinds
 from rebalancer.embedded.apiserver.kinds import POD, QUOTA, Json, Kind
-from rebalancer.embedded.apiserver.store import Store
+from rebalancer.embedded.apiserver.store import Store, clone
 from rebalancer.snapshot.nodes import pod_requests
 from rebalancer.wire.objects import SchedulingSpec
 from rebalancer.wire.pods import FINISHED
@@ -174,15 +174,58 @@ def _namespace(_: Store, made: Json) -> None:
     made["status"] = {"phase": "Active"}
 
 
-def _workload(kind: Kind, extra: Mapping[str, Any]) -> Callable[[Store, Json], None]:
+_ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}}
+_WORKLOADS: Mapping[Kind, Json] = {
+    kinds.DEPLOYMENT: {
+        "replicas": 1,
+        "strategy": _ROLLING,
+        "revisionHistoryLimit": 10,
+        "progressDeadlineSeconds": 600,
+    },
+    kinds.REPLICA_SET: {"replicas": 1},
+    kinds.CONTROLLER: {"replicas": 1},
+    kinds.STATEFUL_SET: {
+        "replicas": 1,
+        "podManagementPolicy": "OrderedReady",
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
+        "revisionHistoryLimit": 10,
+    },
+    kinds.DAEMON_SET: {
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}},
+        "revisionHistoryLimit": 10,
+    },
+    kinds.JOB: {"parallelism": 1, "completions": 1, "backoffLimit": 6},
+}
+"""Kind -> the defaults of its spec."""
+
+
+def complete(kind: Kind, obj: Json) -> None:
+    """Fill in the defaults of a workload that is stored, in place; other kinds are not changed.
+
+    ``kubectl`` sends ``strategy: {}`` where nothing was said of it.
+    """
+    if kind in _WORKLOADS and isinstance(spec := obj.get("spec"), dict):
+        _fill_in(spec, _WORKLOADS[kind])
+
+
+def _fill_in(spec: Json, defaults: Mapping[str, Any]) -> None:
+    for field, value in defaults.items():
+        given = spec.get(field)
+        if given is None:
+            spec[field] = clone(value)
+        # Only what is of the default type has the rest of it.
+        elif isinstance(value, dict) and given.get("type", value.get("type")) == value.get("type"):
+            _fill_in(given, value)
+
+
+def _workload(kind: Kind) -> Callable[[Store, Json], None]:
     def fill(_: Store, made: Json) -> None:
         spec = made.setdefault("spec", {})
         name = made["metadata"].get("name", "")
         template = spec.get("template") or {}
         if not (template.get("spec") or {}).get("containers"):
             raise kinds.invalid(kind, name, "spec.template.spec.containers", "Required value")
-        for field, value in extra.items():
-            spec.setdefault(field, value)
+        complete(kind, made)
         pod_spec(template["spec"])
         _check_selector(kind, name, spec)
         made["status"] = {}
@@ -218,40 +261,12 @@ def _budget(_: Store, made: Json) -> None:
     }
 
 
-_ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}}
 _FILL: Mapping[str, Callable[[Store, Json], None]] = {
     "Pod": _pod,
     "Node": _node,
     "Namespace": _namespace,
     "PodDisruptionBudget": _budget,
-    "Deployment": _workload(
-        kinds.DEPLOYMENT,
-        {
-            "replicas": 1,
-            "strategy": _ROLLING,
-            "revisionHistoryLimit": 10,
-            "progressDeadlineSeconds": 600,
-        },
-    ),
-    "ReplicaSet": _workload(kinds.REPLICA_SET, {"replicas": 1}),
-    "ReplicationController": _workload(kinds.CONTROLLER, {"replicas": 1}),
-    "StatefulSet": _workload(
-        kinds.STATEFUL_SET,
-        {
-            "replicas": 1,
-            "podManagementPolicy": "OrderedReady",
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
-            "revisionHistoryLimit": 10,
-        },
-    ),
-    "DaemonSet": _workload(
-        kinds.DAEMON_SET,
-        {
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1}},
-            "revisionHistoryLimit": 10,
-        },
-    ),
-    "Job": _workload(kinds.JOB, {"parallelism": 1, "completions": 1, "backoffLimit": 6}),
+    **{kind.kind: _workload(kind) for kind in _WORKLOADS},
 }
 
 

@@ -40,6 +40,22 @@ _SHORT = {
 }
 
 
+_ALL = frozenset(
+    {
+        kinds.POD,
+        kinds.SERVICE,
+        kinds.CONTROLLER,
+        kinds.DEPLOYMENT,
+        kinds.REPLICA_SET,
+        kinds.STATEFUL_SET,
+        kinds.DAEMON_SET,
+        kinds.JOB,
+        kinds.AUTOSCALER,
+    }
+)
+"""What ``kubectl get all`` lists."""
+
+
 def version(release: tuple[int, int]) -> Json:
     """Return the answer to ``/version``."""
     major, minor = release
@@ -84,12 +100,20 @@ def _resources(kind: Kind) -> list[Json]:
     names: Json = {"name": kind.plural, "singularName": kind.kind.lower()}
     if kind.kind in _SHORT:
         names["shortNames"] = [_SHORT[kind.kind]]
+    if kind in _ALL:
+        names["categories"] = ["all"]
     resources = [{**names, **base, "verbs": _VERBS}]
     for subresource in kind.subresources:
         name = f"{kind.plural}/{subresource}"
         if subresource == "eviction":
             special = {"group": "policy", "version": "v1", "kind": "Eviction", "verbs": ["create"]}
             resources.append({"name": name, "singularName": "", "namespaced": True, **special})
+        elif subresource == "scale":
+            of = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+            verbs = ["get", "patch", "update"]
+            resources.append(
+                {"name": name, "singularName": "", "namespaced": True, **of, "verbs": verbs}
+            )
         else:
             verbs = ["get", "patch", "update"]
             resources.append({"name": name, "singularName": "", **base, "verbs": verbs})

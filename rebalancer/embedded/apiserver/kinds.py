@@ -55,9 +55,9 @@ CLAIM = Kind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", subres
 CONTROLLER = Kind(
     "", "v1", "ReplicationController", "replicationcontrollers", True, True, ("status",)
 )
-DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments", True, True, ("status",))
-REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", True, True, ("status",))
-STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets", True, True, ("status",))
+DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments", True, True, ("status", "scale"))
+REPLICA_SET = Kind("apps", "v1", "ReplicaSet", "replicasets", True, True, ("status", "scale"))
+STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets", True, True, ("status", "scale"))
 DAEMON_SET = Kind("apps", "v1", "DaemonSet", "daemonsets", True, True, ("status",))
 JOB = Kind("batch", "v1", "Job", "jobs", True, True, ("status",))
 BUDGET = Kind(

@@ -242,7 +242,12 @@ class WatchStream:
         if self._wanted and not self._wanted.isdecimal():
             raise kinds.bad_request(f'Invalid value: "{self._wanted}": resourceVersion')
         self._version = int(self._wanted or 0) or store.version
-        self._first = [] if self._wanted not in ("", "0") else list(self._present())
+        streams = query.get("sendInitialEvents", "") in ("1", "true", "True")
+        begins = streams or self._wanted in ("", "0")
+        self._first = list(self._present()) if begins else []
+        if streams:
+            # A streaming list (KEP-3157): what is there, then a bookmark that says so.
+            self._first.append(self._bookmark({"k8s.io/initial-events-end": "true"}))
 
     def _present(self) -> Iterator[bytes]:
         """Yield the present objects: a watch without a version, or with 0, begins with them."""
@@ -301,8 +306,10 @@ class WatchStream:
     def _line(self, kind: str, obj: Json) -> bytes:
         return _encode(kind, self._shape(obj))
 
-    def _bookmark(self) -> bytes:
-        metadata = {"resourceVersion": str(self._version), "creationTimestamp": None}
+    def _bookmark(self, annotations: Mapping[str, str] | None = None) -> bytes:
+        metadata: Json = {"resourceVersion": str(self._version), "creationTimestamp": None}
+        if annotations is not None:
+            metadata["annotations"] = annotations
         of = self._target.kind
         bookmark = {"kind": of.kind, "apiVersion": of.api_version, "metadata": metadata}
         return _encode("BOOKMARK", bookmark)

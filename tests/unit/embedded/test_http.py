@@ -116,6 +116,7 @@ def test_discovery_reports_kinds_by_group(api: ApiClient) -> None:
         "DaemonSet",
         "Deployment",
         "ReplicaSet",
+        "Scale",
         "StatefulSet",
     }
     assert "policy" in {group["name"] for group in api.get("/apis")["groups"]}
