@@ -47,5 +47,20 @@ def main() -> None:
     sys.exit(code)
 
 
+def kubectl_completion() -> None:
+    """Answer kubectl, which starts ``kubectl_complete-rebalancer`` for a shell."""
+    from rebalancer.base.early_signals import COMPLETE_VARIABLE  # noqa: PLC0415
+    from rebalancer.base.output import OutputError  # noqa: PLC0415
+    from rebalancer.cli import main as root  # noqa: PLC0415
+    from rebalancer.commands.completion import complete_for_kubectl  # noqa: PLC0415
+
+    os.environ.setdefault(COMPLETE_VARIABLE, "kubectl_complete")
+    try:
+        complete_for_kubectl(root, sys.argv[1:])
+    except OutputError:
+        # A prompt is no place for messages.
+        sys.exit(2)
+
+
 if __name__ == "__main__":
     main()

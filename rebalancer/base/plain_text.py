@@ -22,12 +22,12 @@ def count(number: int, noun: str) -> str:
 
 
 def percent(probability: float) -> str:
-    """Format a probability as ``62 %``; only exactly 0 and 1 become ``0 %`` and ``100 %``."""
+    """Format a probability as ``62%``, as policies do; only exactly 0 and 1 become ``0%`` and ``100%``."""
     if 0 < probability < 0.01:
-        return "<1 %"
+        return "<1%"
     if 0.995 <= probability < 1:
-        return ">99 %"
-    return f"{probability * 100:.0f} %"
+        return ">99%"
+    return f"{probability * 100:.0f}%"
 
 
 def and_more(pods: Sequence[str], most: int = 2) -> str:

@@ -179,6 +179,33 @@ def _complete_strategies(
     return _items(sorted(Registry.installed()), begun)
 
 
+def _complete_settings(
+    context: click.Context, _parameter: click.Parameter, begun: str
+) -> list[CompletionItem]:
+    """Return the keys of the policy in force that begin with ``begun``, each with ``=``."""
+    from rebalancer.policy.forms import plain  # noqa: PLC0415
+    from rebalancer.registry import Registry  # noqa: PLC0415
+    from rebalancer.run.options import PolicyFlags  # noqa: PLC0415
+
+    path = context.params.get("policy_path")
+    try:
+        # Standard input is the terminal here.
+        flags = PolicyFlags(policy_path=None if path == "-" else path)
+        keys = _list_keys(plain(flags.load(Registry.installed()).policy))
+    except RebalancerError:
+        return []
+    return _items([f"{key}=" for key in keys if key not in {"apiVersion", "kind"}], begun)
+
+
+def _list_keys(data: Mapping[str, Any]) -> list[str]:
+    """Return the keys of the values in ``data``, those within others as ``protect.minPodAge``."""
+    keys: list[str] = []
+    for key, value in data.items():
+        inner = _list_keys(value) if isinstance(value, Mapping) else []
+        keys += [f"{key}.{one}" for one in inner] or [key]
+    return keys
+
+
 def _complete_fail_on(
     _context: click.Context, _parameter: click.Parameter, begun: str
 ) -> list[CompletionItem]:
@@ -358,6 +385,7 @@ SET = click.option(
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
+    shell_complete=_complete_settings,
     help="Change a key of the policy: protect.minPodAge=0s, strategies.duplicates.mode=observe; may be repeated.",
 )
 

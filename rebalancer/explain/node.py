@@ -220,7 +220,7 @@ def _schedulability(snapshot: Snapshot, node: int) -> Schedulability:
     if nodes.leaving[node]:
         return Schedulability(
             "leaving",
-            "no move that lands here with more than 5 % is made: it is announced to go",
+            "no move that lands here with more than 5% is made: it is announced to go",
         )
     taints = nodes.taint_sets[int(nodes.taint_set[node])]
     if nodes.unschedulable[node]:
@@ -429,7 +429,7 @@ def _arrivals(report: RunReport, facts: NodeFacts) -> Iterator[str]:
         move = one.outcome.move
         place = words.place(report, move.node)
         yield from lines_of(
-            f"{percent(one.probability):>5}  {move.ref} from {place}, wave {move.wave}",
+            f"{percent(one.probability):>4}  {move.ref} from {place}, wave {move.wave}",
             "  ",
             " " * 9,
         )

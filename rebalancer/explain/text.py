@@ -168,7 +168,7 @@ def _landings(explanation: LandingExplanation) -> list[str]:
     for landing in explanation.landings[:_SHOWN_LANDINGS]:
         where = ", ".join(dict.fromkeys(landing.domains.values()))
         zone = f" ({where})" if where else ""
-        lines.append(f"  {percent(landing.probability):>6}  {printable(landing.node + zone)}")
+        lines.append(f"  {percent(landing.probability):>5}  {printable(landing.node + zone)}")
     if (more := len(explanation.landings) - _SHOWN_LANDINGS) > 0:
         lines.append(f"          ... and {more} more (-o json shows all)")
     return lines

@@ -117,7 +117,7 @@ def _better(verdict: PairVerdict, paired_by: str) -> str:
     low, high = sorted((abs(of.low), abs(of.high)))
     text = (
         f"{verdict.better} is better: {abs(of.mean):.3g} {measure.better} {measure.words}"
-        f" (95 %: {low:.3g} to {high:.3g}; p {_p(verdict.p)})"
+        f" (95%: {low:.3g} to {high:.3g}; p {_p(verdict.p)})"
     )
     return text + _disagreement(verdict, paired_by)
 
@@ -128,7 +128,7 @@ def _unsure(verdict: PairVerdict, paired_by: str) -> str:
     if of.least_p > LEVEL:
         why = f"too few of the {paired_by}s differ"
     return (
-        f"Not shown: {verdict.measure.words}, {of.mean:+.3g} (95 %: {of.low:+.3g} to {of.high:+.3g}; {why})"
+        f"Not shown: {verdict.measure.words}, {of.mean:+.3g} (95%: {of.low:+.3g} to {of.high:+.3g}; {why})"
         + _disagreement(verdict, paired_by)
     )
 

@@ -74,7 +74,7 @@ def stopped(
     if backlog.moves:
         return f"This run can do no more: {still}"
     if rest is not None:
-        least = f"{100 * rest:g} %"
+        least = f"{100 * rest:g}%"
         return f"The last wave brought less than {least} of the plan's gain: the rest is left to later runs. {still}"
     nothing = "Nothing more" if moves else "Nothing"
     declined = any(skip.code in DECLINED for skip in skips)

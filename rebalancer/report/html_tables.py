@@ -189,7 +189,7 @@ def _bins(nodes: Sequence[NodeLoad], steps: Sequence[int]) -> list[dict[str, Any
     most = float(max(max(of.values()) for of in counts))
     return [
         {
-            "label": f"{100 * tenth // _BINS} to {100 * (tenth + 1) // _BINS} %",
+            "label": f"{100 * tenth // _BINS} to {100 * (tenth + 1) // _BINS}%",
             "widths": [bar_width(of[tenth], most, WIDEST) for of in counts],
             "words": words.steps_words([of[tenth] for of in counts]).replace("->", "\u2192"),
         }

@@ -55,7 +55,12 @@ class Progress:
         self._lock = threading.Lock()
         self._waited = ((0, 0, 0), self._started)
         self._heard: Callable[[str], None] | None = None
+        self._number: int | None = None
         self._picture: NodePicture | None = None
+
+    def number_run(self, number: int) -> None:
+        """Begin each line with the time of day and the run's number, where one process makes many runs."""
+        self._number = number
 
     def tell_also(self, heard: Callable[[str], None]) -> None:
         """Pass the text of each event to ``heard``, too, whatever the form is."""
@@ -150,11 +155,15 @@ class Progress:
         at = self._clock() - self._started
         if self._form == "json":
             time = {} if self._unix is None else {"time": rfc3339(self._unix())}
-            said = {**time, "event": event, "at": round(at, 3), **fields}
+            number = {} if self._number is None else {"run": self._number}
+            said = {**time, **number, "event": event, "at": round(at, 3), **fields}
             line = json.dumps(said, ensure_ascii=False)
             line = printable_json(line)
         else:
             line = f"{at:7.1f} s  {printable(text)}"
+            if self._number is not None:
+                day = "" if self._unix is None else f"{rfc3339(self._unix())}  "
+                line = f"{day}run {self._number}{line}"
         with self._lock:
             if self._bars is not None and self._bars.line(line):
                 return

@@ -380,6 +380,7 @@ class ServeLoop:
         environment = with_spans(self._options.publishing, self._environment)
         run = self._context(environment)
         run.notes.extend([] if flaw is None else [flaw])
+        run.progress.number_run(self._runs + 1)
         run.stop.add(lost, final=True)
         run.stop.add(called)
         if (page := self._health.page) is not None:

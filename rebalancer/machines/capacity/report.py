@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rebalancer.base.data_text import plain_number
-from rebalancer.base.plain_text import columns, count, lines_of, more
+from rebalancer.base.plain_text import columns, count, lines_of, more, percent
 from rebalancer.machines.capacity.codes import PodCode, RemovalCode
 from rebalancer.machines.capacity.groups import Groups
 from rebalancer.machines.capacity.removal import NodeRemoval
@@ -174,7 +174,7 @@ def _groups(report: CapacityReport) -> Iterator[str]:
 def _nodes(report: CapacityReport) -> Iterator[str]:
     rows = [("NODE", "GROUP", "REQUESTED", "REMOVABLE", "WHY")]
     for one in report.nodes:
-        used = ", ".join(f"{name} {share:.0%}" for name, share in one.requested.items())
+        used = ", ".join(f"{name} {percent(share)}" for name, share in one.requested.items())
         name, group = report.snapshot.nodes.names[one.node], one.group or "-"
         rows.append((name, group, used, "yes" if one.removable else "no", one.code.value))
     heads, *lines = columns(rows, "", _LEFT)

@@ -409,7 +409,7 @@ def test_a_dry_run_shows_where_each_pod_goes(tmp_path):
     assert drain(DrainOptions.of(nodes=("n1",), snapshot_path=str(path)), environment) == 0
     (line,) = [line for line in out.getvalue().splitlines() if "->" in line]
     assert line.strip().startswith("default/web-")
-    assert line.endswith("-> n2 100 %")
+    assert line.endswith("-> n2 100%")
 
 
 def test_a_snapshot_file_cannot_be_asked_about_evictions():

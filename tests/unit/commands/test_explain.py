@@ -28,7 +28,7 @@ def test_it_names_filters_scores_and_landings(explain):
     out = explain("default/web-0").stdout
     assert "refused by NodeResourcesFit" in out
     assert "InterPodAffinity 200" in out
-    assert " 100 %  n-b (b)" in out
+    assert "  100%  n-b (b)" in out
 
 
 def test_a_node_alone_says_why_not(explain):

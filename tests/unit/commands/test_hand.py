@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from rebalancer.cli import command
+from rebalancer.cli import command, main
 from rebalancer.commands import flags
+from rebalancer.commands.completion import complete_for_kubectl
 from rebalancer.testing.snapshots import node, workload
 from tests.unit.commands.embedded import NOW_POLICY, third_zone_joined
 
@@ -94,6 +95,10 @@ def completed(monkeypatch, capsys):
 
 def test_commands_flags_and_names_are_completed(completed):
     assert completed(["rebalancer", "pl"]) == ["plan"]
+    assert completed(["rebalancer", "plan", "--set", "protect.minPod"]) == ["protect.minPodAge="]
+    words = ["rebalancer", "plan", "--set", "strategies.duplicates.mo"]
+    assert completed(words) == ["strategies.duplicates.mode="]
+    assert completed(["rebalancer", "plan", "--policy", "none", "--set", "b"]) == []
     assert "--set" in completed(["rebalancer", "plan", "--se"])
     assert completed(["rebalancer", "plan", "--strategy", "dup"]) == ["duplicates"]
     red = ["rebalancer", "plan", "--fail-on", "standstill,"]
@@ -146,3 +151,30 @@ def test_a_policy_that_is_shown_is_one_that_an_editor_can_check(tmp_path, capsys
     capsys.readouterr()
     assert command(["policy", "schema"]) == 0
     assert json.loads(capsys.readouterr().out)["$id"].endswith("/policy-v1.json")
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (
+            ["explain", "work"],
+            ["workload\tSay what is asked of a workload, and what the plan does.", ":4"],
+        ),
+        (["run", "--fail-on", "un"], ["unmet", ":4"]),
+        (["plan", "--set", "protect.minPod"], ["protect.minPodAge=", ":6"]),
+        (["plan", "--policy", ""], [":0"]),
+        ([], None),
+    ],
+)
+def test_kubectl_is_answered_for_its_own_completion(words, lines, capsys):
+    complete_for_kubectl(main, words)
+    said = capsys.readouterr().out.splitlines()
+    if lines is None:
+        assert said[0] == "plan\tPlan moves and carry none out."
+        assert len(said) > 20
+        assert said[-1] == ":4"
+    else:
+        assert said[-1] == lines[-1]
+        assert [line.partition("\t")[0] for line in said] == [
+            line.partition("\t")[0] for line in lines
+        ]

@@ -33,16 +33,16 @@ cluster.json, Kubernetes 1.36, 3 nodes, 4 pods, 2027-01-15T08:00:00Z
   taints   none
   landing  takes pods, as far as there is room
 
-          allocatable  requested        after the plan
-  cpu               4        1.2  30 %             1.1  28 %
-  memory         16Gi      384Mi   2 %           256Mi   2 %
-  pods            110          3   3 %               2   2 %
+          allocatable  requested       after the plan
+  cpu               4        1.2  30%             1.1  28%
+  memory         16Gi      384Mi   2%           256Mi   2%
+  pods            110          3   3%               2   2%
 
 low-utilisation: between the thresholds; gives none, and invites pods of over-used nodes that are
   30% above it
-  cpu     30 % requested  10 points above 20 % and 20 points below 50 %
-  memory   2 % requested  17.7 points below 20 %
-  pods               3 %  17.3 points below 20 %
+  cpu     30% requested  10 points above 20% and 20 points below 50%
+  memory   2% requested  17.7 points below 20%
+  pods               3%  17.3 points below 20%
 
 On it: 3 pods, of which the plan moves 1
 
@@ -77,7 +77,7 @@ def test_where_the_pod_lands_its_move_is_reported_with_its_probability(explainin
     (arrival,) = explanation.data["arrivals"]
     assert (arrival["pod"], arrival["from"], arrival["probability"]) == ("web-0", "n-a", 1)
     assert explanation.data["pods"] == []
-    assert "100 %  shop/web-0 from n-a (a), wave 1" in explanation.table
+    assert "100%  shop/web-0 from n-a (a), wave 1" in explanation.table
     assert "On it: no pod" in explanation.table
 
 
@@ -182,7 +182,7 @@ def test_by_how_much_it_is_over_and_what_is_left_of_that_after_the_plan(explaini
     moved = len(explanation.report.plan.moves)
     assert moved > 0
     assert after["cpu"] == pytest.approx((9 - moved) / 10)
-    assert "  cpu     90 % requested  40 points above 50 %\n" in explanation.table
+    assert "  cpu     90% requested  40 points above 50%\n" in explanation.table
 
 
 def test_a_cordoned_node_attracts_no_pod_however_empty(explaining):

@@ -100,5 +100,5 @@ def test_one_pair_that_differs_is_not_called_alike():
         ["a", "b"], rows_of("a", {"x": [1]}) + rows_of("b", {"x": [9]}, 9), []
     )
     said = " ".join(sentences(comparison.verdicts, comparison.paired_by))
-    assert "Not shown: evictions, -8 (95 %: -8 to -8; too few of the draws differ)" in said
+    assert "Not shown: evictions, -8 (95%: -8 to -8; too few of the draws differ)" in said
     assert "Alike" not in said

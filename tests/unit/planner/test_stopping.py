@@ -82,7 +82,7 @@ def skips(*codes):
         (
             ([MOVE], [], after(2), Backlog(), None, None, Eagerness.CAREFUL, (), 0.001),
             (
-                "The last wave brought less than 0.1 % of the plan's gain: "
+                "The last wave brought less than 0.1% of the plan's gain: "
                 "the rest is left to later runs. 2 rules are unmet."
             ),
         ),

@@ -66,7 +66,7 @@ def test_a_replacement_for_which_nodes_are_tied_stands_on_none_of_them(web):
     assert (box.name, box.x) == ("one of several", column)
     assert on_nodes(planned)[box.title] == [("1", "new")]
     (new,) = (square for square in planned.squares if square.state == "new")
-    assert new.title == "replaces shop/web-0, on one of node-c2 50 %, node-c1 50 %"
+    assert new.title == "replaces shop/web-0, on one of node-c2 50%, node-c1 50%"
     assert "one of several in zone-c 1" in planned.label
 
 

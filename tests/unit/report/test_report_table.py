@@ -91,7 +91,7 @@ def test_a_landing_elsewhere_stands_beside_its_prediction(report):
     done = outcome(one, Status.EVICTED, landed="node-a2", predicted=False, seconds=1.0)
     given = report(moves=[one], outcomes=[done])
     text = as_table(given)
-    assert "node-a1 -> node-a2 (zone-a), predicted zone-c 70 %, one of 2 nodes;" in text
+    assert "node-a1 -> node-a2 (zone-a), predicted zone-c 70%, one of 2 nodes;" in text
     assert "node-a2 (zone-a) after 1.0 s, predicted node-c1 (zone-c)" in as_table(given, wide=True)
     assert "\n1 evicted, 0 of 1 landed on one of several likely nodes.\n" in text
 
@@ -103,27 +103,27 @@ def test_a_landing_elsewhere_stands_beside_its_prediction(report):
         ([("node-c1", 1.0)], "node-c1 (zone-c)", "node-c1 (zone-c)"),
         (
             [("node-c1", 0.62), ("node-b1", 0.38)],
-            "node-c1 (zone-c) 62 %, node-b1 (zone-b) 38 %",
-            "zone-c 62 %, one of 2 nodes",
+            "node-c1 (zone-c) 62%, node-b1 (zone-b) 38%",
+            "zone-c 62%, one of 2 nodes",
         ),
         (
             [("node-c1", 0.5), ("node-c2", 0.5)],
-            "zone-c: node-c1 50 %, node-c2 50 %",
+            "zone-c: node-c1 50%, node-c2 50%",
             "zone-c, one of 2 nodes",
         ),
         (
             [(f"node-c{i}", 0.2) for i in range(1, 6)],
-            "zone-c: node-c1 20 %, node-c2 20 %, node-c3 20 %, node-c4 20 % and 1 more node",
+            "zone-c: node-c1 20%, node-c2 20%, node-c3 20%, node-c4 20% and 1 more node",
             "zone-c, one of 5 nodes",
         ),
         (
             [*((f"node-c{i}", 0.19) for i in range(1, 6)), ("node-b1", 0.05)],
-            "zone-c 95 %, zone-b 5 % (node-c1 19 % and 5 more nodes)",
-            "zone-c 95 %, one of 6 nodes",
+            "zone-c 95%, zone-b 5% (node-c1 19% and 5 more nodes)",
+            "zone-c 95%, one of 6 nodes",
         ),
         (
             [("node-c1", 0.996), ("node-b1", 0.004)],
-            "node-c1 (zone-c) >99 %, node-b1 (zone-b) <1 %",
+            "node-c1 (zone-c) >99%, node-b1 (zone-b) <1%",
             "node-c1 (zone-c)",
         ),
     ],

@@ -204,7 +204,7 @@ def test_a_run_is_a_trace_with_its_waves_and_requests(tmp_path):
         parent = by_id.get(span.parent_span_id)
         return [] if parent is None else [parent.name, *above(parent)]
 
-    where = {}
+    where: dict[str, list[list[str]]] = {}
     for span in spans:
         where.setdefault(span.name, []).append(above(span))
     eviction = "POST /api/v1/namespaces/{namespace}/pods/{name}/eviction"

@@ -156,4 +156,4 @@ def test_one_run_on_a_file_says_that_it_remembers_none(policy, tmp_path, capsys)
 def test_explain_has_no_use_for_what_is_used(policy, tmp_path, capsys):
     file = written(tmp_path, hot(8, 0))
     assert command(["explain", "pod", "default/w0-0", file, f"--policy={policy()}"]) == 0
-    assert " 100 %  n1" in capsys.readouterr().out
+    assert " 100%  n1" in capsys.readouterr().out

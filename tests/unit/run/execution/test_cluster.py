@@ -88,7 +88,7 @@ def test_an_eviction_is_announced_on_the_pod_and_its_owner_or_a_warning_says_not
     acting.announce(planned("web-0", "web"))
     acting.close()
     notes = [asked.body["note"] for asked in server.to(EVENTS, "POST")]
-    assert notes[0] == "moved off n1 by duplicates: two on one node; expected on n2 (100 %)"
+    assert notes[0] == "moved off n1 by duplicates: two on one node; expected on n2 (100%)"
     assert warns or notes[1:] == [f"pod web-0: {notes[0]}"]
     assert bool(warnings) is warns
 
