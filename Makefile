@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test e2e e2e-newest e2e-browser e2e-prometheus e2e-node e2e-ray e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
-	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants storm-machines storm-machines-mutants protobuf check fix cluster requirements docs pictures release clean
+	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants storm-machines storm-machines-mutants protobuf check fix cluster requirements docs docs-site pictures release clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -33,6 +33,10 @@ test: $(STAMP)  ## unit, property, contract and chart tests on all processors, n
 
 docs: $(STAMP)  ## write the tables, outputs and strategies' pictures in README and docs again
 	$(BIN)/python -m tests.docs
+
+docs-site: $(STAMP)  ## README and docs as a site in dist/site, by mkdocs; a link that leads nowhere fails
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/docs/site/requirements.txt
+	$(BIN)/python -m tests.docs.site dist/site
 
 pictures: $(STAMP)  ## draw the pictures of README again; needs chromium
 	$(BIN)/python -m tests.docs.pictures
@@ -139,6 +143,7 @@ requirements: $(STAMP)  ## renew the hash-pinned requirements
 	$(COMPILE) --constraint requirements-dev.txt --extra ray --output-file tests/ray/requirements.txt pyproject.toml
 	$(COMPILE) --output-file tests/fuzz/requirements.txt tests/fuzz/requirements.in
 	$(COMPILE) --constraint requirements-dev.txt --output-file tests/release/requirements.txt tests/release/requirements.in
+	$(COMPILE) --constraint requirements-dev.txt --output-file tests/docs/site/requirements.txt tests/docs/site/requirements.in
 	$(COMPILE) --constraint requirements-dev.txt --output-file image/build-requirements.txt image/build-requirements.in
 
 release: $(STAMP)  ## the files of a release of the last commit in dist/release, made twice, then installed and run; needs Go 1.26 for Helm

@@ -1,0 +1,1 @@
+"""The pages of README and docs as a site, built by mkdocs."""
