@@ -7,7 +7,8 @@ usable.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +21,7 @@ from rebalancer.report.html_page import inline, page_environment
 from rebalancer.report.html_tables import FEW, MAX_NAMES, WIDEST, bar_width
 from rebalancer.report.model import RunReport
 from rebalancer.report.pictures import flow_chart, pod_map
-from rebalancer.report.summary import LEGEND, RuleSummary, Stays, Summary
+from rebalancer.report.summary import LEGEND, RuleSummary, Summary
 
 _MAX_GROUPS = 100
 _MAX_RULES = 100
@@ -28,8 +29,14 @@ _BAR = 150
 """Width of the longest bar of a rule, in pixels."""
 
 # The script's order of a row; the heads sort by the column of that number.
-_COLUMNS = (("Wave", 0), ("Pod", 2), ("From, to", 4), ("Why", 7), ("Gain", 9))
-_OUTCOME = ("Outcome", 11)
+_COLUMNS = (
+    ("Wave", 0, ""),
+    ("Pod", 2, ""),
+    ("From, to", 4, ""),
+    ("Why", 7, ""),
+    ("Gain", 9, "; ".join(f"{word}: {meaning}" for word, meaning in LEGEND.items())),
+)
+_OUTCOME = ("Outcome", 11, "")
 _NOT_IN_FILE = "not in the snapshot: "
 """Begins what a report notes of a file; a file of `kubectl get` rarely has every kind."""
 
@@ -71,7 +78,7 @@ def as_html(report: RunReport, *, live: bool = False) -> Iterator[str]:
             columns=_COLUMNS if report.dry_run else (*_COLUMNS, _OUTCOME),
             data=_data(report),
             staying=count(summary.staying_pods, "pod"),
-            stays=[_stays(one) for one in summary.stays],
+            stays=_stays(summary),
             funnel=_funnel(report),
             timings=", ".join(
                 f"{phase} {seconds:.2f} s" for phase, seconds in report.timings.items()
@@ -197,17 +204,45 @@ def _funnel(report: RunReport) -> list[dict[str, str]]:
 # -- what stays, and the moves -------------------------------------------------------------------------
 
 
-def _stays(one: Stays) -> dict[str, Any]:
-    shown = one.groups[:_MAX_GROUPS]
-    return {
-        "pods": f"{one.pods:,}",
-        "code": one.code,
-        "why": one.why,
-        "groups": [
-            {"pods": and_more(group.pods, MAX_NAMES), "message": group.message} for group in shown
-        ],
-        "left": skips.total(one.groups[_MAX_GROUPS:]),
-    }
+def _stays(summary: Summary) -> list[dict[str, Any]]:
+    """Return the pods that stay, by reason and workload."""
+    shown = [(one, one.groups[:_MAX_GROUPS]) for one in summary.stays]
+    refs = {ref for _, groups in shown for group in groups for ref in group.pods}
+    workloads = _workloads_of(summary.report, refs) if refs else {}
+    return [
+        {
+            "pods": f"{one.pods:,}",
+            "code": one.code,
+            "why": one.why,
+            "groups": [
+                {"pods": _by_workload(workloads, group.pods), "message": group.message}
+                for group in groups
+            ],
+            "left": skips.total(one.groups[_MAX_GROUPS:]),
+        }
+        for one, groups in shown
+    ]
+
+
+def _workloads_of(report: RunReport, refs: Collection[str]) -> dict[str, str]:
+    """Return pod -> its workload, of those of ``refs`` that have one."""
+    snapshot, found = report.snapshot, {}
+    for name, cls in zip(snapshot.pods.name, snapshot.pods.cls.tolist(), strict=True):
+        ref = f"{snapshot.classes[cls].namespace}/{name}"
+        if ref in refs and (owner := snapshot.owner_of(cls)) is not None:
+            found[ref] = owner.ref
+    return found
+
+
+def _by_workload(workloads: Mapping[str, str], refs: Sequence[str]) -> str:
+    """Return pods by their workloads, ``Deployment/shop/web (3 pods)``; a pod without one by its own name."""
+    counted = Counter(workloads.get(ref, ref) for ref in refs)
+    alone = set(refs) - workloads.keys()
+    named = [
+        name if name in alone else f"{name} ({count(number, 'pod')})"
+        for name, number in counted.most_common()
+    ]
+    return and_more(named, MAX_NAMES)
 
 
 class _Strings:

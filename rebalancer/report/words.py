@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -10,6 +11,7 @@ from rebalancer.plan.machines import InterruptedMachine, MachineAct, Result
 from rebalancer.plan.plan import Cost, Landing, Method, Move, Outcome, Score, Status
 from rebalancer.policy.model import Mode
 from rebalancer.report.model import RunReport
+from rebalancer.snapshot.labels import ZONE_KEYS
 from rebalancer.wire.times import rfc3339
 
 _WORTH_A_WORD = 0.001
@@ -213,9 +215,17 @@ def describe_bound(bound: int, moves: int) -> str:
     return f"it cannot be done with fewer than {bound:,}"
 
 
+_OVER = re.compile(r"((?:apart |near )?over) (\S+) (\([^()]*\)): (.+)", re.DOTALL)
+_PLACES = {**dict.fromkeys(ZONE_KEYS, "zones"), "kubernetes.io/hostname": "nodes"}
+
+
 def reason_words(move: Move) -> str:
-    """Return the reason of a move without its workload."""
-    return move.reason.removeprefix(move.owner).strip() or move.reason
+    """Return the reason of a move without its workload; the counts come first, where a rule is over domains."""
+    reason = move.reason.removeprefix(move.owner).strip() or move.reason
+    if (parts := _OVER.fullmatch(reason)) is None:
+        return reason
+    how, key, kind, standing = parts.groups()
+    return f"{standing}, {how} {_PLACES.get(key, key)} {kind}"
 
 
 def marks_words(move: Move) -> str:

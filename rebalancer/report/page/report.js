@@ -39,6 +39,7 @@
     tr.setAttribute("role", "row");
     cell(tr, "Wave", row[WAVE]);
     cell(tr, "", `${text(row, NAMESPACE)}/${text(row, POD)}`, text(row, OWNER), "name");
+    tr.lastChild.title = `rebalancer explain pod ${text(row, NAMESPACE)}/${text(row, POD)}`;
     cell(tr, "From", text(row, FROM));
     tr.lastChild.append(make("span", `\u2192 ${text(row, TO)}`, "to"));
     cell(tr, "Why", text(row, REASON), text(row, STRATEGY));

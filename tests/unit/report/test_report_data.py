@@ -18,6 +18,7 @@ from rebalancer.base.data_text import plain_number
 from rebalancer.plan.plan import Code, Cost, Score, Status
 from rebalancer.report import as_json as json_report
 from rebalancer.report import render as rendering
+from rebalancer.report.as_html import as_html
 from rebalancer.report.as_json import as_data, as_yaml
 from rebalancer.report.as_markdown import code
 from rebalancer.report.render import FORMS
@@ -466,7 +467,15 @@ def test_every_form_ends_in_a_newline_and_is_the_same_each_time(full, form):
     [
         (
             "Deployment/shop/web over topology.kubernetes.io/zone (hard): zone-a 2, zone-b 0; asks for at most 1 apart",
-            "over topology.kubernetes.io/zone (hard): zone-a 2, zone-b 0; asks for at most 1 apart",
+            "zone-a 2, zone-b 0; asks for at most 1 apart, over zones (hard)",
+        ),
+        (
+            "Deployment/shop/web apart over kubernetes.io/hostname (preferred, weight 7): node-a 2",
+            "node-a 2, apart over nodes (preferred, weight 7)",
+        ),
+        (
+            "Deployment/shop/web over example.com/rack (soft): r1 2, r2 0",
+            "r1 2, r2 0, over example.com/rack (soft)",
         ),
         (
             "Deployment/shop/web (3 pods, 4 feasible nodes): node-a 2",
@@ -478,6 +487,17 @@ def test_every_form_ends_in_a_newline_and_is_the_same_each_time(full, form):
 )
 def test_a_reason_stands_beside_its_workload_without_it(reason, says):
     assert reason_words(move(reason=reason)) == says
+
+
+def test_on_the_page_pods_that_stay_stand_by_workload_and_are_open_where_nothing_moves(report):
+    skips = [skip(f"web-{i}", Code.PDB, "web allows no disruption") for i in range(3)]
+    skips.append(skip("alone", Code.PDB, "web allows no disruption"))
+    given = report(skips=skips, outcomes=[])
+    page = "".join(as_html(given))
+    assert "Deployment/shop/web (3 pods), shop/alone</span>: web allows no disruption" in page
+    assert '<details class="reason" open><summary><strong>4 PodDisruptionBudget' in page
+    moving = "".join(as_html(report(skips=skips, moves=[move()])))
+    assert '<details class="reason"><summary><strong>4 PodDisruptionBudget' in moving
 
 
 def pods_of(*names):

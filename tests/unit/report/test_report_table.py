@@ -135,7 +135,7 @@ def test_predicted_landings_are_reported_by_node_if_few_else_by_zone(
     given = report(moves=[one])
     assert f"node-a1 (zone-a)  {wanted}  1 soft  anti-affinity" in as_table(given, wide=True)
     assert f"\n      node-a1 -> {brief}; anti-affinity, 1 soft\n" in as_table(given)
-    assert f"  node-a1  {brief}  1 soft  anti-affinity  apart over" in as_table(given, width=160)
+    assert f"  node-a1  {brief}  1 soft  anti-affinity  zone-a 2" in as_table(given, width=160)
 
 
 def test_from_120_columns_on_a_move_is_one_line_and_wide_cuts_nothing_off(report):
