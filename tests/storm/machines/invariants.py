@@ -11,10 +11,10 @@ from typing import Any
 from tests.e2e.instance_metadata import NOTHING
 from tests.storm.invariants import nothing_raw_in
 from tests.storm.machines.cloud import Call
+from tests.storm.machines.ground import NOTICE, OPT_OUT, OTHER, SCALE_IN
 from tests.storm.machines.network import PORT
 from tests.storm.machines.record import Record
 from tests.storm.machines.scenario import CLOCKS, OURS, SCALING, TIME_PASSES
-from tests.storm.machines.world import NOTICE, OPT_OUT, OTHER, SCALE_IN
 from tests.storm.witnesses import Ran
 
 NEWS = 3.0

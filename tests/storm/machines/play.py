@@ -21,6 +21,7 @@ from tests.controlplane import ControlPlane, Options, audit
 from tests.storm.faults import Script
 from tests.storm.machines import cloud as storm_cloud
 from tests.storm.machines.cloud import Call, CloudProxy, CloudScript
+from tests.storm.machines.ground import KEPT, OTHER, STATUS
 from tests.storm.machines.record import Hooked, Record
 from tests.storm.machines.scenario import (
     CLOCKS,
@@ -31,7 +32,7 @@ from tests.storm.machines.scenario import (
     TIME_PASSES,
     Scenario,
 )
-from tests.storm.machines.world import KEPT, OTHER, STATUS, MachineWorld
+from tests.storm.machines.world import MachineWorld
 from tests.storm.product import Process, grant
 from tests.storm.proxy import Proxy, Seen, Upstream
 from tests.storm.schedule import Act

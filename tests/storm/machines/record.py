@@ -6,9 +6,9 @@ from typing import Any
 
 from tests.controlplane.audit import EVICTION, Request
 from tests.storm.machines.cloud import Call
+from tests.storm.machines.ground import OTHER, Ground
 from tests.storm.machines.network import Standing
 from tests.storm.machines.scenario import Scenario
-from tests.storm.machines.world import OTHER, Ground
 from tests.storm.witnesses import LEASE, Change, Ran
 
 DELETION = ("delete", "", "pods")

@@ -10,11 +10,11 @@ import pytest
 from tests.controlplane.audit import Request
 from tests.e2e.instance_metadata import NOTHING
 from tests.storm.machines.cloud import Call
+from tests.storm.machines.ground import NOTICE, SCALE_IN, Ground
 from tests.storm.machines.invariants import EXCLUDE, INVARIANTS, violations
 from tests.storm.machines.network import Standing
 from tests.storm.machines.record import Hooked, Record
 from tests.storm.machines.scenario import DUTIES, Scenario, scenario
-from tests.storm.machines.world import NOTICE, SCALE_IN, Ground
 from tests.storm.witnesses import LEASE, Change, Ran
 
 START = 1000.0
