@@ -56,6 +56,23 @@ def test_chart_and_distribution_have_one_version():
     assert described["appVersion"] == version
 
 
+def test_artifact_hub_can_read_its_annotations():
+    described = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    prefix = "artifacthub.io/"
+    notes = {name.removeprefix(prefix): text for name, text in described["annotations"].items()}
+    assert all(name.startswith(prefix) for name in described["annotations"])
+    assert all(isinstance(text, str) for text in notes.values())
+    # The values that it knows: artifacthub.io/docs/topics/annotations/helm.
+    assert notes["category"] in {"integration-delivery", "monitoring-logging", "skip-prediction"}
+    assert {notes[name] for name in ("operator", "prerelease", "containsSecurityUpdates")} == {
+        "false"
+    }
+    kinds = {"added", "changed", "deprecated", "removed", "fixed", "security"}
+    changes = yaml.safe_load(notes["changes"])
+    assert changes
+    assert all(one["kind"] in kinds and one["description"] for one in changes)
+
+
 def test_the_image_starts_from_a_digest_and_runs_as_the_scripts_say():
     text = (SOURCE / "Containerfile").read_text()
     bases = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
