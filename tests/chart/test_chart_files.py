@@ -56,6 +56,16 @@ def test_chart_and_distribution_have_one_version():
     assert described["appVersion"] == version
 
 
+def test_each_panel_of_the_dashboard_says_what_it_shows_and_each_number_has_colours():
+    board = json.loads((CHART / "files" / "dashboard.json").read_text())
+    assert all(len(panel["description"]) > 20 for panel in board["panels"])
+    for panel in board["panels"]:
+        if panel["type"] == "stat":
+            steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+            assert steps[0] == {"color": "green", "value": None}
+            assert len(steps) > 1
+
+
 def test_artifact_hub_can_read_its_annotations():
     described = yaml.safe_load((CHART / "Chart.yaml").read_text())
     prefix = "artifacthub.io/"
