@@ -75,6 +75,12 @@ class Domains:
         """Return the current number of pods of ``classes`` in each domain (D,)."""
         return view.state.counts_by(classes, self.of_node, len(self.names))
 
+    def occupied(self, view: View, classes: Int32s) -> tuple[Ints, Ints]:
+        """Return the domains (K,), ascending, that hold pods of ``classes`` now, and how many each (K,)."""
+        counts = self.count(view, classes)
+        at = counts.nonzero()[0]
+        return at, counts[at]
+
     def held(self, view: View, classes: Int32s) -> dict[int, int]:
         """Return domain -> current number of pods of ``classes``, for the domains that hold any."""
         nodes = view.state.nodes_of(classes)
@@ -177,11 +183,13 @@ def _moves_at(kinds: Mapping[Kind, int], floor: int, ceiling: int) -> tuple[int,
     return max(excess, deficit - max(0, lacking)), stuck
 
 
-def conflict_minimum(both: int, owners: int, matched: int) -> int:
-    """Return the minimum number of pods to remove from a domain so that an anti-affinity term holds.
+def conflict_minimum(both: Ints, owners: Ints, matched: Ints) -> Ints:
+    """Return the minimum number of pods to remove from domains (K,) so that an anti-affinity term holds.
 
     ``both``: the number of pods that declare the term and match it (they repel each other); ``owners``: pods that
     only declare it; ``matched``: pods that only match it. A domain can keep one pod of ``both``, or all of
     ``owners``, or all of ``matched``: the largest set stays.
     """
-    return both + owners + matched - max(min(both, 1), owners, matched)
+    largest = np.maximum(np.maximum(np.minimum(both, 1), owners), matched)
+    left: Ints = both + owners + matched - largest
+    return left

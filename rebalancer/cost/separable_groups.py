@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from rebalancer.cost.groups import Domains, conflict_minimum, fill
+from rebalancer.cost.groups import Domains, conflict_minimum
 from rebalancer.cost.term import View
-from rebalancer.snapshot.columns import Floats, Int32s
+from rebalancer.snapshot.columns import Floats, Int32s, Ints
 
 _NO_CLASSES = np.zeros(0, np.int32)
+_NO_DOMAINS = np.zeros(0, np.int64)
 # So many domains are named.
 _SHOWN = 6
 
-Roles = tuple[int, ...]
-"""How many pods of each role a domain holds: domains that hold the same are alike."""
+Column = tuple[int, ...]
+"""How many pods of each role one domain holds: domains that hold the same are alike."""
 
 
 @dataclass(slots=True)
@@ -26,18 +26,27 @@ class _Occupied:
     """The contents of a group's domains; valid until a pod of its members moves."""
 
     stamp: object
-    counts: dict[int, Roles]
-    """Of the domains that hold any."""
+    at: Ints
+    """(K,) the domains that hold any pods, ascending."""
+    counts: Ints
+    """(R, K) pods of each role in them."""
     total: int
     """Pods that have to leave."""
     hopeless: int
-    gains: dict[Roles, int] = field(default_factory=dict)
-    """What a domain holds -> the most that one pod leaving it can gain."""
-    changes: dict[tuple[int | None, Roles, int | None], tuple[Floats, float]] = field(
+    gains: Floats | None = None
+    """(K,) the most that one pod leaving a domain can gain; None: not computed yet."""
+    changes: dict[tuple[int | None, Column, int | None], tuple[Floats, float]] = field(
         default_factory=dict
     )
     """(role that leaves, what its domain holds, role that enters) -> change (D + 1,) by the domain entered, if that is
     another one, and if it is the same."""
+
+    def column(self, domain: int) -> Column:
+        """Return what a domain holds."""
+        place = int(self.at.searchsorted(domain))
+        if domain < 0 or place == len(self.at) or self.at[place] != domain:
+            return (0,) * len(self.counts)
+        return tuple(self.counts[:, place].tolist())
 
 
 class _SeparableGroup:
@@ -60,8 +69,8 @@ class _SeparableGroup:
     def _role_of(self) -> dict[int, int]:
         return {cls: role for role, of in enumerate(self._roles) for cls in of.tolist()}
 
-    def _cover(self, counts: Roles) -> int:
-        """Return the number of pods that have to leave a domain with these counts; 0 if all are 0."""
+    def _cover(self, counts: Ints) -> Ints:
+        """Return the number of pods that have to leave domains (K,) with these counts (R, K); 0 where all are 0."""
         raise NotImplementedError
 
     def _hopeless(self, pods: int) -> int:  # noqa: ARG002  # most groups know no such thing
@@ -72,42 +81,41 @@ class _SeparableGroup:
         """Return the current contents; cached until a pod of a member moves."""
         stamp = self._view.state.stamp(self.members)
         if self._known is None or self._known.stamp != stamp:
-            counts = self._counts()
-            total = pods = 0
-            for alike, times in Counter(counts.values()).items():
-                total += self._cover(alike) * times
-                pods += alike[0] * times
-            self._known = _Occupied(stamp, counts, total, self._hopeless(pods))
+            at, counts = self._counts()
+            total, pods = int(self._cover(counts).sum()), int(counts[0].sum())
+            self._known = _Occupied(stamp, at, counts, total, self._hopeless(pods))
         return self._known
 
-    def _counts(self) -> dict[int, Roles]:
-        """Return domain -> number of pods per role, for the domains that hold pods of members."""
-        none = [0] * len(self._roles)
-        counts: dict[int, Roles] = {}
-        for role, classes in enumerate(self._roles):
-            if not len(classes):
-                continue
-            before, after = tuple(none[:role]), tuple(none[role + 1 :])
-            for domain, pods in self.domains.held(self._view, classes).items():
-                of_domain = counts.get(domain)
-                if of_domain is None:
-                    counts[domain] = (*before, pods, *after)
-                else:
-                    counts[domain] = _with(of_domain, role, pods)
-        return counts
+    def _counts(self) -> tuple[Ints, Ints]:
+        """Return the domains (K,), ascending, that hold pods of members, and how many of each role (R, K)."""
+        held = [
+            self.domains.occupied(self._view, classes) if len(classes) else None
+            for classes in self._roles
+        ]
+        some = [of_role for of_role in held if of_role is not None]
+        if len(some) == 1:
+            at = some[0][0]
+        else:
+            at = np.unique(np.concatenate([_NO_DOMAINS, *(domains for domains, _ in some)]))
+        counts = np.zeros((len(held), len(at)), np.int64)
+        for row, of_role in zip(counts, held, strict=True):
+            if of_role is not None:
+                row[at.searchsorted(of_role[0])] = of_role[1]
+        return at, counts
 
-    def _shown(self, words: Callable[[Roles], str], nothing: str, *, crowded: bool = False) -> str:
+    def _shown(self, words: Callable[[Column], str], nothing: str, *, crowded: bool = False) -> str:
         """Return ``words`` for the contents of up to six domains, those with most to fix first.
 
         ``crowded``: only domains with something to fix. ``nothing`` is returned if there are none.
         """
-        order = sorted(
-            (-self._cover(of_domain), -sum(of_domain), domain)
-            for domain, of_domain in self._now().counts.items()
-            if not crowded or self._cover(of_domain)
-        )
-        names, counts = self.domains.names, self._now().counts
-        shown = [f"{names[domain]} {words(counts[domain])}" for *_, domain in order[:_SHOWN]]
+        now, names = self._now(), self.domains.names
+        cover = self._cover(now.counts)
+        order = np.lexsort((now.at, -now.counts.sum(axis=0), -cover))
+        order = order[cover[order] > 0] if crowded else order
+        shown = [
+            f"{names[domain]} {words(now.column(domain))}"
+            for domain in now.at[order[:_SHOWN]].tolist()
+        ]
         more = f" and {len(order) - _SHOWN} more" if len(order) > _SHOWN else ""
         return f"{', '.join(shown)}{more}" if shown else nothing
 
@@ -123,28 +131,33 @@ class _SeparableGroup:
 
     def gains_at(self, nodes: Int32s) -> Floats:
         now = self._now()
-        if now.total <= now.hopeless:
-            return np.zeros(len(nodes))
+        gains = np.zeros(len(nodes))
+        if now.total <= now.hopeless or not len(now.at):
+            return gains
+        if now.gains is None:
+            now.gains = self._gains(now)
         domains = self.domains.of_node[nodes]
-        if len(self.domains.names) >= len(nodes):
-            held = map(now.counts.get, domains.tolist())
-            return np.array([self._gain(now, here) if here else 0 for here in held], float)
-        # The last is for nodes in no domain.
-        of_domains = np.zeros(len(self.domains.names) + 1)
-        return fill(of_domains, now.counts, lambda here: self._gain(now, here))[domains]
+        place = now.at.searchsorted(domains)
+        place[place == len(now.at)] = 0
+        held = now.at[place] == domains
+        gains[held] = now.gains[place[held]]
+        return gains
 
-    def _gain(self, now: _Occupied, here: Roles) -> int:
-        """Return the maximum gain of moving one pod out of a domain with the counts ``here``."""
-        gain = now.gains.get(here)
-        if gain is None:
-            less = [_with(here, role, -1) for role, pods in enumerate(here) if pods > 0]
-            gain = now.gains[here] = max(0, self._cover(here) - min(map(self._cover, less)))
-        return gain
+    def _gains(self, now: _Occupied) -> Floats:
+        """Return the maximum gain (K,) of moving one pod out of each occupied domain."""
+        cover = self._cover(now.counts)
+        least = cover.copy()
+        for role, pods in enumerate(now.counts):
+            some = pods > 0
+            if len(self._roles[role]) and some.any():
+                rest = self._cover(_with(now.counts, role, -1))
+                np.minimum(least, rest, out=least, where=some)
+        return (cover - least).astype(float)
 
     def delta(self, cls: int, node: int, replacement: int, destinations: Int32s) -> Floats:
         now = self._now()
         source, leaves = int(self.domains.of_node[node]), self._role_of.get(cls)
-        here = now.counts.get(source, (0,) * len(self._roles))
+        here = now.column(source)
         move = leaves if source >= 0 else None, here, self._role_of.get(replacement)
         changes = now.changes.get(move)
         if changes is None:
@@ -157,33 +170,34 @@ class _SeparableGroup:
         return of_destination
 
     def _changes(
-        self, now: _Occupied, leaves: int | None, here: Roles, enters: int | None
+        self, now: _Occupied, leaves: int | None, here: Column, enters: int | None
     ) -> tuple[Floats, float]:
         """Return the change of the potential if a pod leaves a domain with the counts ``here``.
 
         The first value is per entered domain (D + 1,), the second is for a pod that enters the domain it has left.
         """
-        left, rest = now.total, here
-        if leaves is not None:
-            rest = _with(here, leaves, -1)
-            left += self._cover(rest) - self._cover(here)
+        before = np.array([here], np.int64).T
+        rest = before if leaves is None else _with(before, leaves, -1)
+        left = now.total + int(self._cover(rest)[0] - self._cover(before)[0])
         floor = max(0, now.total - now.hopeless)
-
-        def change(of_domain: Roles) -> int:
-            more = 0
-            if enters is not None:
-                more = self._cover(_with(of_domain, enters, 1)) - self._cover(of_domain)
-            return max(0, left + more - now.hopeless) - floor
-
-        of_empty = float(change((0,) * len(self._roles)))
-        changes = fill(np.full(len(self.domains.names) + 1, of_empty), now.counts, change)
+        # Each occupied domain, an empty one, and the one that was left.
+        entered = np.concatenate((now.counts, np.zeros_like(before), rest), axis=1)
+        more = np.zeros(entered.shape[1], np.int64)
+        if enters is not None:
+            more = self._cover(_with(entered, enters, 1)) - self._cover(entered)
+        change = np.maximum(0.0, left + more - now.hopeless) - floor
+        changes = np.full(len(self.domains.names) + 1, change[-2])
+        changes[now.at] = change[:-2]
+        # The last is for nodes in no domain.
         changes[-1] = max(0, left - now.hopeless) - floor
-        return changes, float(change(rest))
+        return changes, float(change[-1])
 
 
-def _with(counts: Roles, role: int, more: int) -> Roles:
-    """Return ``counts`` with ``more`` added to one role."""
-    return (*counts[:role], counts[role] + more, *counts[role + 1 :])
+def _with(counts: Ints, role: int, more: int) -> Ints:
+    """Return ``counts`` (R, K) with ``more`` added to one role."""
+    changed = counts.copy()
+    changed[role] += more
+    return changed
 
 
 class CapGroup(_SeparableGroup):
@@ -203,8 +217,8 @@ class CapGroup(_SeparableGroup):
         self.members = self.movers = counted
         super().__init__(view, domains, [counted])
 
-    def _cover(self, counts: Roles) -> int:
-        return max(0, counts[0] - self.cap)
+    def _cover(self, counts: Ints) -> Ints:
+        return np.maximum(0, counts[0] - self.cap)
 
     def satisfied(self, least: int, most: int) -> bool:  # noqa: ARG002  # a cap has no lower end
         """Return whether no domain exceeds the cap."""
@@ -268,9 +282,12 @@ class ConflictGroup(_SeparableGroup):
         """Return whether no domain has more than one pod: a single pod repels no other."""
         return most <= 1
 
-    def _cover(self, counts: Roles) -> int:
+    def _cover(self, counts: Ints) -> Ints:
         both, owners, matched, fixed = counts
-        return both + owners if fixed > 0 else conflict_minimum(both, owners, matched)
+        if self._mutual:
+            return np.maximum(0, both - 1)
+        leave: Ints = np.where(fixed > 0, both + owners, conflict_minimum(both, owners, matched))
+        return leave
 
     def minimum(self) -> float:
         """Return a lower bound on the moves that fix the group.
@@ -279,17 +296,13 @@ class ConflictGroup(_SeparableGroup):
         """
         if not len(self._roles[3]):
             return self.potential()
-        return float(
-            sum(
-                conflict_minimum(both, owners, matched + fixed)
-                for both, owners, matched, fixed in self._now().counts.values()
-            )
-        )
+        both, owners, matched, fixed = self._now().counts
+        return float(conflict_minimum(both, owners, matched + fixed).sum())
 
     def _hopeless(self, pods: int) -> int:
         return max(0, pods - len(self.domains.names)) if self._mutual else 0
 
-    @property
+    @cached_property
     def _mutual(self) -> bool:
         """Whether every pod repels every other pod."""
         return not any(map(len, self._roles[1:]))
@@ -307,7 +320,7 @@ class ConflictGroup(_SeparableGroup):
         domain = int(self.domains.of_node[node])
         if domain < 0:
             return self.label
-        here = sum(self._now().counts.get(domain, ()))
+        here = sum(self._now().column(domain))
         return f"{self.label}: {here} that repel each other in {self.domains.names[domain]}"
 
     def requirement(self) -> str:
@@ -341,9 +354,9 @@ class AttractionGroup(_SeparableGroup):
         self.movers = np.zeros(0, np.int32)
         super().__init__(view, domains, [both, alone, np.setdiff1d(matched, both).astype(np.int32)])
 
-    def _cover(self, counts: Roles) -> int:
+    def _cover(self, counts: Ints) -> Ints:
         both, alone, matched = counts
-        return alone if both + matched == 0 else 0
+        return alone * (both + matched == 0)
 
     def requirement(self) -> str:
         """Return which pods must share a domain, in a few words."""

@@ -251,7 +251,10 @@ class ClassCounts:
     # -- changing ----------------------------------------------------------------------------------
 
     def _count_change(self, cls: int, node: int, change: int, *, terminating: bool) -> None:
+        """Count one pod more or less (``change``) of a class on a node."""
         self._newest_stamp += 1
+        for kind in (False, True):
+            self._carry_over(cls, node if kind == terminating else -1, change, kind)
         self._stamps[cls] = self._newest_stamp
         of_class = self._changes.setdefault(cls, {})
         total = of_class.pop((node, terminating), 0) + change
@@ -260,6 +263,30 @@ class ClassCounts:
         for key in self._counters_of.get(cls, ()):
             if key[1] == terminating:
                 self._counters[key][node] += change
+
+    def _carry_over(self, cls: int, node: int, change: int, terminating: bool) -> None:
+        """Make what is known of where pods of a class are hold after a change on ``node``; -1: nothing changes for it."""
+        known = self._whereabouts.get((cls, terminating))
+        if known is None or known[0] != self._stamps[cls]:
+            return
+        nodes = known[1]
+        if node >= 0 and change > 0:
+            nodes = np.concatenate((nodes, np.array([node], np.int32)))
+        elif node >= 0:
+            here = int((nodes == node).argmax()) if len(nodes) else 0
+            if not len(nodes) or nodes[here] != node:
+                del self._whereabouts[cls, terminating]
+                return
+            nodes = np.concatenate((nodes[:here], nodes[here + 1 :]))
+        self._whereabouts[cls, terminating] = self._newest_stamp, nodes
+
+    def _take_back(self, cls: int, stamp: int) -> None:
+        """Restore the stamp of a class after its changes were undone; what is known holds under it again."""
+        for terminating in (False, True):
+            known = self._whereabouts.get((cls, terminating))
+            if known is not None and known[0] == self._stamps[cls]:
+                self._whereabouts[cls, terminating] = stamp, known[1]
+        self._stamps[cls] = stamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,7 +481,7 @@ class ClusterState(ClassCounts):
         The victim is terminating, or ``gone``.
         """
         cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
-        stamp = self._stamps[cls]
+        stamp = int(self._stamps[cls])
         self.node_of[pod] = -1
         self.terminating_pods.append(TerminatingPod(cls, node))
         self._count_change(cls, node, -1, terminating=False)
@@ -468,12 +495,12 @@ class ClusterState(ClassCounts):
             self._count_change(cls, node, +1, terminating=False)
             self.terminating_pods.pop()
             self.node_of[pod] = node
-            self._stamps[cls] = stamp
+            self._take_back(cls, stamp)
 
     @contextmanager
     def without(self, terminating_pods: Sequence[TerminatingPod]) -> Iterator[None]:
         """Hold the state in which some terminating pods are gone."""
-        stamps = {victim.cls: self._stamps[victim.cls] for victim in terminating_pods}
+        stamps = {victim.cls: int(self._stamps[victim.cls]) for victim in terminating_pods}
         for victim in terminating_pods:
             self._seem_there(victim.cls, victim.node, -1)
         try:
@@ -482,7 +509,7 @@ class ClusterState(ClassCounts):
             for victim in terminating_pods:
                 self._seem_there(victim.cls, victim.node, +1)
             for cls, stamp in stamps.items():
-                self._stamps[cls] = stamp
+                self._take_back(cls, stamp)
 
     @contextmanager
     def without_requests(self, cls: int, nodes: Int32s) -> Iterator[None]:
@@ -498,7 +525,7 @@ class ClusterState(ClassCounts):
     @contextmanager
     def filled(self, pod: int, cls: int, node: int) -> Iterator[None]:
         """Context in which the pending ``pod`` is on ``node`` as a pod of ``cls``."""
-        before, stamp = int(self.cls_of[pod]), self._stamps[cls]
+        before, stamp = int(self.cls_of[pod]), int(self._stamps[cls])
         self.cls_of[pod], self.node_of[pod] = cls, node
         self._count_change(cls, node, +1, terminating=False)
         self._seem_there(cls, node, +1)
@@ -508,7 +535,7 @@ class ClusterState(ClassCounts):
             self._seem_there(cls, node, -1)
             self._count_change(cls, node, -1, terminating=False)
             self.cls_of[pod], self.node_of[pod] = before, -1
-            self._stamps[cls] = stamp
+            self._take_back(cls, stamp)
 
     def _seem_there(self, cls: int, node: int, sign: int) -> None:
         self._count_change(cls, node, sign, terminating=True)
