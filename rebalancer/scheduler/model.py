@@ -264,6 +264,7 @@ class SchedulerModel:
         keys: list[Hashable] = []
         alone: list[int] = []
         questions: dict[int, Callable[[int], Question] | None] = {}
+        self._renew_columns(state, pods)
         for pod in pods.tolist():
             cls, node = int(state.cls_of[pod]), int(state.node_of[pod])
             replacement = self.snapshot.classes[cls].replacement
@@ -293,6 +294,16 @@ class SchedulerModel:
         # Last, since these touch nodes for a moment, about which all columns are then asked again.
         made |= {pod: self.predict_replacement(state, pod) for pod in alone}
         return [made[key] for key in keys]
+
+    def _renew_columns(self, state: ClusterState, pods: Int32s) -> None:
+        """Bring the columns of the replacements of ``pods`` up to date, in one pass per profile."""
+        models: dict[int, tuple[SchedulerModel, list[int]]] = {}
+        for cls in dict.fromkeys(state.cls_of[pods].tolist()):
+            replacement = self.snapshot.classes[cls].replacement
+            model = self.of(replacement)
+            models.setdefault(id(model), (model, []))[1].append(replacement)
+        for model, classes in models.values():
+            model.columns.renew(state, classes)
 
     def _predict_many(
         self, state: ClusterState, asked: Sequence[tuple[Question, LandingQuery]]

@@ -95,12 +95,21 @@ class Resources:
         )
         """Those that the filter checks."""
         self._checked = np.array(self.rows, np.intp)
-        self._scored_rows = [
+        scored = [
             (self.names.index(name), weight)
             for name, weight in profile.scoring.resources
             if name in self.names
         ]
-        self._balanced = [self.names.index(name) for name in profile.balanced if name in self.names]
+        self._scored_rows = np.array([row for row, _ in scored], np.intp)[:, None]
+        self._weights = np.array([weight for _, weight in scored], np.int64)[:, None]
+        balanced = [self.names.index(name) for name in profile.balanced if name in self.names]
+        self._balanced = np.array(balanced, np.intp)[:, None]
+        self._counted = self._requests > 0
+        """(R, C) whether a resource is scored for a class; an extended resource only if the class requests it."""
+        for row, name in enumerate(self.names):
+            self._counted[row] = name in _NATIVE or (
+                self._counted[row] if is_checked(name) else False
+            )
 
     def requested_rows(self, cls: int) -> list[int]:
         """Return the rows of the resources that a class requests and the scheduler checks."""
@@ -117,13 +126,6 @@ class Resources:
             mask = mask & (self._requests[row, cls] <= self._allocatable[row])
         return mask
 
-    def fits(self, state: ClusterState, cls: int, nodes: Int32s) -> Bools:
-        """Return which of ``nodes`` (K,) have room for one more pod of the class."""
-        rows = self._checked[self._requests[self._checked, cls] > 0][:, None]
-        free = self._allocatable[rows, nodes] - state.used[rows, nodes]
-        room = state.pod_count[nodes] < self._max_pods[nodes]
-        return np.asarray(room & (self._requests[rows, cls] <= free).all(axis=0))
-
     def shortages(self, state: ClusterState, cls: int, node: int) -> list[str]:
         """Return which resources ``node`` lacks for the class, in the scheduler's words."""
         reasons = ["Too many pods"] if state.pod_count[node] >= self._max_pods[node] else []
@@ -135,36 +137,39 @@ class Resources:
         """Return a key that is equal for classes with equal requests."""
         return self._requests[:, cls].tobytes() + self._scored[:, cls].tobytes()
 
-    def allocation(self, state: ClusterState, cls: int, nodes: Int32s) -> Ints:
+    # -- of many nodes: ``cls`` is the class of the pod for each node (K,), or one class for all (1,) -------------
+
+    def fits(self, state: ClusterState, cls: Int32s, nodes: Int32s) -> Bools:
+        """Return which of ``nodes`` (K,) have room for one more pod of the class."""
+        rows = self._checked[:, None]
+        wanted = self._requests[rows, cls]
+        free = self._allocatable[rows, nodes] - state.used[rows, nodes]
+        room = state.pod_count[nodes] < self._max_pods[nodes]
+        return np.asarray(room & ((wanted <= free) | (wanted <= 0)).all(axis=0))
+
+    def allocation(self, state: ClusterState, cls: Int32s, nodes: Int32s) -> Ints:
         """Return the score of NodeResourcesFit (K,) of ``nodes``: the weighted mean over the scored resources."""
-        counted = [(row, weight) for row, weight in self._scored_rows if self._counts(row, cls)]
-        if not counted:
-            return np.zeros(len(nodes), np.int64)
-        rows, weights = np.array(counted, np.int64).T[:, :, None]
+        rows = self._scored_rows
         allocatable = self._allocatable[rows, nodes]
-        requested = np.stack([self._with_pod(state, cls, row, nodes) for row, _ in counted])
-        score = self._score(requested, allocatable)
+        score = self._score(self._with_pod(state, cls, nodes), allocatable)
         by_ratio = self._scoring.type == "RequestedToCapacityRatio"
         # What a ratio gives no score for does not count at all.
-        counts = (score > 0) & (allocatable != 0) if by_ratio else allocatable != 0
-        shares = weights * counts
+        counts = self._counted[rows, cls] & (allocatable != 0)
+        shares = self._weights * (counts & (score > 0) if by_ratio else counts)
         total, size = (shares * score).sum(axis=0), np.maximum(shares.sum(axis=0), 1)
         if by_ratio:
             return np.floor(total / size + 0.5).astype(np.int64)
         return np.asarray(total // size)
 
-    def _counts(self, row: int, cls: int) -> bool:
-        """Return whether a resource is scored for a class; an extended resource only if the class requests it."""
-        name = self.names[row]
-        return name in _NATIVE or (is_checked(name) and self._requests[row, cls] > 0)
-
-    def _with_pod(self, state: ClusterState, cls: int, row: int, nodes: Int32s) -> Ints:
-        """Return the requested amount (K,) of a resource including one more pod; cpu and memory have default requests."""
-        if row < len(self._scored):
-            with_pod: Ints = state.scored_used[row, nodes] + self._scored[row, cls]
-        else:
-            with_pod = state.used[row, nodes] + self._requests[row, cls]
-        return with_pod
+    def _with_pod(self, state: ClusterState, cls: Int32s, nodes: Int32s) -> Ints:
+        """Return the requested amounts (scored resources, K) with one more pod; cpu and memory have default requests."""
+        amounts = np.empty((len(self._scored_rows), len(nodes)), np.int64)
+        for of_row, row in zip(amounts, self._scored_rows[:, 0].tolist(), strict=True):
+            if row < len(self._scored):
+                of_row[:] = state.scored_used[row, nodes] + self._scored[row, cls]
+            else:
+                of_row[:] = state.used[row, nodes] + self._requests[row, cls]
+        return amounts
 
     def _score(self, requested: Ints, allocatable: Ints) -> Ints:
         """Return the score of one resource."""
@@ -177,19 +182,22 @@ class Resources:
         score: Ints = self._table[np.where(requested > allocatable, _MAX, used)]
         return score
 
+    def balances(self, cls: int) -> bool:
+        """Return whether BalancedAllocation scores a class: it requests one of the resources."""
+        rows = self._balanced[:, 0]
+        return bool((self._requests[rows, cls] * self._counted[rows, cls]).any())
+
     def balanced_score(
-        self, state: ClusterState, cls: int, nodes: Int32s, *, improvement: bool
-    ) -> Ints | None:
-        """Return the BalancedAllocation score (K,) of ``nodes``; None if the pod requests none of the resources.
+        self, state: ClusterState, cls: Int32s, nodes: Int32s, *, improvement: bool
+    ) -> Ints:
+        """Return the BalancedAllocation score (K,) of ``nodes``, for classes that it scores.
 
         Until 1.35 the score is the balance with the pod; from 1.36 on it is the ``improvement`` of the balance
         (kubernetes PR 135573).
         """
-        rows = np.array([row for row in self._balanced if self._counts(row, cls)], np.intp)[:, None]
-        pod = self._requests[rows, cls]
-        if not pod.any():
-            return None
-        allocatable, used = self._allocatable[rows, nodes], state.used[rows, nodes]
+        rows, counted = self._balanced, self._counted[self._balanced, cls]
+        pod = self._requests[rows, cls] * counted
+        allocatable, used = self._allocatable[rows, nodes] * counted, state.used[rows, nodes]
         if not improvement:
             return _balance(used + pod, allocatable)
         both = np.concatenate([used, used + pod], axis=1)
