@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 # One move of a round for so many nodes: what so few moves change is little of where the next pods land.
 _NODES_PER_MOVE = 50
+# Share of the largest wave on many nodes: each wave ends with looks at all that is refused, for a few moves at last.
+_FEW = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,7 @@ class Effort:
     together: int = 1
     """So many moves, which do not touch each other, are judged and made at once: one round."""
     looked: int = 4
-    """So many times as many candidates, at most, are judged in one pass where moves are made; twice as many as the round before
+    """So many times as many candidates, at most, are judged in one pass where moves are made; a quarter more than the round before
     made. Those that do not move are known for the next rounds."""
     most_at_once: int = 16
     """So many times as many are judged at once after rounds in which nothing paid."""
@@ -84,4 +86,6 @@ class Effort:
     @staticmethod
     def of(nodes: int) -> Effort:
         """Return the limits for a cluster with this number of nodes."""
-        return Effort(together=max(1, nodes // _NODES_PER_MOVE))
+        together = max(1, nodes // _NODES_PER_MOVE)
+        # On few nodes each move makes the next landings more certain: gambles wait until hardly any other move is left.
+        return Effort(together=together) if together == 1 else Effort(together=together, few=_FEW)

@@ -123,12 +123,12 @@ class Rounds:
         """Return how many candidates the next round judges, given the ``size`` of the last round and its moves.
 
         If nothing has moved, the state is the same, and judging many at once takes less time. If much has moved,
-        most of the others would have to be judged again.
+        most of what is judged beyond that would have to be judged again.
         """
         together, effort = self._effort.together, self._effort
         if not made:
             return min(2 * size, effort.most_at_once * together)
-        return max(together, min(2 * made, effort.looked * together))
+        return max(together, min(made + made // 4 + 1, effort.looked * together))
 
     # -- choose -------------------------------------------------------------------------------------
 
@@ -288,6 +288,7 @@ class Rounds:
 
         A round has few moves; the others keep their result for a later round. Moves with an uncertain landing
         are not compared with promises, which are known to be too high by then: all would be judged for each move.
+        So it is with moves for balance where many go at once: the best of those that were judged go.
         """
         chosen: list[Chosen] = []
         together = self._together(rung)
@@ -295,7 +296,7 @@ class Rounds:
         nodes: set[int] = set()
         for one in paying:
             pair, promise, verdict = one.pick.pair, one.pick.promise, one.verdict
-            compared = rung.only_certain or not any(one.exact[:2])
+            compared = rung.only_certain if any(one.exact[:2]) else together == 1
             keys = (after, one.pick.behind) if compared else ()
             others = [key for key in keys if key is not None]
             if one.exact != one.pick.key and any(_is_behind(one.exact, key) for key in others):
