@@ -228,7 +228,7 @@ _OWN: dict[str, Schema] = {
             "usage": _FLAG,
         }
     ),
-    "drain": _closed({"enabled": _FLAG, "subjects": _OBJECTS}),
+    "drain": _closed({"enabled": _FLAG, "serviceAccountAnnotations": _TEXTS, "subjects": _OBJECTS}),
     "nodeAgent": _closed(
         {
             "enabled": _FLAG,

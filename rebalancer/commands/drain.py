@@ -129,10 +129,14 @@ class Drain:
         uids: Mapping[str, str],
         *,
         uncordon_on_failure: bool,
+        keeps_record: bool = False,
     ) -> None:
-        """``uids``: name of each node -> its uid. Another Node with the same name is not touched."""
+        """``uids``: name of each node -> its uid. Another Node with the same name is not touched.
+
+        ``keeps_record``: nodes that are empty keep the record, until their machines are gone.
+        """
         self._emptying, self._uids, self._names = emptying, uids, list(uids)
-        self._uncordon = uncordon_on_failure
+        self._uncordon, self._keeps = uncordon_on_failure, keeps_record
         self._client = client
         self._order = emptying.order()
         self._reported: object = None
@@ -194,6 +198,8 @@ class Drain:
 
         Return a message on records that could not be written, or None.
         """
+        if empty and self._keeps:
+            return None
         from rebalancer.machines.drain.cordon import finish, give_up  # noqa: PLC0415
 
         client, by = self._client.last_words, self._order.by

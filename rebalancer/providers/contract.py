@@ -9,9 +9,10 @@ machine is terminated by name, and a request may arrive twice.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rebalancer.base.errors import ProviderRefusalError
 from rebalancer.policy.values import ProviderParams
@@ -61,11 +62,20 @@ class NodeGroup:
     """Where its machines may be; empty where it is not known."""
     suspended: str = ""
     """Why it launches no machines now, in words; empty where nothing keeps it from that."""
+    note: str = ""
+    """What a replacement of its machines has written on it; empty where none is under way."""
+    meddling: tuple[str, ...] = ()
+    """The provider's processes that are at work on it and end machines, or set sizes, by themselves."""
 
     @property
     def is_sized(self) -> bool:
         """Whether the sizes of the group are known."""
         return None not in (self.minimum, self.maximum, self.desired)
+
+    @property
+    def on_hold(self) -> str:
+        """Why runs add no machine to it now, in words; empty where nothing keeps them from that."""
+        return self.suspended or ("its machines are being replaced" if self.note else "")
 
 
 class Machines(Protocol):
@@ -135,6 +145,48 @@ class Machines(Protocol):
         """
 
 
+class Outdated(enum.StrEnum):
+    """What makes a machine outdated: what a new one of its group would have, and it has not."""
+
+    TEMPLATE = "template"
+    """The template of machines and its version."""
+    IMAGE = "image"
+    """The image of its disk."""
+
+
+@runtime_checkable
+class ReplacingMachines(Machines, Protocol):
+    """A provider whose machines can be replaced by new ones of their group; see ``rebalancer.machines.surge``."""
+
+    def find_outdated(self, group: NodeGroup, by: Outdated) -> frozenset[str]:
+        """Return those of :attr:`NodeGroup.instances` that are not as a new machine of the group would be now.
+
+        Raises:
+            ProviderError: the provider cannot be asked, or does not say what a new machine would be.
+        """
+
+    def write_note(self, group: NodeGroup, note: str) -> None:
+        """Set :attr:`NodeGroup.note`, at most 256 characters; empty: remove it. It does not change the machines.
+
+        Raises:
+            ProviderError: see :meth:`Machines.set_size`.
+        """
+
+    def suspend(self, group: NodeGroup, processes: Sequence[str]) -> None:
+        """Suspend processes of a group, as :attr:`NodeGroup.meddling` names them.
+
+        Raises:
+            ProviderError: see :meth:`Machines.set_size`.
+        """
+
+    def resume(self, group: NodeGroup, processes: Sequence[str]) -> None:
+        """Resume processes of a group that were suspended; those that are at work stay so.
+
+        Raises:
+            ProviderError: see :meth:`Machines.set_size`.
+        """
+
+
 class Provider(Protocol):
     """A plug-in class, created without arguments. Creating and opening it sends no request."""
 
@@ -178,8 +230,10 @@ class Guarded:
         self.machines.set_size(now, desired)
         return True
 
-    def decrease_to_existing(self, group: str) -> int | None:
+    def decrease_to_existing(self, group: str, least: int = 0) -> int | None:
         """Decrease the size of a group to its number of machines; return the new size, or None if unchanged.
+
+        ``least``: the size is not decreased below it.
 
         Nothing changes if the group would not become smaller, or while launches are in progress, whose machines
         would be surplus. This terminates no machine, and the size stays at or above the minimum. Cluster
@@ -193,7 +247,7 @@ class Guarded:
             return None
         now = self._read(group)
         minimum, _, wanted = _sizes(now)
-        size = max(minimum, len(now.instances))
+        size = max(minimum, len(now.instances), least)
         if wanted <= size:
             return None
         self.machines.set_size(now, size)

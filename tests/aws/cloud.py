@@ -7,6 +7,8 @@ The front stands for these parts of the user guides and API references, and for 
   answered with ValidationError where nothing waits with that token;
 - activities of Auto Scaling groups: DescribeScalingActivities lists what a test says (moto lists none);
 - capacity: of groups named in ``exhausted`` no instance is launched (moto always launches);
+- zones: an instance is launched in the zone of its group that has fewest (moto takes one at random for all);
+- templates: an instance says the version of the launch template from which it was launched (moto: the default one, always);
 - targets: one may be registered on several ports of a group (moto keeps one), if it is an instance that was started
   (InvalidTarget); deregistered, each is ``draining`` for the delay, and registered no more after it.
 
@@ -21,6 +23,7 @@ import re
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -30,7 +33,7 @@ from urllib.parse import parse_qs
 
 import boto3
 from botocore.exceptions import ClientError
-from moto.autoscaling.models import FakeAutoScalingGroup
+from moto.autoscaling.models import FakeAutoScalingGroup, InstanceState
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
@@ -311,6 +314,19 @@ def failing(start_response, status, code, words):
     return answer(start_response, status, f"<ErrorResponse>{error}</ErrorResponse>")
 
 
+def launched_from(state):
+    """The template of an instance, with the version from which it was launched."""
+    template = state.auto_scaling_group.ec2_launch_template
+    version = getattr(state.instance, "launched_from", None)
+    if template is None or version is None:
+        return None
+    return {
+        "LaunchTemplateId": template.id,
+        "LaunchTemplateName": template.name,
+        "Version": str(version),
+    }
+
+
 @contextmanager
 def in_the_cloud(now) -> Iterator[Cloud]:
     """Yield a cloud of its own; ``now``: its clock, in seconds."""
@@ -319,16 +335,28 @@ def in_the_cloud(now) -> Iterator[Cloud]:
     launch = FakeAutoScalingGroup.replace_autoscaling_group_instances
 
     def launched(group, count, tags):
-        if group.name not in cloud.exhausted:
-            launch(group, count, tags)
+        if group.name in cloud.exhausted:
+            return
+        zones = group.availability_zones
+        for _ in range(count):
+            there = Counter(one.availability_zone for one in group.instance_states)
+            group.availability_zones = [min(zones, key=lambda zone: (there[zone], zone))]
+            try:
+                launch(group, 1, tags)
+            finally:
+                group.availability_zones = zones
+            if (template := group.ec2_launch_template) is not None:
+                version = template.get_version(group.launch_template_version)
+                group.instance_states[-1].instance.launched_from = version.number
 
     server.daemon_threads = True  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     cloud.url = f"http://127.0.0.1:{server.server_port}"
     launches = patch.object(FakeAutoScalingGroup, launch.__name__, launched)
+    templates = patch.object(InstanceState, "launch_template", property(launched_from))
     try:
-        with launches:
+        with launches, templates:
             yield cloud
     finally:
         for event in cloud.held.values():

@@ -1,7 +1,6 @@
 """Auto Scaling groups of moto whose instances are nodes of an embedded cluster, and runs on both.
 
-moto starts and ends instances at once, puts all of a group into its first zone, takes sizes beyond a group's maximum, and never
-lacks capacity: that is played by ``Cloud.exhausted``, and that instances never register by :meth:`Fleet.join` not being called.
+moto starts and ends instances at once, takes sizes beyond a group's maximum, and never lacks capacity: that is played by ``Cloud.exhausted``, and that instances never register by :meth:`Fleet.join` not being called.
 """
 
 import time
@@ -39,7 +38,7 @@ class Fleet:
         self._names: list[str] = []
 
     def add(self, name, desired, *, low=0, high=10, zone="a"):
-        """Make a group, and nodes of its machines."""
+        """Make a group, and nodes of its machines. ``zone``: the letters of its zones."""
         tag = {"ResourceId": name, "ResourceType": "auto-scaling-group", "PropagateAtLaunch": False}
         self._autoscaling.create_auto_scaling_group(
             AutoScalingGroupName=name,
@@ -47,7 +46,7 @@ class Fleet:
             MinSize=low,
             MaxSize=high,
             DesiredCapacity=desired,
-            AvailabilityZones=[f"{REGION}{zone}"],
+            AvailabilityZones=[f"{REGION}{one}" for one in zone],
             Tags=[{**tag, "Key": ENABLED, "Value": "true"}],
         )
         self._names.append(name)
@@ -58,10 +57,21 @@ class Fleet:
         """Group -> how many machines it is to have."""
         return {group["AutoScalingGroupName"]: group["DesiredCapacity"] for group in self._groups()}
 
+    def new_version(self, **data):
+        """Add a version of the launch template that groups use from now on; return its number."""
+        made = self.cloud.client("ec2").create_launch_template_version(
+            LaunchTemplateId=self._template, SourceVersion="1", LaunchTemplateData=data
+        )
+        return made["LaunchTemplateVersion"]["VersionNumber"]
+
+    def group(self, name):
+        """A group as AWS describes it."""
+        (group,) = [one for one in self._groups() if one["AutoScalingGroupName"] == name]
+        return group
+
     def machines(self, name):
         """The ids of a group's instances."""
-        (group,) = [one for one in self._groups() if one["AutoScalingGroupName"] == name]
-        return sorted(one["InstanceId"] for one in group["Instances"])
+        return sorted(one["InstanceId"] for one in self.group(name)["Instances"])
 
     def fails(self, name, message, *, description="Launching a new EC2 instance", status="Failed"):
         """Let an activity of a group that begins now end like this."""

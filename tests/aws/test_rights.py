@@ -122,7 +122,27 @@ def terminates(cloud):
     fleet(cloud, act)
 
 
+def notes(cloud):
+    def act(machines):
+        (live, _) = machines.groups(())
+        machines.write_note(live, "desired=2")
+        machines.write_note(live, "")
+
+    fleet(cloud, act)
+
+
+def suspends(cloud):
+    def act(machines):
+        (live, _) = machines.groups(())
+        machines.suspend(live, live.meddling)
+        machines.resume(live, live.meddling)
+
+    fleet(cloud, act)
+
+
 FEATURES = [
+    (notes, {"ReplaceNotes"}, {"autoscaling:DescribeAutoScalingGroups"}),
+    (suspends, {"Replace"}, {"autoscaling:DescribeAutoScalingGroups"}),
     (looks, {"ProviderLooks"}, set()),
     (grows, {"ScaleOut"}, {"autoscaling:DescribeAutoScalingGroups"}),
     (looks_at_launches, {"ScaleOutLooks"}, {"autoscaling:DescribeAutoScalingGroups"}),

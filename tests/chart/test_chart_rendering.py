@@ -866,6 +866,7 @@ CHANGED = {
     "rbac.schedulerConfig": "kube-system/packing",
     "rbac.usage": True,
     "drain.enabled": True,
+    "drain.serviceAccountAnnotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/r"},
     "drain.subjects": [{"kind": "Group", "apiGroup": RBAC, "name": "node-admins"}],
     "nodeAgent.enabled": True,
     "nodeAgent.every": "7s",

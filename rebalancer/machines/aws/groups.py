@@ -2,7 +2,8 @@
 
 Calls: DescribeAutoScalingGroups; for groups without a live node DescribeLaunchTemplateVersions and
 DescribeInstanceTypes; while machines are missing DescribeScalingActivities; and to act SetDesiredCapacity and
-TerminateInstanceInAutoScalingGroup. Of a group only its desired capacity is ever written.
+TerminateInstanceInAutoScalingGroup. Of a group only its desired capacity is ever written; and while ``replace`` is at
+work on it one tag, and which of its processes are suspended (``rebalancer.machines.aws.outdated``).
 
 The system reserves what EKS's AMIs configure (amazon-eks-ami, ``nodeadm``: kubeReserved): 11 MiB for each pod and
 255 MiB, 6, 1, 0.5 and 0.25 % of the processors; 100 MiB stay free (evictionHard). An instance has less memory than
@@ -19,6 +20,14 @@ from typing import Any, ClassVar
 from pydantic import Field, model_validator
 
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
+from rebalancer.machines.aws.outdated import (
+    IMAGES,
+    REPLACES,
+    TAG,
+    differ_by_image,
+    differ_by_template,
+    meddling,
+)
 from rebalancer.machines.aws.services import (
     ATTEMPTS,
     asking,
@@ -27,7 +36,13 @@ from rebalancer.machines.aws.services import (
     service,
 )
 from rebalancer.policy.values import ProviderParams
-from rebalancer.providers.contract import KnownNode, Machines, NodeGroup, NodeTemplate
+from rebalancer.providers.contract import (
+    KnownNode,
+    Machines,
+    NodeGroup,
+    NodeTemplate,
+    Outdated,
+)
 from rebalancer.signals.model import SignalError
 from rebalancer.wire.objects import Taint
 
@@ -172,6 +187,7 @@ class AutoScalingGroups:
         for group in self._describe_groups({"AutoScalingGroupNames": [name]}):
             tags = {tag["Key"]: tag.get("Value", "") for tag in group.get("Tags", ())}
             if all(_carries(tags, tag) for tag in self._params.tags):
+                self._known[name] = group
                 return as_group(group)
         return None
 
@@ -229,6 +245,53 @@ class AutoScalingGroups:
             client.terminate_instance_in_auto_scaling_group(
                 InstanceId=instance.rpartition("/")[2], ShouldDecrementDesiredCapacity=True
             )
+
+    def find_outdated(self, group: NodeGroup, by: Outdated) -> frozenset[str]:
+        """Return the instances whose template's version, or image, is not that of the group's template.
+
+        The group is judged as it was read last.
+        """
+        known = self._known.get(group.name)
+        if known is None:
+            raise ProviderError(f"{group.name}: it was not read")
+        judge, call = {
+            Outdated.TEMPLATE: (differ_by_template, CALLS[2]),
+            Outdated.IMAGE: (differ_by_image, f"{CALLS[2]}, {IMAGES}"),
+        }[by]
+        with _asking(f"{group.name}: {call}"):
+            ids = judge(known, lambda: self._client("ec2"))
+        return frozenset(one for one in group.instances if one.rpartition("/")[2] in ids)
+
+    def write_note(self, group: NodeGroup, note: str) -> None:
+        """Write the tag of a replacement, which the group's instances do not get, or delete it."""
+        tag = {"ResourceId": group.name, "ResourceType": "auto-scaling-group", "Key": TAG}
+        client = self._client("autoscaling")
+        if note:
+            with _asking(f"{group.name}: {REPLACES[0]}"):
+                client.create_or_update_tags(
+                    Tags=[{**tag, "Value": note, "PropagateAtLaunch": False}]
+                )
+            return
+        with _asking(f"{group.name}: {REPLACES[1]}"):
+            client.delete_tags(Tags=[tag])
+
+    def suspend(self, group: NodeGroup, processes: Sequence[str]) -> None:
+        """Suspend processes of a group; named one by one, since no name means all."""
+        client = self._client("autoscaling")
+        if processes:
+            with _asking(f"{group.name}: {REPLACES[2]}"):
+                client.suspend_processes(
+                    AutoScalingGroupName=group.name, ScalingProcesses=[*processes]
+                )
+
+    def resume(self, group: NodeGroup, processes: Sequence[str]) -> None:
+        """Resume processes of a group; named one by one, since no name means all."""
+        client = self._client("autoscaling")
+        if processes:
+            with _asking(f"{group.name}: {REPLACES[3]}"):
+                client.resume_processes(
+                    AutoScalingGroupName=group.name, ScalingProcesses=[*processes]
+                )
 
     def _launches(self, group: NodeGroup) -> list[Mapping[str, Any]]:
         """Return the launches among a group's last 100 activities, newest first as AWS lists them."""
@@ -313,6 +376,8 @@ def as_group(group: Mapping[str, Any]) -> NodeGroup:
         desired=group["DesiredCapacity"] if sized else None,
         zones=tuple(sorted(group.get("AvailabilityZones", ()))),
         suspended=_explain_suspension(group),
+        note=next((tag["Value"] for tag in group.get("Tags", ()) if tag["Key"] == TAG), ""),
+        meddling=meddling(group),
     )
 
 

@@ -24,6 +24,8 @@ class RemovalCode(enum.StrEnum):
     """It is not Ready and pods are on it, or its object cannot be read."""
     NO_GROUP = "NotInGroup"
     """Its machine is in no group of the provider."""
+    BEING_REPLACED = "GroupBeingReplaced"
+    """The machines of its group are being replaced (``replace --surge``): until that ends, runs remove none."""
     MIN_SIZE = "NodeGroupMinSizeReached"
     """Its group would fall below its minimum."""
     TOO_FULL = "NotUnderutilized"

@@ -182,10 +182,10 @@ class Groups:
             allocatable=column,
             max_pods=max_pods,
             like=None,
-            daemons=self._daemons(given.labels, taints),
+            daemons=self.daemons_for(given.labels, taints),
         )
 
-    def _daemons(self, labels: Mapping[str, str], taints: Sequence[o.Taint]) -> Int32s:
+    def daemons_for(self, labels: Mapping[str, str], taints: Sequence[o.Taint]) -> Int32s:
         """Return one class of each DaemonSet that runs a pod on a node with these labels and taints."""
         one_node = NodeLabels(("",), [labels])
         classes: dict[int, int] = {}

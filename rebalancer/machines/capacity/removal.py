@@ -140,6 +140,13 @@ def _memberships(snapshot: Snapshot, groups: Groups, *, has_provider: bool) -> I
     if has_provider:
         alone = ~_mask(groups.of_node, size)
         yield alone, RemovalCode.NO_GROUP, "its machine is in no group of the provider"
+    replaced = [
+        node
+        for node in groups.of_node
+        if (group := groups.group_of(node)) is not None and group.note
+    ]
+    text = "the machines of its group are being replaced"
+    yield _mask(replaced, size), RemovalCode.BEING_REPLACED, text
     small = {
         node: at_minimum(group)
         for node in groups.of_node

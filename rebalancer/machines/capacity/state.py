@@ -228,7 +228,7 @@ class GroupStates:
                     sizes[group.name],
                     now,
                     times.provision_time,
-                    group.suspended,
+                    group.on_hold,
                 ),
                 now,
                 machines,

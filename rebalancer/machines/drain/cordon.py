@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import msgspec
 import numpy as np
@@ -14,7 +15,16 @@ from rebalancer.base.plain_text import printable
 from rebalancer.kube.client import Client
 from rebalancer.kube.nodes import NodeChange, NodeView
 from rebalancer.node_record.protocol import Write, change_record
-from rebalancer.node_record.records import DRAINS, STAGE, Order, is_nobodys, open_or_hand_over
+from rebalancer.node_record.records import (
+    DRAINS,
+    STAGE,
+    STAGES,
+    Order,
+    ReplacePhase,
+    Stage,
+    is_nobodys,
+    open_or_hand_over,
+)
 from rebalancer.policy.select import parse_selector
 from rebalancer.snapshot.columns import Bools, freeze
 from rebalancer.snapshot.labels import matches
@@ -39,16 +49,73 @@ def cordon(client: Client, name: str, order: Order) -> NodeView | None:
     """
 
     def decide(node: NodeView, standing: Order | None) -> Write[Order]:
-        before = standing if node.unschedulable else None
-        at = before.at if before is not None and not before.ended else order.at
-        mine = msgspec.structs.replace(
-            order, at=at, cordoned=before is not None and before.cordoned
-        )
-        if node.unschedulable:
-            return Write(mine)
-        return Write(mine, replace(_without_stage(node), unschedulable=True))
+        return _take_over(node, standing, order)
 
     return change_record(client, name, DRAINS, decide, uid=order.uid)
+
+
+def take(
+    client: Client,
+    name: str,
+    order: Order,
+    stage: Stage,
+    *,
+    may: Callable[[NodeView, Stage | None], bool],
+) -> bool:
+    """Cordon a Node, record the drain, and enter a stage of its replacement, in one write; return whether it is there.
+
+    Nothing is written unless the stage ``may`` follow the one that stands on the node.
+
+    Raises:
+        ClusterReadError: the node could not be read or written.
+    """
+    taken = False
+
+    def decide(node: NodeView, standing: Order | None) -> Write[Order] | None:
+        nonlocal taken
+        before = STAGES.read(node)
+        taken = before == stage or may(node, before)
+        if not taken:
+            return None
+        write = _take_over(node, standing, order)
+        annotations = {**write.change.annotations, STAGE: STAGES.encode(stage)}
+        return Write(write.record, replace(write.change, annotations=annotations))
+
+    return change_record(client, name, DRAINS, decide, uid=order.uid) is not None and taken
+
+
+def give_back(client: Client, name: str, uid: str) -> bool:
+    """Open a node that a replacement has closed, whichever process that was; False while its machine may be ending.
+
+    What closed it before, or wants it closed now, keeps it closed, see :func:`finish`. A drain that has taken the
+    node over keeps it, too.
+
+    Raises:
+        ClusterReadError: the node could not be read or written.
+    """
+    ending = False
+
+    def decide(node: NodeView, order: Order | None) -> Write[Order] | None:
+        nonlocal ending
+        stage = STAGES.read(node)
+        ending = stage is not None and stage.phase is ReplacePhase.REMOVING
+        if stage is None or stage.phase in (ReplacePhase.REMOVING, ReplacePhase.DONE):
+            return None
+        if order is None or order.by != stage.by:
+            return Write(order, _without_stage(node))
+        return _let_go(node, order)
+
+    change_record(client, name, DRAINS, decide, uid=uid)
+    return not ending
+
+
+def _take_over(node: NodeView, standing: Order | None, order: Order) -> Write[Order]:
+    before = standing if node.unschedulable else None
+    at = before.at if before is not None and not before.ended else order.at
+    mine = msgspec.structs.replace(order, at=at, cordoned=before is not None and before.cordoned)
+    if node.unschedulable:
+        return Write(mine)
+    return Write(mine, replace(_without_stage(node), unschedulable=True))
 
 
 def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> bool:
@@ -69,16 +136,18 @@ def finish(client: Client, name: str, by: str, *, uncordon: bool = False) -> boo
         if order is None or order.by != by:
             return None
         ours = True
-        if not uncordon:
-            return Write(None)
-        if order.cordoned and is_nobodys(node, DRAINS.key):
-            return Write(msgspec.structs.replace(order, ended=True), _without_stage(node))
-        change = open_or_hand_over(node, DRAINS.key) if order.cordoned else NodeChange()
-        annotations = {**change.annotations, **_without_stage(node).annotations}
-        return Write(None, replace(change, annotations=annotations))
+        return _let_go(node, order) if uncordon else Write(None)
 
     change_record(client, name, DRAINS, decide)
     return ours
+
+
+def _let_go(node: NodeView, order: Order) -> Write[Order]:
+    if order.cordoned and is_nobodys(node, DRAINS.key):
+        return Write(msgspec.structs.replace(order, ended=True), _without_stage(node))
+    change = open_or_hand_over(node, DRAINS.key) if order.cordoned else NodeChange()
+    annotations = {**change.annotations, **_without_stage(node).annotations}
+    return Write(None, replace(change, annotations=annotations))
 
 
 def _without_stage(node: NodeView) -> NodeChange:
@@ -133,6 +202,23 @@ def mask_of(snapshot: Snapshot, names: Sequence[str]) -> Bools:
 _VERSION = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?")
 
 
+class Choice(Protocol):
+    """A choice of nodes."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The nodes that are named; empty where they are chosen by conditions."""
+
+    def of(self, snapshot: Snapshot) -> Sequence[str]:
+        """Return the names of the chosen nodes; raises RebalancerError."""
+
+    def expect(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot with the nodes that will have come once the chosen ones are gone."""
+
+    def still_has(self, node: NodeView) -> bool:
+        """Return whether a chosen node still meets the conditions; raises ClusterReadError."""
+
+
 @dataclass(frozen=True, slots=True)
 class NodeChoice:
     """The conditions that all chosen nodes meet; empty or None conditions are ignored."""
@@ -161,6 +247,10 @@ class NodeChoice:
             for node, name in enumerate(snapshot.nodes.names)
             if self._match_names(name) and labelled[node] and self._match_outdated(snapshot, node)
         ]
+
+    def expect(self, snapshot: Snapshot) -> Snapshot:
+        """Return the snapshot as it is: new nodes are not this choice's part."""
+        return snapshot
 
     def still_has(self, node: NodeView) -> bool:
         """Return whether a chosen node still meets the conditions; its age only grows.

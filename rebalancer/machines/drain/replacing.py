@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
@@ -108,6 +108,21 @@ class Replacing(Protocol):
     def remove(self, name: str) -> str | None:
         """Remove the machine of a node; return why that failed, or None."""
 
+    def advance(self, stages: Mapping[str, Stage | None]) -> str | None:
+        """Do what there is to do beside the nodes, such as having machines added; return what is awaited, or None.
+
+        Once it returns None and all nodes are done, the replacement is done.
+
+        Raises:
+            RebalancerError: that is not possible.
+        """
+
+    def why_not(self, name: str) -> str | None:
+        """Return what is awaited before this node may be started, beside its work; None if it may be."""
+
+    def leave_rest(self, begun: Collection[str]) -> None:
+        """Leave the nodes that are not in ``begun``: they are given back, and not replaced."""
+
     def why_closed(self) -> str | None:
         """Return why no further node may be started now (a closed window), or None."""
 
@@ -125,9 +140,11 @@ class ReplacementPace:
     """Seconds between two of them."""
     batch_until: float
     """Time of the stop's clock until which batch work is waited for."""
+    pause_after: int | None = None
+    """Nodes after which the rest is left; None: all are replaced."""
 
 
-def replace(
+def replace_each(
     nodes: Replacing, pace: ReplacementPace, stop: Stop, by: str, unix: Callable[[], float]
 ) -> str | None:
     """Replace all nodes; return None when done, else why not.
@@ -137,33 +154,79 @@ def replace(
     Raises:
         ClusterReadError: a node could not be read or written.
     """
+    removed: set[str] = set()
     while True:
         stages = nodes.stages()
-        if all(stage is not None and stage.phase is ReplacePhase.DONE for stage in stages.values()):
+        awaited = nodes.advance(stages)
+        if awaited is None and _all_done(stages):
             return None
         if (why := stop.reason()) is not None:
             return why
-        group = _group(stages, pace.most)
-        if not group:
-            group, why = _next_group(nodes, stages, pace)
-            if not group:
-                if (
-                    stop.now() >= pace.batch_until
-                    and why is not None
-                    and nodes.why_closed() is None
-                ):
-                    return f"work did not end in time: {why}"
-                nodes.waits(why or "another replacement")
-                stop.wait(_PAUSE)
-                continue
-        if (why := _carry_on(nodes, group, by, unix)) is not None:
+        group, why = _choose_group(nodes, stages, _rest_of(pace, removed), stop, awaited)
+        if group and why is None:
+            why = _carry_on(nodes, group, by, unix)
+        if why is not None:
             return why
-        now = nodes.stages()
-        if any((stage := now.get(name)) is not None and stage.phase in BUSY for name in group):
-            nodes.waits("another replacement")
+        if not group:
             stop.wait(_PAUSE)
-        elif any(stage is None or stage.phase is not ReplacePhase.DONE for stage in now.values()):
-            stop.wait(pace.pause)
+            continue
+        now = nodes.stages()
+        removed.update(name for name in group if _is_done(now, name))
+        if pace.pause_after is not None and len(removed) >= pace.pause_after:
+            nodes.leave_rest(removed)
+            pace = replace(pace, pause_after=None)
+        else:
+            _pause(nodes, group, now, pace, stop)
+
+
+def _choose_group(
+    nodes: Replacing,
+    stages: Mapping[str, Stage | None],
+    pace: ReplacementPace,
+    stop: Stop,
+    awaited: str | None,
+) -> tuple[list[str], str | None]:
+    """Return the nodes that come next, and why it ends; none where something is awaited, which is reported."""
+    group = _group(stages, pace.most)
+    if group:
+        return group, None
+    group, work, waits = _next_group(nodes, stages, pace)
+    if not group:
+        if work and stop.now() >= pace.batch_until and nodes.why_closed() is None:
+            return [], f"work did not end in time: {work}"
+        nodes.waits(work or waits or awaited or "another replacement")
+    return group, None
+
+
+def _pause(
+    nodes: Replacing,
+    group: Sequence[str],
+    stages: Mapping[str, Stage | None],
+    pace: ReplacementPace,
+    stop: Stop,
+) -> None:
+    if any((stage := stages.get(name)) is not None and stage.phase in BUSY for name in group):
+        nodes.waits("another replacement")
+        stop.wait(_PAUSE)
+    elif not _all_done(stages):
+        stop.wait(pace.pause)
+
+
+def _is_done(stages: Mapping[str, Stage | None], name: str) -> bool:
+    return name not in stages or (
+        (stage := stages[name]) is not None and stage.phase is ReplacePhase.DONE
+    )
+
+
+def _all_done(stages: Mapping[str, Stage | None]) -> bool:
+    return all(_is_done(stages, name) for name in stages)
+
+
+def _rest_of(pace: ReplacementPace, removed: Collection[str]) -> ReplacementPace:
+    """Return the pace with no more nodes at once than are left until the pause."""
+    if pace.pause_after is None:
+        return pace
+    return replace(pace, most=min(pace.most, pace.pause_after - len(removed)))
 
 
 def _group(stages: Mapping[str, Stage | None], most: int) -> list[str]:
@@ -175,18 +238,20 @@ def _group(stages: Mapping[str, Stage | None], most: int) -> list[str]:
 
 def _next_group(
     nodes: Replacing, stages: Mapping[str, Stage | None], pace: ReplacementPace
-) -> tuple[list[str], str | None]:
-    """Start on nodes without batch work; return them, and what is awaited if there are none."""
+) -> tuple[list[str], str | None, str | None]:
+    """Start on nodes without batch work; return them, and the work and what else is awaited if there are none."""
     if (why := nodes.why_closed()) is not None:
-        return [], why
+        return [], None, why
     begun: list[str] = []
-    working: str | None = None
-    for name, stage in stages.items():
-        if stage is not None and stage.phase is ReplacePhase.DONE:
+    working = waits = None
+    for name in stages:
+        if _is_done(stages, name):
             continue
-        if (work := nodes.works(name)) is not None:
+        if (why := nodes.why_not(name)) is not None:
+            waits = waits or why
+        elif (work := nodes.works(name)) is not None:
             working = working or work
-        elif nodes.enter(name, ReplacePhase.EMPTYING, [stage]):
+        elif nodes.enter(name, ReplacePhase.EMPTYING, [stages[name]]):
             begun.append(name)
             if len(begun) == pace.most:
                 break
@@ -196,8 +261,8 @@ def _next_group(
         # Another process began at the same moment. The one that sees it steps back; nothing is evicted yet.
         for name in begun:
             nodes.enter(name, ReplacePhase.WAITING, [now[name]])
-        return [], None
-    return begun, working
+        return [], None, None
+    return begun, working, waits
 
 
 def _carry_on(

@@ -16,7 +16,7 @@ from rebalancer.base.errors import ClusterReadError, PolicyError, RebalancerErro
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
 from rebalancer.kube.evict import AnswerKind, evict
-from rebalancer.machines.drain.cordon import NodeChoice, as_cordoned, mask_of
+from rebalancer.machines.drain.cordon import Choice, as_cordoned, mask_of
 from rebalancer.machines.drain.preflight import (
     DrainVerdict,
     NodeCheck,
@@ -428,7 +428,7 @@ class EmptyingRounds:
 
     # -- before anything is changed ----------------------------------------------------------------
 
-    def preflight(self, choice: NodeChoice) -> Preflight:
+    def preflight(self, choice: Choice) -> Preflight:
         """Read the cluster and check the chosen nodes.
 
         Raises:
@@ -440,12 +440,23 @@ class EmptyingRounds:
             names = self._choose(choice, reading.snapshot)
             if source.client is not None:
                 self._look_up_daemon_sets(source.client, reading.snapshot, names)
-            checks = self._checks(run, reading.snapshot, names)
+            snapshot = choice.expect(reading.snapshot)
+            checks = self._checks(run, snapshot, names)
             if self.options.dry_run == "server" and source.client is not None:
-                checks = ask_server(source.client, reading.snapshot, checks)
-            return Preflight(source.name, reading.snapshot, names, checks)
+                checks = ask_server(source.client, snapshot, checks)
+            return Preflight(source.name, snapshot, names, checks)
 
-    def _choose(self, choice: NodeChoice, snapshot: Snapshot) -> Sequence[str]:
+    def look(self) -> tuple[Snapshot, float]:
+        """Return the state of the cluster, and the seconds by which its clock is ahead of ours.
+
+        Raises:
+            ClusterReadError: the cluster could not be read.
+        """
+        with self.source(()) as source:
+            reading = source.read()
+            return reading.snapshot, reading.clock_skew
+
+    def _choose(self, choice: Choice, snapshot: Snapshot) -> Sequence[str]:
         try:
             return choice.of(snapshot)
         except PolicyError:

@@ -39,15 +39,15 @@ MENDS: tuple[Mend, ...] = (
         "M1",
         [
             (
-                "        return node if node is not None and node.uid == self._uids[name] else None\n\n    def _leave_out",
-                "        return node\n\n    def _leave_out",
+                "        return node if node is not None and node.uid == self.nodes().get(name) else None\n",
+                "        return node\n",
             ),
             (
-                "return before in after and (phase not in acts or self._choice.still_has(node))",
+                "return before in after and (phase not in acts or self.is_old(node))",
                 "return before in after",
             ),
             (
-                "            if node is not None and not done and not self._choice.still_has(node):",
+                "            if node is not None and not done and not self.is_old(node):",
                 "            if False:",
             ),
             *_BY_NAME,

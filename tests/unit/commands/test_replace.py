@@ -14,7 +14,8 @@ import pytest
 
 from rebalancer.base.environment import Environment
 from rebalancer.base.errors import RebalancerError
-from rebalancer.commands.replace import ReplaceOptions, replace_nodes, text_of_missing
+from rebalancer.commands.replace import replace_nodes, text_of_missing
+from rebalancer.commands.replacement import ReplaceOptions
 from rebalancer.machines.drain import draining, replacing
 from rebalancer.machines.drain.preflight import Missing
 from rebalancer.machines.drain.replacing import ReplaceHook

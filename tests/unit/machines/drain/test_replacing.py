@@ -7,7 +7,7 @@ import pytest
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.stop import Stop
 from rebalancer.machines.drain import replacing
-from rebalancer.machines.drain.replacing import ReplacementPace, replace
+from rebalancer.machines.drain.replacing import ReplacementPace, replace_each
 from rebalancer.node_record.records import ReplacePhase, Stage
 from tests.support.killing import Killed
 
@@ -79,6 +79,16 @@ class Process:
         self.world.remove(name)
         self.step()
 
+    def advance(self, stages):
+        self.step()
+
+    def why_not(self, name):
+        return None
+
+    def leave_rest(self, begun):
+        self.step()
+        self.world.stages = {name: self.world.stages[name] for name in begun}
+
     def why_closed(self):
         return None
 
@@ -90,7 +100,7 @@ def run(world, **process):
     made = Process(world, **process)
     stop = Stop(SystemClock())
     pace = ReplacementPace(world.most, 0.0, float("inf"))
-    return replace(made, pace, stop, made.by, lambda: world.now), made.calls
+    return replace_each(made, pace, stop, made.by, lambda: world.now), made.calls
 
 
 def kill():
@@ -151,8 +161,10 @@ def test_one_that_sees_that_two_have_begun_steps_back():
     process: Any = Process(
         world, at=3, then=lambda: world.stages.update(n2=Stage(ReplacePhase.EMPTYING, "b", 0.0))
     )
-    group, why = replacing._next_group(process, dict(world.stages), ReplacementPace(1, 0.0, 0.0))
-    assert (group, why) == ([], None)
+    group, work, waits = replacing._next_group(
+        process, dict(world.stages), ReplacementPace(1, 0.0, 0.0)
+    )
+    assert (group, work, waits) == ([], None, None)
     assert world.stages["n1"].phase is ReplacePhase.WAITING
     assert world.stages["n2"].by == "b"
 
@@ -171,7 +183,7 @@ def test_a_machine_that_another_process_removes_is_waited_for():
 
     process.waits = waits
     pace = ReplacementPace(1, 0.0, float("inf"))
-    assert replace(process, pace, Stop(SystemClock()), "a", lambda: world.now) is None
+    assert replace_each(process, pace, Stop(SystemClock()), "a", lambda: world.now) is None
     assert said == ["another replacement"] * 3
     assert world.removed == list(NODES)
 
@@ -180,7 +192,7 @@ def test_a_machine_that_cannot_be_removed_ends_it_and_the_node_is_known_to_be_em
     world = World(1)
     process: Any = Process(world)
     process.remove = lambda name: f"no such machine {name}"
-    why = replace(
+    why = replace_each(
         process, ReplacementPace(1, 0.0, 0.0), Stop(SystemClock()), "a", lambda: world.now
     )
     assert why == "n1 is empty, but not removed: no such machine n1"
@@ -196,13 +208,22 @@ def test_nothing_is_begun_while_the_window_is_closed():
     said: list[str] = []
     process.waits = said.append
     pace = ReplacementPace(1, 0.0, float("inf"))
-    assert replace(process, pace, Stop(SystemClock()), "a", lambda: world.now) is None
+    assert replace_each(process, pace, Stop(SystemClock()), "a", lambda: world.now) is None
     assert said == ["the window is closed"] * 2
 
 
 def test_work_that_does_not_end_in_time_is_named():
     world = World(1, {"n1": 99, "n2": 99, "n3": 99})
     stop = Stop(SystemClock())
-    why = replace(Process(world), ReplacementPace(1, 0.0, 0.0), stop, "a", lambda: world.now)
+    why = replace_each(Process(world), ReplacementPace(1, 0.0, 0.0), stop, "a", lambda: world.now)
     assert why == "work did not end in time: n1: a Job"
     assert world.removed == []
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_after_so_many_nodes_the_rest_is_left(most):
+    world = World(most)
+    pace = ReplacementPace(most, 0.0, float("inf"), pause_after=2)
+    assert replace_each(Process(world), pace, Stop(SystemClock()), "a", lambda: world.now) is None
+    assert world.removed == ["n1", "n2"]
+    assert set(world.stages) == {"n1", "n2"}

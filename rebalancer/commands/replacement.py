@@ -1,0 +1,392 @@
+"""What ``replace`` does to nodes: with a hook that removes their machines, or with machines of the provider."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from msgspec.structs import replace as replace_record
+
+from rebalancer.base.errors import ClusterReadError, ProviderError
+from rebalancer.commands.drain import Drain
+from rebalancer.kube.nodes import NodeView, read_node
+from rebalancer.machines.capacity.writing import delay_of, describe_remaining
+from rebalancer.machines.drain.cordon import Choice, finish, give_back, take
+from rebalancer.machines.drain.replacing import (
+    ReplaceHook,
+    ReplacementPace,
+    enter,
+    replace_each,
+    stage_of,
+)
+from rebalancer.machines.drain.rounds import EmptyingOptions, EmptyingRounds
+from rebalancer.machines.surge.choice import MachineChoice
+from rebalancer.machines.surge.note import author
+from rebalancer.machines.surge.surging import Surge, SurgeOptions
+from rebalancer.node_record.records import BUSY, ReplacePhase, Stage
+from rebalancer.policy.windows import is_open
+from rebalancer.run.context import instance
+from rebalancer.snapshot.model import Snapshot
+
+_MAX_LAG = 20.0
+"""Seconds after the last stage within which the request to end a machine is sent, or not at all."""
+_MAX_DELAY = 120.0
+"""Seconds for which an empty node is waited for at most (Cluster Autoscaler's ``--node-deletion-delay-timeout``)."""
+_POLL_INTERVAL = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceOptions(EmptyingOptions):
+    """The flags of ``replace``."""
+
+    selector: str | None = None
+    kubelet_below: str | None = None
+    older_than: float | None = None
+    """Seconds."""
+    outdated: str | None = None
+    surge: int | None = None
+    ready_within: float = 900.0
+    """Seconds."""
+    take_back: bool = False
+    max_unavailable: int = 1
+    pause: float = 30.0
+    """Seconds."""
+    pause_after: int | None = None
+    then: str | None = None
+
+
+class NodeReplacement:
+    """A replacement in progress, see ``rebalancer.machines.drain.replacing.Replacing``: a hook removes machines."""
+
+    def __init__(
+        self,
+        emptying: EmptyingRounds,
+        choice: Choice,
+        uids: Mapping[str, str],
+        hook: ReplaceHook | None,
+        wait_batch: float,
+    ) -> None:
+        self._emptying, self._choice, self._hook = emptying, choice, hook
+        self._uids = dict(uids)
+        self._wait_batch = wait_batch
+        self._client = emptying.client()
+        self._by = instance(emptying.base.environment)
+        self._drain = Drain(emptying, self._client, uids, uncordon_on_failure=False)
+        self._batch_until = math.inf
+        self._said: str | None = None
+        self._reached: Callable[[int, int], None] = lambda _done, _total: None
+
+    def run(self, pace: ReplacementPace) -> str | None:
+        """Cordon all nodes, then replace them; return None when done, else why not."""
+        why: str | None = "it was cut off"
+        try:
+            self._batch_until = self._drain.cordon_all() + self._wait_batch
+            why = self._replace(pace)
+        except ClusterReadError as error:
+            why = self._emptying.stop.reason() or str(error)
+        finally:
+            if why is not None:
+                self._drain.end(empty=False)
+        return why
+
+    def _replace(self, pace: ReplacementPace) -> str | None:
+        emptying = self._emptying
+        pace = replace(pace, batch_until=self._batch_until)
+        with emptying.progress.course("replacing", "nodes") as self._reached:
+            return replace_each(
+                self, pace, emptying.stop, self._by, emptying.environment.clock.unix
+            )
+
+    def nodes(self) -> Mapping[str, str]:
+        """Return name -> uid of the nodes to be replaced."""
+        return self._uids
+
+    def stages(self) -> Mapping[str, Stage | None]:
+        """Return name -> stage, for each old node that still exists."""
+        nodes = {name: self._read(name) for name in self.nodes()}
+        stages = {name: stage_of(node) for name, node in nodes.items() if node is not None}
+        for name, stage in list(stages.items()):
+            done = stage is not None and stage.phase is ReplacePhase.DONE
+            node = nodes[name]
+            if node is not None and not done and not self.is_old(node):
+                self.leave_out(name, "not chosen any more")
+                del stages[name]
+        left = sum(
+            stage is None or stage.phase is not ReplacePhase.DONE for stage in stages.values()
+        )
+        self._reached(len(nodes) - left, len(nodes))
+        return stages
+
+    def stage(self, name: str) -> Stage | None:
+        """Return the stage of one node; None if it has none or is gone."""
+        node = self._read(name)
+        return None if node is None else stage_of(node)
+
+    def _read(self, name: str) -> NodeView | None:
+        """Return the chosen node; None if it is gone. Another Node with its name is a new machine."""
+        node = read_node(self._client, name)
+        return node if node is not None and node.uid == self.nodes().get(name) else None
+
+    def is_old(self, node: NodeView) -> bool:
+        """Return whether a node is to be replaced still: its labels may change, and its kubelet be updated in place."""
+        return self._choice.still_has(node)
+
+    def leave_out(self, name: str, why: str) -> None:
+        """Give back a node that is not replaced."""
+        if finish(self._client, name, self._by, uncordon=True):
+            self.note_left_out(name, why)
+
+    def note_left_out(self, name: str, why: str) -> None:
+        """Report a node that was given back."""
+        self._emptying.base.notes.append(f"node {name} is {why}: it was given back")
+        self._emptying.progress.note("left out", f"left out {name}", node=name)
+
+    def leave_rest(self, begun: Collection[str]) -> None:
+        """Give back the nodes that are not in ``begun``."""
+        for name in [name for name in self.nodes() if name not in begun]:
+            self.leave_out(name, "left to a later call")
+            del self._uids[name]
+
+    def advance(self, stages: Mapping[str, Stage | None]) -> str | None:  # noqa: ARG002
+        """Return None: new machines are not this command's part."""
+        return None
+
+    def why_not(self, name: str) -> str | None:  # noqa: ARG002
+        """Return None: the pre-flight has judged the room for all nodes together."""
+        return None
+
+    def enter(self, name: str, phase: ReplacePhase, after: Sequence[Stage | None]) -> bool:
+        """Write a phase if the node is still at one of the stages ``after``; return whether it is in the phase."""
+        acts = (ReplacePhase.EMPTYING, ReplacePhase.REMOVING)
+
+        def may(node: NodeView, before: Stage | None) -> bool:
+            return before in after and (phase not in acts or self.is_old(node))
+
+        entered = self.write(name, self._stage_at(name, phase), may)
+        if entered:
+            self._emptying.progress.note(phase.value, f"{phase.value:<8} {name}", node=name)
+        return entered
+
+    def _stage_at(self, name: str, phase: ReplacePhase) -> Stage:
+        now = self._emptying.environment.clock.unix()
+        return Stage(phase, self._by, now, self.nodes().get(name, ""))
+
+    def write(self, name: str, stage: Stage, may: Callable[[NodeView, Stage | None], bool]) -> bool:
+        """Write a stage; return whether it stands on the node now."""
+        return enter(self._client, name, stage, may=may)
+
+    def works(self, name: str) -> str | None:
+        """Return the batch work on a node; None if there is none."""
+        emptying = self._emptying
+        if emptying.stop.now() >= self._batch_until and emptying.options.evict_batch:
+            emptying.evict_batch()
+            return None
+        left = self.drain_of([name]).look()
+        return f"{name}: {left.text()}" if left.batch or left.unread else None
+
+    def drain_of(self, names: Sequence[str]) -> Drain:
+        """Return the drain of some of the nodes."""
+        return self._drain.of(names)
+
+    def empty(self, names: Sequence[str]) -> str | None:
+        """Empty these nodes; return None once they are empty, else why they are not."""
+        return self.drain_of(names).run(self._wait_batch)
+
+    def remove(self, name: str) -> str | None:
+        """Remove the machine of a node; return why that failed, or None."""
+        node = self._read(name)
+        if self._hook is None or node is None:
+            return None
+        return self._hook.call(name, node.provider_id, self._emptying.environment.environ)
+
+    def why_closed(self) -> str | None:
+        """Return why no further node may be started now (a closed window of the policy), or None."""
+        now = self._emptying.environment.clock.unix()
+        open_ = is_open(self._emptying.base.loaded.policy.windows, now)
+        return None if open_ else "the policy's window is closed"
+
+    def waits(self, why: str) -> None:
+        """Report what is awaited when it changes."""
+        if why != self._said:
+            self._said = why
+            self._emptying.progress.note("waiting", f"waiting  for {why}")
+
+
+class SurgeReplacement(NodeReplacement):
+    """A replacement with machines of the provider: a node is closed once there is more than enough without it."""
+
+    def __init__(
+        self, emptying: EmptyingRounds, choice: MachineChoice, options: ReplaceOptions
+    ) -> None:
+        super().__init__(emptying, choice, {}, None, options.wait_batch)
+        clock = emptying.environment.clock
+        self._surge = Surge(
+            choice.machines,
+            self,
+            SurgeOptions(
+                surge=options.surge or 1,
+                ready_within=timedelta(seconds=options.ready_within),
+                by=author(self._by),
+                outdated=choice.outdated,
+                startup_taints=choice.settings.startup_taints,
+            ),
+            emptying.stop,
+            clock.unix,
+            choice.old,
+        )
+        self._taking_back = options.take_back
+        if options.take_back:
+            self._surge.take_back("ordered")
+
+    def run(self, pace: ReplacementPace) -> str | None:
+        """Replace the machines, and restore their groups; return None when done, else why not."""
+        self._batch_until = self._emptying.stop.now() + self._wait_batch
+        try:
+            with self._surge.alive():
+                why = self._replace(pace)
+        except (ClusterReadError, ProviderError) as error:
+            why = self._emptying.stop.reason() or str(error)
+        if why is None:
+            return self._surge.trouble or (None if self._taking_back else self._surge.reason)
+        for name in self._surge.groups_left():
+            self._emptying.base.notes.append(
+                f"{name} is not restored: call this again to go on, or with --take-back instead"
+            )
+        return why
+
+    # -- of the loop -------------------------------------------------------------------------------
+
+    def nodes(self) -> Mapping[str, str]:
+        """Return name -> uid of the nodes whose machines are to be ended now."""
+        return self._surge.in_work()
+
+    def advance(self, stages: Mapping[str, Stage | None]) -> str | None:
+        """Have machines added, or what was changed restored; return what is awaited, or None."""
+        busy = {name for name, stage in stages.items() if stage is not None and stage.phase in BUSY}
+        return self._surge.advance(busy)
+
+    def why_not(self, name: str) -> str | None:
+        """Return which machine is awaited before this node may be closed; None if it may be."""
+        return self._surge.why_not(name)
+
+    def is_old(self, node: NodeView) -> bool:
+        """Return whether a node's machine is to be ended still."""
+        if self._surge.is_surplus(node.name):
+            return True
+        return super().is_old(node) and self._surge.is_old(node.name, node.provider_id)
+
+    def leave_out(self, name: str, why: str) -> None:
+        """Give back a node that is not replaced."""
+        uid = self.nodes().get(name, "")
+        if self._surge.forget(name) and self.give_back(name, uid):
+            self.note_left_out(name, why)
+
+    def leave_rest(self, begun: Collection[str]) -> None:
+        """Replace no more than ``begun``: the others were not closed."""
+        left = self._surge.leave_rest(begun)
+        if left:
+            text = (
+                f"{left} old nodes are left to a later call"
+                if left > 1
+                else "1 old node is left to a later call"
+            )
+            self._emptying.base.notes.append(text)
+
+    def write(self, name: str, stage: Stage, may: Callable[[NodeView, Stage | None], bool]) -> bool:
+        """Write a stage; the first one with the cordon, in one write, and the last one only while that stands."""
+        if stage.phase is ReplacePhase.WAITING:
+            return self.give_back(name, stage.uid)
+        if stage.phase is not ReplacePhase.EMPTYING:
+            removes = stage.phase is ReplacePhase.REMOVING
+            return super().write(
+                name,
+                stage,
+                lambda node, before: may(node, before) and (node.unschedulable or not removes),
+            )
+        order = replace_record(self._emptying.order(), uid=stage.uid)
+        entered = take(self._client, name, order, stage, may=may)
+        if entered:
+            self._surge.note_closed(name)
+        return entered
+
+    def drain_of(self, names: Sequence[str]) -> Drain:
+        """Return the drain of some of the nodes; their records stay until their machines are gone."""
+        nodes = self.nodes()
+        uids = {name: nodes[name] for name in names if name in nodes}
+        return Drain(
+            self._emptying, self._client, uids, uncordon_on_failure=False, keeps_record=True
+        )
+
+    def empty(self, names: Sequence[str]) -> str | None:
+        """Empty these nodes, and wait for what delays their end; return None, or why they are not empty."""
+        for name in names:
+            self._take_over(name)
+        full = [name for name in names if not self._is_dead(name)]
+        if full and (why := super().empty(full)) is not None:
+            return why
+        return self._await_delays(names)
+
+    def _take_over(self, name: str) -> None:
+        """Write a node's record and stage as ours, where another process that was killed has begun with it."""
+        stage = self.stage(name)
+        early = (ReplacePhase.EMPTYING, ReplacePhase.EMPTY)
+        if stage is not None and stage.by != self._by and stage.phase in early:
+            order = replace_record(self._emptying.order(), uid=stage.uid)
+            ours = replace_record(stage, by=self._by)
+            take(self._client, name, order, ours, may=lambda _, before: before == stage)
+
+    def _is_dead(self, name: str) -> bool:
+        """Return whether a new node never became useful, and has no pods but those that nothing could end there."""
+        if not self._surge.is_surplus(name) or self._surge.is_ready(name):
+            return False
+        return not describe_remaining(
+            self._client,
+            name,
+            clock=self._emptying.environment.clock.unix,
+            version=(0, 0),
+            ready=False,
+        )
+
+    def _await_delays(self, names: Sequence[str]) -> str | None:
+        stop = self._emptying.stop
+        until = stop.now() + _MAX_DELAY
+        for name in names:
+            while (why := delay_of(self._client, name)) is not None and stop.now() < until:
+                self.waits(f"{name}: {why}")
+                if (stopped := stop.wait(_POLL_INTERVAL)) is not None:
+                    return stopped
+        return None
+
+    def remove(self, name: str) -> str | None:
+        """Have the machine of a node ended; return why that failed, or None."""
+        began = self._emptying.stop.now()
+        return self._surge.end(name, lambda: self._why_not_end(name, began))
+
+    def _why_not_end(self, name: str, began: float) -> str | None:
+        """Return why the machine of a node must not be ended now; asked directly before the request is sent."""
+        node = self._read(name)
+        if node is None:
+            return "its node is gone, or another one has its name"
+        stage = stage_of(node)
+        if stage is None or (stage.phase, stage.by) != (ReplacePhase.REMOVING, self._by):
+            return "another process has taken it over"
+        if not node.unschedulable:
+            return "another client has uncordoned it"
+        late = self._emptying.stop.now() - began > _MAX_LAG
+        return f"it took more than {_MAX_LAG:.0f} s to ask the provider" if late else None
+
+    # -- of the surge ------------------------------------------------------------------------------
+
+    def look(self) -> tuple[Snapshot, float]:
+        """Return the state of the cluster, and the seconds by which its clock is ahead."""
+        return self._emptying.look()
+
+    def give_back(self, name: str, uid: str) -> bool:
+        """Open a node that the replacement has closed; False if its machine may be ending."""
+        return give_back(self._client, name, uid)
+
+    def say(self, code: str, text: str) -> None:
+        """Report a step."""
+        self._emptying.progress.note(code, text)

@@ -1,0 +1,128 @@
+"""What a new instance of an Auto Scaling group would be, and which instances are not that.
+
+Groups name a launch template and a version, or ``$Latest`` and ``$Default``; each instance says from which version it
+was launched. A group with a mixed instances policy may name several templates: an instance of any of them is current. An
+image may stand in the template as a parameter of Systems Manager, whose value EC2 returns (``ResolveAlias``): then new
+images come without a new version of the template. Sources: the API references of DescribeAutoScalingGroups and
+DescribeLaunchTemplateVersions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rebalancer.base.errors import ProviderError
+
+TAG = "rebalancer/replace"
+"""Of a group that is being replaced; its instances do not get it."""
+REPLACES = (
+    "autoscaling:CreateOrUpdateTags",
+    "autoscaling:DeleteTags",
+    "autoscaling:SuspendProcesses",
+    "autoscaling:ResumeProcesses",
+)
+"""What the role needs for replacements, beside what adding and ending machines needs."""
+IMAGES = "ec2:DescribeInstances"
+"""What it needs to compare images."""
+MEDDLING = ("AZRebalance", "AlarmNotification", "InstanceRefresh", "ScheduledActions")
+"""Processes of a group that end instances, or set its size, by themselves ("Types of processes", user guide). Those that
+keep it alive (Launch, Terminate, HealthCheck, ReplaceUnhealthy) go on."""
+_IDS = 100
+"""Instances in one DescribeInstances."""
+
+
+def meddling(group: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return which of :data:`MEDDLING` are at work on a group of DescribeAutoScalingGroups."""
+    suspended = {one["ProcessName"] for one in group.get("SuspendedProcesses", ())}
+    return tuple(one for one in MEDDLING if one not in suspended)
+
+
+def differ_by_template(group: Mapping[str, Any], ec2: Callable[[], Any]) -> frozenset[str]:
+    """Return the ids of the instances that were not launched from the group's launch template in its current version.
+
+    Raises:
+        ProviderError: the group names no template. What boto3 raises passes.
+    """
+    if configuration := group.get("LaunchConfigurationName"):
+        return frozenset(
+            one["InstanceId"]
+            for one in group.get("Instances", ())
+            if one.get("LaunchConfigurationName") != configuration
+        )
+    new = {
+        (one["LaunchTemplateId"], str(one["VersionNumber"])) for one in _new_versions(group, ec2)
+    }
+    return frozenset(
+        one["InstanceId"] for one in group.get("Instances", ()) if _template_of(one) not in new
+    )
+
+
+def differ_by_image(group: Mapping[str, Any], ec2: Callable[[], Any]) -> frozenset[str]:
+    """Return the ids of the instances whose image is none that the group launches now; unknown ones are not among them.
+
+    Raises:
+        ProviderError: the group names no image. What boto3 raises passes.
+    """
+    images = [_image_of(one) for one in _new_versions(group, ec2, images=True)]
+    images += [str(one.get("ImageId", "")) for one in _overrides(group)]
+    new = {image for image in images if image}
+    if not new:
+        raise ProviderError(
+            f"{group['AutoScalingGroupName']}: its launch template names no image: choose by template"
+        )
+    ids = [one["InstanceId"] for one in group.get("Instances", ())]
+    return frozenset(name for name, image in _images(ids, ec2) if image not in new)
+
+
+def _new_versions(
+    group: Mapping[str, Any], ec2: Callable[[], Any], *, images: bool = False
+) -> Iterator[Mapping[str, Any]]:
+    """Yield the versions of launch templates that new instances of a group have; ``images``: with images resolved."""
+    specifications = list(_specifications(group))
+    if not specifications:
+        raise ProviderError(f"{group['AutoScalingGroupName']}: it has no launch template")
+    resolves = {"ResolveAlias": True} if images else {}
+    for name, version in specifications:
+        yield from ec2().describe_launch_template_versions(
+            LaunchTemplateId=name, Versions=[version], **resolves
+        )["LaunchTemplateVersions"]
+
+
+def _specifications(group: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
+    """Return (id of a launch template, version as the group names it), each once."""
+    mixed = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {})
+    named = [group.get("LaunchTemplate"), mixed.get("LaunchTemplateSpecification")]
+    named += [one.get("LaunchTemplateSpecification") for one in _overrides(group)]
+    return sorted(
+        {(one["LaunchTemplateId"], one.get("Version") or "$Default") for one in named if one}
+    )
+
+
+def _overrides(group: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
+    overrides: Iterable[Mapping[str, Any]] = (
+        group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {}).get("Overrides", ())
+    )
+    return overrides
+
+
+def _template_of(instance: Mapping[str, Any]) -> tuple[str, str] | None:
+    of = instance.get("LaunchTemplate")
+    return (of["LaunchTemplateId"], str(of.get("Version", ""))) if of else None
+
+
+def _image_of(version: Mapping[str, Any]) -> str:
+    return str(version["LaunchTemplateData"].get("ImageId", ""))
+
+
+def _images(ids: Sequence[str], ec2: Callable[[], Any]) -> Iterator[tuple[str, str]]:
+    for first in range(0, len(ids), _IDS):
+        pages = (
+            ec2()
+            .get_paginator("describe_instances")
+            .paginate(InstanceIds=[*ids[first : first + _IDS]])
+        )
+        for page in pages:
+            for reservation in page["Reservations"]:
+                for one in reservation["Instances"]:
+                    yield one["InstanceId"], one["ImageId"]

@@ -1,0 +1,524 @@
+"""Groups under replacement: each grows before its old machines are ended, and gets its size and processes back.
+
+All that is needed to go on is on the group (``rebalancer.machines.surge.note``) and on the nodes. Each step is one write,
+after which the process may be killed: the next one reads the note and goes on, or takes everything back.
+
+    no note        -> note: the size and the useful nodes of each zone before anything is changed
+    note           -> processes that end machines or set sizes by themselves are suspended
+    old ones left  -> the group is increased; its new machines are waited for; the loop of ``replace`` ends old ones
+    none left, or taken back -> surplus machines are ended, the size is as before, processes resumed, the note removed
+
+One process is at work on a group: it shows in the note that it lives. Another waits, and takes over once that is too
+long ago.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Protocol
+
+from rebalancer.base.durations import format_duration
+from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefusalError
+from rebalancer.base.stop import Stop
+from rebalancer.machines.capacity.groups import Groups, known_nodes
+from rebalancer.machines.surge.note import GroupNote, parse_note
+from rebalancer.machines.surge.view import CORDONED, GroupView, MachineView
+from rebalancer.providers.contract import Guarded, NodeGroup, Outdated, ReplacingMachines
+from rebalancer.snapshot.model import Snapshot
+
+BEAT = 30.0
+"""Seconds between two signs of life in a note."""
+STALE = 180.0
+"""Seconds without one after which another process takes over."""
+_MAX_SILENCE = 90.0
+"""Seconds since its last sign of life after which a process ends no machine: another may be about to take over."""
+_SETTLED = 60.0
+"""Seconds until a machine whose termination was requested is known as such: DescribeAutoScalingGroups may lag behind."""
+_POLL_INTERVAL = 5.0
+_FAILURES = 10
+"""So many looks in a row may fail."""
+
+
+class Cluster(Protocol):
+    """What is asked of the cluster."""
+
+    def look(self) -> tuple[Snapshot, float]:
+        """Return the state of the cluster, and the seconds by which its clock is ahead; raises ClusterReadError."""
+
+    def give_back(self, name: str, uid: str) -> bool:
+        """Open a node that the replacement has closed; False if its machine may be ending; raises ClusterReadError."""
+
+    def say(self, code: str, text: str) -> None:
+        """Report a step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurgeOptions:
+    """How groups grow."""
+
+    surge: int
+    """Most machines above the size of a group, but for zones: see :meth:`Surge._grow_again`."""
+    ready_within: timedelta
+    """Within which a new machine must be useful."""
+    by: str
+    """The process, as its notes name it."""
+    outdated: Outdated | None = None
+    startup_taints: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A group as it is."""
+
+    view: GroupView
+    note: GroupNote
+    now: float
+    """Unix seconds, by the API server's clock."""
+    outdated: frozenset[str]
+    """Instances; empty where nothing is asked of the provider."""
+
+    @property
+    def group(self) -> NodeGroup:
+        return self.view.group
+
+    @property
+    def desired(self) -> int:
+        return self.group.desired or 0
+
+
+class Surge:
+    """The groups of a replacement, one after the other."""
+
+    def __init__(
+        self,
+        machines: ReplacingMachines,
+        cluster: Cluster,
+        options: SurgeOptions,
+        stop: Stop,
+        unix: Callable[[], float],
+        old: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        """``old``: group -> name of each of its old nodes -> its uid."""
+        self._machines, self._cluster, self._options = machines, cluster, options
+        self._stop, self._unix = stop, unix
+        self._queue = sorted(old)
+        self._old = {name: dict(nodes) for name, nodes in old.items()}
+        self._more: dict[str, str] = {}
+        """Name -> uid of new nodes that are ended, too, since they are more than there were."""
+        self._at: _Look | None = None
+        """The last look at the group that this process works on."""
+        self._closed: set[str] = set()
+        """Nodes that were closed since that look."""
+        self._ended: set[str] = set()
+        """Machines whose termination was requested."""
+        self._useful: dict[str, float] = {}
+        """Instance -> Unix seconds when it was seen to be useful."""
+        self._skew, self._failures, self._lived = 0.0, 0, stop.now()
+        self._held: str | None = None
+        """The group that is ours."""
+        self._writing = threading.Lock()
+        self.reason: str | None = None
+        """Why everything is taken back."""
+        self.trouble: str | None = None
+        """What could not be restored."""
+        self._kept_since = math.inf
+        """Unix seconds since when no surplus machine could go."""
+
+    # -- for the loop over nodes -------------------------------------------------------------------
+
+    def in_work(self) -> dict[str, str]:
+        """Return name -> uid of the nodes whose machines are to be ended in the group whose turn it is."""
+        if self._held is None:
+            return {}
+        return {**self._old.get(self._held, {}), **self._more}
+
+    def is_old(self, name: str, provider_id: str) -> bool:
+        """Return whether the provider still says that a machine is outdated, if it is asked for that."""
+        at = self._at
+        if self._options.outdated is None or at is None or name in self._more:
+            return True
+        return (provider_id or name) in at.outdated
+
+    def is_surplus(self, name: str) -> bool:
+        """Return whether a node is a new one that is ended since the group has more than it had."""
+        return name in self._more
+
+    def why_not(self, name: str) -> str | None:
+        """Return why an old node must not be closed yet; None if it may be."""
+        at = self._at
+        if at is None or self._held is None:
+            return "another replacement"
+        if name in self._more:
+            return None
+        return at.view.why_not(name, at.note, self._closed)
+
+    def note_closed(self, name: str) -> None:
+        """Count a node as closed until the next look."""
+        self._closed.add(name)
+
+    def is_ready(self, name: str) -> bool:
+        """Return whether a node is useful, or only closed."""
+        machine = None if self._at is None else self._at.view.machine_of(name)
+        return machine is not None and machine.lacks in ("", CORDONED)
+
+    def forget(self, name: str) -> bool:
+        """Leave an old node out; return whether it was one."""
+        return any(nodes.pop(name, None) is not None for nodes in self._old.values())
+
+    def leave_rest(self, begun: Collection[str]) -> int:
+        """Replace only the nodes ``begun``, of this group and all others; return how many are left."""
+        rest = {name for nodes in self._old.values() for name in nodes} - set(begun)
+        return sum([self.forget(name) for name in rest])
+
+    def groups_left(self) -> list[str]:
+        """Return the groups that are not as before, as far as is known."""
+        return [] if self._held is None else [self._held]
+
+    def take_back(self, why: str) -> None:
+        """Take everything back in the groups that have a note."""
+        self.reason = self.reason or why
+
+    def advance(self, busy: Collection[str]) -> str | None:
+        """Do the next step on groups; return what is awaited, None once all is restored.
+
+        ``busy``: nodes that are being emptied or whose machines are ending.
+
+        Raises:
+            ClusterReadError: the cluster, or a note, cannot be read.
+            ProviderError: the provider refuses, or could not be asked again and again.
+        """
+        try:
+            waits = self._step(busy)
+        except ProviderRefusalError:
+            raise
+        except ProviderError as error:
+            self._failures += 1
+            if self._failures > _FAILURES:
+                raise
+            return str(error)
+        self._failures = 0
+        return waits
+
+    @contextmanager
+    def alive(self) -> Iterator[None]:
+        """Show in the note that this process lives, as long as the ``with`` block runs."""
+        end = threading.Event()
+
+        def beat() -> None:
+            while not end.wait(BEAT):
+                try:
+                    self._show_life()
+                except (ProviderError, ClusterReadError):
+                    continue  # the next one may succeed; :meth:`end` asks how old the last one is
+
+        thread = threading.Thread(target=beat, name="surge", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            end.set()
+            thread.join()
+
+    # -- steps on a group --------------------------------------------------------------------------
+
+    def _step(self, busy: Collection[str]) -> str | None:
+        if not self._queue:
+            return None
+        name = self._queue[0]
+        at = self._look(name)
+        if at is None:
+            return self._next(name)
+        if at.note.by != self._options.by:
+            self._held = self._at = None
+            if at.now - at.note.seen < STALE:
+                ours = self._old.get(name)
+                return (
+                    f"another replacement of {name}, by {at.note.by}" if ours else self._next(name)
+                )
+            at = self._write(at, by=self._options.by)
+        self._held = name
+        if self.reason and not at.note.back:
+            at = self._write(at, back=self.reason)
+        at = self._adopt(at)
+        self._at = at
+        self._closed.clear()
+        self._suspend(at)
+        if at.note.back:
+            self.reason = self.reason or at.note.back
+            if self._give_back(name):
+                return f"a look at {name} after its nodes were given back"
+        old = self._old_machines(at)
+        if old and not at.note.back:
+            return self._grow(at, old, busy)
+        return self._restore(at, busy)
+
+    def _look(self, name: str) -> _Look | None:
+        """Return the group as it is, with its note; None if there is nothing to do on it."""
+        snapshot, self._skew = self._cluster.look()
+        nodes = known_nodes(snapshot)
+        group = self._machines.group_named(name, nodes)
+        if group is None:
+            self.reason = self.reason or f"the provider has no group {name} any more"
+            return None
+        groups = Groups(snapshot, [group], self._options.startup_taints)
+        note = parse_note(name, group.note)
+        if note is None and (self.reason or not self._old.get(name) or not group.is_sized):
+            return None
+        now = self._now()
+        if note is None:
+            note = self._begin(GroupView.of(snapshot, groups, group), now)
+        outdated: frozenset[str] = frozenset()
+        if self._options.outdated is not None:
+            outdated = self._machines.find_outdated(group, self._options.outdated)
+        return _Look(GroupView.of(snapshot, groups, group, note.at), note, now, outdated)
+
+    def _begin(self, view: GroupView, now: float) -> GroupNote:
+        size = view.group.desired or 0
+        note = GroupNote(
+            desired=size,
+            size=size,
+            # The nodes that are there are not new, whatever the clocks say.
+            at=int(max((one.created for one in view.machines if one.node), default=now)),
+            since=int(now),
+            zones=view.zones(),
+            suspended=view.group.meddling,
+            by=self._options.by,
+            seen=int(now),
+        )
+        self._cluster.say("begun", f"begun    {view.group.name}: {size} machines")
+        self._write_note(view.group, note)
+        return note
+
+    def _adopt(self, at: _Look) -> _Look:
+        """Take over an increase by another client: that much larger is the size that is to be restored."""
+        more = at.desired - at.note.size
+        if more <= 0:
+            return at
+        return self._write(at, desired=at.note.desired + more, size=at.desired)
+
+    def _suspend(self, at: _Look) -> None:
+        running = [one for one in at.note.suspended if one in at.group.meddling]
+        if running:
+            self._cluster.say("suspended", f"suspend  {at.group.name}: {', '.join(running)}")
+            self._machines.suspend(at.group, running)
+
+    def _give_back(self, name: str) -> bool:
+        """Open the old nodes that are closed, but for those whose machines may be ending; return whether there were any."""
+        nodes = self._old.get(name, {})
+        given = [node for node, uid in nodes.items() if self._cluster.give_back(node, uid)]
+        for node in given:
+            del nodes[node]
+        return bool(given)
+
+    def _old_machines(self, at: _Look) -> list[MachineView]:
+        names = self._old.get(at.group.name, {})
+        return [
+            one
+            for one in at.view.machines
+            if one.uid
+            and names.get(one.node) == one.uid
+            and one.instance not in self._ended
+            and (self._options.outdated is None or one.instance in at.outdated)
+        ]
+
+    # -- growing -----------------------------------------------------------------------------------
+
+    def _grow(self, at: _Look, old: list[MachineView], busy: Collection[str]) -> str:
+        note, maximum = at.note, at.group.maximum or 0
+        want = min(note.desired + min(self._options.surge, len(old)), maximum)
+        if want <= note.desired and not busy:
+            return self._fail(
+                at, f"{at.group.name} may have {maximum} machines and has {note.desired}"
+            )
+        if at.desired < want:
+            return self._increase(at, want)
+        waits, failed = self._await_new(at)
+        if failed is not None:
+            return self._fail(at, failed)
+        if waits is not None:
+            return waits
+        held = [at.view.why_not(one.node, note, ()) for one in old]
+        if busy or None in held:
+            return "old nodes"
+        return self._grow_again(at, held[0] or "")
+
+    def _grow_again(self, at: _Look, held: str) -> str:
+        """Grow by one more: the provider chooses zones, and none of the new machines is in that of an old one.
+
+        One in each other zone may be needed until the zone of an old one comes.
+        """
+        zones = len(set(at.group.zones) | set(at.note.zones))
+        most = at.note.desired + self._options.surge + max(0, zones - 1)
+        if at.desired >= min(most, at.group.maximum or 0):
+            return self._fail(at, f"no old node may go without {held}")
+        return self._increase(at, at.desired + 1)
+
+    def _increase(self, at: _Look, size: int) -> str:
+        self._cluster.say("grown", f"grow     {at.group.name} to {size} machines")
+        at = self._write(at, size=size, since=int(at.now))
+        self._make_guarded().increase(at.group.name, size)
+        return f"new machines of {at.group.name}"
+
+    def _await_new(self, at: _Look) -> tuple[str | None, str | None]:
+        """Return (what is awaited of new machines, why that has failed); None and None once all are useful."""
+        within = self._options.ready_within.total_seconds()
+        after = f"after {format_duration(self._options.ready_within)}"
+        missing = at.desired - len(at.group.instances)
+        if missing > 0:
+            text = f"{missing} of the {at.desired} machines of {at.group.name} are not there yet"
+            why = self._machines.launch_failure(at.group, at.note.since)
+            if why is None and at.now - at.note.since <= within:
+                return text, None
+            return text, why or f"{text}, {after}"
+        for one in at.view.new(at.note):
+            if one.useful:
+                self._useful[one.instance] = at.now
+        for one in at.view.new(at.note):
+            if not one.useful and one.node not in self._more:
+                text = f"the new machine {one.instance} of {at.group.name}: {one.lacks}"
+                since = max(at.note.since, one.created, self._useful.get(one.instance, 0.0))
+                late = at.now - since > within
+                return text, f"{text}, {after}" if late else None
+        return None, None
+
+    def _fail(self, at: _Look, why: str) -> str:
+        self._cluster.say("back", f"back     {at.group.name}: {why}")
+        self.reason = why
+        self._at = self._write(at, back=why)
+        return f"taking {at.group.name} back: {why}"
+
+    # -- restoring ---------------------------------------------------------------------------------
+
+    def _restore(self, at: _Look, busy: Collection[str]) -> str | None:
+        name, note = at.group.name, at.note
+        if at.desired <= note.desired:
+            return self._finish(at)
+        if any(one in busy for one in self._old.get(name, {})):
+            return f"the end of old machines of {name}"
+        if len(at.group.instances) < at.desired:
+            size = self._make_guarded().decrease_to_existing(name, note.desired)
+            if size is not None:
+                self._cluster.say("shrunk", f"shrink   {name} to {size} machines")
+            return f"launches of {name} to end"
+        surplus = [
+            one
+            for one in at.view.surplus(note, self._old.get(name, {}), at.outdated)
+            if one.instance not in self._ended
+        ]
+        if not surplus and not self._more:
+            self._kept_since = min(self._kept_since, at.now)
+            text = f"{name} has {at.desired} machines: none of the new ones can go"
+            if at.now - self._kept_since <= self._options.ready_within.total_seconds():
+                return text
+            self.trouble = text
+            return self._next(name)
+        self._kept_since = math.inf
+        for one in surplus[: at.desired - note.desired]:
+            if one.node:
+                self._more.setdefault(one.node, one.uid)
+            elif (why_not := self._end(name, one.instance, lambda: None)) is not None:
+                return f"the end of {one.instance}: {why_not}"
+        return f"surplus machines of {name} to end"
+
+    def _finish(self, at: _Look) -> str | None:
+        """Resume what was suspended, and remove the note."""
+        name, suspended = at.group.name, at.note.suspended
+        for node, uid in self._more.items():
+            self._cluster.give_back(node, uid)
+        self._machines.resume(at.group, suspended)
+        with self._writing:
+            self._held = None
+            self._machines.write_note(at.group, "")
+        self._cluster.say("restored", f"restored {name}: {at.note.desired} machines")
+        return self._next(name)
+
+    def _next(self, name: str) -> str | None:
+        self._queue.remove(name)
+        self._held = self._at = None
+        self._more.clear()
+        return f"the group {self._queue[0]}" if self._queue else None
+
+    # -- machines and notes ------------------------------------------------------------------------
+
+    def end(self, name: str, may: Callable[[], str | None]) -> str | None:
+        """Have the machine of an empty node ended, and its group smaller by one; return why that failed, or None.
+
+        ``may`` is asked last, and returns why the request must not be sent, or None.
+        """
+        at = self._at
+        if at is None:
+            return "another replacement is at work on its group"
+        machine = at.view.machine_of(name)
+        return None if machine is None else self._end(at.group.name, machine.instance, may)
+
+    def _end(self, group: str, instance: str, may: Callable[[], str | None]) -> str | None:
+        refused: str | None = None
+
+        def may_be_sent() -> bool:
+            nonlocal refused
+            refused = self._stop.reason() or self._why_lost() or may()
+            return refused is None
+
+        try:
+            requested = self._make_guarded().terminate(group, instance, may_be_sent)
+        except ProviderRefusalError as error:
+            return str(error)
+        except ProviderError as error:
+            return self._await_end(group, instance, str(error))
+        if refused is None:
+            self._ended.add(instance)
+            if requested:
+                self._cluster.say("ended", f"ended    {instance}")
+        return refused
+
+    def _await_end(self, group: str, instance: str, lost: str) -> str | None:
+        """Return None once a machine has left its group although the answer was lost; else the error ``lost``."""
+        until = self._stop.now() + _SETTLED
+        while self._stop.now() < until and self._stop.wait(_POLL_INTERVAL) is None:
+            try:
+                now = self._machines.group_named(group, ())
+            except ProviderError:
+                continue
+            if now is None or instance not in now.instances:
+                self._ended.add(instance)
+                return None
+        return lost
+
+    def _why_lost(self) -> str | None:
+        since = self._stop.now() - self._lived
+        if self._held is None or since > _MAX_SILENCE:
+            return f"that this process lives could not be noted for {since:.0f} s: another may be at work"
+        return None
+
+    def _show_life(self) -> None:
+        """Write a sign of life in the note, if it is still ours."""
+        with self._writing:
+            if self._held is None:
+                return
+            group = self._machines.group_named(self._held, ())
+            note = None if group is None else parse_note(self._held, group.note)
+            if group is None or note is None or note.by != self._options.by:
+                self._held = None
+                return
+            self._write_note(group, replace(note, seen=int(self._now())))
+
+    def _write(self, at: _Look, **changes: Any) -> _Look:
+        note = replace(at.note, **changes, seen=int(self._now()))
+        with self._writing:
+            self._write_note(at.group, note)
+        return replace(at, note=note)
+
+    def _write_note(self, group: NodeGroup, note: GroupNote) -> None:
+        self._machines.write_note(group, note.text())
+        self._lived = self._stop.now()
+
+    def _now(self) -> float:
+        return self._unix() + self._skew
+
+    def _make_guarded(self) -> Guarded:
+        return Guarded(self._machines, ())

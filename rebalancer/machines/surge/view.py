@@ -1,0 +1,164 @@
+"""One group under replacement: its machines with their nodes, which of them are useful, and which may go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from rebalancer.machines.capacity.groups import Groups, zone_of
+from rebalancer.machines.surge.note import GroupNote
+from rebalancer.providers.contract import NodeGroup
+from rebalancer.snapshot.model import Snapshot
+
+CORDONED = "its node is cordoned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineView:
+    """One machine of a group."""
+
+    instance: str
+    node: str = ""
+    """Name of its node; empty where it has none yet."""
+    uid: str = ""
+    zone: str = ""
+    """Of the node; empty where there is none."""
+    created: float = 0.0
+    """Of the node, in Unix seconds."""
+    lacks: str = ""
+    """What it lacks for pods, in words; empty where it is useful."""
+
+    @property
+    def useful(self) -> bool:
+        """Whether pods can run on it: its node is Ready, open and without start-up taints, and its daemons run."""
+        return not self.lacks
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """The machines of one group at one moment."""
+
+    group: NodeGroup
+    machines: Sequence[MachineView]
+
+    @classmethod
+    def of(
+        cls, snapshot: Snapshot, groups: Groups, group: NodeGroup, began: float = np.inf
+    ) -> GroupView:
+        """Return the view of a group.
+
+        ``began``: Unix seconds since when machines are new; only of new ones the daemons must run: what an old node
+        lacks it lacked before.
+        """
+        rows = {snapshot.nodes.provider_id[row]: row for row in groups.nodes_of(group)}
+        rows |= {
+            snapshot.nodes.names[row]: row
+            for row in groups.nodes_of(group)
+            if not snapshot.nodes.provider_id[row]
+        }
+        return cls(
+            group,
+            [
+                MachineView(instance=one, lacks="it is no node yet")
+                if one not in rows
+                else _machine(snapshot, groups, one, rows[one], began)
+                for one in group.instances
+            ],
+        )
+
+    def zones(self) -> Counter[str]:
+        """Return zone -> useful nodes."""
+        return Counter(one.zone for one in self.machines if one.useful)
+
+    def machine_of(self, node: str) -> MachineView | None:
+        """Return the machine of a node; None if the group has none for it."""
+        return next((one for one in self.machines if one.node == node), None)
+
+    def new(self, note: GroupNote) -> list[MachineView]:
+        """Return the machines that came after the replacement began, those without a node included."""
+        return [one for one in self.machines if not one.node or one.created > note.at]
+
+    def why_not(self, node: str, note: GroupNote, closed: Collection[str]) -> str | None:
+        """Return why an old node must not be closed yet; None if it may be. ``closed``: nodes closed since this look."""
+        machine = self.machine_of(node)
+        if machine is None or not machine.useful:
+            return None  # it is no useful one that would be lost
+        have = sum(
+            one.useful and one.zone == machine.zone and one.node not in closed
+            for one in self.machines
+        )
+        need = note.zones.get(machine.zone, 0)
+        if have > need:
+            return None
+        zone = machine.zone or "its zone"
+        return f"a machine of {self.group.name} in {zone}: {have} of the {need} useful nodes that it had are left"
+
+    def surplus(
+        self, note: GroupNote, stays: Collection[str], outdated: Collection[str]
+    ) -> list[MachineView]:
+        """Return new machines in the order in which they may go, so that no zone falls below what it had.
+
+        ``stays``: nodes that are not new although they came late; ``outdated``: instances to be preferred.
+        """
+        spare = self.zones()
+        spare.subtract(note.zones)
+        mine = [one for one in self.new(note) if one.node not in stays]
+        mine.sort(
+            key=lambda one: (
+                bool(one.node),
+                one.useful,
+                one.instance not in outdated,
+                -spare[one.zone],
+                -one.created,
+                one.instance,
+            )
+        )
+        return [one for one in mine if not one.useful or spare[one.zone] > 0]
+
+
+def _machine(
+    snapshot: Snapshot, groups: Groups, instance: str, row: int, began: float
+) -> MachineView:
+    nodes = snapshot.nodes
+    labels, created = nodes.labels.of(row), float(nodes.created[row])
+    return MachineView(
+        instance=instance,
+        node=nodes.names[row],
+        uid=nodes.uid[row],
+        zone=zone_of(labels) or "",
+        created=created,
+        lacks=_lacks(snapshot, groups, row, daemons=created > began),
+    )
+
+
+def _lacks(snapshot: Snapshot, groups: Groups, row: int, *, daemons: bool) -> str:
+    nodes = snapshot.nodes
+    if row in nodes.unreadable:
+        return "its node cannot be read"
+    if not nodes.ready[row]:
+        return "its node is not Ready"
+    if groups.starting[row]:
+        return "its node has a start-up taint"
+    if nodes.unschedulable[row]:
+        return CORDONED
+    if nodes.leaving[row]:
+        return "its node is announced to go"
+    missing = _missing_daemons(snapshot, groups, row) if daemons else []
+    return f"no Ready pod of the DaemonSet {missing[0]} is on its node" if missing else ""
+
+
+def _missing_daemons(snapshot: Snapshot, groups: Groups, row: int) -> list[str]:
+    """Return the DaemonSets that want a pod on a node and have no Ready one there, but are Ready elsewhere."""
+    owner = np.array([cls.owner for cls in snapshot.classes] or [-1])[snapshot.pods.cls]
+    ready = snapshot.pods.ready & snapshot.pods.living
+    runs = set(owner[ready].tolist())
+    here = set(owner[ready & (snapshot.pods.node == row)].tolist())
+    nodes = snapshot.nodes
+    taints = nodes.taint_sets[int(nodes.taint_set[row])]
+    wanted = groups.daemons_for(nodes.labels.of(row), taints)
+    missing = {snapshot.classes[cls].owner for cls in wanted.tolist()} & runs - here
+    owners = (snapshot.owners[one] for one in missing)
+    return sorted(f"{one.namespace}/{one.name}" for one in owners)

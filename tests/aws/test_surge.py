@@ -1,0 +1,481 @@
+"""``replace --surge``: groups of moto grow, old machines end, and all is as before but newer."""
+
+import io
+import random
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+
+import pytest
+
+from rebalancer.base.environment import Environment, SystemClock
+from rebalancer.base.errors import RebalancerError
+from rebalancer.commands.replace import replace_nodes
+from rebalancer.commands.replacement import ReplaceOptions
+from rebalancer.machines.aws.groups import (
+    ACTS,
+    CALLS,
+    AutoScaling,
+    AutoScalingGroups,
+    AutoScalingParams,
+)
+from rebalancer.machines.aws.outdated import IMAGES, REPLACES, TAG
+from rebalancer.machines.drain import draining, replacing
+from rebalancer.machines.surge import surging
+from rebalancer.testing.objects import EmbeddedCluster, deployment, pdb
+from tests.aws.cloud import REGION
+from tests.aws.fleet import ENABLED, Fleet
+from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
+from tests.support.clocks import Once
+from tests.support.killing import Killed, Killing
+from tests.unit.commands.draining import FAST, Drained, is_cordoned
+
+WEB = 6
+SIZE = 4
+WRITES = ("set_size", "terminate", "write_note", "suspend", "resume")
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(draining, "_PAUSE", 0.1)
+    monkeypatch.setattr(replacing, "_PAUSE", 0.05)
+
+
+class Ground:
+    """A group of four machines in two zones, whose launch template has a new version, with pods under a budget."""
+
+    def __init__(self, cloud, cluster, folder, *, zones="ab", size=SIZE, high=10):
+        self.cloud, self.cluster, self.folder = cloud, cluster, folder
+        self.fleet = Fleet(cloud, cluster)
+        self.joins = True
+        self._joining = threading.Lock()
+        self.fleet.add("pool", size, low=2, high=high, zone=zones)
+        cluster.apply(deployment("web", WEB, cpu="500m", memory="256Mi"))
+        cluster.apply(pdb("web", {"app": "web"}, maxUnavailable=1))
+        cluster.settle()
+        self.old = self.fleet.machines("pool")
+        self.start = self.zones()
+        self.lowest = dict(self.start)
+        self.ended: list[str] = []
+        # The API server dates nodes in whole seconds; no machine starts within one.
+        time.sleep(1.1)
+        self.new = self.fleet.new_version(ImageId="ami-03cf127a")
+        self.policy = folder / "policy.yaml"
+        self.policy.write_text(
+            "apiVersion: rebalancer/v1\nkind: Policy\nprotect: {minPodAge: 0s}\n"
+            f"provider: {{aws: {{tags: [{ENABLED}], region: {REGION}, endpoint: '{cloud.url}'}}}}\n"
+            "strategies: {}\n"
+        )
+        cloud.after_call = self.called
+
+    def called(self, call, form):
+        if call == ACTS[1]:
+            self.ended.append(form["InstanceId"])
+        if call in ACTS and self.joins:
+            self.join()
+
+    def join(self, **more):
+        with self._joining:
+            self.fleet.join(**more)
+
+    def zones(self):
+        """Zone -> nodes that are Ready and open."""
+        return Counter(
+            node["metadata"]["labels"]["topology.kubernetes.io/zone"]
+            for node in self.cluster.objects("Node")
+            if not node["spec"].get("unschedulable")
+            and not node["spec"].get("taints")
+            and any(
+                one["type"] == "Ready" and one["status"] == "True"
+                for one in node["status"].get("conditions", ())
+            )
+        )
+
+    def watch(self, end):
+        while not end.wait(0.01):
+            now = self.zones()
+            self.lowest = {zone: min(n, now[zone]) for zone, n in self.lowest.items()}
+
+    def replace(self, err=None, until=None, by="one", **options):
+        out, err = io.StringIO(), err or io.StringIO()
+        stop = Once(lambda: until is not None and until in err.getvalue())
+        chosen = {
+            "kubeconfig": str(self.cluster.kubeconfig),
+            "policy_path": str(self.policy),
+            "outdated": None if options.get("take_back") else "template",
+            "surge": 1,
+            "output": "json",
+            "timeout": 120.0,
+            "pause": 0.0,
+            "ignore_daemonsets": True,
+            **options,
+        }
+        environment = Environment(SystemClock(), {"POD_NAME": by}, out, err, stop)
+        end = threading.Event()
+        watcher = threading.Thread(target=self.watch, args=[end])
+        watcher.start()
+        try:
+            code = int(replace_nodes(ReplaceOptions.of(**chosen), environment))
+        except RebalancerError as error:
+            code = int(error.exit_code)
+            err.write(str(error))
+        finally:
+            end.set()
+            watcher.join()
+        return Drained(code, out.getvalue(), err.getvalue())
+
+    # -- what must hold ----------------------------------------------------------------------------
+
+    @property
+    def versions(self):
+        return {
+            one["InstanceId"]: one["LaunchTemplate"]["Version"]
+            for one in self.fleet.group("pool")["Instances"]
+        }
+
+    def assert_restored(self, size=SIZE):
+        """The group is as it was, and nothing of a replacement is left in it or on nodes that stay."""
+        group = self.fleet.group("pool")
+        assert (group["MinSize"], group["MaxSize"], group["DesiredCapacity"]) == (2, 10, size)
+        assert len(group["Instances"]) == size
+        assert group["SuspendedProcesses"] == []
+        assert TAG not in {tag["Key"] for tag in group["Tags"]}
+        assert len(self.ended) == len(set(self.ended)), self.ended
+        for node in self.cluster.objects("Node"):
+            name = node["metadata"]["name"]
+            assert not is_cordoned(self.cluster, name), name
+            assert not [k for k in node["metadata"].get("annotations", {}) if "rebalancer" in k]
+        assert all(self.lowest[zone] >= n for zone, n in self.start.items()), (
+            self.lowest,
+            self.start,
+        )
+        self.cluster.settle()
+        assert self.cluster.get("Deployment", "web")["status"]["readyReplicas"] == WEB
+
+    def assert_replaced(self):
+        self.join()
+        self.assert_restored()
+        assert set(self.versions.values()) == {str(self.new)}
+        assert set(self.old) <= set(self.ended)
+        # In each other zone one machine more may have come before one came in that of the last old ones.
+        assert len(self.ended) - len(self.old) < len(self.start)
+
+
+@contextmanager
+def grounded(cloud, folder, **more):
+    with EmbeddedCluster(timings=FAST) as cluster:
+        ground = Ground(cloud, cluster, folder, **more)
+        try:
+            yield ground
+        finally:
+            cloud.after_call = lambda *_: None
+            ground.fleet.close()
+
+
+def test_every_old_machine_is_replaced_and_the_group_is_as_before(cloud, tmp_path):
+    with grounded(cloud, tmp_path) as ground:
+        cloud.ours.clear()
+        done = ground.replace()
+        assert done.code == 0, done.err + done.out
+        ground.assert_replaced()
+        # The rights that docs/aws.md names, and no others.
+        assert set(cloud.ours) == {CALLS[0], CALLS[2], *ACTS, *REPLACES}
+        again = ground.replace()
+        assert (again.code, ground.ended) == (0, ground.ended)
+        assert "nothing to replace" in again.out
+
+
+# The threads of a process that was killed end, too.
+dying = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+
+
+@dying
+@pytest.mark.parametrize("after", [False, True], ids=["before-it", "after-it"])
+@pytest.mark.parametrize("seed", ["same name", "other names"])
+def test_killed_at_each_write_the_next_process_goes_on(cloud, tmp_path, monkeypatch, after, seed):
+    """Each process does some writes: those of one name go on at once, those of a name each take over first."""
+    monkeypatch.setattr(surging, "STALE", 0.0)
+    monkeypatch.setattr(replacing, "SECONDS", 0.0)
+    with grounded(cloud, tmp_path) as ground:
+        killing = Killing(monkeypatch, after=after)
+        for name in WRITES:
+            killing.watch(AutoScalingGroups, name)
+        writes, kills = random.Random(seed), 0
+        done = None
+        while done is None:
+            # One write may be the note of what the next one does.
+            killing.begin(writes.randint(2, 3) + ("other" in seed))
+            with suppress(Killed):
+                done = ground.replace(by="one" if "same" in seed else f"p{kills}")
+            killing.begin(10**6)
+            kills += done is None
+            assert kills < 100
+        assert done.code == 0, done.err + done.out
+        ground.assert_replaced()
+        assert kills >= 8
+
+
+def test_a_machine_that_never_becomes_ready_ends_it_and_all_is_as_before(cloud, tmp_path):
+    with grounded(cloud, tmp_path) as ground:
+        ground.joins = False
+        done = ground.replace(ready_within=1.0)
+        assert done.code == 4
+        assert "it is no node yet, after 1s" in done.report["ended"]
+        ground.assert_restored()
+        assert ground.fleet.machines("pool") == ground.old
+        assert len(ground.ended) == 1
+
+
+@dying
+@pytest.mark.parametrize("after", [False, True], ids=["before-it", "after-it"])
+def test_killed_while_it_takes_back_the_next_process_takes_back(
+    cloud, tmp_path, monkeypatch, after
+):
+    """The new machine becomes a node, with a taint of its start that never goes."""
+    monkeypatch.setattr(surging, "STALE", 0.0)
+    monkeypatch.setattr(replacing, "SECONDS", 0.0)
+    with grounded(cloud, tmp_path) as ground:
+        taint = {"key": "node.cilium.io/agent-not-ready", "effect": "NoSchedule"}
+        ground.fleet.join = partial(ground.fleet.join, taints=[taint])
+        killing = Killing(monkeypatch, after=after)
+        for name in WRITES:
+            killing.watch(AutoScalingGroups, name)
+        kills, done = 0, None
+        settings = ("capacity.startupTaints=[node.cilium.io/agent-not-ready]",)
+        while done is None:
+            killing.begin(5)
+            with suppress(Killed):
+                done = ground.replace(by=f"p{kills}", ready_within=1.0, settings=settings)
+            killing.begin(10**6)
+            kills += done is None
+            assert kills < 50
+        assert done.code == 4
+        assert "start-up" in done.report["ended"]
+        ground.assert_restored()
+        assert ground.fleet.machines("pool") == ground.old
+        assert kills >= 2
+
+
+def test_a_launch_that_fails_ends_it_and_all_is_as_before(cloud, tmp_path):
+    with grounded(cloud, tmp_path) as ground:
+        cloud.exhausted.add("pool")
+        cluster_time = ground.cluster.clock.now() + 60
+        ground.cluster.clock.now, now = lambda: cluster_time, ground.cluster.clock.now
+        ground.fleet.fails("pool", "We currently do not have sufficient t3.medium capacity")
+        ground.cluster.clock.now = now
+        done = ground.replace()
+        assert done.code == 4
+        assert "sufficient t3.medium capacity" in done.report["ended"]
+        ground.assert_restored()
+        assert ground.ended == []
+
+
+def test_a_group_at_its_maximum_is_refused_before_anything_is_changed(cloud, tmp_path):
+    with grounded(cloud, tmp_path, high=SIZE) as ground:
+        cloud.ours.clear()
+        done = ground.replace()
+        assert done.code == 3
+        assert "increase its maximum by --surge" in done.err
+        assert set(cloud.ours) <= set(CALLS)
+
+
+def test_no_more_than_the_maximum_where_the_surge_is_larger(cloud, tmp_path):
+    with grounded(cloud, tmp_path, high=SIZE + 1, zones="a") as ground:
+        sizes: list[int] = []
+        inner = cloud.after_call
+
+        def called(call, form):
+            sizes.append(int(form.get("DesiredCapacity", 0)))
+            inner(call, form)
+
+        cloud.after_call = called
+        done = ground.replace(surge=3, max_unavailable=3)
+        assert done.code == 0, done.err
+        assert max(sizes) == SIZE + 1
+        assert ground.versions == dict.fromkeys(ground.versions, str(ground.new))
+
+
+def test_several_at_once_with_a_larger_surge(cloud, tmp_path):
+    with grounded(cloud, tmp_path) as ground:
+        done = ground.replace(surge=2, max_unavailable=2)
+        assert done.code == 0, done.err
+        ground.assert_replaced()
+        assert sorted(ground.ended) == ground.old
+
+
+def test_a_template_that_changes_in_the_middle_leaves_nothing_half_done(cloud, tmp_path):
+    """What has come of the first new version stays, and is old for the next call."""
+    with grounded(cloud, tmp_path, zones="a") as ground:
+        inner = cloud.after_call
+
+        def called(call, form):
+            inner(call, form)
+            if call == ACTS[1] and len(ground.ended) == 2:
+                ground.new = ground.fleet.new_version(ImageId="ami-04681a1dbd79675a5")
+
+        cloud.after_call = called
+        done = ground.replace()
+        assert done.code == 0, done.err
+        ground.join()
+        ground.assert_restored()
+        assert Counter(ground.versions.values()) == {"2": 2, "3": 2}
+        again = ground.replace()
+        assert again.code == 0
+        assert set(ground.versions.values()) == {"3"}
+
+
+def test_a_template_that_is_set_back_gives_the_rest_back(cloud, tmp_path):
+    with grounded(cloud, tmp_path, zones="a") as ground:
+        inner = cloud.after_call
+
+        def called(call, form):
+            inner(call, form)
+            if call == ACTS[0] and "2" in ground.versions.values() and not ground.ended:
+                group = {"LaunchTemplateId": ground.fleet._template, "Version": "1"}
+                cloud.client("autoscaling").update_auto_scaling_group(
+                    AutoScalingGroupName="pool", LaunchTemplate=group
+                )
+
+        cloud.after_call = called
+        done = ground.replace()
+        assert done.code == 0, done.err
+        ground.join()
+        ground.assert_restored()
+        assert ground.fleet.machines("pool") == ground.old
+
+
+def test_two_at_once_end_each_machine_once(cloud, tmp_path, monkeypatch):
+    with grounded(cloud, tmp_path) as ground, ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda name: ground.replace(by=name), ("one", "other")))
+        assert [done.code for done in both] == [0, 0], [done.err for done in both]
+        ground.assert_replaced()
+        assert any("another replacement of pool" in done.err for done in both)
+
+
+def test_what_a_stopped_one_has_left_can_be_taken_back(cloud, tmp_path, monkeypatch):
+    monkeypatch.setattr(surging, "STALE", 0.0)
+    with grounded(cloud, tmp_path) as ground:
+        done = ground.replace(until="emptying")
+        assert done.code == 4
+        assert "pool is not restored: call this again to go on, or with --take-back" in done.out
+        assert ground.fleet.group("pool")["DesiredCapacity"] > SIZE
+        back = ground.replace(by="other", take_back=True, surge=None)
+        assert back.code == 0, back.err + back.out
+        ground.assert_restored()
+        assert not set(ground.old) & set(ground.ended)
+        nothing = ground.replace(take_back=True, surge=None)
+        assert (nothing.code, "no replacement is under way" in nothing.out) == (0, True)
+
+
+def test_after_so_many_nodes_the_rest_is_left_and_the_group_is_restored(cloud, tmp_path):
+    with grounded(cloud, tmp_path, zones="a") as ground:
+        done = ground.replace(pause_after=1)
+        assert done.code == 0, done.err
+        assert "3 old nodes are left to a later call" in done.out
+        ground.assert_restored()
+        assert len(ground.ended) == 1
+        assert Counter(ground.versions.values()) == {"1": 3, "2": 1}
+
+
+def test_a_label_that_new_machines_have_too_does_not_make_them_old(cloud, tmp_path, monkeypatch):
+    """The first is stopped with some machines replaced; the next one goes on with those that are left."""
+    monkeypatch.setattr(surging, "STALE", 0.0)
+    with grounded(cloud, tmp_path) as ground:
+        flags = {"outdated": None, "selector": "group=pool"}
+        assert ground.replace(until="ended    ", **flags).code == 4
+        some = len(ground.ended)
+        assert 0 < some < SIZE
+        done = ground.replace(by="other", **flags)
+        assert done.code == 0, done.err
+        ground.assert_replaced()
+
+
+def test_who_increases_the_group_meanwhile_keeps_what_they_asked_for(cloud, tmp_path):
+    with grounded(cloud, tmp_path, zones="a") as ground:
+        inner = cloud.after_call
+
+        def called(call, form):
+            inner(call, form)
+            if call == ACTS[1] and len(ground.ended) == 2:
+                cloud.client("autoscaling").set_desired_capacity(
+                    AutoScalingGroupName="pool", DesiredCapacity=SIZE + 3
+                )
+                ground.join()
+
+        cloud.after_call = called
+        done = ground.replace()
+        assert done.code == 0, done.err
+        ground.assert_restored(SIZE + 2)
+        assert set(ground.old) <= set(ground.ended)
+
+
+def test_a_request_that_fails_is_asked_for_again_by_the_next_call(cloud, tmp_path, monkeypatch):
+    monkeypatch.setattr(surging, "_SETTLED", 0.3)
+    monkeypatch.setattr(surging, "_POLL_INTERVAL", 0.1)
+    with grounded(cloud, tmp_path) as ground:
+        cloud.refuses[ACTS[1]] = 500
+        done = ground.replace()
+        assert done.code == 4
+        assert "is empty, but not removed" in done.report["ended"]
+        assert ground.fleet.machines("pool") > ground.old[:0]
+        cloud.refuses.clear()
+        assert ground.replace().code == 0
+        ground.assert_replaced()
+
+
+def test_a_node_that_people_uncordon_keeps_its_machine(cloud, tmp_path):
+    with grounded(cloud, tmp_path) as ground:
+
+        class Err(io.StringIO):
+            def write(self, text):
+                if "removing" in text:
+                    name = text.split()[-1]
+                    if name in ground.old and not ground.ended:
+                        ground.cluster.cordon([name], on=False)
+                        kept.append(name)
+                return super().write(text)
+
+        kept: list[str] = []
+        done = ground.replace(err=Err())
+        assert done.code == 4
+        assert "another client has uncordoned it" in done.report["ended"]
+        assert kept[0] not in ground.ended
+
+
+def test_images_are_compared_where_that_is_asked_for(cloud, tmp_path):
+    with grounded(cloud, tmp_path, zones="a") as ground:
+        cloud.ours.clear()
+        done = ground.replace(outdated="image", pause_after=1)
+        assert done.code == 0, done.err
+        assert IMAGES in cloud.ours
+        assert len(set(ground.old) & set(ground.ended)) == 1
+        # A new version with the same image makes none outdated by its image.
+        for _ in range(3):
+            ground.replace(outdated="image", pause_after=1)
+        ground.assert_replaced()
+        ground.fleet.new_version(ImageId="ami-03cf127a", InstanceType="t3.large")
+        assert "no node is old" in ground.replace(outdated="image").out
+        assert "no node is old" not in ground.replace(dry_run="client").out
+
+
+def test_a_dry_run_asks_but_changes_nothing(cloud, tmp_path):
+    with grounded(cloud, tmp_path) as ground:
+        cloud.ours.clear()
+        done = ground.replace(dry_run="client")
+        assert done.code == 0
+        assert set(done.verdicts.values()) == {"drainable"}
+        assert set(cloud.ours) <= set(CALLS)
+
+
+def test_runs_leave_a_group_alone_that_is_being_replaced(cloud, tmp_path, monkeypatch):
+    with grounded(cloud, tmp_path) as ground:
+        assert ground.replace(until="grow").code == 4
+        (group,) = (
+            AutoScaling()
+            .open(AutoScalingParams(tags=(ENABLED,), region=REGION, endpoint=cloud.url), {})
+            .groups([])
+        )
+        assert group.on_hold == "its machines are being replaced"

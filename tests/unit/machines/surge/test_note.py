@@ -1,0 +1,75 @@
+"""The note on a group: what was written is read again, within what a tag may hold."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rebalancer.base.errors import ClusterReadError
+from rebalancer.machines.surge.note import GroupNote, author, parse_note
+
+PROCESSES = ("AZRebalance", "AlarmNotification", "InstanceRefresh", "ScheduledActions")
+ZONES = [f"ap-southeast-1{z}" for z in "abcdef"]
+numbers = st.integers(0, 10**6)
+
+
+@given(
+    st.builds(
+        GroupNote,
+        desired=numbers,
+        size=numbers,
+        at=st.integers(0, 2**33),
+        since=st.integers(0, 2**33),
+        zones=st.dictionaries(st.sampled_from([*ZONES, ""]), st.integers(0, 999), max_size=3),
+        by=st.text("pod-1", min_size=2, max_size=60).map(author).filter(lambda name: name != "-"),
+        seen=numbers,
+        suspended=st.sets(st.sampled_from(PROCESSES), max_size=2).map(lambda s: tuple(sorted(s))),
+    )
+)
+def test_what_is_written_is_read_again(note):
+    assert parse_note("pool", note.text()) == note
+
+
+@given(
+    st.text(st.characters(codec="ascii", categories=["L", "P", "Z"]), min_size=1).map(
+        lambda s: f"x{s}"
+    ),
+    st.integers(0, 6),
+)
+def test_a_note_fits_into_a_tag_and_keeps_what_is_to_be_restored(back, zones):
+    note = GroupNote(
+        desired=1000,
+        size=1002,
+        at=1_800_000_000,
+        since=1_800_000_000,
+        zones=dict.fromkeys(ZONES[:zones], 100),
+        suspended=PROCESSES,
+        by=author("kube-rebalancer-replace-" + "x" * 200),
+        seen=1_800_000_000,
+        back=back or "?",
+    )
+    text = note.text()
+    assert len(text) <= 256
+    assert re.fullmatch(r"[A-Za-z0-9 +\-=._:/@]*", text)
+    read = parse_note("pool", text)
+    assert read is not None
+    assert (read.desired, read.zones, read.suspended) == (1000, note.zones, PROCESSES)
+    assert read.back
+
+
+def test_why_it_is_taken_back_is_kept_in_words():
+    note = GroupNote(desired=1, size=2, at=3, since=4, back="i-1 is not Ready after 15m")
+    assert parse_note("pool", note.text()) == note
+
+
+def test_no_note_is_none():
+    assert parse_note("pool", "") is None
+
+
+@pytest.mark.parametrize(
+    "text", ["x", "desired=1", "desired=a size=1 at=1 since=1 zones=- suspended=- back=-"]
+)
+def test_what_cannot_be_read_is_named_with_what_to_do(text):
+    with pytest.raises(ClusterReadError, match="remove the note"):
+        parse_note("pool", text)
