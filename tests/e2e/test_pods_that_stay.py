@@ -1,8 +1,13 @@
 """Pods that only the real scheduler and API server can show: members of a PodGroup, a DaemonSet's pods that wait."""
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 
 from rebalancer.kube import lists, read
 from rebalancer.kube.client import JSON, connect
@@ -10,6 +15,8 @@ from rebalancer.snapshot.model import PodGroup
 from tests.controlplane import ControlPlane, Options, objects, operations, wait_until
 from tests.controlplane.audit import EVICTION, AuditLog, policy
 from tests.e2e.product import Product, grant, rebalancer
+from tests.storm.faults import Script
+from tests.storm.proxy import Proxy, Upstream
 
 
 def pod_group(version):
@@ -66,7 +73,9 @@ def test_the_pods_of_a_pod_group_stay_or_leave_together(gangs, kubernetes, tmp_p
     for snapshot in (in_protobuf, in_json):
         assert [cls.gang for cls in snapshot.classes if cls.gang] == ["PodGroup train"]
     groups = read.read_pod_groups(client, in_json)
-    assert groups == {("default", "PodGroup train"): PodGroup(3, alone=False, constrained=False)}
+    assert groups == {
+        ("default", "PodGroup train"): PodGroup(3, alone=False, constrained=False, together=True)
+    }
 
     audit, members = AuditLog(gangs.audit_log), Members(gangs, "train")
     order = drain_of(gangs, "node-0")
@@ -156,6 +165,41 @@ def test_a_drain_takes_all_of_a_gang_or_none(gangs):
     assert node not in {
         pod["spec"]["nodeName"] for pod in operations.pods(gangs.api, selector="app=llm")
     }
+
+
+def test_a_gang_that_is_begun_is_finished_after_a_signal(gangs, tmp_path):
+    """The process is told to end when the API server has carried out the first eviction, and before it is answered."""
+    own = {"pool": "signal"}
+    gangs.apply([objects.node(f"signal-{number}", cpu="4", labels=own) for number in range(3)])
+    operations.wait_nodes_ready(gangs.api, len(gangs.api.list_all("/api/v1/nodes")))
+    gangs.apply([of_gang("sim", 3, cpu="1500m", nodeSelector=own)])
+    operations.wait_pods_ready(gangs.api, 3, 60, selector="app=sim")
+    members = Members(gangs, "sim")
+    node = operations.pods(gangs.api, selector="app=sim")[0]["spec"]["nodeName"]
+    running = list[subprocess.Popen[str]]()
+    sent = list[float]()
+
+    def end_it(seen):
+        if seen.kind == "eviction" and 200 <= seen.status < 300 and "dryRun" not in seen.target:
+            sent.append(seen.at)
+            if len(sent) == 1:
+                running[0].send_signal(signal.SIGTERM)
+
+    with Proxy(Upstream.of(gangs), Script(), end_it) as proxy:
+        config = yaml.safe_load(Path(gangs.kubeconfig).read_text())
+        config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{proxy.port}"
+        path = tmp_path / "kubeconfig"
+        path.write_text(yaml.safe_dump(config))
+        words = [sys.executable, "-m", "rebalancer", *drain_of(gangs, node)]
+        words[words.index(str(gangs.kubeconfig))] = str(path)
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:  # fmt: skip
+            running.append(process)
+            out, err = process.communicate(timeout=120)
+    assert proxy.errors == []
+    assert process.returncode == 4, (out, err)
+    assert len(sent) == 3
+    assert sent[-1] - sent[0] < 2.0
+    assert members.gone()[:2] == (3, 3)
 
 
 def test_a_daemon_set_s_pod_that_waits_goes_to_its_own_node_only(cluster):
