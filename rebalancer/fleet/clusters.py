@@ -84,7 +84,7 @@ class FleetCluster(Section):
 
 
 class FleetStop(Section):
-    """When all clusters stand still."""
+    """The condition under which all clusters stand still: a number of clusters with contradicted landings in a time."""
 
     clusters: int = Field(default=3, ge=1)
     """So many clusters whose landings contradict the predictions."""

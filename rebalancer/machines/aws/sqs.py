@@ -1,7 +1,7 @@
-"""The source ``sqs``: a queue to which EventBridge and Auto Scaling send what will become of instances.
+"""The source ``sqs``: a queue to which EventBridge and Auto Scaling send announcements about instances.
 
-A message stays in the queue until all that it says is done: who takes over from a process that was killed gets it again,
-a minute later. Nothing of AWS is imported before the source is opened.
+A message stays in the queue until all of its interruptions are handled. If a process is killed, the next one receives
+the message again a minute later. Nothing of AWS is imported before the source is opened.
 
 The formats are those of the user guides: "EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance
 Recommendation", "EC2 Instance State-change Notification", "EC2 Instance-terminate Lifecycle Action" (by EventBridge,

@@ -32,7 +32,7 @@ class Feed(Protocol):
     """The current pods of some controllers."""
 
     def begin_wave(self) -> None:
-        """Treat the existing pods as old."""
+        """Begin a wave: pods that exist now are not counted as replacements."""
 
     def controller_of(self, uid: str) -> str | None:
         """Return the controller uid of a followed pod."""
