@@ -348,6 +348,8 @@ def test_a_template_that_is_set_back_gives_the_rest_back(cloud, tmp_path):
 
 
 def test_two_at_once_end_each_machine_once(cloud, tmp_path, monkeypatch):
+    # Longer than it takes to read a group and to write its note, as in earnest.
+    monkeypatch.setattr(replacing, "_PAUSE", 1.0)
     with grounded(cloud, tmp_path) as ground, ThreadPoolExecutor(2) as pool:
         both = list(pool.map(lambda name: ground.replace(by=name), ("one", "other")))
         assert [done.code for done in both] == [0, 0], [done.err for done in both]

@@ -121,6 +121,8 @@ class Surge:
         self._skew, self._failures, self._lived = 0.0, 0, stop.now()
         self._held: str | None = None
         """The group that is ours."""
+        self._is_fresh = False
+        """Whether the note was written as ours, and not looked at since."""
         self._writing = threading.Lock()
         self.reason: str | None = None
         """Why everything is taken back."""
@@ -240,7 +242,12 @@ class Surge:
                 return (
                     f"another replacement of {name}, by {at.note.by}" if ours else self._next(name)
                 )
-            at = self._write(at, by=self._options.by)
+            self._write(at, by=self._options.by)
+            self._is_fresh = True
+        if self._is_fresh:
+            # Tags are written without a condition: of two that write at once, both see at the next look whose note stands.
+            self._is_fresh = False
+            return f"the note on {name} to stand"
         self._held = name
         if self.reason and not at.note.back:
             at = self._write(at, back=self.reason)
@@ -292,6 +299,7 @@ class Surge:
         )
         self._cluster.say("begun", f"begun    {view.group.name}: {size} machines")
         self._write_note(view.group, note)
+        self._is_fresh = True
         return note
 
     def _adopt(self, at: _Look) -> _Look:
