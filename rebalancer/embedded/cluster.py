@@ -247,9 +247,10 @@ class EmbeddedCluster(Administration):
             "users": [{**named, "user": {"token": token}}],
             "contexts": [{**named, "context": {"cluster": "embedded", "user": "embedded"}}],
         }
-        path.touch(mode=0o600)
-        path.write_text(yaml.safe_dump(config))
-        return path
+        # Whole or not at all: another thread may read it while it is written again.
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+            file.write(yaml.safe_dump(config))
+        return Path(file.name).replace(path)
 
     def on_post(self, path: str, action: Callable[[], Json]) -> None:
         """Have the server carry ``action`` out at a POST to ``path``, and answer what it returns."""

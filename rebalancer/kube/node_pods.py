@@ -1,4 +1,4 @@
-"""Read the pods of a few nodes, for a drain that waits, and delete one, for an interruption that cannot wait."""
+"""Read the pods of a few nodes only, for a drain that waits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
-from rebalancer.kube.failures import says_missing, status_of
+from rebalancer.kube.failures import says_missing
 from rebalancer.kube.lists import Listing, read_pages, restarting
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
@@ -181,32 +181,4 @@ def _unread(meta: _Meta) -> str | None:
     labels = meta.labels or {}
     if _WORKFLOW in labels and labels.get(_WORKFLOW_READ) != "true":
         return f"Workflow {labels[_WORKFLOW]}"
-    return None
-
-
-DELETE = AccessRule("delete", "", PODS.plural)
-_DELETE_TIMEOUT = 10.0
-
-
-def delete_pod(client: Client, namespace: str, name: str, uid: str, *, grace: int) -> str | None:
-    """Delete the pod if it still has this ``uid``; return None, or why it was not deleted.
-
-    Only for the interruption step ``escalate``, which a policy must enable.
-    A pod that is gone counts as deleted, also if another pod has its name now. ``grace``: grace period in seconds.
-    """
-    options = {
-        "apiVersion": "v1",
-        "kind": "DeleteOptions",
-        "gracePeriodSeconds": grace,
-        "preconditions": {"uid": uid},
-    }
-    try:
-        response = client.delete(
-            PODS.path(namespace, name), msgspec.json.encode(options), seconds=_DELETE_TIMEOUT
-        )
-        if response.status in (404, 409) and status_of(response.body).code == response.status:
-            return None
-        client.expect(response, DELETE)
-    except ClusterReadError as error:
-        return str(error).splitlines()[0]
     return None

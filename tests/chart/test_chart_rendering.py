@@ -28,8 +28,8 @@ from rebalancer.kube.access import (
     config_map_rules,
     lease_rules,
 )
+from rebalancer.kube.delete import DELETE
 from rebalancer.kube.evict import EVICT, RESTART_RULES
-from rebalancer.kube.node_pods import DELETE
 from rebalancer.kube.read import scheduler_rules
 from rebalancer.kube.resources import AccessRule
 from rebalancer.planner.findings import against_autoscalers

@@ -96,6 +96,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
         configmap = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "memory"}}
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
         running.apply(configmap, {**lease, "metadata": {"name": "rebalancer"}})
+        running.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
         yield running
 
 

@@ -10,8 +10,8 @@ from rebalancer.kube.access import (
     lease_rules,
 )
 from rebalancer.kube.client import USER_AGENT
+from rebalancer.kube.delete import DELETE
 from rebalancer.kube.evict import RESTART_RULES
-from rebalancer.kube.node_pods import DELETE
 from rebalancer.kube.resources import AccessRule
 from tests.controlplane import audit
 from tests.e2e.installed import NAMESPACE, Installed

@@ -13,8 +13,9 @@ from pydantic import Field
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.plain_text import and_more
+from rebalancer.kube.delete import DELETE, delete_pod
 from rebalancer.kube.failures import ForbiddenError
-from rebalancer.kube.node_pods import DELETE, delete_pod, read_node_pods
+from rebalancer.kube.node_pods import read_node_pods
 from rebalancer.kube.nodes import NodeChange, NodeView, read_node
 from rebalancer.kube.resources import AccessRule
 from rebalancer.machines.drain.triage import Fate, FateReason, Orders, Triaged, triage_pods
