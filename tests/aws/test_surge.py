@@ -229,6 +229,27 @@ def test_a_machine_that_never_becomes_ready_ends_it_and_all_is_as_before(cloud, 
         assert len(ground.ended) == 1
 
 
+def test_an_old_machine_whose_node_is_away_is_not_ended_for_a_new_one(cloud, tmp_path):
+    """Its kubelet registers it again later, under its name: neither then nor meanwhile is it a new one."""
+    with grounded(cloud, tmp_path) as ground:
+        ground.joins = False
+        away = {}
+
+        def called(call, form):
+            ground.called(call, form)
+            if call == ACTS[0] and not away:
+                node = ground.cluster.objects("Node")[0]
+                away.update(node)
+                ground.cluster.delete("Node", node["metadata"]["name"])
+
+        cloud.after_call = called
+        done = ground.replace(ready_within=2.0)
+        assert done.code == 4, done.err + done.out
+        assert away
+        assert not set(ground.old) & set(ground.ended)
+        assert len(ground.ended) == 1
+
+
 @dying
 @pytest.mark.parametrize("after", [False, True], ids=["before-it", "after-it"])
 def test_killed_while_it_takes_back_the_next_process_takes_back(

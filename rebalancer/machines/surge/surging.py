@@ -39,6 +39,9 @@ _MAX_SILENCE = 90.0
 """Seconds since its last sign of life after which a process ends no machine: another may be about to take over."""
 _SETTLED = 60.0
 """Seconds until a machine whose termination was requested is known as such: DescribeAutoScalingGroups may lag behind."""
+_BARE = 60.0
+"""Seconds that a machine must be seen without a node before it is ended as one that did not join. The node of an old machine,
+which a process that goes on after a kill cannot tell from a new one, may be away for a moment."""
 _POLL_INTERVAL = 5.0
 _FAILURES = 10
 """So many looks in a row may fail."""
@@ -116,6 +119,10 @@ class Surge:
         """Nodes that were closed since that look."""
         self._ended: set[str] = set()
         """Machines whose termination was requested."""
+        self._before: set[str] = set()
+        """Instances that were there before their group grew, as far as this process has seen it."""
+        self._bare: dict[str, float] = {}
+        """Instance without a node -> Unix seconds since when it was seen so."""
         self._useful: dict[str, float] = {}
         """Instance -> Unix seconds when it was seen to be useful."""
         self._skew, self._failures, self._lived = 0.0, 0, stop.now()
@@ -278,11 +285,27 @@ class Surge:
             return None
         now = self._now()
         if note is None:
+            self._before.update(group.instances)
             note = self._begin(GroupView.of(snapshot, groups, group), now)
         outdated: frozenset[str] = frozenset()
         if self._options.outdated is not None:
             outdated = self._machines.find_outdated(group, self._options.outdated)
-        return _Look(GroupView.of(snapshot, groups, group, note.at), note, now, outdated)
+        view = GroupView.of(snapshot, groups, group, note.at)
+        self._note_nodes(view, note, now)
+        return _Look(view, note, now, outdated)
+
+    def _note_nodes(self, view: GroupView, note: GroupNote, now: float) -> None:
+        """Remember which machines have a node from before the note, and since when others have none."""
+        self._before |= {
+            one.instance for one in view.machines if one.node and one.created <= note.at
+        }
+        bare = [one.instance for one in view.machines if not one.node]
+        self._bare = {instance: self._bare.get(instance, now) for instance in bare}
+
+    def _may_be_surplus(self, one: MachineView, now: float) -> bool:
+        """Return whether a machine has a node, or has had none for longer than a node may be away."""
+        least = min(_BARE, self._options.ready_within.total_seconds() / 2)
+        return bool(one.node) or now - self._bare.get(one.instance, now) >= least
 
     def _begin(self, view: GroupView, now: float) -> GroupNote:
         size = view.group.desired or 0
@@ -383,10 +406,11 @@ class Surge:
             if why is None and at.now - at.note.since <= within:
                 return text, None
             return text, why or f"{text}, {after}"
-        for one in at.view.new(at.note):
+        new = at.view.new(at.note, self._before)
+        for one in new:
             if one.useful:
                 self._useful[one.instance] = at.now
-        for one in at.view.new(at.note):
+        for one in new:
             if not one.useful and one.node not in self._more:
                 text = f"the new machine {one.instance} of {at.group.name}: {one.lacks}"
                 since = max(at.note.since, one.created, self._useful.get(one.instance, 0.0))
@@ -415,8 +439,8 @@ class Surge:
             return f"launches of {name} to end"
         surplus = [
             one
-            for one in at.view.surplus(note, self._old.get(name, {}), at.outdated)
-            if one.instance not in self._ended
+            for one in at.view.surplus(note, self._before, self._old.get(name, {}), at.outdated)
+            if one.instance not in self._ended and self._may_be_surplus(one, at.now)
         ]
         if not surplus and not self._more:
             self._kept_since = min(self._kept_since, at.now)

@@ -77,9 +77,16 @@ class GroupView:
         """Return the machine of a node; None if the group has none for it."""
         return next((one for one in self.machines if one.node == node), None)
 
-    def new(self, note: GroupNote) -> list[MachineView]:
-        """Return the machines that came after the replacement began, those without a node included."""
-        return [one for one in self.machines if not one.node or one.created > note.at]
+    def new(self, note: GroupNote, before: Collection[str]) -> list[MachineView]:
+        """Return the machines that came after the replacement began, those without a node included.
+
+        ``before``: instances that are known not to be new. A node may be away, or come back under its name.
+        """
+        return [
+            one
+            for one in self.machines
+            if one.instance not in before and (not one.node or one.created > note.at)
+        ]
 
     def why_not(self, node: str, note: GroupNote, closed: Collection[str]) -> str | None:
         """Return why an old node must not be closed yet; None if it may be. ``closed``: nodes closed since this look."""
@@ -97,15 +104,20 @@ class GroupView:
         return f"a machine of {self.group.name} in {zone}: {have} of the {need} useful nodes that it had are left"
 
     def surplus(
-        self, note: GroupNote, stays: Collection[str], outdated: Collection[str]
+        self,
+        note: GroupNote,
+        before: Collection[str],
+        stays: Collection[str],
+        outdated: Collection[str],
     ) -> list[MachineView]:
         """Return new machines in the order in which they may go, so that no zone falls below what it had.
 
-        ``stays``: nodes that are not new although they came late; ``outdated``: instances to be preferred.
+        ``before``: see :meth:`new`; ``stays``: nodes that are not new although they came late; ``outdated``:
+        instances to be preferred.
         """
         spare = self.zones()
         spare.subtract(note.zones)
-        mine = [one for one in self.new(note) if one.node not in stays]
+        mine = [one for one in self.new(note, before) if one.node not in stays]
         mine.sort(
             key=lambda one: (
                 bool(one.node),
