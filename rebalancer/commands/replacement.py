@@ -249,7 +249,7 @@ class SurgeReplacement(NodeReplacement):
         except (ClusterReadError, ProviderError) as error:
             why = self._emptying.stop.reason() or str(error)
         if why is None:
-            return self._surge.trouble or (None if self._taking_back else self._surge.reason)
+            why = self._surge.trouble or (None if self._taking_back else self._surge.reason)
         for name in self._surge.groups_left():
             self._emptying.base.notes.append(
                 f"{name} is not restored: call this again to go on, or with --take-back instead"

@@ -233,7 +233,7 @@ def test_an_old_machine_whose_node_is_away_is_not_ended_for_a_new_one(cloud, tmp
     """Its kubelet registers it again later, under its name: neither then nor meanwhile is it a new one."""
     with grounded(cloud, tmp_path) as ground:
         ground.joins = False
-        away = {}
+        away: dict[str, object] = {}
 
         def called(call, form):
             ground.called(call, form)
@@ -278,6 +278,135 @@ def test_killed_while_it_takes_back_the_next_process_takes_back(
         ground.assert_restored()
         assert ground.fleet.machines("pool") == ground.old
         assert kills >= 2
+
+
+def test_nodes_that_people_have_cordoned_do_not_go_faster_than_new_machines_come(cloud, tmp_path):
+    """They count in no zone: what keeps them is that the group never becomes smaller than it was."""
+    with grounded(cloud, tmp_path) as ground:
+        ground.cluster.cordon(ground.old)
+        sizes: list[int] = []
+        inner = cloud.after_call
+
+        def called(call, form):
+            inner(call, form)
+            sizes.append(ground.fleet.sizes["pool"])
+
+        cloud.after_call = called
+        done = ground.replace(max_unavailable=4)
+        assert done.code == 0, done.err + done.out
+        assert min(sizes) == SIZE
+        assert ground.fleet.sizes["pool"] == SIZE
+        assert set(ground.old) <= set(ground.ended)
+
+
+def test_a_group_that_people_have_made_smaller_gets_its_size_back(cloud, tmp_path):
+    with grounded(cloud, tmp_path) as ground:
+        assert ground.replace(until="grow").code == 4
+        cloud.client("autoscaling").set_desired_capacity(
+            AutoScalingGroupName="pool", DesiredCapacity=SIZE - 1
+        )
+        ground.join()
+        back = ground.replace(take_back=True, surge=None)
+        assert back.code == 0, back.err + back.out
+        assert ground.fleet.sizes["pool"] == SIZE
+
+
+def test_an_answer_without_the_group_is_asked_for_again(cloud, tmp_path, monkeypatch):
+    with grounded(cloud, tmp_path) as ground:
+        read, calls = AutoScalingGroups.group_named, []
+
+        def named(self, name, nodes):
+            calls.append(name)
+            looks = bool(nodes)
+            return None if looks and len(calls) % 4 == 0 else read(self, name, nodes)
+
+        monkeypatch.setattr(AutoScalingGroups, "group_named", named)
+        done = ground.replace()
+        assert done.code == 0, done.err + done.out
+        ground.assert_replaced()
+
+
+def test_a_group_that_stays_away_is_said_not_to_be_restored(cloud, tmp_path, monkeypatch):
+    with grounded(cloud, tmp_path) as ground:
+        read = AutoScalingGroups.group_named
+
+        def named(self, name, nodes):
+            away = ground.fleet.sizes["pool"] > SIZE
+            return None if away else read(self, name, nodes)
+
+        monkeypatch.setattr(AutoScalingGroups, "group_named", named)
+        done = ground.replace()
+        assert done.code == 4, done.err + done.out
+        assert "the provider has no group pool any more" in done.report["ended"]
+        assert "pool is not restored" in done.out
+        assert ground.ended == []
+
+
+def test_an_end_whose_answer_is_lost_is_not_taken_from_an_empty_answer(
+    cloud, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(surging, "_SETTLED", 0.3)
+    monkeypatch.setattr(surging, "_POLL_INTERVAL", 0.1)
+    with grounded(cloud, tmp_path) as ground:
+        cloud.refuses[ACTS[1]] = 500
+        read, terminate = AutoScalingGroups.group_named, AutoScalingGroups.terminate
+        asked: list[str] = []
+
+        def ending(self, group, one):
+            asked.append(one)
+            return terminate(self, group, one)
+
+        def named(self, name, nodes):
+            return None if asked and not nodes else read(self, name, nodes)
+
+        monkeypatch.setattr(AutoScalingGroups, "terminate", ending)
+        monkeypatch.setattr(AutoScalingGroups, "group_named", named)
+        done = ground.replace()
+        assert done.code == 4, done.err + done.out
+        assert "is empty, but not removed" in done.report["ended"]
+        assert "pool is not restored" in done.out
+        assert len(asked) == 1
+
+
+def test_a_note_from_far_ahead_is_taken_over(cloud, tmp_path):
+    """Its writer's clock was wrong, or somebody has written it by hand."""
+    with grounded(cloud, tmp_path) as ground:
+        assert ground.replace(until="grow").code == 4
+        (tag,) = [one for one in ground.fleet.group("pool")["Tags"] if one["Key"] == TAG]
+        seen = tag["Value"].partition(" seen=")
+        value = f"{seen[0]} seen=9999999999 back=-"
+        cloud.client("autoscaling").create_or_update_tags(Tags=[{**tag, "Value": value}])
+        done = ground.replace(by="other")
+        assert done.code == 0, done.err + done.out
+        ground.assert_replaced()
+
+
+def test_processes_that_people_have_suspended_are_not_resumed_by_a_written_note(cloud, tmp_path):
+    with grounded(cloud, tmp_path) as ground:
+        assert ground.replace(until="grow").code == 4
+        client = cloud.client("autoscaling")
+        client.suspend_processes(AutoScalingGroupName="pool", ScalingProcesses=["HealthCheck"])
+        (tag,) = [one for one in ground.fleet.group("pool")["Tags"] if one["Key"] == TAG]
+        value = tag["Value"].replace("suspended=", "suspended=HealthCheck+")
+        client.create_or_update_tags(Tags=[{**tag, "Value": value}])
+        assert ground.replace(take_back=True, surge=None).code == 0
+        (left,) = ground.fleet.group("pool")["SuspendedProcesses"]
+        assert left["ProcessName"] == "HealthCheck"
+
+
+def test_a_note_that_would_end_all_machines_is_refused(cloud, tmp_path):
+    with grounded(cloud, tmp_path) as ground:
+        value = "desired=0 size=4 at=0 since=0 zones=- suspended=- by=one seen=0 back=-"
+        tag = {"ResourceId": "pool", "ResourceType": "auto-scaling-group", "Key": TAG}
+        cloud.client("autoscaling").create_or_update_tags(
+            Tags=[{**tag, "Value": value, "PropagateAtLaunch": False}]
+        )
+        for more in ({}, {"take_back": True, "surge": None}):
+            done = ground.replace(**more)
+            assert done.code not in (0, 4)
+            assert "remove the note" in done.err
+        assert ground.ended == []
+        assert ground.fleet.machines("pool") == ground.old
 
 
 def test_a_launch_that_fails_ends_it_and_all_is_as_before(cloud, tmp_path):

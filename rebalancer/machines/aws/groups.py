@@ -22,6 +22,7 @@ from pydantic import Field, model_validator
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
 from rebalancer.machines.aws.outdated import (
     IMAGES,
+    MEDDLING,
     REPLACES,
     TAG,
     differ_by_image,
@@ -285,9 +286,9 @@ class AutoScalingGroups:
                 )
 
     def resume(self, group: NodeGroup, processes: Sequence[str]) -> None:
-        """Resume processes of a group; named one by one, since no name means all."""
+        """Resume processes of a group; named one by one, since no name means all, and none that is never suspended here."""
         client = self._client("autoscaling")
-        if processes:
+        if processes := [one for one in processes if one in MEDDLING]:
             with _asking(f"{group.name}: {REPLACES[3]}"):
                 client.resume_processes(
                     AutoScalingGroupName=group.name, ScalingProcesses=[*processes]

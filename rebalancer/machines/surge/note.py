@@ -17,6 +17,8 @@ _MAX = 256
 _MAX_AUTHOR = 24
 _WORD = re.compile(r"[^A-Za-z0-9.:@-]+")
 _NONE = "-"
+_MAX_ZONES = 8
+"""Zones of a group at most, by as many it may grow beyond twice its size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ def parse_note(group: str, text: str) -> GroupNote | None:
         of = dict(part.split("=", 1) for part in text.split(" "))
         start, *counts = _parts(of["zones"], "/") or ("",)
         zones = [part.rpartition(":") for part in counts]
-        return GroupNote(
+        note = GroupNote(
             desired=int(of["desired"]),
             size=int(of["size"]),
             at=int(of["at"]),
@@ -94,11 +96,22 @@ def parse_note(group: str, text: str) -> GroupNote | None:
             seen=int(of["seen"]),
             back=of["back"].strip(_NONE).replace("_", " "),
         )
+        _check(note)
     except (KeyError, ValueError):
         raise ClusterReadError(
             f"{group}: what a replacement noted on it cannot be read, so that nothing is done to it: {text!r}; set its size"
             " and its suspended processes as they are to be, and remove the note"
         ) from None
+    else:
+        return note
+
+
+def _check(note: GroupNote) -> None:
+    """Raise ValueError if no replacement writes this: whoever may write tags may write anything, and machines end by it."""
+    if min(note.size, note.at, note.since, note.seen, 0, *note.zones.values()) < 0:
+        raise ValueError("a negative number")
+    if note.desired < 1 or note.size > 2 * note.desired + _MAX_ZONES:
+        raise ValueError("more surplus machines than a group is increased by")
 
 
 def _parts(text: str, mark: str) -> tuple[str, ...]:

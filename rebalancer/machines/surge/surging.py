@@ -93,6 +93,19 @@ class _Look:
     def desired(self) -> int:
         return self.group.desired or 0
 
+    @property
+    def target(self) -> int:
+        """Size that is to be restored: no smaller than the group may be by now."""
+        return max(self.note.desired, self.group.minimum or 0)
+
+    def going(self, nodes: Collection[str], ended: Collection[str]) -> set[str]:
+        """Return the machines in the group that are about to leave it: of these nodes, or whose end was requested."""
+        return {
+            one.instance
+            for one in self.view.machines
+            if (one.node and one.node in nodes) or one.instance in ended
+        }
+
 
 class Surge:
     """The groups of a replacement, one after the other."""
@@ -115,6 +128,8 @@ class Surge:
         """Name -> uid of new nodes that are ended, too, since they are more than there were."""
         self._at: _Look | None = None
         """The last look at the group that this process works on."""
+        self._busy: frozenset[str] = frozenset()
+        """Nodes that were being emptied or whose machines were ending, at that look."""
         self._closed: set[str] = set()
         """Nodes that were closed since that look."""
         self._ended: set[str] = set()
@@ -128,6 +143,8 @@ class Surge:
         self._skew, self._failures, self._lived = 0.0, 0, stop.now()
         self._held: str | None = None
         """The group that is ours."""
+        self._noted: set[str] = set()
+        """Groups that this process has worked on, and not restored."""
         self._is_fresh = False
         """Whether the note was written as ours, and not looked at since."""
         self._writing = threading.Lock()
@@ -160,10 +177,11 @@ class Surge:
     def why_not(self, name: str) -> str | None:
         """Return why an old node must not be closed yet; None if it may be."""
         at = self._at
-        if at is None or self._held is None:
+        if at is None or name not in self.in_work():
             return "another replacement"
-        if name in self._more:
-            return None
+        going = at.going(self._busy | self._closed, self._ended)
+        if name not in self._more and at.desired - len(going) <= at.target:
+            return f"one machine more of {at.group.name}"
         return at.view.why_not(name, at.note, self._closed)
 
     def note_closed(self, name: str) -> None:
@@ -186,7 +204,7 @@ class Surge:
 
     def groups_left(self) -> list[str]:
         """Return the groups that are not as before, as far as is known."""
-        return [] if self._held is None else [self._held]
+        return sorted(self._noted)
 
     def take_back(self, why: str) -> None:
         """Take everything back in the groups that have a note."""
@@ -244,7 +262,9 @@ class Surge:
             return self._next(name)
         if at.note.by != self._options.by:
             self._held = self._at = None
-            if at.now - at.note.seen < STALE:
+            self._noted.discard(name)
+            # A sign of life from far ahead is none: nobody would take over before its time comes.
+            if abs(at.now - at.note.seen) < STALE:
                 ours = self._old.get(name)
                 return (
                     f"another replacement of {name}, by {at.note.by}" if ours else self._next(name)
@@ -256,10 +276,12 @@ class Surge:
             self._is_fresh = False
             return f"the note on {name} to stand"
         self._held = name
+        self._noted.add(name)
         if self.reason and not at.note.back:
             at = self._write(at, back=self.reason)
         at = self._adopt(at)
         self._at = at
+        self._busy = frozenset(busy)
         self._closed.clear()
         self._suspend(at)
         if at.note.back:
@@ -277,11 +299,15 @@ class Surge:
         nodes = known_nodes(snapshot)
         group = self._machines.group_named(name, nodes)
         if group is None:
+            if self._failures < _FAILURES:
+                # One answer without it may be late, or wrong.
+                raise ProviderError(f"the provider does not name the group {name}")
             self.reason = self.reason or f"the provider has no group {name} any more"
             return None
         groups = Groups(snapshot, [group], self._options.startup_taints)
         note = parse_note(name, group.note)
         if note is None and (self.reason or not self._old.get(name) or not group.is_sized):
+            self._noted.discard(name)
             return None
         now = self._now()
         if note is None:
@@ -361,10 +387,10 @@ class Surge:
 
     def _grow(self, at: _Look, old: list[MachineView], busy: Collection[str]) -> str:
         note, maximum = at.note, at.group.maximum or 0
-        want = min(note.desired + min(self._options.surge, len(old)), maximum)
-        if want <= note.desired and not busy:
+        want = min(at.target + min(self._options.surge, len(old), at.target), maximum)
+        if want <= at.target and not busy:
             return self._fail(
-                at, f"{at.group.name} may have {maximum} machines and has {note.desired}"
+                at, f"{at.group.name} may have {maximum} machines and has {at.target}"
             )
         if at.desired < want:
             return self._increase(at, want)
@@ -384,7 +410,7 @@ class Surge:
         One in each other zone may be needed until the zone of an old one comes.
         """
         zones = len(set(at.group.zones) | set(at.note.zones))
-        most = at.note.desired + self._options.surge + max(0, zones - 1)
+        most = at.target + min(self._options.surge, at.target) + max(0, zones - 1)
         if at.desired >= min(most, at.group.maximum or 0):
             return self._fail(at, f"no old node may go without {held}")
         return self._increase(at, at.desired + 1)
@@ -427,22 +453,31 @@ class Surge:
     # -- restoring ---------------------------------------------------------------------------------
 
     def _restore(self, at: _Look, busy: Collection[str]) -> str | None:
-        name, note = at.group.name, at.note
-        if at.desired <= note.desired:
+        name, target = at.group.name, at.target
+        if at.desired < min(target, at.group.maximum or 0):
+            return self._increase(at, min(target, at.group.maximum or 0))
+        if at.desired <= target:
             return self._finish(at)
         if any(one in busy for one in self._old.get(name, {})):
             return f"the end of old machines of {name}"
         if len(at.group.instances) < at.desired:
-            size = self._make_guarded().decrease_to_existing(name, note.desired)
+            size = self._make_guarded().decrease_to_existing(name, target)
             if size is not None:
                 self._cluster.say("shrunk", f"shrink   {name} to {size} machines")
             return f"launches of {name} to end"
+        return self._end_surplus(at, busy)
+
+    def _end_surplus(self, at: _Look, busy: Collection[str]) -> str | None:
+        """Choose the new machines that go, as the group is now; those that have begun to go count first."""
+        name = at.group.name
+        self._more = {node: uid for node, uid in self._more.items() if node in busy}
+        going = at.going(self._more, self._ended)
         surplus = [
             one
-            for one in at.view.surplus(note, self._before, self._old.get(name, {}), at.outdated)
-            if one.instance not in self._ended and self._may_be_surplus(one, at.now)
+            for one in at.view.surplus(at.note, self._before, self._old.get(name, {}), at.outdated)
+            if one.instance not in going and self._may_be_surplus(one, at.now)
         ]
-        if not surplus and not self._more:
+        if not surplus and not going:
             self._kept_since = min(self._kept_since, at.now)
             text = f"{name} has {at.desired} machines: none of the new ones can go"
             if at.now - self._kept_since <= self._options.ready_within.total_seconds():
@@ -450,9 +485,9 @@ class Surge:
             self.trouble = text
             return self._next(name)
         self._kept_since = math.inf
-        for one in surplus[: at.desired - note.desired]:
+        for one in surplus[: max(0, at.desired - at.target - len(going))]:
             if one.node:
-                self._more.setdefault(one.node, one.uid)
+                self._more[one.node] = one.uid
             elif (why_not := self._end(name, one.instance, lambda: None)) is not None:
                 return f"the end of {one.instance}: {why_not}"
         return f"surplus machines of {name} to end"
@@ -466,12 +501,14 @@ class Surge:
         with self._writing:
             self._held = None
             self._machines.write_note(at.group, "")
-        self._cluster.say("restored", f"restored {name}: {at.note.desired} machines")
+        self._cluster.say("restored", f"restored {name}: {at.desired} machines")
+        self._noted.discard(name)
         return self._next(name)
 
     def _next(self, name: str) -> str | None:
         self._queue.remove(name)
         self._held = self._at = None
+        self._kept_since = math.inf
         self._more.clear()
         return f"the group {self._queue[0]}" if self._queue else None
 
@@ -516,7 +553,7 @@ class Surge:
                 now = self._machines.group_named(group, ())
             except ProviderError:
                 continue
-            if now is None or instance not in now.instances:
+            if now is not None and instance not in now.instances:
                 self._ended.add(instance)
                 return None
         return lost

@@ -128,7 +128,13 @@ class GroupView:
                 one.instance,
             )
         )
-        return [one for one in mine if not one.useful or spare[one.zone] > 0]
+        may_go = []
+        for one in mine:
+            if one.useful and spare[one.zone] <= 0:
+                continue
+            spare[one.zone] -= one.useful
+            may_go.append(one)
+        return may_go
 
 
 def _machine(

@@ -1,6 +1,7 @@
 """The note on a group: what was written is read again, within what a tag may hold."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from rebalancer.machines.surge.note import GroupNote, author, parse_note
 
 PROCESSES = ("AZRebalance", "AlarmNotification", "InstanceRefresh", "ScheduledActions")
 ZONES = [f"ap-southeast-1{z}" for z in "abcdef"]
-numbers = st.integers(0, 10**6)
+numbers = st.integers(1, 10**6)
 
 
 @given(
@@ -23,9 +24,9 @@ numbers = st.integers(0, 10**6)
         since=st.integers(0, 2**33),
         zones=st.dictionaries(st.sampled_from([*ZONES, ""]), st.integers(0, 999), max_size=3),
         by=st.text("pod-1", min_size=2, max_size=60).map(author).filter(lambda name: name != "-"),
-        seen=numbers,
+        seen=st.integers(0, 2**33),
         suspended=st.sets(st.sampled_from(PROCESSES), max_size=2).map(lambda s: tuple(sorted(s))),
-    )
+    ).filter(lambda note: note.size <= 2 * note.desired)
 )
 def test_what_is_written_is_read_again(note):
     assert parse_note("pool", note.text()) == note
@@ -73,3 +74,25 @@ def test_no_note_is_none():
 def test_what_cannot_be_read_is_named_with_what_to_do(text):
     with pytest.raises(ClusterReadError, match="remove the note"):
         parse_note("pool", text)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"desired": 0},
+        {"desired": -4},
+        {"size": -1},
+        {"desired": 2, "size": 100},
+        {"at": -1},
+        {"since": -1},
+        {"seen": -1},
+        {"zones": {"a": -2}},
+    ],
+    ids=str,
+)
+def test_numbers_that_no_replacement_writes_are_refused(changed):
+    """Whoever may write tags may write any: machines would be ended as surplus."""
+    true = GroupNote(desired=4, size=5, at=3, since=4, seen=5, zones={"a": 2})
+    assert parse_note("pool", true.text())
+    with pytest.raises(ClusterReadError, match="remove the note"):
+        parse_note("pool", replace(true, **changed).text())

@@ -1,0 +1,29 @@
+"""Which machines of a group under replacement may go."""
+
+from rebalancer.machines.surge.note import GroupNote
+from rebalancer.machines.surge.view import GroupView, MachineView
+from rebalancer.providers.contract import NodeGroup
+
+
+def machine(name, zone, created, lacks=""):
+    return MachineView(instance=name, node=name, uid=name, zone=zone, created=created, lacks=lacks)
+
+
+def surplus(*machines, zones):
+    note = GroupNote(desired=2, size=4, at=10, since=10, zones=zones)
+    view = GroupView(
+        NodeGroup(name="pool", instances=tuple(m.instance for m in machines)), machines
+    )
+    return [one.instance for one in view.surplus(note, (), (), ())]
+
+
+def test_no_zone_loses_more_than_it_has_to_spare():
+    """Two that came last are in one zone, which has one to spare, as the other has."""
+    machines = [machine("a1", "a", 20), machine("a2", "a", 21)]
+    machines += [machine("b1", "b", 18), machine("b2", "b", 19)]
+    assert surplus(*machines, zones={"a": 1, "b": 1}) == ["a2", "b2"]
+
+
+def test_one_that_is_not_useful_takes_nothing_from_its_zone():
+    machines = [machine("a1", "a", 20, "its node is not Ready"), machine("a2", "a", 21)]
+    assert surplus(*machines, machine("a3", "a", 5), zones={"a": 1}) == ["a1", "a2"]
