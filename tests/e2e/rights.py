@@ -97,4 +97,5 @@ def check_all_runs(plane, folder):
     rules |= {AccessRule(verb, "", "configmaps", NAMESPACE) for verb in ("get", "patch")}
     assert installed.run().code == 0
     assert any(request.agent == USER_AGENT for request in log.requests())
-    assert missing(rules, asked(log)) == []
+    lacking = missing(rules, asked(log))
+    assert lacking == [], lacking
