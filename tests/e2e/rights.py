@@ -4,6 +4,7 @@ from rebalancer.kube.access import (
     AUTOSCALER_FOLLOW_RULES,
     AUTOSCALER_RULES,
     DRAIN_RULES,
+    LIST_POD_GROUPS,
     SCALE_OUT_RULES,
     USAGE_RULES,
     config_map_rules,
@@ -95,6 +96,8 @@ def check_all_runs(plane, folder):
     rules |= {AccessRule(verb, "batch", "jobs") for verb in ("create", "get", "delete")}
     # And these have the pods of a fleet where they run (tests/e2e/test_fleet.py, which checks that they ask for nothing else).
     rules |= {AccessRule(verb, "", "configmaps", NAMESPACE) for verb in ("get", "patch")}
+    # And these has who records a cluster: rbac.podGroups; a server that does not serve them answers with what it serves.
+    rules |= {LIST_POD_GROUPS, AccessRule("get", "", "/apis/scheduling.k8s.io/v1alpha2")}
     assert installed.run().code == 0
     assert any(request.agent == USER_AGENT for request in log.requests())
     lacking = missing(rules, asked(log))
