@@ -85,9 +85,8 @@ class Domains:
         """Return domain -> current number of pods of ``classes``, for the domains that hold any."""
         nodes = view.state.nodes_of(classes)
         if nodes is None:
-            counts = self.count(view, classes)
-            at = counts.nonzero()[0]
-            return dict(zip(at.tolist(), counts[at].tolist(), strict=True))
+            at, counts = self.occupied(view, classes)
+            return dict(zip(at.tolist(), counts.tolist(), strict=True))
         held = Counter(self.of_node[nodes].tolist())
         held.pop(-1, None)
         return held

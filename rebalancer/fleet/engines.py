@@ -21,7 +21,8 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
-from rebalancer.base.errors import PolicyError, ProviderError
+from rebalancer.base.errors import ProviderError
+from rebalancer.base.extras import import_extra
 from rebalancer.fleet.task import Failure, Row, Task, fail
 
 MAX_DEATHS = 3
@@ -230,12 +231,7 @@ def _connect(address: str, workers: int | None) -> Iterator[Any]:
     """Yield the module ``ray``, connected until the context ends."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
-    try:
-        ray = importlib.import_module("ray")
-    except ImportError as error:
-        raise PolicyError(
-            [f"--ray needs the extra ray: pip install '.[ray]' in a checkout ({error})"]
-        ) from None
+    ray = import_extra("ray", "ray", "--ray")
     handler = signal.getsignal(signal.SIGTERM)
     try:
         if address == LOCAL:

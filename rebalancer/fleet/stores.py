@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from rebalancer.base.errors import PolicyError
+from rebalancer.base.extras import import_extra
 from rebalancer.fleet.delta import SUFFIX, restore, stream_digest
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.model import Snapshot
@@ -228,17 +229,12 @@ def _client() -> Any:
     Raises:
         PolicyError: boto3 is not installed.
     """
-    try:
-        boto3 = importlib.import_module("boto3")
-        config = importlib.import_module("botocore.config").Config(
-            connect_timeout=_CONNECT,
-            read_timeout=_READ,
-            retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
-        )
-    except ImportError as error:
-        raise PolicyError(
-            [f"s3:// needs the extra aws: pip install '.[aws]' in a checkout ({error})"]
-        ) from None
+    boto3 = import_extra("boto3", "aws", "s3://")
+    config = import_extra("botocore.config", "aws", "s3://").Config(
+        connect_timeout=_CONNECT,
+        read_timeout=_READ,
+        retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
+    )
     with _as_os_errors():
         return boto3.client("s3", config=config)
 

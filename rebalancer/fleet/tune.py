@@ -8,7 +8,6 @@ tried whatever the number of workers. Each policy is played by the tasks and eng
 from __future__ import annotations
 
 import hashlib
-import importlib
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ import msgspec
 import numpy as np
 
 from rebalancer.base.errors import PolicyError
+from rebalancer.base.extras import import_extra
 from rebalancer.fleet.compare import (
     Inputs,
     Reached,
@@ -487,12 +487,7 @@ def _import_optuna() -> Any:
     Raises:
         PolicyError: it is not installed.
     """
-    try:
-        optuna = importlib.import_module("optuna")
-    except ImportError as error:
-        raise PolicyError(
-            [f"tune needs the extra tune: pip install '.[tune]' in a checkout ({error})"]
-        ) from None
+    optuna = import_extra("optuna", "tune", "tune")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 

@@ -62,11 +62,11 @@ class KeptColumns:
         kept = {
             alike: cls for cls in classes if (alike := self._alike_of(state, cls)) in self._columns
         }
-        some = [(self._columns[alike], cls) for alike, cls in kept.items()]
         behind = [
             (columns, cls)
-            for columns, cls in some
-            if columns.seen < len(state.touched) and not self._is_old(state, columns)
+            for alike, cls in kept.items()
+            if (columns := self._columns[alike]).seen < len(state.touched)
+            and not self._is_old(state, columns)
         ]
         if behind:
             self._renew(state, behind)

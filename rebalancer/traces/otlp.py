@@ -8,13 +8,13 @@ Names of attributes: OpenTelemetry's semantic conventions for HTTP clients and K
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from rebalancer import __version__
 from rebalancer.base.errors import PolicyError
+from rebalancer.base.extras import import_extra
 from rebalancer.base.sending import send
 from rebalancer.base.spans import SpanRecord, SpanRecorder, Value
 from rebalancer.base.stop import Stop
@@ -179,9 +179,4 @@ def _pairs(environ: Mapping[str, str], variable: str) -> dict[str, str]:
 
 
 def _message(module: str) -> Any:
-    try:
-        return importlib.import_module(f"opentelemetry.proto.{module}")
-    except ImportError as error:
-        raise PolicyError(
-            [f"--traces needs the extra otel: pip install '.[otel]' in a checkout ({error})"]
-        ) from None
+    return import_extra(f"opentelemetry.proto.{module}", "otel", "--traces")

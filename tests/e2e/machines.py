@@ -3,8 +3,10 @@
 import time
 from contextlib import contextmanager
 
+import yaml
+
 from tests.aws.cloud import REGION, in_the_cloud
-from tests.aws.fleet import Fleet
+from tests.aws.fleet import ENABLED, Fleet
 from tests.controlplane import objects, operations
 
 
@@ -37,3 +39,22 @@ def fleet_of(cluster, monkeypatch):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with in_the_cloud(time.monotonic) as cloud:
         yield Fleet(cloud, Machines(cluster))
+
+
+def policy_of(fleet, folder, strategies):
+    """Write a policy in ``folder`` that names the groups of a fleet, and return its path."""
+    path = folder / "policy.yaml"
+    provider = {"tags": [ENABLED], "region": REGION, "endpoint": fleet.cloud.url}
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "rebalancer/v1",
+                "kind": "Policy",
+                "protect": {"minPodAge": "0s"},
+                "safety": {"maxClockSkew": "30s"},
+                "provider": {"aws": provider},
+                "strategies": strategies,
+            }
+        )
+    )
+    return path

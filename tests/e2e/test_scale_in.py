@@ -4,15 +4,12 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 
 from rebalancer.kube.access import ACT_RULES, EVENT_RULES, FOLLOW_RULES, MARK_RULES, READ_RULES
 from rebalancer.machines.aws.groups import ACTS, CALLS
 from rebalancer.node_record.protocol import EXCLUDE
-from tests.aws.cloud import REGION
-from tests.aws.fleet import ENABLED
 from tests.controlplane import objects, operations, wait_until
-from tests.e2e.machines import fleet_of
+from tests.e2e.machines import fleet_of, policy_of
 from tests.e2e.product import grant, rebalancer
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
@@ -43,23 +40,8 @@ def policy(cluster, fleet, tmp_path):
     fleet.add("pool", 4, low=LOW, high=6)
     web(cluster, 10)
     web(cluster, 4)
-    path = tmp_path / "policy.yaml"
     times = {"unneededFor": "3s", "coolDownAfterGrowth": "0s"}
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "rebalancer/v1",
-                "kind": "Policy",
-                "protect": {"minPodAge": "0s"},
-                "safety": {"maxClockSkew": "30s"},
-                "provider": {
-                    "aws": {"tags": [ENABLED], "region": REGION, "endpoint": fleet.cloud.url}
-                },
-                "strategies": {"scale-in": times},
-            }
-        )
-    )
-    return path
+    return policy_of(fleet, tmp_path, {"scale-in": times})
 
 
 def test_machines_go_with_the_rights_of_the_chart_and_pods_leave_first(cluster, fleet, policy):

@@ -12,7 +12,6 @@ import threading
 from contextlib import contextmanager
 
 import pytest
-import yaml
 
 from rebalancer.kube.access import (
     ACT_RULES,
@@ -23,11 +22,9 @@ from rebalancer.kube.access import (
 )
 from rebalancer.machines.aws.groups import ACTS
 from rebalancer.machines.aws.outdated import REPLACES, TAG
-from tests.aws.cloud import REGION
-from tests.aws.fleet import ENABLED
 from tests.controlplane import objects, operations, wait_until
 from tests.controlplane.stages import COMPLETE_AFTER
-from tests.e2e.machines import fleet_of
+from tests.e2e.machines import fleet_of, policy_of
 from tests.e2e.product import PATIENCE, grant, rebalancer
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
@@ -53,22 +50,7 @@ def policy(cluster, fleet, tmp_path):
     annotations = {COMPLETE_AFTER: "8s"}
     cluster.apply([objects.job("sums", job_spec=job, pod_annotations=annotations)])
     operations.wait_pods_ready(cluster.api, REPLICAS + SIZE + 1)
-    path = tmp_path / "policy.yaml"
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "apiVersion": "rebalancer/v1",
-                "kind": "Policy",
-                "protect": {"minPodAge": "0s"},
-                "safety": {"maxClockSkew": "30s"},
-                "provider": {
-                    "aws": {"tags": [ENABLED], "region": REGION, "endpoint": fleet.cloud.url}
-                },
-                "strategies": {},
-            }
-        )
-    )
-    return path
+    return policy_of(fleet, tmp_path, {})
 
 
 def flags(cluster, policy):
