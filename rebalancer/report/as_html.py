@@ -226,12 +226,12 @@ def _stays(summary: Summary) -> list[dict[str, Any]]:
 
 def _workloads_of(report: RunReport, refs: Collection[str]) -> dict[str, str]:
     """Return pod -> its workload, of those of ``refs`` that have one."""
-    snapshot, found = report.snapshot, {}
+    snapshot, workloads = report.snapshot, {}
     for name, cls in zip(snapshot.pods.name, snapshot.pods.cls.tolist(), strict=True):
         ref = f"{snapshot.classes[cls].namespace}/{name}"
         if ref in refs and (owner := snapshot.owner_of(cls)) is not None:
-            found[ref] = owner.ref
-    return found
+            workloads[ref] = owner.ref
+    return workloads
 
 
 def _by_workload(workloads: Mapping[str, str], refs: Sequence[str]) -> str:

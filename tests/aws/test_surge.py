@@ -369,7 +369,7 @@ def test_an_end_whose_answer_is_lost_is_not_taken_from_an_empty_answer(
 
 
 def test_a_note_from_far_ahead_is_taken_over(cloud, tmp_path):
-    """Its writer's clock was wrong, or somebody has written it by hand."""
+    """The clock of its writer was wrong, or it was written by hand."""
     with grounded(cloud, tmp_path) as ground:
         assert ground.replace(until="grow").code == 4
         (tag,) = [one for one in ground.fleet.group("pool")["Tags"] if one["Key"] == TAG]

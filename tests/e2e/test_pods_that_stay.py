@@ -168,7 +168,7 @@ def test_a_drain_takes_all_of_a_gang_or_none(gangs):
 
 
 def test_a_gang_that_is_begun_is_finished_after_a_signal(gangs, tmp_path):
-    """The process is told to end when the API server has carried out the first eviction, and before it is answered."""
+    """SIGTERM comes after the API server has carried out the first eviction, and before its answer."""
     own = {"pool": "signal"}
     gangs.apply([objects.node(f"signal-{number}", cpu="4", labels=own) for number in range(3)])
     operations.wait_nodes_ready(gangs.api, len(gangs.api.list_all("/api/v1/nodes")))

@@ -107,7 +107,7 @@ def parse_note(group: str, text: str) -> GroupNote | None:
 
 
 def _check(note: GroupNote) -> None:
-    """Raise ValueError if no replacement writes this: whoever may write tags may write anything, and machines end by it."""
+    """Raise ValueError for numbers that no replacement writes: everybody with the right to tags can forge a note."""
     if min(note.size, note.at, note.since, note.seen, 0, *note.zones.values()) < 0:
         raise ValueError("a negative number")
     if note.desired < 1 or note.size > 2 * note.desired + _MAX_ZONES:

@@ -263,7 +263,7 @@ class Surge:
         if at.note.by != self._options.by:
             self._held = self._at = None
             self._noted.discard(name)
-            # A sign of life from far ahead is none: nobody would take over before its time comes.
+            # A sign of life from the future does not count: no process would take over until then.
             if abs(at.now - at.note.seen) < STALE:
                 ours = self._old.get(name)
                 return (

@@ -91,7 +91,7 @@ def test_what_cannot_be_read_is_named_with_what_to_do(text):
     ids=str,
 )
 def test_numbers_that_no_replacement_writes_are_refused(changed):
-    """Whoever may write tags may write any: machines would be ended as surplus."""
+    """Everybody with the right to tags can forge a note: machines would be ended as surplus."""
     true = GroupNote(desired=4, size=5, at=3, since=4, seen=5, zones={"a": 2})
     assert parse_note("pool", true.text())
     with pytest.raises(ClusterReadError, match="remove the note"):
