@@ -239,7 +239,7 @@ def _connect(address: str, workers: int | None) -> Iterator[Any]:
         else:
             _reach(address)
             ray.init(address=address, log_to_driver=False)
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError, OSError) as error:
+    except Exception as error:  # noqa: BLE001 (Ray raises Exception itself if its own node does not start)
         raise ProviderError(f"--ray {address}: {' '.join(str(error).split())[:300]}") from None
     try:
         if threading.current_thread() is threading.main_thread():

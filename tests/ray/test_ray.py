@@ -90,3 +90,14 @@ def test_workers_killed_at_random_change_nothing():
 def test_a_ray_that_is_not_there_is_said():
     with pytest.raises(ProviderError, match=r"--ray 127\.0\.0\.1:1: .*refused"):
         list(RayTasks("127.0.0.1:1").run(tasks(1)))
+
+
+def test_a_local_ray_that_does_not_start_is_said(monkeypatch):
+    def fail_to_start(**_arguments):
+        raise Exception("The current node timed out during startup.")  # noqa: TRY002 (it is what Ray raises)
+
+    monkeypatch.setattr("ray.init", fail_to_start)
+    with pytest.raises(
+        ProviderError, match=r"--ray local: The current node timed out during startup"
+    ):
+        list(RayTasks("local", 2).run(tasks(1)))
