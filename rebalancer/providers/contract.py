@@ -165,6 +165,16 @@ class ReplacingMachines(Machines, Protocol):
             ProviderError: the provider cannot be asked, or does not say what a new machine would be.
         """
 
+    def find_launches(self, group: NodeGroup) -> Mapping[str, float]:
+        """Return when each of :attr:`NodeGroup.instances` was launched, in Unix seconds by the provider's clock.
+
+        Machines of which the provider does not say it, as it may be of very new ones, are left out. What is new is
+        judged by this alone: a node may be registered again under its name.
+
+        Raises:
+            ProviderError: the provider cannot be asked.
+        """
+
     def write_note(self, group: NodeGroup, note: str) -> None:
         """Set :attr:`NodeGroup.note`, at most 256 characters; empty: remove it. It does not change the machines.
 

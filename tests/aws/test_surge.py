@@ -22,9 +22,10 @@ from rebalancer.machines.aws.groups import (
     AutoScalingGroups,
     AutoScalingParams,
 )
-from rebalancer.machines.aws.outdated import IMAGES, REPLACES, TAG
+from rebalancer.machines.aws.outdated import INSTANCES, REPLACES, TAG
 from rebalancer.machines.drain import draining, replacing
 from rebalancer.machines.surge import surging
+from rebalancer.providers.contract import Guarded
 from rebalancer.testing.objects import EmbeddedCluster, deployment, pdb
 from tests.aws.cloud import REGION
 from tests.aws.fleet import ENABLED, Fleet
@@ -182,7 +183,7 @@ def test_every_old_machine_is_replaced_and_the_group_is_as_before(cloud, tmp_pat
         assert done.code == 0, done.err + done.out
         ground.assert_replaced()
         # The rights that docs/aws.md names, and no others.
-        assert set(cloud.ours) == {CALLS[0], CALLS[2], *ACTS, *REPLACES}
+        assert set(cloud.ours) == {CALLS[0], CALLS[2], INSTANCES, *ACTS, *REPLACES}
         again = ground.replace()
         assert (again.code, ground.ended) == (0, ground.ended)
         assert "nothing to replace" in again.out
@@ -545,7 +546,8 @@ def test_a_label_that_new_machines_have_too_does_not_make_them_old(cloud, tmp_pa
         ground.assert_replaced()
 
 
-def test_who_increases_the_group_meanwhile_keeps_what_they_asked_for(cloud, tmp_path):
+def test_who_increases_the_group_meanwhile_keeps_what_they_asked_for(cloud, tmp_path, monkeypatch):
+    monkeypatch.setattr(surging, "_SETTLED", 0.3)
     with grounded(cloud, tmp_path, zones="a") as ground:
         inner = cloud.after_call
 
@@ -560,7 +562,7 @@ def test_who_increases_the_group_meanwhile_keeps_what_they_asked_for(cloud, tmp_
         cloud.after_call = called
         done = ground.replace()
         assert done.code == 0, done.err
-        ground.assert_restored(SIZE + 2)
+        ground.assert_restored(SIZE + 3)
         assert set(ground.old) <= set(ground.ended)
 
 
@@ -602,7 +604,7 @@ def test_images_are_compared_where_that_is_asked_for(cloud, tmp_path):
         cloud.ours.clear()
         done = ground.replace(outdated="image", pause_after=1)
         assert done.code == 0, done.err
-        assert IMAGES in cloud.ours
+        assert INSTANCES in cloud.ours
         assert len(set(ground.old) & set(ground.ended)) == 1
         # A new version with the same image makes none outdated by its image.
         for _ in range(3):
@@ -631,3 +633,95 @@ def test_runs_leave_a_group_alone_that_is_being_replaced(cloud, tmp_path, monkey
             .groups([])
         )
         assert group.on_hold == "its machines are being replaced"
+
+
+def register_again(cluster, name):
+    """Its kubelet registers a node again: the same machine and name, another uid, and created now."""
+    away = cluster.get("Node", name)
+    cluster.delete("Node", name)
+    kept = {key: away["metadata"][key] for key in ("name", "labels")}
+    cluster.apply({**away, "apiVersion": "v1", "kind": "Node", "metadata": kept})
+    cluster.settle()
+
+
+def test_after_a_kill_a_node_that_was_registered_again_does_not_make_its_machine_new(
+    cloud, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(surging, "STALE", 0.0)
+    with grounded(cloud, tmp_path) as ground:
+        flags = {"outdated": None, "selector": "group=pool", "surge": 2}
+        assert ground.replace(until="grow", **flags).code == 4
+        ground.join()
+        for name in ground.old:
+            register_again(ground.cluster, name)
+        back = ground.replace(by="other", take_back=True, surge=None)
+        assert back.code == 0, back.err + back.out
+        assert ground.fleet.machines("pool") == ground.old
+        assert len(ground.ended) == 2
+
+
+def test_an_old_node_that_is_registered_again_is_left_and_said(cloud, tmp_path):
+    with grounded(cloud, tmp_path, zones="a") as ground:
+        inner = cloud.after_call
+        again: list[str] = []
+
+        def called(call, form):
+            inner(call, form)
+            if call == ACTS[1] and not again:
+                again.extend(name for name in ground.old if name not in ground.ended)
+                register_again(ground.cluster, again[-1])
+
+        cloud.after_call = called
+        done = ground.replace()
+        assert done.code == 4, done.err + done.out
+        assert f"/{again[-1]}) of pool were left" in done.report["ended"]
+        ground.assert_restored()
+        assert again[-1] in ground.fleet.machines("pool")
+        assert ground.replace().code == 0
+        ground.assert_replaced()
+
+
+def test_a_machine_that_joins_as_its_end_is_requested_is_emptied_first(
+    cloud, tmp_path, monkeypatch
+):
+    with grounded(cloud, tmp_path) as ground:
+        ground.joins = False
+        terminate = Guarded.terminate
+
+        def joining(self, group, instance, may_be_sent):
+            if not ground.ended:
+                ground.join()
+            return terminate(self, group, instance, may_be_sent)
+
+        monkeypatch.setattr(Guarded, "terminate", joining)
+        done = ground.replace(ready_within=1.0)
+        assert done.code == 4, done.err + done.out
+        ground.join()
+        ground.assert_restored()
+        (new,) = ground.ended
+        assert new not in ground.old
+        assert f"emptying {new}" in done.err
+
+
+def test_who_increases_the_group_to_the_size_that_was_requested_last_keeps_it(
+    cloud, tmp_path, monkeypatch
+):
+    """With one old machine left the group is smaller than its replacement had asked for at first."""
+    monkeypatch.setattr(surging, "_SETTLED", 0.3)
+    with grounded(cloud, tmp_path, zones="a") as ground:
+
+        class Err(io.StringIO):
+            def write(self, text):
+                if "emptying" in text and len(ground.ended) == SIZE - 1 and not asked:
+                    asked.append(ground.fleet.sizes["pool"] + 1)
+                    cloud.client("autoscaling").set_desired_capacity(
+                        AutoScalingGroupName="pool", DesiredCapacity=asked[0]
+                    )
+                    ground.join()
+                return super().write(text)
+
+        asked: list[int] = []
+        done = ground.replace(err=Err(), surge=2)
+        assert done.code == 0, done.err
+        assert asked == [SIZE + 2]
+        ground.assert_restored(SIZE + 1)

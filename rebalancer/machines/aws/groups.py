@@ -21,12 +21,14 @@ from pydantic import Field, model_validator
 
 from rebalancer.base.errors import ProviderError, ProviderRefusalError
 from rebalancer.machines.aws.outdated import (
-    IMAGES,
+    INSTANCES,
     MEDDLING,
     REPLACES,
     TAG,
+    describe_instances,
     differ_by_image,
     differ_by_template,
+    first_launch,
     meddling,
 )
 from rebalancer.machines.aws.services import (
@@ -166,6 +168,7 @@ class AutoScalingGroups:
     def __init__(self, params: AutoScalingParams, region: str) -> None:
         self._params, self._region = params, region
         self._known: dict[str, Mapping[str, Any]] = {}
+        self._launched: dict[str, float] = {}
 
     def groups(self, nodes: Sequence[KnownNode]) -> Sequence[NodeGroup]:  # noqa: ARG002
         """Return the selected groups by name."""
@@ -257,11 +260,20 @@ class AutoScalingGroups:
             raise ProviderError(f"{group.name}: it was not read")
         judge, call = {
             Outdated.TEMPLATE: (differ_by_template, CALLS[2]),
-            Outdated.IMAGE: (differ_by_image, f"{CALLS[2]}, {IMAGES}"),
+            Outdated.IMAGE: (differ_by_image, f"{CALLS[2]}, {INSTANCES}"),
         }[by]
         with _asking(f"{group.name}: {call}"):
             ids = judge(known, lambda: self._client("ec2"))
         return frozenset(one for one in group.instances if one.rpartition("/")[2] in ids)
+
+    def find_launches(self, group: NodeGroup) -> Mapping[str, float]:
+        """Return when each instance was first launched. What was read once is not asked for again."""
+        ids = {one: one.rpartition("/")[2] for one in group.instances}
+        unknown = sorted(set(ids.values()) - self._launched.keys())
+        with _asking(f"{group.name}: {INSTANCES}"):
+            for one in describe_instances(unknown, lambda: self._client("ec2")):
+                self._launched[one["InstanceId"]] = first_launch(one)
+        return {one: self._launched[name] for one, name in ids.items() if name in self._launched}
 
     def write_note(self, group: NodeGroup, note: str) -> None:
         """Write the tag of a replacement, which the group's instances do not get, or delete it."""

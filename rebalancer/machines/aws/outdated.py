@@ -23,13 +23,13 @@ REPLACES = (
     "autoscaling:ResumeProcesses",
 )
 """What the role needs for replacements, beside what adding and ending machines needs."""
-IMAGES = "ec2:DescribeInstances"
-"""What it needs to compare images."""
+INSTANCES = "ec2:DescribeInstances"
+"""What it needs to know when instances were launched, and to compare images."""
 MEDDLING = ("AZRebalance", "AlarmNotification", "InstanceRefresh", "ScheduledActions")
 """Processes of a group that end instances, or set its size, by themselves ("Types of processes", user guide). Those that
 keep it alive (Launch, Terminate, HealthCheck, ReplaceUnhealthy) go on."""
 _IDS = 100
-"""Instances in one DescribeInstances."""
+"""Instances in one DescribeInstances; a filter has at most 200 values."""
 
 
 def meddling(group: Mapping[str, Any]) -> tuple[str, ...]:
@@ -72,7 +72,9 @@ def differ_by_image(group: Mapping[str, Any], ec2: Callable[[], Any]) -> frozens
             f"{group['AutoScalingGroupName']}: its launch template names no image: choose by template"
         )
     ids = [one["InstanceId"] for one in group.get("Instances", ())]
-    return frozenset(name for name, image in _images(ids, ec2) if image not in new)
+    return frozenset(
+        one["InstanceId"] for one in describe_instances(ids, ec2) if one["ImageId"] not in new
+    )
 
 
 def _new_versions(
@@ -115,14 +117,25 @@ def _image_of(version: Mapping[str, Any]) -> str:
     return str(version["LaunchTemplateData"].get("ImageId", ""))
 
 
-def _images(ids: Sequence[str], ec2: Callable[[], Any]) -> Iterator[tuple[str, str]]:
+def describe_instances(ids: Sequence[str], ec2: Callable[[], Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield instances as EC2 describes them; those that it does not know, or not yet, are left out."""
     for first in range(0, len(ids), _IDS):
-        pages = (
-            ec2()
-            .get_paginator("describe_instances")
-            .paginate(InstanceIds=[*ids[first : first + _IDS]])
-        )
-        for page in pages:
+        # A list of ids is refused as a whole if one of them is not known yet; a filter is not.
+        query = [{"Name": "instance-id", "Values": [*ids[first : first + _IDS]]}]
+        for page in ec2().get_paginator("describe_instances").paginate(Filters=query):
             for reservation in page["Reservations"]:
-                for one in reservation["Instances"]:
-                    yield one["InstanceId"], one["ImageId"]
+                yield from reservation["Instances"]
+
+
+def first_launch(instance: Mapping[str, Any]) -> float:
+    """Return when an instance of DescribeInstances was first launched, in Unix seconds.
+
+    ``LaunchTime`` is that of its last start. Of the first one "see the attachment time of the primary network
+    interface" (API reference, ``Instance``).
+    """
+    attachments = [
+        one["Attachment"]["AttachTime"]
+        for one in instance.get("NetworkInterfaces", ())
+        if one.get("Attachment", {}).get("DeviceIndex") == 0 and "AttachTime" in one["Attachment"]
+    ]
+    return float(min(one.timestamp() for one in [instance["LaunchTime"], *attachments]))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rebalancer.base.errors import PolicyError, ProviderRefusalError
@@ -36,6 +37,8 @@ class MachineChoice:
     _groups: Groups | None = None
     _outdated: dict[str, frozenset[str]] = field(default_factory=dict)
     """Group -> its outdated machines, of the groups that were asked about."""
+    _launches: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    """Group -> when its machines were launched, the same."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -112,14 +115,20 @@ class MachineChoice:
     ) -> bool:
         if note is None and self.all_of_notes:
             return False
-        if note is not None and snapshot.nodes.created[row] > note.at:
+        instance = snapshot.nodes.provider_id[row] or snapshot.nodes.names[row]
+        if note is not None and self._launch_of(group, instance) > note.at:
             return False
         if self.outdated is None:
             return True
         if group.name not in self._outdated:
             self._outdated[group.name] = self.machines.find_outdated(group, self.outdated)
-        instance = snapshot.nodes.provider_id[row] or snapshot.nodes.names[row]
         return instance in self._outdated[group.name]
+
+    def _launch_of(self, group: NodeGroup, instance: str) -> float:
+        """Return when a machine was launched; of one that the provider does not know yet, that it is a new one."""
+        if group.name not in self._launches:
+            self._launches[group.name] = self.machines.find_launches(group)
+        return self._launches[group.name].get(instance, math.inf)
 
 
 def _check_room(group: NodeGroup) -> None:

@@ -30,7 +30,7 @@ class GroupNote:
     size: int
     """Size that was requested last, or is about to be."""
     at: int
-    """Unix seconds, by the API server's clock, when it began: machines that came later are new."""
+    """Unix seconds, by the provider's clock, when the newest machine was launched that was there: later ones are new."""
     since: int
     """Unix seconds when the size was increased last."""
     zones: Mapping[str, int] = field(default_factory=dict)

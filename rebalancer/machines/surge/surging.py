@@ -15,33 +15,26 @@ long ago.
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol
 
 from rebalancer.base.durations import format_duration
-from rebalancer.base.errors import ClusterReadError, ProviderError, ProviderRefusalError
+from rebalancer.base.errors import ProviderError, ProviderRefusalError
+from rebalancer.base.plain_text import and_more
 from rebalancer.base.stop import Stop
 from rebalancer.machines.capacity.groups import Groups, known_nodes
+from rebalancer.machines.surge.held_note import STALE, HeldNote
+from rebalancer.machines.surge.newcomers import Newcomers
 from rebalancer.machines.surge.note import GroupNote, parse_note
 from rebalancer.machines.surge.view import CORDONED, GroupView, MachineView
 from rebalancer.providers.contract import Guarded, NodeGroup, Outdated, ReplacingMachines
 from rebalancer.snapshot.model import Snapshot
 
-BEAT = 30.0
-"""Seconds between two signs of life in a note."""
-STALE = 180.0
-"""Seconds without one after which another process takes over."""
-_MAX_SILENCE = 90.0
-"""Seconds since its last sign of life after which a process ends no machine: another may be about to take over."""
 _SETTLED = 60.0
-"""Seconds until a machine whose termination was requested is known as such: DescribeAutoScalingGroups may lag behind."""
-_BARE = 60.0
-"""Seconds that a machine must be seen without a node before it is ended as one that did not join. The node of an old machine,
-which a process that goes on after a kill cannot tell from a new one, may be away for a moment."""
+"""Seconds until a size that was requested, or the end of a machine, is known: DescribeAutoScalingGroups may lag behind."""
 _POLL_INTERVAL = 5.0
 _FAILURES = 10
 """So many looks in a row may fail."""
@@ -134,20 +127,21 @@ class Surge:
         """Nodes that were closed since that look."""
         self._ended: set[str] = set()
         """Machines whose termination was requested."""
-        self._before: set[str] = set()
-        """Instances that were there before their group grew, as far as this process has seen it."""
-        self._bare: dict[str, float] = {}
-        """Instance without a node -> Unix seconds since when it was seen so."""
-        self._useful: dict[str, float] = {}
-        """Instance -> Unix seconds when it was seen to be useful."""
-        self._skew, self._failures, self._lived = 0.0, 0, stop.now()
-        self._held: str | None = None
-        """The group that is ours."""
+        self._newcomers = Newcomers(options.ready_within)
+        self._instances: dict[str, dict[str, str]] = {}
+        """Group -> instance of each of its old nodes -> name of the node, as they were first seen."""
+        self._ahead = unix() - stop.now()
+        """Unix seconds by the API server's clock, less those of a clock that nobody sets."""
+        self._failures = 0
+        self._note = HeldNote(machines, options.by, self._now, stop.now)
         self._noted: set[str] = set()
         """Groups that this process has worked on, and not restored."""
         self._is_fresh = False
         """Whether the note was written as ours, and not looked at since."""
-        self._writing = threading.Lock()
+        self._settling = stop.now()
+        """Time of the clock that nobody sets, since when no machine was requested, and no end of one."""
+        self._shrunk = 0
+        """By how much ends of machines have made the group smaller than its note says."""
         self.reason: str | None = None
         """Why everything is taken back."""
         self.trouble: str | None = None
@@ -159,9 +153,9 @@ class Surge:
 
     def in_work(self) -> dict[str, str]:
         """Return name -> uid of the nodes whose machines are to be ended in the group whose turn it is."""
-        if self._held is None:
+        if self._note.group is None:
             return {}
-        return {**self._old.get(self._held, {}), **self._more}
+        return {**self._old.get(self._note.group, {}), **self._more}
 
     def is_old(self, name: str, provider_id: str) -> bool:
         """Return whether the provider still says that a machine is outdated, if it is asked for that."""
@@ -231,25 +225,9 @@ class Surge:
         self._failures = 0
         return waits
 
-    @contextmanager
-    def alive(self) -> Iterator[None]:
-        """Show in the note that this process lives, as long as the ``with`` block runs."""
-        end = threading.Event()
-
-        def beat() -> None:
-            while not end.wait(BEAT):
-                try:
-                    self._show_life()
-                except (ProviderError, ClusterReadError):
-                    continue  # the next one may succeed; :meth:`end` asks how old the last one is
-
-        thread = threading.Thread(target=beat, name="surge", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            end.set()
-            thread.join()
+    def alive(self) -> AbstractContextManager[None]:
+        """Return a context in which the note shows that this process lives."""
+        return self._note.alive()
 
     # -- steps on a group --------------------------------------------------------------------------
 
@@ -261,7 +239,7 @@ class Surge:
         if at is None:
             return self._next(name)
         if at.note.by != self._options.by:
-            self._held = self._at = None
+            self._note.group = self._at = None
             self._noted.discard(name)
             # A sign of life from the future does not count: no process would take over until then.
             if abs(at.now - at.note.seen) < STALE:
@@ -275,7 +253,7 @@ class Surge:
             # Tags are written without a condition: of two that write at once, both see at the next look whose note stands.
             self._is_fresh = False
             return f"the note on {name} to stand"
-        self._held = name
+        self._note.group = name
         self._noted.add(name)
         if self.reason and not at.note.back:
             at = self._write(at, back=self.reason)
@@ -295,7 +273,8 @@ class Surge:
 
     def _look(self, name: str) -> _Look | None:
         """Return the group as it is, with its note; None if there is nothing to do on it."""
-        snapshot, self._skew = self._cluster.look()
+        snapshot, skew = self._cluster.look()
+        self._ahead = self._unix() + skew - self._stop.now()
         nodes = known_nodes(snapshot)
         group = self._machines.group_named(name, nodes)
         if group is None:
@@ -309,37 +288,39 @@ class Surge:
         if note is None and (self.reason or not self._old.get(name) or not group.is_sized):
             self._noted.discard(name)
             return None
+        launches = self._machines.find_launches(group)
         now = self._now()
         if note is None:
-            self._before.update(group.instances)
-            note = self._begin(GroupView.of(snapshot, groups, group), now)
+            note = self._begin(GroupView.of(snapshot, groups, group, launches), now)
         outdated: frozenset[str] = frozenset()
         if self._options.outdated is not None:
             outdated = self._machines.find_outdated(group, self._options.outdated)
-        view = GroupView.of(snapshot, groups, group, note.at)
-        self._note_nodes(view, note, now)
+        view = GroupView.of(snapshot, groups, group, launches, note.at)
+        self._newcomers.look(view, now)
+        self._note_instances(view)
         return _Look(view, note, now, outdated)
 
-    def _note_nodes(self, view: GroupView, note: GroupNote, now: float) -> None:
-        """Remember which machines have a node from before the note, and since when others have none."""
-        self._before |= {
-            one.instance for one in view.machines if one.node and one.created <= note.at
+    def _note_instances(self, view: GroupView) -> None:
+        """Remember the machines of the old nodes: a node may be away later, or be registered again with another uid."""
+        old = self._old.get(view.group.name, {})
+        known = self._instances.setdefault(view.group.name, {})
+        known |= {
+            one.instance: one.node
+            for one in view.machines
+            if one.uid and old.get(one.node) == one.uid
         }
-        bare = [one.instance for one in view.machines if not one.node]
-        self._bare = {instance: self._bare.get(instance, now) for instance in bare}
-
-    def _may_be_surplus(self, one: MachineView, now: float) -> bool:
-        """Return whether a machine has a node, or has had none for longer than a node may be away."""
-        least = min(_BARE, self._options.ready_within.total_seconds() / 2)
-        return bool(one.node) or now - self._bare.get(one.instance, now) >= least
 
     def _begin(self, view: GroupView, now: float) -> GroupNote:
         size = view.group.desired or 0
+        if unknown := view.unknown(()):
+            text = f"{view.group.name}: the provider does not say when {unknown[0].instance} was launched"
+            raise ProviderError(text)
+        self._newcomers.begin(view.group)
         note = GroupNote(
             desired=size,
             size=size,
-            # The nodes that are there are not new, whatever the clocks say.
-            at=int(max((one.created for one in view.machines if one.node), default=now)),
+            # By the provider's clock alone, and never below the newest machine that is there.
+            at=math.ceil(max((one.launched or 0.0 for one in view.machines), default=0.0)),
             since=int(now),
             zones=view.zones(),
             suspended=view.group.meddling,
@@ -347,15 +328,20 @@ class Surge:
             seen=int(now),
         )
         self._cluster.say("begun", f"begun    {view.group.name}: {size} machines")
-        self._write_note(view.group, note)
         self._is_fresh = True
-        return note
+        return self._note.write(view.group, note)
 
     def _adopt(self, at: _Look) -> _Look:
-        """Take over an increase by another client: that much larger is the size that is to be restored."""
-        more = at.desired - at.note.size
-        if more <= 0:
+        """Take over an increase by another client: that much larger is the size that is to be restored.
+
+        It is asked for once what this process has requested is known for sure; see :meth:`_restore` for what waits for it.
+        """
+        if self._shrunk:
+            at = self._write(at, size=at.note.size - self._shrunk)
+            self._shrunk = 0
+        if at.desired == at.note.size or self._stop.now() - self._settling <= _SETTLED:
             return at
+        more = max(0, at.desired - at.note.size)
         return self._write(at, desired=at.note.desired + more, size=at.desired)
 
     def _suspend(self, at: _Look) -> None:
@@ -419,6 +405,7 @@ class Surge:
         self._cluster.say("grown", f"grow     {at.group.name} to {size} machines")
         at = self._write(at, size=size, since=int(at.now))
         self._make_guarded().increase(at.group.name, size)
+        self._settling = self._stop.now()
         return f"new machines of {at.group.name}"
 
     def _await_new(self, at: _Look) -> tuple[str | None, str | None]:
@@ -432,17 +419,12 @@ class Surge:
             if why is None and at.now - at.note.since <= within:
                 return text, None
             return text, why or f"{text}, {after}"
-        new = at.view.new(at.note, self._before)
-        for one in new:
-            if one.useful:
-                self._useful[one.instance] = at.now
-        for one in new:
-            if not one.useful and one.node not in self._more:
-                text = f"the new machine {one.instance} of {at.group.name}: {one.lacks}"
-                since = max(at.note.since, one.created, self._useful.get(one.instance, 0.0))
-                late = at.now - since > within
-                return text, f"{text}, {after}" if late else None
-        return None, None
+        going = frozenset(self._more)
+        lacking = self._newcomers.find_missing(at.view, at.note, at.now, going)
+        if lacking is None:
+            return None, None
+        lacks, late = lacking
+        return lacks, lacks if late else None
 
     def _fail(self, at: _Look, why: str) -> str:
         self._cluster.say("back", f"back     {at.group.name}: {why}")
@@ -456,6 +438,8 @@ class Surge:
         name, target = at.group.name, at.target
         if at.desired < min(target, at.group.maximum or 0):
             return self._increase(at, min(target, at.group.maximum or 0))
+        if at.desired > at.note.size:
+            return f"the size of {name} to settle: it has {at.desired} machines, and {at.note.size} were asked for"
         if at.desired <= target:
             return self._finish(at)
         if any(one in busy for one in self._old.get(name, {})):
@@ -474,8 +458,10 @@ class Surge:
         going = at.going(self._more, self._ended)
         surplus = [
             one
-            for one in at.view.surplus(at.note, self._before, self._old.get(name, {}), at.outdated)
-            if one.instance not in going and self._may_be_surplus(one, at.now)
+            for one in at.view.surplus(
+                at.note, self._newcomers.before, self._old.get(name, {}), at.outdated
+            )
+            if one.instance not in going and self._newcomers.may_be_surplus(one, at.now)
         ]
         if not surplus and not going:
             self._kept_since = min(self._kept_since, at.now)
@@ -488,9 +474,19 @@ class Surge:
         for one in surplus[: max(0, at.desired - at.target - len(going))]:
             if one.node:
                 self._more[one.node] = one.uid
-            elif (why_not := self._end(name, one.instance, lambda: None)) is not None:
+            elif (why_not := self._end(name, one.instance, self._why_joined(one))) is not None:
                 return f"the end of {one.instance}: {why_not}"
         return f"surplus machines of {name} to end"
+
+    def _why_joined(self, one: MachineView) -> Callable[[], str | None]:
+        """Return what asks, directly before its end is requested, whether a machine without a node has joined."""
+
+        def why_not() -> str | None:
+            snapshot, _ = self._cluster.look()
+            joined = {*snapshot.nodes.provider_id, *snapshot.nodes.names}
+            return "it has joined" if one.instance in joined else None
+
+        return why_not
 
     def _finish(self, at: _Look) -> str | None:
         """Resume what was suspended, and remove the note."""
@@ -498,18 +494,32 @@ class Surge:
         for node, uid in self._more.items():
             self._cluster.give_back(node, uid)
         self._machines.resume(at.group, suspended)
-        with self._writing:
-            self._held = None
-            self._machines.write_note(at.group, "")
+        self._note_left(at)
+        self._note.remove(at.group)
         self._cluster.say("restored", f"restored {name}: {at.desired} machines")
         self._noted.discard(name)
         return self._next(name)
 
+    def _note_left(self, at: _Look) -> None:
+        """Note the old machines that are left although nothing was taken back: their nodes were not those that were chosen."""
+        old = self._old.get(at.group.name, {})
+        left = [
+            f"{node} ({instance})"
+            for instance, node in sorted(self._instances.get(at.group.name, {}).items())
+            if node in old and instance in at.group.instances and instance not in self._ended
+        ]
+        if left and not at.note.back:
+            self.trouble = (
+                f"{and_more(left, 3)} of {at.group.name} were left: their nodes were away, or came back as others;"
+                " call this again"
+            )
+
     def _next(self, name: str) -> str | None:
         self._queue.remove(name)
-        self._held = self._at = None
+        self._note.group = self._at = None
         self._kept_since = math.inf
         self._more.clear()
+        self._shrunk = 0
         return f"the group {self._queue[0]}" if self._queue else None
 
     # -- machines and notes ------------------------------------------------------------------------
@@ -530,7 +540,7 @@ class Surge:
 
         def may_be_sent() -> bool:
             nonlocal refused
-            refused = self._stop.reason() or self._why_lost() or may()
+            refused = self._stop.reason() or self._note.why_lost() or may()
             return refused is None
 
         try:
@@ -541,6 +551,8 @@ class Surge:
             return self._await_end(group, instance, str(error))
         if refused is None:
             self._ended.add(instance)
+            self._settling = self._stop.now()
+            self._shrunk += requested
             if requested:
                 self._cluster.say("ended", f"ended    {instance}")
         return refused
@@ -555,39 +567,16 @@ class Surge:
                 continue
             if now is not None and instance not in now.instances:
                 self._ended.add(instance)
+                self._settling = self._stop.now()
+                self._shrunk += 1
                 return None
         return lost
 
-    def _why_lost(self) -> str | None:
-        since = self._stop.now() - self._lived
-        if self._held is None or since > _MAX_SILENCE:
-            return f"that this process lives could not be noted for {since:.0f} s: another may be at work"
-        return None
-
-    def _show_life(self) -> None:
-        """Write a sign of life in the note, if it is still ours."""
-        with self._writing:
-            if self._held is None:
-                return
-            group = self._machines.group_named(self._held, ())
-            note = None if group is None else parse_note(self._held, group.note)
-            if group is None or note is None or note.by != self._options.by:
-                self._held = None
-                return
-            self._write_note(group, replace(note, seen=int(self._now())))
-
     def _write(self, at: _Look, **changes: Any) -> _Look:
-        note = replace(at.note, **changes, seen=int(self._now()))
-        with self._writing:
-            self._write_note(at.group, note)
-        return replace(at, note=note)
-
-    def _write_note(self, group: NodeGroup, note: GroupNote) -> None:
-        self._machines.write_note(group, note.text())
-        self._lived = self._stop.now()
+        return replace(at, note=self._note.write(at.group, at.note, **changes))
 
     def _now(self) -> float:
-        return self._unix() + self._skew
+        return self._stop.now() + self._ahead
 
     def _make_guarded(self) -> Guarded:
         return Guarded(self._machines, ())

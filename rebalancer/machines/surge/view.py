@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +28,8 @@ class MachineView:
     """Of the node; empty where there is none."""
     created: float = 0.0
     """Of the node, in Unix seconds."""
+    launched: float | None = None
+    """Unix seconds by the provider's clock; None where it does not say that, or not yet."""
     lacks: str = ""
     """What it lacks for pods, in words; empty where it is useful."""
 
@@ -46,12 +48,17 @@ class GroupView:
 
     @classmethod
     def of(
-        cls, snapshot: Snapshot, groups: Groups, group: NodeGroup, began: float = np.inf
+        cls,
+        snapshot: Snapshot,
+        groups: Groups,
+        group: NodeGroup,
+        launches: Mapping[str, float],
+        began: float = np.inf,
     ) -> GroupView:
         """Return the view of a group.
 
-        ``began``: Unix seconds since when machines are new; only of new ones the daemons must run: what an old node
-        lacks it lacked before.
+        ``launches``: see ``ReplacingMachines.find_launches``. ``began``: machines launched later are new; only of new
+        ones the daemons must run: what an old node lacks it lacked before.
         """
         rows = {snapshot.nodes.provider_id[row]: row for row in groups.nodes_of(group)}
         rows |= {
@@ -62,9 +69,9 @@ class GroupView:
         return cls(
             group,
             [
-                MachineView(instance=one, lacks="it is no node yet")
+                MachineView(instance=one, launched=launches.get(one), lacks="it is no node yet")
                 if one not in rows
-                else _machine(snapshot, groups, one, rows[one], began)
+                else _machine(snapshot, groups, one, rows[one], launches.get(one), began)
                 for one in group.instances
             ],
         )
@@ -78,15 +85,20 @@ class GroupView:
         return next((one for one in self.machines if one.node == node), None)
 
     def new(self, note: GroupNote, before: Collection[str]) -> list[MachineView]:
-        """Return the machines that came after the replacement began, those without a node included.
+        """Return the machines that were launched after the replacement began.
 
-        ``before``: instances that are known not to be new. A node may be away, or come back under its name.
+        Their nodes do not say that: a node may be away, or be registered again under its name. ``before``: instances
+        that are known not to be new.
         """
         return [
             one
             for one in self.machines
-            if one.instance not in before and (not one.node or one.created > note.at)
+            if one.instance not in before and one.launched is not None and one.launched > note.at
         ]
+
+    def unknown(self, before: Collection[str]) -> list[MachineView]:
+        """Return the machines of which the provider does not say yet when they were launched; ``before``: see :meth:`new`."""
+        return [one for one in self.machines if one.instance not in before and one.launched is None]
 
     def why_not(self, node: str, note: GroupNote, closed: Collection[str]) -> str | None:
         """Return why an old node must not be closed yet; None if it may be. ``closed``: nodes closed since this look."""
@@ -112,8 +124,8 @@ class GroupView:
     ) -> list[MachineView]:
         """Return new machines in the order in which they may go, so that no zone falls below what it had.
 
-        ``before``: see :meth:`new`; ``stays``: nodes that are not new although they came late; ``outdated``:
-        instances to be preferred.
+        ``before``: see :meth:`new`; ``stays``: nodes that are to stay although they are new; ``outdated``: instances
+        to be preferred.
         """
         spare = self.zones()
         spare.subtract(note.zones)
@@ -124,7 +136,7 @@ class GroupView:
                 one.useful,
                 one.instance not in outdated,
                 -spare[one.zone],
-                -one.created,
+                -(one.launched or 0.0),
                 one.instance,
             )
         )
@@ -138,17 +150,23 @@ class GroupView:
 
 
 def _machine(
-    snapshot: Snapshot, groups: Groups, instance: str, row: int, began: float
+    snapshot: Snapshot,
+    groups: Groups,
+    instance: str,
+    row: int,
+    launched: float | None,
+    began: float,
 ) -> MachineView:
     nodes = snapshot.nodes
-    labels, created = nodes.labels.of(row), float(nodes.created[row])
+    labels, is_new = nodes.labels.of(row), launched is not None and launched > began
     return MachineView(
         instance=instance,
         node=nodes.names[row],
         uid=nodes.uid[row],
         zone=zone_of(labels) or "",
-        created=created,
-        lacks=_lacks(snapshot, groups, row, daemons=created > began),
+        created=float(nodes.created[row]),
+        launched=launched,
+        lacks=_lacks(snapshot, groups, row, daemons=is_new),
     )
 
 

@@ -5,8 +5,16 @@ from rebalancer.machines.surge.view import GroupView, MachineView
 from rebalancer.providers.contract import NodeGroup
 
 
-def machine(name, zone, created, lacks=""):
-    return MachineView(instance=name, node=name, uid=name, zone=zone, created=created, lacks=lacks)
+def machine(name, zone, launched, lacks="", created=30):
+    return MachineView(
+        instance=name,
+        node=name,
+        uid=name,
+        zone=zone,
+        created=created,
+        launched=launched,
+        lacks=lacks,
+    )
 
 
 def surplus(*machines, zones):
@@ -27,3 +35,9 @@ def test_no_zone_loses_more_than_it_has_to_spare():
 def test_one_that_is_not_useful_takes_nothing_from_its_zone():
     machines = [machine("a1", "a", 20, "its node is not Ready"), machine("a2", "a", 21)]
     assert surplus(*machines, machine("a3", "a", 5), zones={"a": 1}) == ["a1", "a2"]
+
+
+def test_a_machine_is_new_by_its_launch_and_not_by_its_node():
+    """The node of an old machine was registered again; of the last one the provider says nothing yet."""
+    again, unknown = machine("a1", "a", 5, created=99), machine("a2", "a", None, created=99)
+    assert surplus(again, unknown, machine("a3", "a", 11, created=1), zones={}) == ["a3"]
