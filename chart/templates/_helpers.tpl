@@ -131,3 +131,10 @@ annotations:
 {{- define "rebalancer.stateName" -}}
 {{- (splitn "/" 2 (include "rebalancer.state" .))._1 -}}
 {{- end -}}
+
+{{/* Where an alert is explained (dict "root" $ "alert" NAME); empty without metrics.rules.runbookUrl. */}}
+{{- define "rebalancer.runbook" -}}
+{{- with ((.root.Values.metrics).rules).runbookUrl -}}
+runbook_url: {{ printf "%s#%s" . (lower $.alert) | quote }}
+{{- end }}
+{{- end }}

@@ -162,7 +162,14 @@ _OWN: dict[str, Schema] = {
                 {"url": {"type": "string", "pattern": "^(https?://.+)?$"}, "secretName": _NAME}
             ),
             "file": {"type": "string", "pattern": "^(/.+)?$"},
-            "rules": _closed({"enabled": _FLAG, "labels": _TEXTS, "periodSeconds": _number(60)}),
+            "rules": _closed(
+                {
+                    "enabled": _FLAG,
+                    "labels": _TEXTS,
+                    "periodSeconds": _number(60),
+                    "runbookUrl": _TEXT,
+                }
+            ),
             "dashboard": _closed({"enabled": _FLAG, "labels": _TEXTS}),
         }
     ),

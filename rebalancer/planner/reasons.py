@@ -104,13 +104,12 @@ def _unjudged(after: Mapping[str, Score]) -> str | None:
 
 
 def _backlog_words(backlog: Backlog) -> str:
-    """Return a sentence on the backlog: `` At least 12 moves wait for 2 further runs.``"""
+    """Return a sentence on the backlog. Later runs may refuse what this one did not get to: it is no promise."""
     if not backlog.moves:
         return ""
-    least = " At least" if backlog.more else ""
-    moves = "1 move waits" if backlog.moves == 1 else f"{backlog.moves:,} moves wait"
-    runs = "1 further run" if backlog.runs == 1 else f"{backlog.runs} further runs"
-    return f"{least} {moves} for {runs}."
+    least = "at least " if backlog.more else ""
+    moves, runs = count(backlog.moves, "move"), count(backlog.runs, "further run")
+    return f" What waits takes {least}{moves} in {runs}, if all of it can be fixed."
 
 
 def _most_first(item: tuple[str, int]) -> tuple[int, str]:

@@ -324,7 +324,7 @@ class Summary:
         if code not in _WAITING or not 0 < backlog.moves < pods:
             return why
         least = "at least " if backlog.more else ""
-        return f"{why}; candidates for {least}{count(backlog.moves, 'move')} in further runs: not all have to move"
+        return f"{why}; what waits takes {least}{count(backlog.moves, 'move')} in further runs, if all of it can be fixed"
 
     def _not_moved(self) -> Iterator[tuple[Status, str, list[skips.SkipGroup]]]:
         """Yield (status, meaning, pods) for the planned moves that a run did not make."""

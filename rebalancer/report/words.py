@@ -211,7 +211,7 @@ def zones_of(report: RunReport, move: Move) -> dict[str, float]:
 def describe_bound(bound: int, moves: int) -> str:
     """Return a phrase comparing the lower bound with ``moves``. A plan may cover only a part of the moves needed."""
     if bound > moves:
-        return f"the whole takes at least {bound:,}, of which this run makes a part"
+        return f"the whole, if all of it can be fixed, takes at least {bound:,}"
     return f"it cannot be done with fewer than {bound:,}"
 
 
@@ -326,7 +326,7 @@ def _now_line(now: Mapping[str, Score], report: RunReport) -> str:
         return f"Every rule {'that can hold ' if impossible else ''}holds now."
     waits = report.plan.backlog.moves
     more = (
-        f" {'At least ' if report.plan.backlog.more else ''}{count(waits, 'move')} more in further runs."
+        f" What waits takes {'at least ' if report.plan.backlog.more else ''}{count(waits, 'move')} in further runs, if all of it can be fixed."
         if waits
         else ""
     )

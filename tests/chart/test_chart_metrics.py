@@ -1,11 +1,15 @@
 """Metrics and notices in the chart, as the real Helm renders it."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from tests.chart.helm import HelmError, one, pod_spec, render
 
 pytestmark = pytest.mark.e2e  # Helm is built from Go modules
-ALL = {
+ROOT = Path(__file__).parents[2]
+ALL: dict[str, Any] = {
     "metrics": {
         "push": {"url": "http://gateway:9091/"},
         "file": "/textfile/rebalancer.prom",
@@ -72,6 +76,24 @@ def test_an_address_that_is_a_secret_stands_in_no_argument():
     container = container_of(render({"metrics": {"push": push}}), "CronJob")
     assert variables(container) == {"REBALANCER_METRICS_PUSH": {"name": "gateway", "key": "url"}}
     assert not [arg for arg in container["args"] if "--metrics-push" in arg]
+
+
+def test_each_alert_links_its_part_of_the_page():
+    page = "https://git.example.com/docs/metrics.md"
+    headings = {
+        line.removeprefix("### ").lower()
+        for line in (ROOT / "docs" / "metrics.md").read_text().splitlines()
+        if line.startswith("### ")
+    }
+    rules = {**ALL["metrics"]["rules"], "runbookUrl": page}
+    for more, linked in ((ALL["metrics"]["rules"], False), (rules, True)):
+        manifests = render({**ALL, "metrics": {**ALL["metrics"], "rules": more}})
+        for rule in one(manifests, "PrometheusRule")["spec"]["groups"][0]["rules"]:
+            anchor = rule["alert"].lower()
+            assert anchor in headings
+            assert rule["annotations"].get("runbook_url") == (
+                f"{page}#{anchor}" if linked else None
+            )
 
 
 @pytest.mark.parametrize("part", ["rules", "dashboard"])

@@ -913,6 +913,7 @@ CHANGED = {
     "metrics.file": "/textfile/rebalancer.prom",
     "metrics.rules.enabled": True,
     "metrics.rules.labels": {"release": "prometheus"},
+    "metrics.rules.runbookUrl": "https://git.example.com/docs/metrics.md",
     "metrics.rules.periodSeconds": 500,  # shows as three periods: 1500
     "metrics.dashboard.enabled": True,
     "metrics.dashboard.labels": {"grafana": "yes"},

@@ -71,6 +71,27 @@ FIRING = {
         330,
         {},
     ),
+    "RebalancerUnmetRulesGrow": (
+        {
+            f'rebalancer_rules_unmet{{{JOB},strategy="duplicates",when="before"}}': "2+0x400 5+0x800",
+            f'rebalancer_rules_unmet{{{JOB},strategy="duplicates",when="now"}}': "9+0x1200",
+        },
+        530,
+        770,
+        {},
+    ),
+    "RebalancerSignalSourceFails": (
+        {f'rebalancer_signal_source_failing{{{JOB},source="sqs"}}': "0+0x5 1+0x20 0+0x20"},
+        18,
+        30,
+        {"source": "sqs"},
+    ),
+    "RebalancerWatchIsSilent": (
+        {f"rebalancer_watch_silence_seconds{{{JOB}}}": "0+60x30 0+0x20"},
+        20,
+        35,
+        {},
+    ),
 }
 
 

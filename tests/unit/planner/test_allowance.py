@@ -121,7 +121,7 @@ def test_where_moves_in_flight_use_up_a_budget_the_plan_says_so(plan, budgets, l
     result = crowded(plan, *going, **budgets)
     assert result.stopped == (
         f"Moves in flight use up a budget ({limit}): 1 rule is unmet. "
-        "At least 1 move waits for 1 further run."
+        "What waits takes at least 1 move in 1 further run, if all of it can be fixed."
     )
     assert (result.moves, result.backlog.moves) == ((), 1)
 

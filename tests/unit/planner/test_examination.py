@@ -47,7 +47,7 @@ def test_an_hour_that_is_used_up_leaves_all_for_later_runs(plan):
     result = plan(crowded(), settings=settings)
     assert (len(result.moves), result.backlog) == (0, Backlog(6, 1, more=True))
     assert result.stopped == (
-        "This run can do no more: 12 rules are unmet. At least 6 moves wait for 1 further run."
+        "This run can do no more: 12 rules are unmet. What waits takes at least 6 moves in 1 further run, if all of it can be fixed."
     )
 
 

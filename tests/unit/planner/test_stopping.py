@@ -62,21 +62,21 @@ def skips(*codes):
             ([MOVE], [], after(3), Backlog(4, 2, more=True)),
             (
                 "This run can do no more: 3 rules are unmet. "
-                "At least 4 moves wait for 2 further runs."
+                "What waits takes at least 4 moves in 2 further runs, if all of it can be fixed."
             ),
         ),
         (
             ([], [], after(3), Backlog(1, 1), "time is up"),
             (
                 "Planning was ended early: time is up. 3 rules are unmet. "
-                "1 move waits for 1 further run."
+                "What waits takes 1 move in 1 further run, if all of it can be fixed."
             ),
         ),
         (
             ([], [], after(1), Backlog(1, 1), None, "perNode 1"),
             (
                 "Moves in flight use up a budget (perNode 1): 1 rule is unmet. "
-                "1 move waits for 1 further run."
+                "What waits takes 1 move in 1 further run, if all of it can be fixed."
             ),
         ),
         (

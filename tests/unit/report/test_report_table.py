@@ -269,11 +269,11 @@ def test_skipped_pods_stand_by_code_the_most_frequent_first(report):
     [
         (
             Backlog(2, 1, more=True),
-            "3 Budget: a budget of the policy is used up; candidates for at least 2 moves in further runs: not all have to move",
+            "3 Budget: a budget of the policy is used up; what waits takes at least 2 moves in further runs, if all of it can be fixed",
         ),
         (
             Backlog(1, 1),
-            "3 Budget: a budget of the policy is used up; candidates for 1 move in further runs: not all have to move",
+            "3 Budget: a budget of the policy is used up; what waits takes 1 move in further runs, if all of it can be fixed",
         ),
         (Backlog(3, 1, more=True), "3 Budget: a budget of the policy is used up"),
         (Backlog(), "3 Budget: a budget of the policy is used up"),
