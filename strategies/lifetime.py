@@ -48,6 +48,12 @@ State = Literal[
 """Phases of pods that have not ended, reasons of pods, and reasons why containers wait or ended."""
 
 
+_OF_ENDED = frozenset(
+    {"NodeAffinity", "Shutdown", "UnexpectedAdmissionError", "DeadlineExceeded", "Evicted"}
+)
+"""States of pods that have ended: no other pod has them."""
+
+
 class LifetimeParams(Params):
     """Options of lifetime. A pod must match all given options; for a list, one of its entries."""
 
@@ -77,6 +83,9 @@ class LifetimeParams(Params):
             self.states or self.conditions or self.exit_codes
         ):
             raise ValueError("lifetime needs maxPodLifeTime, states, conditions or exitCodes")
+        if self.states and _OF_ENDED.issuperset(self.states):
+            text = f"only pods that have ended are {', '.join(self.states)}, and lifetime is about pods that run"
+            raise ValueError(f"{text}; use failed-pods, with reasons")
         return self
 
 

@@ -15,6 +15,7 @@ from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say
 from rebalancer.commands.flags import (
     CLUSTER,
+    QUIET,
     SIMULATED_RUNS,
     PanelCommand,
     Whole,
@@ -229,7 +230,6 @@ PLAYING = [
     ),
 ]
 """How simulations are played, for all commands that play many."""
-QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
 
 _LISTS = ("--policies", "--snapshots", "--unseen")
 

@@ -16,6 +16,7 @@ from rebalancer.commands.flags import (
     CLUSTER,
     COLOR,
     POLICY_FLAGS,
+    QUIET,
     examples,
     output_flag,
     parse_named,
@@ -66,7 +67,7 @@ _FAIL_ON = (Grade.WARNING.value, Grade.PROBLEM.value)
     help="Exit with code 11 if there is a finding so bad, or worse.",
 )
 @output_flag("table", *DATA_FORMS, of="findings")
-@with_flags([COLOR])
+@with_flags([COLOR, QUIET])
 def command(red: str | None, **flags: Any) -> int:
     """Check what runs need, and what keeps them from moving anything.
 

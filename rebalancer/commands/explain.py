@@ -15,10 +15,11 @@ from rebalancer import API_VERSION
 from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError, ProviderError
-from rebalancer.base.plain_text import printable_lines, wrap
+from rebalancer.base.plain_text import WIDTH, lines_of, printable_lines
 from rebalancer.commands.flags import (
     CLUSTER,
     POLICY_FLAGS,
+    QUIET,
     complete_nodes,
     complete_pods,
     complete_workloads,
@@ -82,7 +83,11 @@ def explain_pod(
     )
     table = format_explanation(landing, node)
     if node is None:
-        plan = [line for text in pod_words(report, facts) for line in wrap(text, "  ", "    ")]
+        plan = [
+            line
+            for text in pod_words(report, facts)
+            for line in lines_of(text, "  ", "    ", WIDTH)
+        ]
         others = any(move.ref != facts.ref for move in report.plan.moves)
         after = ", as its earlier moves leave the cluster" if others else ""
         table = "\n".join([table, f"In the plan of a dry run{after}", *plan, ""])
@@ -175,12 +180,12 @@ class _Explaining:
         try:
             report = judge_machines(self._run, self._source, self.snapshot, asks=asks)
         except ProviderError as error:
-            return wrap(f"not judged: {error}", "  ", "    "), {"notJudged": str(error)}
+            return lines_of(f"not judged: {error}", "  ", "    ", WIDTH), {"notJudged": str(error)}
         one = next((of for of in report.scale_out.pods if of.pod == pod), None)
         if one is None:
             return ["  not judged: it is being deleted"], {"notJudged": "it is being deleted"}
         texts = [f"{one.code.value}: {helper_of(one) or 'no group helps'}", *pending_words(one)]
-        lines = [line for text in texts for line in wrap(text, "  ", "    ")]
+        lines = [line for text in texts for line in lines_of(text, "  ", "    ", WIDTH)]
         if not report.groups.groups:
             lines.append("  there is no group of machines; see: rebalancer capacity")
         return lines, pending_data(self.snapshot, one)
@@ -234,6 +239,7 @@ _EXPLAINED = [
         help="ConfigMap of run --memory: which owners cool down, and which budgets are used up.",
     ),
     output_flag("table", *DATA_FORMS, of="explanation"),
+    QUIET,
 ]
 
 

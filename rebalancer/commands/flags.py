@@ -434,8 +434,9 @@ def _fail_on(_context: click.Context, _flag: click.Parameter, text: str) -> tupl
     return names
 
 
+QUIET = click.option("-q", "--quiet", is_flag=True, help="No progress on standard error.")
 PROGRESS = [
-    click.option("-q", "--quiet", is_flag=True, help="No progress on standard error."),
+    QUIET,
     click.option(
         "--log-format",
         type=click.Choice(["text", "json"]),

@@ -11,24 +11,24 @@ import click
 from rebalancer.base.data_text import data_text
 from rebalancer.base.environment import Environment, system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
-from rebalancer.base.output import say, write
+from rebalancer.base.output import say
 from rebalancer.commands.compare import (
     BUILT_IN,
     FORMS,
     PLAYING,
-    QUIET,
     PlayOptions,
     TakesLists,
     report_failures,
     show_progress,
 )
-from rebalancer.commands.flags import Whole, examples, output_flag, with_flags
+from rebalancer.commands.flags import QUIET, Whole, examples, output_flag, with_flags
 from rebalancer.fleet.compare import Inputs
 from rebalancer.fleet.stores import list_snapshots
 from rebalancer.fleet.task import Rules
 from rebalancer.policy.forms import effective
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.registry import Registry
+from rebalancer.run.context import print_text
 from rebalancer.run.options import PolicyFlags
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def run_tune(options: TuneOptions, environment: Environment) -> ExitCode:
     engine = options.engine(environment)
     with show_progress(environment, "tuning", quiet=options.quiet) as reached:
         tuning = tune(search, load_rules, engine, journal_path=options.resume, reached=reached)
-    write(environment.out, [_render(tuning, search, options)])
+    print_text(environment, _render(tuning, search, options), options.output)
     if options.out is not None:
         _write_policy(options.out, tuning, search, load, options.policy, environment)
     return report_failures(environment, len(tuning.failures), tuning.played)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 
-from rebalancer.base.plain_text import count, lines_of, more, percent, printable, wrap
+from rebalancer.base.plain_text import WIDTH, count, lines_of, more, percent, printable
 from rebalancer.cost.term import Entry
 from rebalancer.explain.pods import Breach, PodDecision, PodFacts
 from rebalancer.plan.plan import Method, Status
@@ -121,9 +121,17 @@ def move_words(report: RunReport, facts: PodFacts) -> str:
 def format_explanation(explanation: LandingExplanation, node: str | None = None) -> str:
     """Format a landing explanation in 80 columns: all nodes, equal ones grouped, or only ``node``."""
     lines = [f"The replacement of {printable(explanation.pod)}, were the pod evicted now", ""]
-    lines += [line for note in explanation.unmodelled for line in wrap(f"Not predictable: {note}")]
-    lines += wrap(explanation.note) if explanation.note else []
-    lines += [line for text in explanation.assumptions for line in wrap(f"Assumed: {text}")]
+    lines += [
+        line
+        for note in explanation.unmodelled
+        for line in lines_of(f"Not predictable: {note}", width=WIDTH)
+    ]
+    lines += lines_of(explanation.note, width=WIDTH) if explanation.note else []
+    lines += [
+        line
+        for text in explanation.assumptions
+        for line in lines_of(f"Assumed: {text}", width=WIDTH)
+    ]
     chosen = [one for one in explanation.nodes if node is None or one.name == node]
     lines += _list_refused([one for one in chosen if not one.feasible])
     lines += _list_scored([one for one in chosen if one.feasible])
@@ -140,7 +148,7 @@ def _list_refused(nodes: Sequence[ExplainedNode]) -> list[str]:
     lines: list[str] = []
     for (plugin, message), names in sorted(groups.items(), key=lambda g: (-len(g[1]), g[0])):
         text = f"{len(names)} refused by {plugin}: {message} ({_names(names)})"
-        lines += wrap(text, "  ", "      ")
+        lines += lines_of(text, "  ", "      ", WIDTH)
     return ["Nodes that will not take it", *lines, ""] if lines else []
 
 
@@ -152,8 +160,8 @@ def _list_scored(nodes: Sequence[ExplainedNode]) -> list[str]:
     lines: list[str] = []
     for group in ordered:
         names = _names([one.name for one in group])
-        lines += wrap(f"{group[0].total or 0:>5}  {names}", "  ", "         ")
-        lines += wrap(_scores(group[0].scores), "         ")
+        lines += lines_of(f"{group[0].total or 0:>5}  {names}", "  ", "         ", WIDTH)
+        lines += lines_of(_scores(group[0].scores), "         ", width=WIDTH)
     return ["Scores of the nodes that will", *lines, ""] if lines else []
 
 

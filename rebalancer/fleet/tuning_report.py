@@ -9,7 +9,15 @@ import msgspec
 
 from rebalancer import API_VERSION
 from rebalancer.base.data_text import plain_number
-from rebalancer.base.plain_text import columns, count, lines_of, printable, printable_lines
+from rebalancer.base.plain_text import (
+    WIDE,
+    columns,
+    count,
+    lines_of,
+    printable,
+    printable_lines,
+    wrap,
+)
 from rebalancer.fleet.show import failure_lines, sentences, show_number, verdict_data
 from rebalancer.fleet.tune import Candidate, Goal, Reason, Search, Tuning
 from rebalancer.report.html_page import render_page
@@ -161,7 +169,7 @@ def _candidate(one: Candidate) -> dict[str, Any]:
 def policy_file(policy: str, tuning: Tuning, search: Search) -> str:
     """Return the recommended policy, with the reasons in comments; ``policy`` is its YAML."""
     comments = [title(tuning), *advice(tuning), legend(search.goal)]
-    lines = [line for text in comments for line in lines_of(printable(text), "# ", "#   ")]
+    lines = [line for text in comments for line in wrap(printable(text), "# ", "#   ", WIDE)]
     return "\n".join(lines) + f"\n{policy}"
 
 

@@ -101,8 +101,8 @@ def terminal_look(environment: Environment, color: str) -> Look:
 
 
 def print_text(environment: Environment, text: str, form: str = "table") -> None:
-    """Write a finished text; a table is fitted to the terminal, see :func:`rebalancer.base.plain_text.dress`."""
-    if form != "table":
+    """Write a finished text; one for people is fitted to the terminal, see :func:`rebalancer.base.plain_text.dress`."""
+    if form not in ("table", "text"):
         write(environment.out, [text])
         return
     look = terminal_look(environment, "auto")

@@ -177,6 +177,7 @@ def test_a_disruption_budget_is_kept():
     ("given", "says"),
     [
         ({}, "needs maxPodLifeTime"),
+        ({"states": ["Evicted", "Shutdown"]}, "only pods that have ended are Evicted, Shutdown"),
         ({"states": ["Succeeded"]}, "states"),
         ({"conditions": [{}]}, "needs type, status or reason"),
         ({"conditions": [{"type": "PodScheduled", "status": "True"}]}, "every healthy pod"),

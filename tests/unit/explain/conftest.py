@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from rebalancer.base.environment import SystemClock, Timings
+from rebalancer.base.plain_text import WIDE, Paint, dress
 from rebalancer.explain.find import find_node, find_workload
 from rebalancer.explain.node import NodeRecorder, node_data, node_facts, node_table
 from rebalancer.explain.workload import (
@@ -23,6 +24,11 @@ from rebalancer.run.ending import outcomes_of
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import snapshot_of
+
+
+def _shown(table):
+    """As a terminal shows it that is wide enough."""
+    return dress(table, 2 * WIDE, Paint(color=False))
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ class Explaining:
             objects, lambda snapshot: NodeRecorder(snapshot, find_node(snapshot, name)), **options
         )
         facts = node_facts(report, watched)
-        return Explained(node_data(facts), node_table(report, facts), report)
+        return Explained(node_data(facts), _shown(node_table(report, facts)), report)
 
     def workload(self, ref, objects, **options):
         report, watched = self.plan(
@@ -87,7 +93,7 @@ class Explaining:
             **options,
         )
         facts = workload_facts(report, watched)
-        return Explained(workload_data(facts), workload_table(report, facts), report)
+        return Explained(workload_data(facts), _shown(workload_table(report, facts)), report)
 
 
 @pytest.fixture(scope="session")
