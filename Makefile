@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test e2e e2e-newest e2e-browser e2e-prometheus e2e-node e2e-ray e2e-ticks bench bench-scheduler bench-decisions bench-capacity bench-scale \
-	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants storm-machines storm-machines-mutants protobuf check fix cluster requirements docs docs-site pictures release clean
+	bench-waves bench-peer bench-pod bench-ticks bench-growth bench-check fuzz storm storm-mutants storm-machines storm-machines-mutants protobuf check fix cluster requirements docs docs-site pictures release image-index clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -145,6 +145,10 @@ requirements: $(STAMP)  ## renew the hash-pinned requirements
 	$(COMPILE) --constraint requirements-dev.txt --output-file tests/release/requirements.txt tests/release/requirements.in
 	$(COMPILE) --constraint requirements-dev.txt --output-file tests/docs/site/requirements.txt tests/docs/site/requirements.in
 	$(COMPILE) --constraint requirements-dev.txt --output-file image/build-requirements.txt image/build-requirements.in
+
+image-index:  ## one image for several architectures from archives of `make release`: NAME=repository:tag PARTS="amd64.oci.tar arm64.oci.tar"
+	@mkdir -p dist
+	$(PYTHON) -m image.index dist/kube-rebalancer.oci.tar $(NAME) $(PARTS)
 
 release: $(STAMP)  ## the files of a release of the last commit in dist/release, made twice, then installed and run; needs Go 1.26 for Helm
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/release/requirements.txt

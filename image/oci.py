@@ -34,7 +34,7 @@ def write(
     with tempfile.TemporaryFile() as layer, tarfile.open(archive, "w") as out:
         _write_layer(root, layer)
         digest, size = _digest(layer), layer.tell()
-        config = _blob(
+        config = blob(
             {
                 "architecture": architecture(),
                 "os": "linux",
@@ -49,11 +49,11 @@ def write(
             }
         )
         layers = [{"mediaType": _LAYER, "digest": digest, "size": size}]
-        manifest = _blob(
+        manifest = blob(
             {
                 "schemaVersion": 2,
                 "mediaType": _MANIFEST,
-                "config": _descriptor(_CONFIG, config),
+                "config": descriptor(_CONFIG, config),
                 "layers": layers,
             }
         )
@@ -61,7 +61,7 @@ def write(
             "schemaVersion": 2,
             "manifests": [
                 {
-                    **_descriptor(_MANIFEST, manifest),
+                    **descriptor(_MANIFEST, manifest),
                     "annotations": {
                         "io.containerd.image.name": name,
                         "org.opencontainers.image.ref.name": name.rpartition(":")[2],
@@ -69,13 +69,13 @@ def write(
                 }
             ],
         }
-        _add(out, "oci-layout", _blob({"imageLayoutVersion": "1.0.0"}))
-        _add(out, "index.json", _blob(index))
-        for blob in (config, manifest):
-            _add(out, _path(_sha256(blob)), blob)
+        add(out, "oci-layout", blob({"imageLayoutVersion": "1.0.0"}))
+        add(out, "index.json", blob(index))
+        for content in (config, manifest):
+            add(out, path_of(sha256(content)), content)
         layer.seek(0)
-        out.addfile(_entry(_path(digest), size), layer)
-    return _sha256(manifest)
+        out.addfile(_entry(path_of(digest), size), layer)
+    return sha256(manifest)
 
 
 def architecture() -> str:
@@ -110,19 +110,23 @@ def _digest(layer: BinaryIO) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-def _blob(value: Mapping[str, Any]) -> bytes:
+def blob(value: Mapping[str, Any]) -> bytes:
+    """Return ``value`` as canonical JSON: equal values are equal bytes."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _sha256(blob: bytes) -> str:
-    return f"sha256:{hashlib.sha256(blob).hexdigest()}"
+def sha256(content: bytes) -> str:
+    """Return the digest of ``content`` as OCI writes it."""
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def _descriptor(media_type: str, blob: bytes) -> dict[str, Any]:
-    return {"mediaType": media_type, "digest": _sha256(blob), "size": len(blob)}
+def descriptor(media_type: str, content: bytes) -> dict[str, Any]:
+    """Return what refers to a blob with this ``content``."""
+    return {"mediaType": media_type, "digest": sha256(content), "size": len(content)}
 
 
-def _path(digest: str) -> str:
+def path_of(digest: str) -> str:
+    """Return where an archive has the blob of this ``digest``."""
     return "blobs/" + digest.replace(":", "/")
 
 
@@ -133,8 +137,9 @@ def _entry(name: str, size: int) -> tarfile.TarInfo:
     return entry
 
 
-def _add(out: tarfile.TarFile, name: str, blob: bytes) -> None:
-    out.addfile(_entry(name, len(blob)), io.BytesIO(blob))
+def add(out: tarfile.TarFile, name: str, content: bytes) -> None:
+    """Add a file to an archive, without owner and time."""
+    out.addfile(_entry(name, len(content)), io.BytesIO(content))
 
 
 def main() -> None:

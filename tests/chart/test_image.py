@@ -1,17 +1,20 @@
 """What is in the image and what is taken out of it, its licences, and that equal builds are equal."""
 
+import hashlib
 import importlib.metadata
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from image import contents, libraries, licences, oci, root, unused
+from image import contents, index, libraries, licences, oci, root, unused
 
 
 def installed(packages, *names):
@@ -58,6 +61,53 @@ def test_equal_directories_are_equal_archives(tmp_path):
         digests.add(oci.write(folder, tmp_path / f"{number}.tar", "x:y", entrypoint=["/a"]))
     assert len(digests) == 1
     assert (tmp_path / "0.tar").read_bytes() == (tmp_path / "1.tar").read_bytes()
+
+
+@pytest.fixture
+def parts(tmp_path, monkeypatch):
+    """An image for each of two architectures, with one file that tells them apart."""
+    made = {}
+    for machine, architecture in (("x86_64", "amd64"), ("aarch64", "arm64")):
+        monkeypatch.setattr(platform, "machine", lambda machine=machine: machine)
+        folder = tmp_path / machine
+        folder.mkdir()
+        (folder / "a").write_text(machine)
+        made[architecture] = tmp_path / f"{architecture}.tar"
+        oci.write(folder, made[architecture], "x:y", entrypoint=["/a"])
+    return made
+
+
+def test_images_of_several_architectures_are_one_index(tmp_path, parts):
+    digest = index.join([*parts.values()], tmp_path / "all.tar", "registry.example/x:1")
+    assert digest == index.join(
+        [*reversed(parts.values())], tmp_path / "again.tar", "registry.example/x:1"
+    )
+    assert (tmp_path / "all.tar").read_bytes() == (tmp_path / "again.tar").read_bytes()
+    with tarfile.open(tmp_path / "all.tar") as layout:
+        names = layout.getnames()
+        content = {name: layout.extractfile(name).read() for name in names}  # type: ignore[union-attr]
+    assert len(content) == len(names)
+    for path, stored in content.items():
+        if path.startswith("blobs/"):
+            assert path == f"blobs/sha256/{hashlib.sha256(stored).hexdigest()}"
+    (top,) = json.loads(content["index.json"])["manifests"]
+    assert (top["digest"], top["mediaType"]) == (digest, "application/vnd.oci.image.index.v1+json")
+    assert top["annotations"]["io.containerd.image.name"] == "registry.example/x:1"
+    listed = json.loads(content[oci.path_of(digest)])["manifests"]
+    assert [one["platform"] for one in listed] == [
+        {"architecture": "amd64", "os": "linux"},
+        {"architecture": "arm64", "os": "linux"},
+    ]
+    for one in listed:
+        manifest = json.loads(content[oci.path_of(one["digest"])])
+        config = json.loads(content[oci.path_of(manifest["config"]["digest"])])
+        assert config["architecture"] == one["platform"]["architecture"]
+        assert all(oci.path_of(layer["digest"]) in content for layer in manifest["layers"])
+
+
+def test_two_images_of_one_architecture_are_no_index(tmp_path, parts):
+    with pytest.raises(ValueError, match="there is an image for arm64 already"):
+        index.join([parts["arm64"]] * 2, tmp_path / "all.tar", "x:1")
 
 
 def test_where_the_wheel_came_from_is_forgotten(tmp_path):
