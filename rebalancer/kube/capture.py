@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from rebalancer.kube.access import LIST_POD_GROUPS, missing_lists
 from rebalancer.kube.client import JSON, Client
-from rebalancer.kube.failures import ForbiddenError, StatusError
+from rebalancer.kube.failures import ForbiddenError, NotServedError
 from rebalancer.kube.lists import (
     IN_PROTOBUF,
     Listing,
@@ -220,8 +220,8 @@ def _pages(
             accept=f"{PROTOBUF}, {JSON}" if in_protobuf else JSON,
             may_restart=may_restart,
         )
-    except StatusError as error:
-        if error.status != 404 or listing.resource in ESSENTIAL:
+    except NotServedError:
+        if listing.resource in ESSENTIAL:
             raise
 
 

@@ -40,12 +40,20 @@ class ForbiddenError(ClusterReadError):
         )
 
 
+_NO_SUCH_PATH = b"404 page not found"
+"""What an API server answers where it has nothing: the words of Go's HTTP server, in plain text."""
+
+
 class StatusError(ClusterReadError):
     """The server answered with an error other than a missing right; ``status`` is the HTTP status."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+
+class NotServedError(StatusError):
+    """The API server itself says that it does not serve the resource, or has no such object."""
 
 
 class NotStreamedError(Exception):
@@ -138,6 +146,11 @@ def says_missing(status: int, body: bytes) -> bool:
     return status == 404 and status_of(body).code == 404
 
 
+def says_not_served(status: int, body: bytes) -> bool:
+    """Return whether the API server itself says that it does not serve a path; a proxy's 404 has other words."""
+    return says_missing(status, body) or (status == 404 and body.strip() == _NO_SUCH_PATH)
+
+
 def refusal(status: int, body: bytes, rule: AccessRule, server: str) -> ClusterReadError:
     """Return the error for a response with a status other than 2xx to a request that needs ``rule``."""
     said = status_of(body).message[:_MAX_TEXT]
@@ -155,4 +168,5 @@ def refusal(status: int, body: bytes, rule: AccessRule, server: str) -> ClusterR
             f"{server} could not {rule}: HTTP {status} after several attempts ({said or 'no text'})."
             f" The API server is overloaded or failing; the next run tries again",
         )
-    return StatusError(status, f"{server} could not {rule}: HTTP {status}: {said or 'no text'}")
+    error = NotServedError if says_not_served(status, body) else StatusError
+    return error(status, f"{server} could not {rule}: HTTP {status}: {said or 'no text'}")

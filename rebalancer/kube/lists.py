@@ -17,6 +17,7 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import JSON, Client
 from rebalancer.kube.failures import (
+    NotServedError,
     NotStreamedError,
     NotUnderstoodError,
     StatusError,
@@ -431,8 +432,8 @@ def _if_served(pages: Iterator[T], resource: Resource) -> Iterator[T]:
     """Yield the pages; none if the server does not serve an optional resource."""
     try:
         yield from pages
-    except StatusError as error:
-        if error.status != 404 or resource in ESSENTIAL:
+    except NotServedError:
+        if resource in ESSENTIAL:
             raise
 
 

@@ -31,7 +31,7 @@ from rebalancer.base.sending import HttpAnswer, SendingError, exchange, place
 from rebalancer.base.stop import Stop
 from rebalancer.kube.access import USAGE_RULES
 from rebalancer.kube.client import JSON, Client
-from rebalancer.kube.failures import TransportError, refusal, status_of
+from rebalancer.kube.failures import TransportError, refusal, says_not_served, status_of
 from rebalancer.kube.lists import Listing
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Stream
@@ -171,7 +171,7 @@ def _require_list(stream: Stream, resource: Resource, server: str) -> None:
     if stream.status in (401, 403):
         rule = AccessRule("list", resource.group, resource.plural)
         raise refusal(stream.status, body, rule, server)
-    if stream.status == 404:
+    if says_not_served(stream.status, body):
         raise NotMeasuredError("the API server does not serve them")
     raise NotMeasuredError(f"HTTP {stream.status} ({status_of(body).message or 'no text'})")
 

@@ -138,6 +138,7 @@ UNSURE = b'Internal Server Error: "/apis/metrics.k8s.io/v1beta1/nodes": subjecta
 """Where metrics-server itself lacks rights."""
 NOT_THERE = [
     (Say(b"404 page not found\n", 404), "the API server does not serve them"),
+    (Say(b"<html>Not Found</html>", 404), "HTTP 404 (<html>Not Found</html>)"),
     (Say(b"service unavailable\n", 503), "HTTP 503 (service unavailable)"),
     (Say(UNREACHED, 503), "HTTP 503 (error trying to reach service: dial tcp 192.0.2.1:4443"),
     (Say(UNSURE, 500), "HTTP 500 (Internal Server Error:"),

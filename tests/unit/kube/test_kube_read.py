@@ -189,6 +189,15 @@ def test_a_kind_that_the_server_does_not_serve_is_missing_unless_it_is_essential
         read_cluster(client, clock=clock)
 
 
+def test_a_proxy_that_finds_nothing_does_not_say_that_a_kind_is_not_served(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    empty_cluster(server)
+    server.on("GET", "/apis/batch/v1/jobs", Say(b"<html>404 Not Found</html>", 404))
+    with pytest.raises(ClusterReadError, match=r"could not list jobs.*: HTTP 404: <html>"):
+        read_cluster(client_of(server.url, tmp_path), clock=clock)
+
+
 @pytest.mark.parametrize("body", [b"<html>", {}, {"major": "x", "minor": "1"}])
 def test_what_has_no_version_is_no_api_server(
     server: ScriptedServer, tmp_path: Path, body: Any
