@@ -16,6 +16,8 @@ BEAT = 30.0
 """Seconds between two signs of life in a note."""
 STALE = 180.0
 """Seconds without one after which another process takes over."""
+_LATE = 60.0
+"""Seconds after a write for which an answer without it is taken for a late one."""
 _MAX_SILENCE = 90.0
 """Seconds since its last sign of life after which a process ends no machine: another may be about to take over."""
 
@@ -35,6 +37,8 @@ class HeldNote:
         self._now, self._elapsed = now, elapsed
         self._lived = elapsed()
         self._writing = threading.Lock()
+        self._texts: dict[str, list[str]] = {}
+        """Group -> the note that was written last, and those after it whose answers were lost."""
         self.group: str | None = None
         """The group whose note is ours."""
 
@@ -65,6 +69,14 @@ class HeldNote:
             return f"that this process lives could not be noted for {since:.0f} s: another may be at work"
         return None
 
+    def is_late(self, group: NodeGroup) -> bool:
+        """Return whether an answer is from before what this process has written on the group."""
+        texts = self._texts.get(group.name)
+        if not texts or group.note in texts or self._elapsed() - self._lived > _LATE:
+            return False
+        note = parse_note(group.name, group.note)
+        return note is None or note.by == self._by
+
     def write(self, group: NodeGroup, note: GroupNote, **changes: Any) -> GroupNote:
         """Write a note with ``changes``; return it. Raises ProviderError."""
         note = replace(note, **changes, seen=int(self._now()))
@@ -76,7 +88,9 @@ class HeldNote:
         """Remove the note of the group that is held. Raises ProviderError."""
         with self._writing:
             self.group = None
+            self._texts.setdefault(group.name, []).append("")
             self._machines.write_note(group, "")
+            del self._texts[group.name]
 
     def _show_life(self) -> None:
         """Write a sign of life in the note, if it is still ours."""
@@ -88,8 +102,13 @@ class HeldNote:
             if group is None or note is None or note.by != self._by:
                 self.group = None
                 return
+            if self.is_late(group):
+                return
             self._write(group, replace(note, seen=int(self._now())))
 
     def _write(self, group: NodeGroup, note: GroupNote) -> None:
-        self._machines.write_note(group, note.text())
+        text = note.text()
+        self._texts.setdefault(group.name, []).append(text)
+        self._machines.write_note(group, text)
+        self._texts[group.name] = [text]
         self._lived = self._elapsed()

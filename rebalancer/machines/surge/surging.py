@@ -140,6 +140,8 @@ class Surge:
         """Whether the note was written as ours, and not looked at since."""
         self._settling = stop.now()
         """Time of the clock that nobody sets, since when no machine was requested, and no end of one."""
+        self._seen = 0
+        """A size that a look has shown and that was not asked for, since all that was requested is known."""
         self._shrunk = 0
         """By how much ends of machines have made the group smaller than its note says."""
         self.reason: str | None = None
@@ -283,6 +285,10 @@ class Surge:
                 raise ProviderError(f"the provider does not name the group {name}")
             self.reason = self.reason or f"the provider has no group {name} any more"
             return None
+        if self._note.is_late(group):
+            raise ProviderError(
+                f"the provider's answer on {name} is from before its note, which was written since"
+            )
         groups = Groups(snapshot, [group], self._options.startup_taints)
         note = parse_note(name, group.note)
         if note is None and (self.reason or not self._old.get(name) or not group.is_sized):
@@ -334,15 +340,24 @@ class Surge:
     def _adopt(self, at: _Look) -> _Look:
         """Take over an increase by another client: that much larger is the size that is to be restored.
 
-        It is asked for once what this process has requested is known for sure; see :meth:`_restore` for what waits for it.
+        It is asked for once what this process has requested is known for sure, and two looks in a row must agree: one
+        answer may be late. See :meth:`_restore` for what waits for it.
         """
         if self._shrunk:
-            at = self._write(at, size=at.note.size - self._shrunk)
-            self._shrunk = 0
+            # Not twice: it may be written though the answer is lost.
+            shrunk, self._shrunk = self._shrunk, 0
+            at = self._write(at, size=at.note.size - shrunk)
         if at.desired == at.note.size or self._stop.now() - self._settling <= _SETTLED:
+            return at
+        agreed, self._seen = self._seen == at.desired, at.desired
+        if not agreed:
             return at
         more = max(0, at.desired - at.note.size)
         return self._write(at, desired=at.note.desired + more, size=at.desired)
+
+    def _unsettle(self) -> None:
+        """Wait anew until what was requested is known."""
+        self._settling, self._seen = self._stop.now(), 0
 
     def _suspend(self, at: _Look) -> None:
         running = [one for one in at.note.suspended if one in at.group.meddling]
@@ -405,7 +420,7 @@ class Surge:
         self._cluster.say("grown", f"grow     {at.group.name} to {size} machines")
         at = self._write(at, size=size, since=int(at.now))
         self._make_guarded().increase(at.group.name, size)
-        self._settling = self._stop.now()
+        self._unsettle()
         return f"new machines of {at.group.name}"
 
     def _await_new(self, at: _Look) -> tuple[str | None, str | None]:
@@ -519,7 +534,7 @@ class Surge:
         self._note.group = self._at = None
         self._kept_since = math.inf
         self._more.clear()
-        self._shrunk = 0
+        self._shrunk = self._seen = 0
         return f"the group {self._queue[0]}" if self._queue else None
 
     # -- machines and notes ------------------------------------------------------------------------
@@ -551,7 +566,7 @@ class Surge:
             return self._await_end(group, instance, str(error))
         if refused is None:
             self._ended.add(instance)
-            self._settling = self._stop.now()
+            self._unsettle()
             self._shrunk += requested
             if requested:
                 self._cluster.say("ended", f"ended    {instance}")
@@ -567,7 +582,7 @@ class Surge:
                 continue
             if now is not None and instance not in now.instances:
                 self._ended.add(instance)
-                self._settling = self._stop.now()
+                self._unsettle()
                 self._shrunk += 1
                 return None
         return lost
