@@ -16,7 +16,7 @@ BEAT = 30.0
 """Seconds between two signs of life in a note."""
 STALE = 180.0
 """Seconds without one after which another process takes over."""
-_LATE = 60.0
+_LATE = 30.0
 """Seconds after a write for which an answer without it is taken for a late one."""
 _MAX_SILENCE = 90.0
 """Seconds since its last sign of life after which a process ends no machine: another may be about to take over."""
@@ -76,6 +76,11 @@ class HeldNote:
             return False
         note = parse_note(group.name, group.note)
         return note is None or note.by == self._by
+
+    def leave(self, name: str) -> None:
+        """Let go of a group that another process is at work on."""
+        self.group = None
+        self._texts.pop(name, None)
 
     def write(self, group: NodeGroup, note: GroupNote, **changes: Any) -> GroupNote:
         """Write a note with ``changes``; return it. Raises ProviderError."""

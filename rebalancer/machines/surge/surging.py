@@ -241,7 +241,8 @@ class Surge:
         if at is None:
             return self._next(name)
         if at.note.by != self._options.by:
-            self._note.group = self._at = None
+            self._at = None
+            self._note.leave(name)
             self._noted.discard(name)
             # A sign of life from the future does not count: no process would take over until then.
             if abs(at.now - at.note.seen) < STALE:
