@@ -69,8 +69,9 @@ def test_a_resumed_comparison_plays_nothing_again(
 def test_a_damaged_snapshot_fails_alone_with_code_4(policies, snapshots, tmp_path, capsys):
     (tmp_path / "recorded" / "3.json").write_text('{"kind": "List", "items": [')
     printed = compared(capsys, policies, snapshots, code=4)
-    assert "3.json: cut off" in printed.out
-    assert "2 policies on 9 snapshots, 20 simulations" in printed.out
+    text = " ".join(printed.out.split())  # lines are as wide as the terminal
+    assert "3.json: cut off" in text
+    assert "2 policies on 9 snapshots, 20 simulations" in text
     assert "rebalancer: 2 of 20 simulations failed" in printed.err
 
 
