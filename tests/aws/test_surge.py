@@ -637,11 +637,17 @@ def test_runs_leave_a_group_alone_that_is_being_replaced(cloud, tmp_path, monkey
 
 def register_again(cluster, name):
     """Its kubelet registers a node again: the same machine and name, another uid, and created now."""
-    away = cluster.get("Node", name)
+    away = registered_anew(cluster.get("Node", name))
     cluster.delete("Node", name)
-    kept = {key: away["metadata"][key] for key in ("name", "labels")}
-    cluster.apply({**away, "apiVersion": "v1", "kind": "Node", "metadata": kept})
+    cluster.apply(away)
     cluster.settle()
+
+
+def registered_anew(node):
+    """Return a node as its kubelet registers it, which knows nothing of annotations, cordons and taints that others set."""
+    kept = {key: node["metadata"][key] for key in ("name", "labels")}
+    spec = {key: of for key, of in node["spec"].items() if key not in {"unschedulable", "taints"}}
+    return {**node, "apiVersion": "v1", "kind": "Node", "metadata": kept, "spec": spec}
 
 
 def test_after_a_kill_a_node_that_was_registered_again_does_not_make_its_machine_new(

@@ -15,7 +15,15 @@ from rebalancer.machines.aws.outdated import TAG
 from rebalancer.machines.drain import replacing
 from rebalancer.machines.surge import surging
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
-from tests.aws.test_surge import SIZE, WEB, WRITES, dying, grounded, register_again
+from tests.aws.test_surge import (
+    SIZE,
+    WEB,
+    WRITES,
+    dying,
+    grounded,
+    register_again,
+    registered_anew,
+)
 from tests.aws.test_surge import short_pauses as short_pauses  # noqa: PLC0414  # a fixture
 from tests.support.killing import Killed, Killing
 from tests.unit.commands.draining import is_cordoned
@@ -91,9 +99,7 @@ class Storm:
             case "registers again":
                 register_again(self.cluster, name)
             case "goes away":
-                node = self.cluster.get("Node", name)
-                kept = {key: node["metadata"][key] for key in ("name", "labels")}
-                self.away[name] = {**node, "apiVersion": "v1", "kind": "Node", "metadata": kept}
+                self.away[name] = registered_anew(self.cluster.get("Node", name))
                 self.cluster.delete("Node", name)
             case "increases":
                 size = self.ground.fleet.sizes["pool"]
