@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import click
@@ -20,12 +21,14 @@ from rebalancer.commands.flags import (
     with_flags,
 )
 from rebalancer.commands.replacement import NodeReplacement, ReplaceOptions, SurgeReplacement
+from rebalancer.kube.identity import read_cluster_uid
 from rebalancer.machines.capacity.of_run import open_provider
 from rebalancer.machines.drain.cordon import NodeChoice, version_of
 from rebalancer.machines.drain.preflight import Missing, missing_nodes, refuses
 from rebalancer.machines.drain.replacing import ReplaceHook, ReplacementPace
 from rebalancer.machines.drain.rounds import EmptyingRounds
 from rebalancer.machines.surge.choice import MachineChoice
+from rebalancer.machines.surge.note import GroupNotes
 from rebalancer.providers.contract import Outdated, ReplacingMachines
 from rebalancer.registry import Registry
 
@@ -116,6 +119,7 @@ def _machine_choice(
     Raises:
         PolicyError: the policy names no provider that replaces machines.
         ProviderError: a prerequisite is missing.
+        ClusterReadError: the cluster cannot be identified.
     """
     name, machines = open_provider(emptying.base, Registry.installed().providers)
     if not isinstance(machines, ReplacingMachines):
@@ -124,9 +128,12 @@ def _machine_choice(
                 f"the provider {name} replaces no machines; name one that does in the policy, such as provider: {{aws: ...}}"
             ]
         )
+    with closing(emptying.client()) as client:
+        notes = GroupNotes(read_cluster_uid(client))
     return MachineChoice(
         nodes,
         machines,
+        notes,
         emptying.base.loaded.policy.capacity,
         None if options.outdated is None else Outdated(options.outdated),
         all_of_notes=options.take_back,

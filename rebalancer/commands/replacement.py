@@ -224,6 +224,7 @@ class SurgeReplacement(NodeReplacement):
         clock = emptying.environment.clock
         self._surge = Surge(
             choice.machines,
+            choice.group_notes,
             self,
             SurgeOptions(
                 surge=options.surge or 1,

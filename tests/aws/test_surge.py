@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -22,9 +23,10 @@ from rebalancer.machines.aws.groups import (
     AutoScalingGroups,
     AutoScalingParams,
 )
-from rebalancer.machines.aws.outdated import INSTANCES, REPLACES, TAG
+from rebalancer.machines.aws.outdated import INSTANCES, MEDDLING, REPLACES, TAG
 from rebalancer.machines.drain import draining, replacing
 from rebalancer.machines.surge import surging
+from rebalancer.machines.surge.note import GroupNotes
 from rebalancer.providers.contract import Guarded
 from rebalancer.testing.objects import EmbeddedCluster, deployment, pdb
 from tests.aws.cloud import REGION
@@ -127,6 +129,15 @@ class Ground:
             end.set()
             watcher.join()
         return Drained(code, out.getvalue(), err.getvalue())
+
+    def rewrite_note(self, **changes):
+        """Write another note of the group, as a replacement in this cluster would."""
+        (tag,) = [one for one in self.fleet.group("pool")["Tags"] if one["Key"] == TAG]
+        notes = GroupNotes(self.cluster.get("Namespace", "kube-system")["metadata"]["uid"])
+        note = notes.parse("pool", tag["Value"])
+        assert note is not None
+        text = notes.text("pool", replace(note, **changes))
+        self.cloud.client("autoscaling").create_or_update_tags(Tags=[{**tag, "Value": text}])
 
     # -- what must hold ----------------------------------------------------------------------------
 
@@ -370,13 +381,10 @@ def test_an_end_whose_answer_is_lost_is_not_taken_from_an_empty_answer(
 
 
 def test_a_note_from_far_ahead_is_taken_over(cloud, tmp_path):
-    """The clock of its writer was wrong, or it was written by hand."""
+    """The clock of its writer was wrong."""
     with grounded(cloud, tmp_path) as ground:
         assert ground.replace(until="grow").code == 4
-        (tag,) = [one for one in ground.fleet.group("pool")["Tags"] if one["Key"] == TAG]
-        seen = tag["Value"].partition(" seen=")
-        value = f"{seen[0]} seen=9999999999 back=-"
-        cloud.client("autoscaling").create_or_update_tags(Tags=[{**tag, "Value": value}])
+        ground.rewrite_note(seen=9999999999)
         done = ground.replace(by="other")
         assert done.code == 0, done.err + done.out
         ground.assert_replaced()
@@ -387,9 +395,7 @@ def test_processes_that_people_have_suspended_are_not_resumed_by_a_written_note(
         assert ground.replace(until="grow").code == 4
         client = cloud.client("autoscaling")
         client.suspend_processes(AutoScalingGroupName="pool", ScalingProcesses=["HealthCheck"])
-        (tag,) = [one for one in ground.fleet.group("pool")["Tags"] if one["Key"] == TAG]
-        value = tag["Value"].replace("suspended=", "suspended=HealthCheck+")
-        client.create_or_update_tags(Tags=[{**tag, "Value": value}])
+        ground.rewrite_note(suspended=("HealthCheck", *MEDDLING))
         assert ground.replace(take_back=True, surge=None).code == 0
         (left,) = ground.fleet.group("pool")["SuspendedProcesses"]
         assert left["ProcessName"] == "HealthCheck"
@@ -731,3 +737,19 @@ def test_who_increases_the_group_to_the_size_that_was_requested_last_keeps_it(
         assert done.code == 0, done.err
         assert asked == [SIZE + 2]
         ground.assert_restored(SIZE + 1)
+
+
+@pytest.mark.parametrize("order", [{"take_back": True, "surge": None}, {}], ids=["back", "on"])
+def test_a_forged_note_ends_no_machine(cloud, tmp_path, order):
+    """It is consistent: by it two machines were there, and four are new."""
+    with grounded(cloud, tmp_path) as ground:
+        note = "desired=2 size=4 at=1 since=1 zones=- suspended=- by=x seen=1 seal=0123456789abcdef back=-"
+        tag = {"ResourceId": "pool", "ResourceType": "auto-scaling-group", "Key": TAG}
+        cloud.client("autoscaling").create_or_update_tags(
+            Tags=[{**tag, "Value": note, "PropagateAtLaunch": False}]
+        )
+        got = ground.replace(**order)
+        assert got.code == 3
+        assert "is not from a replacement of this group in this cluster" in got.err
+        assert ground.ended == []
+        assert ground.fleet.machines("pool") == ground.old

@@ -11,7 +11,7 @@ from rebalancer.base.plain_text import and_more
 from rebalancer.kube.nodes import NodeView
 from rebalancer.machines.capacity.groups import Groups, known_nodes, zone_of
 from rebalancer.machines.drain.cordon import NodeChoice
-from rebalancer.machines.surge.note import GroupNote, parse_note
+from rebalancer.machines.surge.note import GroupNote, GroupNotes
 from rebalancer.policy.cluster import CapacitySettings
 from rebalancer.providers.contract import NodeGroup, Outdated, ReplacingMachines
 from rebalancer.snapshot.model import Snapshot
@@ -25,6 +25,7 @@ class MachineChoice:
     nodes: NodeChoice
     """The conditions on nodes."""
     machines: ReplacingMachines
+    group_notes: GroupNotes
     settings: CapacitySettings
     outdated: Outdated | None = None
     """What the provider is asked about machines; None: nothing."""
@@ -55,7 +56,7 @@ class MachineChoice:
         """
         read = self.machines.groups(known_nodes(snapshot))
         groups = self._groups = Groups(snapshot, read, self.settings.startup_taints)
-        noted = {one.name: parse_note(one.name, one.note) for one in read}
+        noted = {one.name: self.group_notes.parse(one.name, one.note) for one in read}
         self.old = {name: {} for name, note in noted.items() if note is not None}
         alone = []
         for name in self._match_nodes(snapshot):

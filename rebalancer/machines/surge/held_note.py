@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rebalancer.base.errors import ClusterReadError, ProviderError
-from rebalancer.machines.surge.note import GroupNote, parse_note
+from rebalancer.machines.surge.note import GroupNote, GroupNotes
 from rebalancer.providers.contract import NodeGroup, ReplacingMachines
 
 BEAT = 30.0
@@ -28,12 +28,13 @@ class HeldNote:
     def __init__(
         self,
         machines: ReplacingMachines,
+        notes: GroupNotes,
         by: str,
         now: Callable[[], float],
         elapsed: Callable[[], float],
     ) -> None:
         """``by``: this process; ``now``: Unix seconds by the API server's clock; ``elapsed``: seconds that never go back."""
-        self._machines, self._by = machines, by
+        self._machines, self._notes, self._by = machines, notes, by
         self._now, self._elapsed = now, elapsed
         self._lived = elapsed()
         self._writing = threading.Lock()
@@ -74,7 +75,7 @@ class HeldNote:
         texts = self._texts.get(group.name)
         if not texts or group.note in texts or self._elapsed() - self._lived > _LATE:
             return False
-        note = parse_note(group.name, group.note)
+        note = self._notes.parse(group.name, group.note)
         return note is None or note.by == self._by
 
     def leave(self, name: str) -> None:
@@ -103,7 +104,7 @@ class HeldNote:
             if self.group is None:
                 return
             group = self._machines.group_named(self.group, ())
-            note = None if group is None else parse_note(self.group, group.note)
+            note = None if group is None else self._notes.parse(self.group, group.note)
             if group is None or note is None or note.by != self._by:
                 self.group = None
                 return
@@ -112,7 +113,7 @@ class HeldNote:
             self._write(group, replace(note, seen=int(self._now())))
 
     def _write(self, group: NodeGroup, note: GroupNote) -> None:
-        text = note.text()
+        text = self._notes.text(group.name, note)
         self._texts.setdefault(group.name, []).append(text)
         self._machines.write_note(group, text)
         self._texts[group.name] = [text]

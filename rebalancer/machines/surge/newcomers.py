@@ -61,7 +61,8 @@ class Newcomers:
             if known and (one.useful or one.node in going):
                 continue
             lacks = one.lacks if known else "the provider does not say when it was launched"
-            text = f"the new machine {one.instance} of {view.group.name}: {lacks}"
+            machine = one.instance.rpartition("/")[2]
+            text = f"the new machine {machine} of {view.group.name}: {lacks}"
             since = max(note.since, one.created, self._useful.get(one.instance, 0.0))
             late = now - since > within
             return f"{text}, after {format_duration(self._within)}" if late else text, late

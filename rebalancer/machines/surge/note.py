@@ -2,11 +2,18 @@
 
 It is written before what it announces is done. On AWS it is the value of one tag, at most 256 characters of those that
 every service takes (letters, numbers, spaces and ``+-=._:/@``): ``desired=4 size=5 at=... zones=eu-west-1/a:2/b:2 ...``.
+
+A note decides which machines end, and whoever may tag a group could write one; groups are copied with their tags, too.
+So it carries a seal, a digest of what it says, of its group and of the cluster. It needs a read of the cluster: the right
+to tags alone is not enough.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import re
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os.path import commonprefix
@@ -17,6 +24,8 @@ _MAX = 256
 _MAX_AUTHOR = 24
 _WORD = re.compile(r"[^A-Za-z0-9.:@-]+")
 _NONE = "-"
+_SEAL = 6
+"""Bytes of a seal, a multiple of three: text is scarce, and each try to guess it takes a tag and a run."""
 _MAX_ZONES = 8
 """Zones of a group at most, by as many it may grow beyond twice its size."""
 
@@ -44,70 +53,98 @@ class GroupNote:
     back: str = ""
     """Why everything is taken back, in words; empty where nothing is."""
 
-    def text(self) -> str:
-        """Return the note as text."""
-        # What all names begin with is written once.
-        start = commonprefix([*self.zones])  # noqa: RUF071  # of characters, indeed
-        names = (f"{name.removeprefix(start)}:{of}" for name, of in sorted(self.zones.items()))
-        zones = "/".join((start, *names)) if self.zones else ""
-        fields = {
-            "desired": self.desired,
-            "size": self.size,
-            "at": self.at,
-            "since": self.since,
-            "zones": zones or _NONE,
-            "suspended": "+".join(self.suspended) or _NONE,
-            "by": self.by or _NONE,
-            "seen": self.seen,
-            "back": _NONE,
-        }
-        text = " ".join(f"{name}={value}" for name, value in fields.items())
-        if not self.back:
-            return text
-        text = text.removesuffix(_NONE)
-        return text + _WORD.sub("_", self.back)[: _MAX - len(text)]
-
 
 def author(instance: str) -> str:
     """Return the name of a process as it stands in notes: the end of it, which differs from pod to pod."""
     return _WORD.sub("-", instance)[-_MAX_AUTHOR:]
 
 
-def parse_note(group: str, text: str) -> GroupNote | None:
-    """Return the note on a group; None if the text is empty.
+@dataclass(frozen=True, slots=True)
+class GroupNotes:
+    """Notes as texts, in one cluster."""
 
-    Raises:
-        ClusterReadError: the text is no such note; a newer version may have written it.
-    """
-    if not text:
-        return None
-    try:
-        of = dict(part.split("=", 1) for part in text.split(" "))
-        start, *counts = _parts(of["zones"], "/") or ("",)
-        zones = [part.rpartition(":") for part in counts]
-        note = GroupNote(
-            desired=int(of["desired"]),
-            size=int(of["size"]),
-            at=int(of["at"]),
-            since=int(of["since"]),
-            zones={start + name: int(count) for name, _, count in zones},
-            suspended=_parts(of["suspended"], "+"),
-            by="" if of["by"] == _NONE else of["by"],
-            seen=int(of["seen"]),
-            back=of["back"].strip(_NONE).replace("_", " "),
-        )
-        _check(note)
-    except (KeyError, ValueError):
-        raise ClusterReadError(
-            f"{group}: what a replacement noted on it cannot be read, so that nothing is done to it: {text!r}; set its size"
-            " and its suspended processes as they are to be, and remove the note"
-        ) from None
-    else:
+    cluster: str
+    """See ``rebalancer.kube.identity``."""
+
+    def text(self, group: str, note: GroupNote) -> str:
+        """Return the note on a group as text."""
+        fields = {**_fields(note), "seal": self._seal(group, note), "back": _NONE}
+        text = " ".join(f"{name}={value}" for name, value in fields.items())
+        if not note.back:
+            return text
+        text = text.removesuffix(_NONE)
+        return text + _WORD.sub("_", note.back)[: _MAX - len(text)]
+
+    def parse(self, group: str, text: str) -> GroupNote | None:
+        """Return the note on a group; None if the text is empty.
+
+        Raises:
+            ClusterReadError: the text is no such note, or is none of this group in this cluster; a newer version may have
+                written it.
+        """
+        if not text:
+            return None
+        try:
+            of = dict(part.split("=", 1) for part in text.split(" "))
+            note = _read(of)
+            _check(note)
+            seal = of["seal"]
+        except (KeyError, ValueError):
+            raise ClusterReadError(_refusal(group, "cannot be read", text)) from None
+        if not hmac.compare_digest(seal.encode(), self._seal(group, note).encode()):
+            why = "is not from a replacement of this group in this cluster"
+            raise ClusterReadError(_refusal(group, why, text))
         return note
+
+    def _seal(self, group: str, note: GroupNote) -> str:
+        """Return the digest of all but why it is taken back, which may be cut."""
+        sealed = "\n".join((self.cluster, group, *_fields(note).values()))
+        return b64encode(hashlib.sha256(sealed.encode()).digest()[:_SEAL]).decode()
+
+
+def _fields(note: GroupNote) -> dict[str, str]:
+    # What all names begin with is written once.
+    start = commonprefix([*note.zones])  # noqa: RUF071  # of characters, indeed
+    names = (f"{name.removeprefix(start)}:{of}" for name, of in sorted(note.zones.items()))
+    zones = "/".join((start, *names)) if note.zones else ""
+    return {
+        "desired": str(note.desired),
+        "size": str(note.size),
+        "at": str(note.at),
+        "since": str(note.since),
+        "zones": zones or _NONE,
+        "suspended": "+".join(note.suspended) or _NONE,
+        "by": note.by or _NONE,
+        "seen": str(note.seen),
+    }
+
+
+def _read(of: Mapping[str, str]) -> GroupNote:
+    """Return the note of its fields; raises KeyError and ValueError."""
+    start, *counts = _parts(of["zones"], "/") or ("",)
+    zones = [part.rpartition(":") for part in counts]
+    return GroupNote(
+        desired=int(of["desired"]),
+        size=int(of["size"]),
+        at=int(of["at"]),
+        since=int(of["since"]),
+        zones={start + name: int(count) for name, _, count in zones},
+        suspended=_parts(of["suspended"], "+"),
+        by="" if of["by"] == _NONE else of["by"],
+        seen=int(of["seen"]),
+        back=of["back"].strip(_NONE).replace("_", " "),
+    )
+
+
+def _refusal(group: str, why: str, text: str) -> str:
+    return (
+        f"{group}: what a replacement noted on it {why}, so that nothing is done to it: {text!r}; set its size and its"
+        " suspended processes as they are to be, and remove the note"
+    )
 
 
 def _check(note: GroupNote) -> None:
-    """Raise ValueError for numbers that no replacement writes: everybody with the right to tags can forge a note."""
+    """Raise ValueError for numbers that no replacement writes."""
     if min(note.size, note.at, note.since, note.seen, 0, *note.zones.values()) < 0:
         raise ValueError("a negative number")
     if note.desired < 1 or note.size > 2 * note.desired + _MAX_ZONES:

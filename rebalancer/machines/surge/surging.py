@@ -28,7 +28,7 @@ from rebalancer.base.stop import Stop
 from rebalancer.machines.capacity.groups import Groups, known_nodes
 from rebalancer.machines.surge.held_note import STALE, HeldNote
 from rebalancer.machines.surge.newcomers import Newcomers
-from rebalancer.machines.surge.note import GroupNote, parse_note
+from rebalancer.machines.surge.note import GroupNote, GroupNotes
 from rebalancer.machines.surge.view import CORDONED, GroupView, MachineView
 from rebalancer.providers.contract import Guarded, NodeGroup, Outdated, ReplacingMachines
 from rebalancer.snapshot.model import Snapshot
@@ -106,6 +106,7 @@ class Surge:
     def __init__(
         self,
         machines: ReplacingMachines,
+        notes: GroupNotes,
         cluster: Cluster,
         options: SurgeOptions,
         stop: Stop,
@@ -114,6 +115,7 @@ class Surge:
     ) -> None:
         """``old``: group -> name of each of its old nodes -> its uid."""
         self._machines, self._cluster, self._options = machines, cluster, options
+        self._notes = notes
         self._stop, self._unix = stop, unix
         self._queue = sorted(old)
         self._old = {name: dict(nodes) for name, nodes in old.items()}
@@ -133,7 +135,7 @@ class Surge:
         self._ahead = unix() - stop.now()
         """Unix seconds by the API server's clock, less those of a clock that nobody sets."""
         self._failures = 0
-        self._note = HeldNote(machines, options.by, self._now, stop.now)
+        self._note = HeldNote(machines, notes, options.by, self._now, stop.now)
         self._noted: set[str] = set()
         """Groups that this process has worked on, and not restored."""
         self._is_fresh = False
@@ -291,7 +293,7 @@ class Surge:
                 f"the provider's answer on {name} is from before its note, which was written since"
             )
         groups = Groups(snapshot, [group], self._options.startup_taints)
-        note = parse_note(name, group.note)
+        note = self._notes.parse(name, group.note)
         if note is None and (self.reason or not self._old.get(name) or not group.is_sized):
             self._noted.discard(name)
             return None

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rebalancer.base.errors import ClusterReadError
-from rebalancer.machines.surge.note import GroupNote, author, parse_note
+from rebalancer.machines.surge.note import GroupNote, GroupNotes, author
 
 PROCESSES = ("AZRebalance", "AlarmNotification", "InstanceRefresh", "ScheduledActions")
 ZONES = [f"ap-southeast-1{z}" for z in "abcdef"]
+NOTES = GroupNotes("6f0c2a52-0b4a-4b63-8d0e-0d6d1f0a9c11")
 numbers = st.integers(1, 10**6)
 
 
@@ -29,7 +30,7 @@ numbers = st.integers(1, 10**6)
     ).filter(lambda note: note.size <= 2 * note.desired)
 )
 def test_what_is_written_is_read_again(note):
-    assert parse_note("pool", note.text()) == note
+    assert NOTES.parse("pool", NOTES.text("pool", note)) == note
 
 
 @given(
@@ -50,10 +51,10 @@ def test_a_note_fits_into_a_tag_and_keeps_what_is_to_be_restored(back, zones):
         seen=1_800_000_000,
         back=back or "?",
     )
-    text = note.text()
+    text = NOTES.text("pool", note)
     assert len(text) <= 256
     assert re.fullmatch(r"[A-Za-z0-9 +\-=._:/@]*", text)
-    read = parse_note("pool", text)
+    read = NOTES.parse("pool", text)
     assert read is not None
     assert (read.desired, read.zones, read.suspended) == (1000, note.zones, PROCESSES)
     assert read.back
@@ -61,11 +62,11 @@ def test_a_note_fits_into_a_tag_and_keeps_what_is_to_be_restored(back, zones):
 
 def test_why_it_is_taken_back_is_kept_in_words():
     note = GroupNote(desired=1, size=2, at=3, since=4, back="i-1 is not Ready after 15m")
-    assert parse_note("pool", note.text()) == note
+    assert NOTES.parse("pool", NOTES.text("pool", note)) == note
 
 
 def test_no_note_is_none():
-    assert parse_note("pool", "") is None
+    assert NOTES.parse("pool", "") is None
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_no_note_is_none():
 )
 def test_what_cannot_be_read_is_named_with_what_to_do(text):
     with pytest.raises(ClusterReadError, match="remove the note"):
-        parse_note("pool", text)
+        NOTES.parse("pool", text)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +92,38 @@ def test_what_cannot_be_read_is_named_with_what_to_do(text):
     ids=str,
 )
 def test_numbers_that_no_replacement_writes_are_refused(changed):
-    """Everybody with the right to tags can forge a note: machines would be ended as surplus."""
     true = GroupNote(desired=4, size=5, at=3, since=4, seen=5, zones={"a": 2})
-    assert parse_note("pool", true.text())
+    assert NOTES.parse("pool", NOTES.text("pool", true))
     with pytest.raises(ClusterReadError, match="remove the note"):
-        parse_note("pool", replace(true, **changed).text())
+        NOTES.parse("pool", NOTES.text("pool", replace(true, **changed)))
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"desired": 3},
+        {"size": 6},
+        {"at": 1},
+        {"zones": {}},
+        {"suspended": PROCESSES},
+        {"seen": 6},
+        {"by": "x"},
+    ],
+    ids=str,
+)
+def test_a_note_that_was_changed_by_hand_is_refused(changed):
+    """Who may only tag groups could make old machines look new: they would be ended as surplus."""
+    true = GroupNote(desired=4, size=5, at=3, since=4, seen=5, zones={"a": 2}, by="pod")
+    seal = NOTES.text("pool", true).split("seal=")[1]
+    forged = NOTES.text("pool", replace(true, **changed)).split("seal=")[0] + f"seal={seal}"
+    with pytest.raises(ClusterReadError, match="not from a replacement of this group"):
+        NOTES.parse("pool", forged)
+
+
+def test_a_note_of_another_group_or_cluster_is_refused():
+    """Groups are copied with their tags."""
+    text = NOTES.text("pool", GroupNote(desired=4, size=5, at=3, since=4))
+    assert NOTES.parse("pool", text)
+    for notes, group in ((NOTES, "copy"), (GroupNotes("another"), "pool")):
+        with pytest.raises(ClusterReadError, match="not from a replacement of this group"):
+            notes.parse(group, text)
