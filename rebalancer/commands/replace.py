@@ -45,12 +45,18 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
     choice = _machine_choice(options, nodes, emptying) if _has_surge(options) else nodes
     preflight = emptying.preflight(choice)
     of_groups = choice if isinstance(choice, MachineChoice) else None
+    left = None
     if of_groups is not None:
         emptying.base.notes.extend(of_groups.notes)
+        left = of_groups.without_node or None
+    if left is not None and options.dry:
+        emptying.base.notes.append(left)
+        left = None
     if not preflight.names and not (of_groups and of_groups.old):
         text = "no replacement is under way" if options.take_back else "no node is old"
         emptying.base.notes.append(f"{text}: there is nothing to replace")
-        return end_report(emptying, preflight, options, ExitCode.DONE, kind="ReplaceReport")
+        code = ExitCode.DONE if left is None else ExitCode.PARTIAL
+        return end_report(emptying, preflight, options, code, left, kind="ReplaceReport")
     missing = missing_nodes(preflight.snapshot, preflight.checks, preflight.names)
     if missing is not None:
         emptying.base.notes.append(text_of_missing(missing))
@@ -65,7 +71,7 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
         wait = options.wait_batch
         replacement = NodeReplacement(emptying, nodes, preflight.uids, hook, wait)
     pace = ReplacementPace(options.max_unavailable, options.pause, 0.0, options.pause_after)
-    why = replacement.run(pace)
+    why = replacement.run(pace) or left
     code = ExitCode.DONE if why is None else ExitCode.PARTIAL
     return end_report(emptying, preflight, options, code, why, kind="ReplaceReport")
 

@@ -28,7 +28,7 @@ from rebalancer.machines.drain import draining, replacing
 from rebalancer.machines.surge import surging
 from rebalancer.machines.surge.note import GroupNotes
 from rebalancer.providers.contract import Guarded
-from rebalancer.testing.objects import EmbeddedCluster, deployment, pdb
+from rebalancer.testing.objects import EmbeddedCluster, deployment, node, pdb
 from tests.aws.cloud import REGION
 from tests.aws.fleet import ENABLED, Fleet
 from tests.aws.test_steps import pytestmark as pytestmark  # noqa: PLC0414  # moto's open files
@@ -156,10 +156,10 @@ class Ground:
         assert group["SuspendedProcesses"] == []
         assert TAG not in {tag["Key"] for tag in group["Tags"]}
         assert len(self.ended) == len(set(self.ended)), self.ended
-        for node in self.cluster.objects("Node"):
-            name = node["metadata"]["name"]
+        for one in self.cluster.objects("Node"):
+            name = one["metadata"]["name"]
             assert not is_cordoned(self.cluster, name), name
-            assert not [k for k in node["metadata"].get("annotations", {}) if "rebalancer" in k]
+            assert not [k for k in one["metadata"].get("annotations", {}) if "rebalancer" in k]
         assert all(self.lowest[zone] >= n for zone, n in self.start.items()), (
             self.lowest,
             self.start,
@@ -753,3 +753,26 @@ def test_a_forged_note_ends_no_machine(cloud, tmp_path, order):
         assert "is not from a replacement of this group in this cluster" in got.err
         assert ground.ended == []
         assert ground.fleet.machines("pool") == ground.old
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["beside others", "alone"])
+def test_an_outdated_machine_without_a_node_is_left_and_said(cloud, tmp_path, alone):
+    with grounded(cloud, tmp_path) as ground:
+        away = ground.old if alone else ground.old[:1]
+        join = ground.fleet.join
+
+        def join_without(**more):
+            join(**more)
+            for name in away:
+                ground.cluster.delete("Node", name)
+
+        ground.fleet.join = join_without
+        ground.join()
+        ground.cluster.apply(node("other", zone="a"))
+        text = "outdated machines without a node are left"
+        dry = ground.replace(dry_run="server")
+        assert (dry.code, text in dry.err + dry.out) == (0, True)
+        done = ground.replace()
+        assert (done.code, text in done.report["ended"]) == (4, True)
+        assert not {*away} & {*ground.ended}
+        assert {*ground.old} - {*away} <= {*ground.ended}

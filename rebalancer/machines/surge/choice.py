@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rebalancer.base.errors import PolicyError, ProviderRefusalError
@@ -35,6 +35,8 @@ class MachineChoice:
     """Group -> name of each chosen node -> its uid; a group with a note is there even where no node of it is chosen."""
     notes: list[str] = field(default_factory=list)
     """What is to be said about the choice."""
+    without_node: str = ""
+    """Which outdated machines are left since they have no node, in words; empty if there are none."""
     _groups: Groups | None = None
     _outdated: dict[str, frozenset[str]] = field(default_factory=dict)
     """Group -> its outdated machines, of the groups that were asked about."""
@@ -66,6 +68,9 @@ class MachineChoice:
                 alone.append(name)
             elif self._is_chosen(snapshot, row, group, noted[group.name]):
                 self.old.setdefault(group.name, {})[name] = snapshot.nodes.uid[row]
+        self.without_node = self._name_without_node(
+            read, {*snapshot.nodes.provider_id, *snapshot.nodes.names}
+        )
         if alone and self._has_conditions:
             text = f"in no group of the provider, and left out: {and_more(alone, 3)}"
             self.notes.append(text)
@@ -98,6 +103,24 @@ class MachineChoice:
         """Return whether a chosen node still meets the conditions on nodes; raises ClusterReadError."""
         return self.nodes.still_has(node)
 
+    def _name_without_node(self, groups: Sequence[NodeGroup], nodes: Collection[str]) -> str:
+        outdated = self.outdated
+        if outdated is None:
+            return ""
+        bare = [
+            f"{instance} of {group.name}"
+            for group in groups
+            if not self._has_conditions or group.name in self._outdated
+            for instance in group.instances
+            if instance not in nodes and instance in self._find_outdated(group, outdated)
+        ]
+        if not bare:
+            return ""
+        return (
+            f"outdated machines without a node are left: {and_more(bare, 3)}; call this again once they have joined, or"
+            " end them by hand"
+        )
+
     @property
     def _has_conditions(self) -> bool:
         return self.nodes != NodeChoice()
@@ -121,9 +144,12 @@ class MachineChoice:
             return False
         if self.outdated is None:
             return True
+        return instance in self._find_outdated(group, self.outdated)
+
+    def _find_outdated(self, group: NodeGroup, outdated: Outdated) -> frozenset[str]:
         if group.name not in self._outdated:
-            self._outdated[group.name] = self.machines.find_outdated(group, self.outdated)
-        return instance in self._outdated[group.name]
+            self._outdated[group.name] = self.machines.find_outdated(group, outdated)
+        return self._outdated[group.name]
 
     def _launch_of(self, group: NodeGroup, instance: str) -> float:
         """Return when a machine was launched; of one that the provider does not know yet, that it is a new one."""
