@@ -124,7 +124,7 @@ class Executor:
         self._actor, self._stop, self._pace = actor, stop, pace
         self._ordered = ordered
         self._progress, self._domains = progress, domains
-        self._arrivals = Arrivals(feed)
+        self._arrivals = Arrivals(feed, self._fits)
         self._outcomes: dict[str, Outcome] = {}
         self._why: str | None = None
         self._left: Sequence[Move] = ()
@@ -524,10 +524,11 @@ class Executor:
     ) -> None:
         for move in moves:
             replacement = replacements.get(move.uid)
-            if replacement is None or not replacement.node or move.uid in announced:
+            if replacement is None or not replacement.node:
                 continue
-            announced.add(move.uid)
-            predicted = as_predicted(move, self._domains(replacement.node), replacement.node)
+            if move.uid in announced and self._outcomes[move.uid].landed == replacement.node:
+                continue
+            predicted = self._fits(move, replacement.node)
             self._note(
                 Outcome(
                     move,
@@ -538,7 +539,12 @@ class Executor:
                     seconds=round(seconds, 3),
                 )
             )
-            self._progress.landed(move, replacement.node, predicted=predicted, seconds=seconds)
+            if move.uid not in announced:
+                announced.add(move.uid)
+                self._progress.landed(move, replacement.node, predicted=predicted, seconds=seconds)
+
+    def _fits(self, move: Move, node: str) -> bool:
+        return as_predicted(move, self._domains(node), node)
 
     def _note(self, outcome: Outcome) -> None:
         self._outcomes[outcome.move.uid] = outcome

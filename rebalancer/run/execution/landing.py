@@ -65,8 +65,9 @@ class Feed(Protocol):
 class Arrivals:
     """Pairs the victims of a wave with their replacements."""
 
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
+    def __init__(self, feed: Feed, fits: Callable[[Move, str], bool]) -> None:
+        """``fits``: whether a replacement on a node landed where the move expected it."""
+        self._feed, self._fits = feed, fits
         self._taken: dict[str, str] = {}
         self._placed: set[str] = set()
 
@@ -103,7 +104,7 @@ class Arrivals:
         """Return victim uid -> replacement, for those seen so far.
 
         Replacements of one controller are interchangeable; they are assigned to its victims in order of creation,
-        and stay assigned unless they disappear.
+        and stay assigned unless they disappear, or more of them are where they were expected in another order.
         """
         fresh = sorted(self._feed.newcomers(), key=lambda r: (r.created, r.uid))
         by_uid = {replacement.uid: replacement for replacement in fresh}
@@ -124,8 +125,27 @@ class Arrivals:
                     used.add(replacement.uid)
                     result[move.uid] = replacement
                     break
+        self._exchange([move for move in moves if move.uid in result], result)
         self._placed |= {uid for uid, replacement in result.items() if replacement.node}
         return result
+
+    def _exchange(self, moves: Sequence[Move], result: dict[str, Replacement]) -> None:
+        """Exchange replacements of one controller among its victims until as many as possible are where they were expected.
+
+        Pods of one controller that are created at the same time say nothing about which of them came for which victim.
+        """
+        of_controller: dict[str, list[Move]] = {}
+        for move in moves:
+            of_controller.setdefault(result[move.uid].controller, []).append(move)
+        for together in of_controller.values():
+            nodes = [result[move.uid].node for move in together]
+            fits = [[bool(node) and self._fits(move, node) for node in nodes] for move in together]
+            if len(together) < 2 or all(row[number] for number, row in enumerate(fits)):
+                continue
+            had = [result[move.uid] for move in together]
+            for move, number in zip(together, _match(fits), strict=True):
+                result[move.uid] = had[number]
+                self._taken[move.uid] = had[number].uid
 
     def withdrawn(self, uid: str, replacements: Mapping[str, Replacement]) -> bool:
         """Return whether a victim's replacement had a node, is gone, and was not replaced.
@@ -133,6 +153,33 @@ class Arrivals:
         A rollout or a scale-down deletes the newest pods first: there is nothing left to wait for.
         """
         return uid in self._placed and uid not in replacements
+
+
+def _match(fits: Sequence[Sequence[bool]]) -> list[int]:
+    """Return a column for each row, each once, so that as many as possible fit; where nothing is won, row i keeps column i.
+
+    Kuhn's algorithm for a maximum matching of bipartite graphs, by augmenting paths.
+    """
+    row_of: dict[int, int] = {n: n for n, row in enumerate(fits) if row[n]}
+
+    def augment(row: int, tried: set[int]) -> bool:
+        for column, does in enumerate(fits[row]):
+            if does and column not in tried:
+                tried.add(column)
+                if column not in row_of or augment(row_of[column], tried):
+                    row_of[column] = row
+                    return True
+        return False
+
+    for row in range(len(fits)):
+        if not fits[row][row]:
+            augment(row, set())
+    column_of = {row: column for column, row in row_of.items()}
+    for row in range(len(fits)):
+        if row not in column_of and row not in row_of:
+            column_of[row] = row
+    left = sorted({*range(len(fits))} - {*column_of.values()})
+    return [column_of[row] if row in column_of else left.pop(0) for row in range(len(fits))]
 
 
 _NONE: Mapping[str, tuple[str, str]] = MappingProxyType({})
