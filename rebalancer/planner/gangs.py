@@ -29,7 +29,7 @@ from rebalancer.planner.problem import Pair, WeightedTerm
 from rebalancer.planner.quota import QuotaLedger
 from rebalancer.planner.rendering import Chosen
 from rebalancer.planner.verdict import TOLERANCE, Verdict
-from rebalancer.scheduler.prediction import Prediction
+from rebalancer.scheduler.prediction import Prediction, uniform
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.model import DisruptionBudget, GangKey, PodFlag
 from rebalancer.snapshot.protect import ALONE, BY_UNIT, names_of, sentence_of, text_of
@@ -57,6 +57,13 @@ class GangMove:
         """The gain per pod: the gain of the gang, divided equally."""
         hard, soft, balance = (gain / len(self.pods) for gain in self.gain)
         return hard, soft, balance
+
+
+def _is_as_good(move: GangMove | str, other: GangMove) -> bool:
+    """Return whether a gang moves one way for as much as another way."""
+    return not isinstance(move, str) and all(
+        gain >= of_other - TOLERANCE for gain, of_other in zip(move.gain, other.gain, strict=True)
+    )
 
 
 def unit_of(gang: GangKey) -> str:
@@ -246,14 +253,50 @@ class GangPlan:
             if prediction.takers:
                 return f"{draft.snapshot.pod_ref(pod)}: pods that are pending would take the room that it leaves"
         before = self._potentials(pods)
+        move = self._way(pods, named, before)
+        if isinstance(move, str):
+            return move
+        for pod in self._returning(move):
+            if not _is_as_good(self._way(pods, named, before, back=pod), move):
+                return f"{draft.snapshot.pod_ref(pod)}: the scheduler might put it back"
+        return move
+
+    def _way(
+        self,
+        pods: Sequence[int],
+        named: Collection[int],
+        before: Sequence[float],
+        back: int | None = None,
+    ) -> GangMove | str:
+        """Return the move with each replacement on its most probable node, but that of ``back`` on its own; or why it does not pay."""
+        draft = self._draft
         with Evicted(draft, pods) as away:
             self._predictions += len(pods)
-            landings = [away.place(pod) for pod in pods]
-            for pod, prediction in zip(pods, landings, strict=True):
-                if (why := self._refusal(pod, prediction, leaves=pod in named)) is not None:
+            landings: list[Prediction] = []
+            for pod in pods:
+                if pod == back:
+                    own = np.array([draft.snapshot.pods.node[pod]], np.int32)
+                    away.put(pod, int(own[0]))
+                    landings.append(uniform(own))
+                    continue
+                landings.append(away.place(pod))
+                if (why := self._refusal(landings[-1])) is not None:
                     return f"{draft.snapshot.pod_ref(pod)}: {why}"
             after = self._potentials(pods)
         return self._paying(pods, named, landings, before, after)
+
+    def _returning(self, move: GangMove) -> list[int]:
+        """Return the pods that rules name and that may land on their own nodes again.
+
+        That is as good where a rule is about the gang as a whole, such as its spread over zones.
+        """
+        node = self._draft.snapshot.pods.node
+        return [
+            pod
+            for pod, landing in zip(move.pods, move.landings, strict=True)
+            if pod in move.named
+            and float(landing.probability[landing.nodes == node[pod]].sum()) > _BACK
+        ]
 
     def _potentials(self, pods: Sequence[int]) -> list[float]:
         """Return the potential of each term, then the guard's; of all that moves of ``pods`` may change."""
@@ -269,15 +312,11 @@ class GangPlan:
                 term.concerns(*pair)
         return [term.potential() for term in terms]
 
-    def _refusal(self, pod: int, prediction: Prediction, *, leaves: bool) -> str | None:
+    def _refusal(self, prediction: Prediction) -> str | None:
         if not len(prediction.nodes):
             return "no node takes its replacement once all of the gang are gone"
-        if (unwanted := self._judge.unwanted(prediction)) is not None:
-            return unwanted[1]
-        back = prediction.nodes == self._draft.snapshot.pods.node[pod]
-        if leaves and float(prediction.probability[back].sum()) > _BACK:
-            return "the scheduler might put it back"
-        return None
+        unwanted = self._judge.unwanted(prediction)
+        return None if unwanted is None else unwanted[1]
 
     def _paying(
         self,

@@ -18,7 +18,14 @@ from rebalancer.policy.select import Select
 from rebalancer.snapshot.model import PodGroup
 from rebalancer.snapshot.owners import HASH, with_restarts
 from rebalancer.snapshot.selected import select_pods
-from rebalancer.testing.snapshots import apart, disruption_budget, node, snapshot_of, workload
+from rebalancer.testing.snapshots import (
+    apart,
+    disruption_budget,
+    node,
+    snapshot_of,
+    spread,
+    workload,
+)
 from strategies.leaving import LeavingParams
 from tests.unit.planner.conftest import draft_of, plan_of, problem_of
 
@@ -148,6 +155,16 @@ def test_for_a_soft_rule_no_gang_is_interrupted():
     plan = plan_of([node("a"), node("b"), *gang(["a", "a"])], strategies=["duplicates"])
     assert plan.moves == ()
     assert {skip.code for skip in plan.skips} == {Code.GANG}
+
+
+def test_a_pod_may_come_back_where_the_rule_is_about_the_gang_as_a_whole():
+    """Two in one zone and none in another: once all are gone, they land one in each, perhaps on the nodes they had."""
+    nodes = [node("a", "a", cpu="64"), node("b", "b"), node("c", "c")]
+    made = plan_of(
+        [*nodes, *gang(["a", "a", "b"], spec=spread("train", hard=True))],
+        strategies=["topology-spread"],
+    )
+    assert sorted(moved(made).values()) == ["a", "b", "c"]
 
 
 def of_group(nodes, group):
