@@ -73,6 +73,17 @@ class Draft:
         self.movable = problem.movable | (self.lifted & unready)
         """(P,) see :attr:`Problem.movable`."""
 
+    def keep_inverses(self) -> None:
+        """Make :meth:`begin_again` possible; called while nothing has moved yet."""
+        self.state.keep_inverses()
+
+    def begin_again(self) -> None:
+        """Take back all moves: the draft is as it was made, without the cost of its terms."""
+        self.state.rewind()
+        self.allowance = Allowance(self.problem, self.settings)
+        self.gangs_that_stay.clear()
+        self.ended = EndedPods(self.problem)
+
     def view_of(self, of: Contribution) -> View:
         """Return the view of a strategy: it counts all pods and may move those that its ``select`` matches."""
         movable, unready, by_unit = self.view.movable, self.view.unready, self.view.by_unit

@@ -134,6 +134,8 @@ class _RoomPlan:
         self._draft, self._of, self._effort, self._stop = draft, of, effort, stop
         self.stop, self.steps = stop, effort.room_in_all
         """What the searches of this plan have left."""
+        self._drafts: dict[bool, Draft] = {}
+        """One for the searches, and one for the walks."""
         self._asks, self._first_wave = list(asks), first_wave
         self._held = find_expected(draft, asks)
         """The numbers of the asks for which nothing is to leave now, and why."""
@@ -292,8 +294,12 @@ class _RoomPlan:
     # -- asked by ways ---------------------------------------------------------------------------------
 
     def fresh(self, made: MadeRooms, *, ended: bool = True) -> Draft:
-        """Return a draft in which ``made`` is done, see there."""
-        draft = Draft(self._draft.problem, self._draft.settings)
+        """Return a draft in which ``made`` is done, see there; it is valid until the next one with the same ``ended``."""
+        draft = self._drafts.get(ended)
+        if draft is None:
+            draft = self._drafts[ended] = Draft(self._draft.problem, self._draft.settings)
+            draft.keep_inverses()
+        draft.begin_again()
         for done in self._before:
             done(draft)
         made.onto(draft, ended=ended)

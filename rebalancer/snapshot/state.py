@@ -12,10 +12,11 @@ and host ports are all sets of classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -315,6 +316,9 @@ class ClusterState(ClassCounts):
         self.lasting_count = loads.lasting_count
         self.terminating_pods: list[TerminatingPod] = []
         self._hidden: list[TerminatingPod] = []
+        self._inverses: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        """What takes back each change since the state was made, in order; empty where :attr:`_kept` says that nobody wants them."""
+        self._kept = False
         self.version = 0
         """Grows with every change."""
         self.changed: list[int] = []
@@ -384,66 +388,114 @@ class ClusterState(ClassCounts):
 
     # -- changing ----------------------------------------------------------------------------------
 
+    def keep_inverses(self) -> None:
+        """Remember from now on how to take back all changes, for :meth:`rewind`."""
+        self._kept = True
+
+    def rewind(self) -> None:
+        """Take back all changes since :meth:`keep_inverses`.
+
+        For what is kept under stamps these are changes like others, so that all that watches the state stays valid.
+        """
+        while self._inverses:
+            change, arguments = self._inverses.pop()
+            change(*arguments)
+            self.version += 1
+
+    def _note(self, inverse: Callable[..., None], *arguments: Any) -> None:
+        if self._kept:
+            self._inverses.append((inverse, arguments))
+        self.version += 1
+
     def evict(self, pod: int) -> None:
         """Evict ``pod``; it terminates on its node until :meth:`reap`."""
+        self._leave(pod)
+        self._note(self._come_back, pod)
+
+    def unevict(self, pod: int) -> None:
+        """Undo the newest :meth:`evict`, which must have been of ``pod``."""
+        self._come_back(pod)
+        self._note(self._leave, pod)
+
+    def _leave(self, pod: int) -> None:
         cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
         self.node_of[pod] = -1
         self._live(cls, node, -1)
         self.terminating_pods.append(TerminatingPod(cls, node))
-        self.version += 1
 
-    def unevict(self, pod: int) -> None:
-        """Undo the newest :meth:`evict`, which must have been of ``pod``."""
+    def _come_back(self, pod: int) -> None:
         victim = self.terminating_pods.pop()
         self.node_of[pod] = victim.node
         self._live(victim.cls, victim.node, +1)
-        self.version += 1
 
     def linger(self, cls: int, node: int) -> TerminatingPod:
         """Add a terminating pod that the snapshot does not contain; it stays until :meth:`reap`."""
         victim = TerminatingPod(cls, node)
-        self.terminating_pods.append(victim)
-        self._be_there(cls, node, +1)
-        self.version += 1
+        place = len(self.terminating_pods)
+        self._add_victim(place, victim)
+        self._note(self._drop_victim, place)
         return victim
 
     def reap(self, victim: TerminatingPod | None = None) -> None:
         """Remove one terminating pod, or all of them."""
         for gone in [victim] if victim is not None else list(self.terminating_pods):
-            self.terminating_pods.remove(gone)
-            self._be_there(gone.cls, gone.node, -1)
-            self.version += 1
+            place = self.terminating_pods.index(gone)
+            self._drop_victim(place)
+            self._note(self._add_victim, place, gone)
+
+    def _add_victim(self, place: int, victim: TerminatingPod) -> None:
+        self.terminating_pods.insert(place, victim)
+        self._be_there(victim.cls, victim.node, +1)
+
+    def _drop_victim(self, place: int) -> None:
+        victim = self.terminating_pods.pop(place)
+        self._be_there(victim.cls, victim.node, -1)
 
     def hide_newest_victim(self) -> None:
         """Remove the newest victim temporarily, as the scheduler sees the state if the owner waits."""
-        victim = self.terminating_pods.pop()
-        self._hidden.append(victim)
-        self._be_there(victim.cls, victim.node, -1)
-        self.version += 1
+        self._hide()
+        self._note(self._show)
 
     def show_newest_victim(self) -> None:
         """Undo :meth:`hide_newest_victim`."""
+        self._show()
+        self._note(self._hide)
+
+    def _hide(self) -> None:
+        victim = self.terminating_pods.pop()
+        self._hidden.append(victim)
+        self._be_there(victim.cls, victim.node, -1)
+
+    def _show(self) -> None:
         victim = self._hidden.pop()
         self.terminating_pods.append(victim)
         self._be_there(victim.cls, victim.node, +1)
-        self.version += 1
 
     def place(self, pod: int, cls: int, node: int) -> None:
         """Place the replacement of ``pod``, of class ``cls``, on ``node``."""
-        self.cls_of[pod], self.node_of[pod] = cls, node
-        self._moved[pod] = True
-        self._live(cls, node, +1)
-        self._be_there(cls, node, +1)
-        self.version += 1
+        before = int(self.cls_of[pod]), bool(self._moved[pod])
+        self._land(pod, cls, node)
+        self._note(self._lift, pod, *before)
 
     def unplace(self, pod: int) -> None:
         """Undo the newest :meth:`place`, which must have been of ``pod``; its replacement is then pending."""
         cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
-        self.cls_of[pod], self.node_of[pod] = self.snapshot.pods.cls[pod], -1
-        self._moved[pod] = False
+        self._lift(pod, int(self.snapshot.pods.cls[pod]), moved=False)
+        self._note(self._land, pod, cls, node)
+
+    def _land(self, pod: int, cls: int, node: int) -> None:
+        self.cls_of[pod], self.node_of[pod] = cls, node
+        self._moved[pod] = True
+        self._live(cls, node, +1)
+        self._be_there(cls, node, +1)
+
+    def _lift(self, pod: int, before: int, moved: bool) -> None:
+        """Take a pod off its node; ``before``: its class then, ``moved``: whether it counted as moved."""
+        cls, node = int(self.cls_of[pod]), int(self.node_of[pod])
+        self.cls_of[pod], self.node_of[pod] = before, -1
+        self._moved[pod] = moved
         self._live(cls, node, -1)
         self._be_there(cls, node, -1)
-        self.version += 1
 
     def restore(self, pod: int) -> None:
         """Put ``pod``, which has no node, back on its node in the snapshot, as if it had never left."""
@@ -452,11 +504,14 @@ class ClusterState(ClassCounts):
 
     def reserve(self, requests: Ints, places: int, node: int) -> None:
         """Reserve ``requests`` (R,) and a number of pod places on ``node``; no pod can use them any more."""
+        self._take_room(requests, places, node)
+        self._note(self._take_room, -requests, -places, node)
+
+    def _take_room(self, requests: Ints, places: int, node: int) -> None:
         self._loads.reserve(requests, places, node)
         self.touched.append(node)
         self._newest_stamp += 1
         self._node_stamps[node] = self._newest_node_stamp = self._newest_stamp
-        self.version += 1
 
     def _live(self, cls: int, node: int, sign: int) -> None:
         self.changed.append(cls)

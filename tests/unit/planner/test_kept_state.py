@@ -16,7 +16,7 @@ from rebalancer.policy.model import Budgets
 from rebalancer.policy.values import Limit
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.scheduler.profile import SchedulerProfile
-from tests.unit.planner.conftest import problem_of
+from tests.unit.planner.conftest import Last, problem_of
 from tests.unit.planner.test_judged_together import Sampling, drifted
 
 
@@ -146,3 +146,35 @@ def test_after_every_move_what_is_kept_is_what_would_be_made_afresh(
             problem_of(drifted(seed), profile=profile), Settings(budgets=budgets), Callbacks()
         )
     assert len([m for m in moves if m is not None]) == len(made.plan.moves)
+
+
+class Inverting(Last):
+    """Keeps the draft of a plan, which can take back all that was moved."""
+
+    def before(self, draft):
+        super().before(draft)
+        draft.keep_inverses()
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 10_000), st.integers(1, 3))
+def test_a_draft_that_begins_again_is_like_a_new_one(seed, times):
+    """Also after a part of its moves was made once more, with room reserved and a victim that terminates still."""
+    problem, last = problem_of(drifted(seed)), Inverting()
+    plan(problem, Settings(), Callbacks(observe=lambda: last))
+    draft = last.draft
+    for time in range(times):
+        draft.begin_again()
+        assert draft.state.terminating_pods == []
+        check_state(draft.state)
+        check_scheduler(draft)
+        check_terms(draft, [])
+        assert draft.state.node_of.tolist() == draft.snapshot.pods.node.tolist()
+        assert draft.state.cls_of.tolist() == draft.snapshot.pods.cls.tolist()
+        home = np.flatnonzero(draft.snapshot.pods.node >= 0).tolist()
+        assert sorted(draft.state.unmoved().tolist()) == home
+        for chosen in last.chosen[time::2]:
+            draft.move(chosen.pod, chosen.cls, chosen.landings)
+        draft.state.reserve(draft.snapshot.requests[:, 0], 1, 0)
+        if last.chosen:
+            draft.state.hide_newest_victim()
