@@ -27,6 +27,8 @@ EXIT_GRACE = 10.0
 """Seconds after the deadline, or after SIGTERM, within which a run must have ended."""
 TERM_GRACE = 1.0
 """Seconds after SIGTERM within which the last eviction may be sent."""
+FINISHING = 2.0
+"""Seconds after both for the rest of a gang of which a pod has left."""
 CLOCK_GRACE = 0.3
 """Seconds that the machine may take between a look at the clock and a request."""
 START_GRACE = 1.5
@@ -64,7 +66,7 @@ def one_of_an_owner(record: Record) -> Iterator[str]:
     """(b) Never two unready of one owner through us, never an owner that is already unready."""
     for moment in _moments(record):
         owner = moment.owner
-        if owner.ready >= record.desired[owner.name]:
+        if owner.ready >= record.desired[owner.name] or _is_gang(owner.name):
             continue
         if owner.ours > 0:
             yield f"{moment.pod}: {owner.ours} of {owner.name} were still to be replaced"
@@ -79,7 +81,9 @@ def budgets_kept(record: Record) -> Iterator[str]:
     """(c) Every budget of the policy, over all runs."""
     most = record.budgets["inFlight"]
     for moment in _moments(record):
-        if moment.in_flight + 1 > most:
+        # A gang may begin where one of its pods might go; there are no smaller steps.
+        more = record.desired[moment.owner.name] - 1 if _is_gang(moment.owner.name) else 0
+        if moment.in_flight + 1 > most + more:
             yield f"{moment.pod}: {moment.in_flight} were in flight, inFlight is {most}"
         if moment.of_node + 1 > record.budgets["perNode"]:
             yield f"{moment.pod}: {moment.of_node} of its node were in flight"
@@ -112,13 +116,15 @@ def with_the_lease(record: Record) -> Iterator[str]:
 
 
 def in_time(record: Record) -> Iterator[str]:
-    """(e) None sent after the deadline, nor more than 1 s after SIGTERM."""
+    """(e) None sent after the deadline, nor more than 1 s after SIGTERM; 2 s more for what is left of a gang."""
+    apps = _apps(record.changes)
     for ran in record.runs:
         ends = ran.clock_started + ran.deadline + CLOCK_GRACE
         for at, uid in ran.sent:
-            if at > ends:
+            more = FINISHING if _is_gang(apps.get(uid, "")) else 0.0
+            if at > ends + more:
                 yield f"{ran.identity} asked for {uid} {at - ends:.1f} s after its deadline"
-            if ran.terms and at > ran.terms[0] + TERM_GRACE:
+            if ran.terms and at > ran.terms[0] + TERM_GRACE + more:
                 yield f"{ran.identity} asked for {uid} {at - ran.terms[0]:.1f} s after SIGTERM"
 
 
@@ -357,6 +363,46 @@ def marked_when_evicted(record: Record) -> Iterator[str]:
                 yield f"{change.name} was evicted while {', '.join(bare)} had no mark"
 
 
+def gang_whole(record: Record) -> Iterator[str]:
+    """(r) All pods of a gang leave in a run, or none; a part only where a run was killed or hindered, and then it is no success."""
+    for ran in record.runs:
+        killed = ran.killed is not None or ran.code is None
+        hindered = {"eviction", "get pod", "lease"} & {*record.hit_kinds} or _interferes(record)
+        left = _left_of_gang(record, ran)
+        if left and not killed and (ran.code == _DONE or not hindered):
+            yield f"{ran.identity} left {len(left)} of a gang behind (exit {ran.code})"
+
+
+def _left_of_gang(record: Record, ran: Ran) -> set[str]:
+    """Return the pods that were there when a run evicted the first one of a gang, and that stayed until it ended."""
+    mine = {eviction.uid for eviction in _evicted_by(record, ran)}
+    living: set[str] = set()
+    left: set[str] | None = None
+    for change in record.changes:
+        if change.kind != "Pod" or not _is_gang(_app(change)):
+            continue
+        if change.at > ran.ended + START_GRACE:
+            break
+        if not is_ending(change):
+            living |= {change.uid} if change.object["spec"].get("nodeName") else set()
+            continue
+        if left is None and change.uid in mine:
+            left = living  # those that come later are no victims
+            living = set()
+        for pods in (living, left or set()):
+            pods.discard(change.uid)
+    return left or set()
+
+
+def _interferes(record: Record) -> bool:
+    """Return whether somebody kept a run from going on with a gang."""
+    return record.scenario.has("rival", "opt-out", "SIGSTOP", "wrong clock")
+
+
+def _is_gang(app: str) -> bool:
+    return app.startswith("gang-")
+
+
 def _touched(patch: NodePatch, states: Mapping[tuple[str, str], Change]) -> Iterator[str]:
     """Yield what a patch changes beside marks; ``states``: (node, resourceVersion) -> the node."""
     metadata, spec = patch.body.get("metadata") or {}, patch.body.get("spec") or {}
@@ -389,6 +435,7 @@ INVARIANTS: Mapping[str, Invariant] = {
     "o": marks_removed,
     "p": few_marks,
     "q": marked_when_evicted,
+    "r": gang_whole,
 }
 
 

@@ -2,7 +2,7 @@
 
 The first seeds are combinations of which a review says that they break promises; CI plays these. The next ones cover every
 pair of kind, fault and phase; those after them are drawn at random. Every fifth seed steers besides: its world has
-workloads whose landings need marks. Any of them can be played by ``serve`` in the place of a run.
+workloads whose landings need marks; every fourth has a gang. Any of them can be played by ``serve`` in the place of a run.
 """
 
 import random
@@ -14,6 +14,9 @@ from tests.storm.faults import CENTRAL, KINDS, MARKING, Fault, effects_on, phase
 
 _SIZES = (1, 2, 3, 2, 0, 3, 2, 3, 2, 1)
 """How many faults the runs have, in turn."""
+_GANGS_EVERY = 4
+_GANGS_AT = 1
+"""Runs of these seeds have a gang to move; none of them steers, and none is long."""
 _LONG_EVERY = 50
 _LONG_AT = 37
 """Runs of these seeds outlast the term of the Lease."""
@@ -112,6 +115,8 @@ class Scenario:
     """Seconds that a replacement needs to be Ready."""
     steered: bool = False
     """Whether there are workloads whose landings need marks, and the policy allows them."""
+    gangs: bool = False
+    """Whether one workload is a gang."""
     served: bool = False
     """Whether ``serve`` is played, and not one run."""
 
@@ -133,12 +138,18 @@ class Scenario:
 
     def __str__(self) -> str:
         what = [*map(str, self.faults), *map(str, self.acts)]
-        how = " (steered)" * self.steered + " (serve)" * self.served
+        how = " (steered)" * self.steered + " (gang)" * self.gangs + " (serve)" * self.served
         return f"seed {self.seed}{how}: {'; '.join(what) or 'nothing goes wrong'}"
 
 
 def scenario(seed: int) -> Scenario:
     """Return the scenario of a seed; the same for the same seed."""
+    made = _scenario(seed)
+    gangs = seed % _GANGS_EVERY == _GANGS_AT and not (made.steered or made.long)
+    return replace(made, gangs=gangs)
+
+
+def _scenario(seed: int) -> Scenario:
     if seed < len(COMBINED):
         return replace(COMBINED[seed], seed=seed)
     rng = random.Random(f"storm {seed}")

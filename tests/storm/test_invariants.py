@@ -59,6 +59,18 @@ def unready_just_now():
     return history.changes
 
 
+def half_a_gang(code):
+    """Two of the three pods of a gang leave."""
+    history = History()
+    for uid in ("u1", "u2", "u3"):
+        history.pod(START - 5, "gang-1", uid, "ADDED")
+    for uid in ("u1", "u2"):
+        history.pod(FIRST, "gang-1", uid, ending=True)
+    scenario = Scenario(0, (Fault("eviction", "cut", "first"),), ())
+    runs = [ran(code=code)]
+    return {"changes": history.changes, "scenario": scenario, "runs": runs}
+
+
 def another_takes_it(*, gives_back=False):
     """Another run takes the Lease between the two evictions, and may give it back."""
     history = History()
@@ -158,6 +170,8 @@ def test_nothing_is_violated_where_all_was_kept(changed):
         ("p", patched(patch("n0", FIRST_STATE, TEAM, TEAM, mark()))),
         ("p", patched(patch("n0", 0, TEAM, mark()))),
         ("p", patched(patch("n0", FIRST_STATE, TEAM, mark(), labels={"a": "b"}))),
+        ("r", half_a_gang(code=0)),
+        ("r", half_a_gang(code=4)),
         ("c", {"scenario": Scenario(0, (), (Act("memory newer"),))}),
         ("g", {"hour_after": 2, "memory_hindered": True}),
         ("n", {"scenario": Scenario(0, (EVENTS,), ()), "runs": [ran(code=4)]}),
@@ -178,6 +192,8 @@ def test_every_invariant_has_been_seen_violated():
     [
         ("b", {"changes": unready_just_now(), "evicted": ONE}),
         ("k", {"changes": unready_just_now(), "evicted": ONE}),
+        ("r", {**half_a_gang(code=4), "hit_kinds": ["eviction"]}),
+        ("r", {**half_a_gang(code=4), "runs": [ran(out="", code=-9, killed=START + 15)]}),
         ("f", {"runs": [ran(ended=START + 60, continued=START + 55)]}),
         ("f", {"runs": [ran(ended=START + 45, starved=[(START, 1.0), (START + 44, 5.5)])]}),
         (

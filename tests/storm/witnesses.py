@@ -342,7 +342,7 @@ class Audit:
                     asked.patched.append(_patched(event))
             elif reference.get("subresource") != "eviction":
                 asked = asked._replace(others=asked.others + 1)
-            elif code in (200, 201, _CANCELED):
+            elif code in (200, 201, _CANCELED) and not is_rehearsal(event.get("requestURI", "")):
                 asked.evicted.append(_evicted(event, code != _CANCELED))
         return asked
 
@@ -356,6 +356,11 @@ class Audit:
                     break
                 self._at += len(line)
                 yield json.loads(line)
+
+
+def is_rehearsal(target: str) -> bool:
+    """Return whether a request for an eviction is a dry run."""
+    return "dryRun=" in target
 
 
 def _user(event: Mapping[str, Any]) -> str:

@@ -51,6 +51,8 @@ STEERED_POLICY = _POLICY.format(
 )
 _PINS = ("pin", "tack")
 """Workloads that are steered: each has one pod to move to the late zone, where nodes are nearly full."""
+GANG = 3
+"""Pods of the gang: one of them stands where it must not, and all have to leave."""
 _TEAM = {"key": "team", "value": "x", "effect": "PreferNoSchedule"}
 """A taint of others, which is to stay."""
 
@@ -67,7 +69,7 @@ class World:
     def __init__(self, plane: ControlPlane) -> None:
         self._plane, self._api = plane, plane.api
         self._number = 0
-        self._steered = False
+        self._steered = self._gangs = False
         self._given: dict[str, str] = {}
         self.opted_out: dict[str, str] = {}
         self.desired: dict[str, int] = {}
@@ -83,7 +85,7 @@ class World:
     def prepare(self, scenario: Scenario) -> None:
         """Make the workloads while a zone is away, bring the zone back, do what is due before the run."""
         self._number += 1
-        self._steered = scenario.steered
+        self._steered, self._gangs = scenario.steered, scenario.gangs
         self._repair()
         self._clear()
         self.opted_out = {}
@@ -259,6 +261,11 @@ class World:
         def even(app: str) -> dict[str, Any]:
             return more(app, topologySpreadConstraints=[objects.spread({"app": name(app)})])
 
+        def ganged(app: str) -> dict[str, Any]:
+            made = even(app)
+            made["labels"] = {**made["labels"], "pod-group.scheduling.sigs.k8s.io": name(app)}
+            return made
+
         def pinned(app: str) -> dict[str, Any]:
             # A rule of its own switches the scheduler's default spreading over zones off.
             one_per_host = objects.spread({"app": name(app)}, objects.HOSTNAME)
@@ -278,6 +285,7 @@ class World:
             objects.deployment(name("bulk"), 6, **even("bulk")),
             objects.deployment(name("calm"), 3, **more("calm")),
             *(objects.deployment(name(app), 3, **pinned(app)) for app in self._pins),
+            *([objects.deployment(name("gang"), GANG, **ganged("gang"))] if self._gangs else ()),
         ]
 
     @property
