@@ -157,6 +157,8 @@ class _Tally:
         self._owners: Counter[int] = Counter()
         self._starting: Counter[int] = Counter()
         """Owner -> replacements of earlier runs that are not Ready: in flight in every wave of this one."""
+        self._expected = 0
+        """Those of them that do not count in ``inFlight``."""
 
     @property
     def per_run(self) -> int:
@@ -210,6 +212,11 @@ class _Tally:
         self._in_flight += pods
         self._owners[owner] += pods
 
+    def expect(self, pods: int) -> None:
+        """Leave ``pods`` of the replacements that are not Ready out of ``inFlight``: this run makes room for them."""
+        self._expected = pods
+        self._in_flight -= pods
+
     def give_up(self, owner: int) -> None:
         """Subtract one replacement that is not Ready: it will be evicted."""
         self._starting[owner] -= 1
@@ -245,7 +252,7 @@ class _Tally:
     def land(self) -> None:
         """Reset the counts in flight, except those of earlier runs, for which no wave of this run waits."""
         self._of_wave = 0
-        self._in_flight = self._starting.total()
+        self._in_flight = self._starting.total() - self._expected
         self._nodes.clear()
         self._owners = self._starting.copy()
         self.places.land()
@@ -280,6 +287,9 @@ class Allowance:
         self._snapshot = problem.snapshot
         self._disruptions = problem.disruptions
         self._planned = settings.planned
+        self._makes_room = any(
+            of.asks is not None and not of.observed for of in problem.contributions
+        )
         movable = problem.unprotected if settings.movable is None else settings.movable
         self._all = _Tally(problem, settings.budgets, settings, movable)
         self._of_strategy = {
@@ -307,7 +317,8 @@ class Allowance:
         A victim and its replacement are one move, unless the owner creates the replacement only after the victim is
         gone. Pods that start for a rollout are not counted, unless runs restart rollouts of such owners: no pod of
         an owner in a rollout is moved meanwhile. Pods that start because of a scale-up cannot be distinguished from
-        replacements, and count as well.
+        replacements, and count as well; but not those that no node takes, where a strategy makes room for them: with as many
+        pods pending as may be in flight, none would ever leave for them.
         """
         snapshot, pods = self._snapshot, self._snapshot.pods
         owner = np.array([_serving_owner(snapshot, c) for c in snapshot.classes], np.int32)
@@ -321,6 +332,8 @@ class Allowance:
         replaced = Counter(owner_of[starting].tolist())
         for of, count in replaced.items():
             self._all.start(of, count)
+        if self._makes_room:
+            self._all.expect(int(starting[snapshot.unschedulable_pods()].sum()))
         self._starting.update(
             zip(pods.cls[starting].tolist(), pods.node[starting].tolist(), strict=True)
         )

@@ -79,6 +79,8 @@ class Effort:
     """Further orders of the pods that wait, where not all can be let in one after the other."""
     room_tries: int = 30
     """Ways for one pod of which it is asked whether they can be gone in some order."""
+    room_walks: int = 400
+    """The same for all searches of one plan: with many pods that wait, each takes tens of milliseconds."""
 
     left_out: int = 4
     """So many times nodes are left out that the plan itself would empty by half."""

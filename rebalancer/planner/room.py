@@ -134,6 +134,8 @@ class _RoomPlan:
         self._draft, self._of, self._effort, self._stop = draft, of, effort, stop
         self.stop, self.steps = stop, effort.room_in_all
         """What the searches of this plan have left."""
+        self.walks = effort.room_walks
+        """So many ways may still be gone, in all searches, to see whether they can be."""
         self._drafts: dict[bool, Draft] = {}
         """One for the searches, and one for the walks."""
         self._asks, self._first_wave = list(asks), first_wave
@@ -429,7 +431,8 @@ class _Way:
             return False
         self._known.add(name)
         self._tries -= 1
-        if self._tries < 0:
+        self._plan.walks -= 1
+        if self._tries < 0 or self._plan.walks < 0:
             self._search.give_up()
             return False
         walk = self._walk_to(placing)

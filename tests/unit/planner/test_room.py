@@ -25,6 +25,8 @@ from rebalancer.testing.snapshots import (
 from tests.unit.planner.conftest import plan_of, rechecked
 
 MARKS = Settings(steer=True)
+RECENT = "2027-01-15T07:55:00Z"
+"""Five minutes ago."""
 CA = "cluster-autoscaler.kubernetes.io"
 
 
@@ -47,12 +49,12 @@ def waiting(
     return objects
 
 
-def three_nodes(**options: Any) -> list[Manifest]:
+def three_nodes(pods: int = 1, **options: Any) -> list[Manifest]:
     """Three nodes of 8 CPUs, 4 of them in use, by pods of one and of two; a pod of 6 waits."""
     nodes = [node(f"n{i}", cpu="8") for i in range(3)]
     ones = workload("ones", ["n0", "n0", "n1", "n1", "n2", "n2"], cpu="1")
     twos = workload("twos", ["n0", "n1", "n2"], cpu="2")
-    return [*nodes, *ones, *twos, *waiting("big", cpu="6", **options)]
+    return [*nodes, *ones, *twos, *waiting("big", pods, cpu="6", **options)]
 
 
 def room(objects: list[Manifest], settings: Settings = MARKS, **options: Any) -> Plan:
@@ -87,6 +89,18 @@ def test_without_room_for_marks_nothing_is_steered_but_the_room_is_marked() -> N
     assert [move.marks for move in made.moves] == [(made.moves[0].node,)]
 
 
+def test_as_many_pods_that_wait_as_may_be_in_flight_do_not_keep_all_in_their_places() -> None:
+    """Five minutes old, they count as starting for five more: at most five may be in flight."""
+    objects = three_nodes(pods=6, since=RECENT)
+    for one in objects:
+        if one["kind"] == "Pod" and one["metadata"]["name"].startswith("big"):
+            one["metadata"]["creationTimestamp"] = RECENT
+    assert [move.makes_way_for for move in room(objects).moves] == [
+        "default/big-0",
+        "default/big-1",
+    ]
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -101,10 +115,6 @@ def test_pods_that_others_see_to_are_left_alone(options: dict[str, Any]) -> None
     made = room(three_nodes(**options))
     assert made.moves == ()
     assert made.after["make-room"].violated == 0
-
-
-RECENT = "2027-01-15T07:55:00Z"
-"""Five minutes ago."""
 
 
 def event(reason: str, uid: str = "default/big-0", *, about: str = "regarding") -> Manifest:
