@@ -42,6 +42,7 @@ from rebalancer.run.source import open_source
 from rebalancer.scheduler.model import SchedulerModel
 from rebalancer.snapshot.load import load_keeping
 from rebalancer.snapshot.model import Snapshot
+from rebalancer.wire.kinds import DEPLOYMENTS, STATEFUL_SETS
 
 
 @click.command(
@@ -89,6 +90,7 @@ def command(of_namespace: str | None, folder: Path | None, red: bool, **flags: A
     environment = system_environment()
     run = run_context(options, environment)
     source, snapshot, workloads = _read(run, options)
+    _require_workloads(source, snapshot)
     model = SchedulerModel(snapshot, scheduler_profile(run.loaded.policy, snapshot))
     adviser = Adviser(snapshot, model)
     if of_namespace is not None:
@@ -120,6 +122,16 @@ def command(of_namespace: str | None, folder: Path | None, red: bool, **flags: A
         files = write_folder(advised, folder)
         say(environment.err, f"rebalancer: {count(files, 'file')} written to {folder}")
     return int(ExitCode.ASKED_RED if red and advised else ExitCode.DONE)
+
+
+def _require_workloads(source: str, snapshot: Snapshot) -> None:
+    """Raise PolicyError if a file has pods without the workloads that they are of."""
+    missing = {text.partition(":")[0] for text in snapshot.missing}
+    if len(snapshot.pods) and {DEPLOYMENTS.kind, STATEFUL_SETS.kind} <= missing:
+        text = "has no Deployment and no StatefulSet, for which advice is"
+        raise PolicyError(
+            [f"{source}: {text}: read them, too (kubectl get nodes,pods,rs,deploy,sts,...)"]
+        )
 
 
 def _require_namespace(name: str, snapshot: Snapshot, workloads: Iterable[RolledWorkload]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from rebalancer.base.plain_text import and_more, count
 from rebalancer.doctor.report import Check, Finding, Grade, check
+from rebalancer.doctor.report import not_judged as not_made
 from rebalancer.kube.access import LIST_POD_GROUPS
 from rebalancer.planner.findings import (
     against_autoscalers,
@@ -28,6 +29,7 @@ from rebalancer.snapshot.columns import Int32s
 from rebalancer.snapshot.model import PodClass, Snapshot
 from rebalancer.snapshot.pod_groups import named_groups
 from rebalancer.snapshot.protect import NAMES, Scope, not_understood, protect
+from rebalancer.wire.kinds import BUDGETS, QUOTAS, Resource
 
 _NAME, _INSTANCE = "app.kubernetes.io/name", "app.kubernetes.io/instance"
 _OURS, _PEER = "kube-rebalancer", "descheduler"
@@ -59,18 +61,28 @@ def check_cluster(
             _pods(snapshot, protected),
             f"{movable:,} of {count(len(snapshot.pods), 'pod')} may move",
         ),
-        check(
+        _unless_missing(snapshot, BUDGETS, "podDisruptionBudgets")
+        or check(
             "podDisruptionBudgets",
             _budgets(snapshot),
             f"{count(len(snapshot.budgets), 'PodDisruptionBudget')}, each can allow an eviction",
         ),
-        check(
+        _unless_missing(snapshot, QUOTAS, "quotas")
+        or check(
             "quotas",
             _quotas(snapshot, protected),
             "every ResourceQuota has room for a replacement beside its victim",
         ),
         check("otherMovers", _movers(snapshot, loaded), "no other program that moves pods is seen"),
     )
+
+
+def _unless_missing(snapshot: Snapshot, kind: Resource, name: str) -> Check | None:
+    """Return that a check was not made, if the file has no object of the kind: the cluster may have some."""
+    if not any(text.startswith(f"{kind.kind}: ") for text in snapshot.missing):
+        return None
+    why = f"the file has no {kind.kind}: the cluster may have some; `rebalancer snapshot` reads all that is needed"
+    return not_made(name, why)
 
 
 def _nodes(snapshot: Snapshot, loaded: LoadedPolicy, clock_skew: float | None) -> Iterator[Finding]:

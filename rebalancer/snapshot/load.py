@@ -112,6 +112,9 @@ class Collected:
             return
         if kind == "Pod":
             record = _pods.decode(text).record()
+            if not record.uid:
+                # Plans and reports tell pods apart by it; files that programs write may have none.
+                record = record._replace(uid=f"{record.namespace}/{record.name}")
             self._note_time(record.ready_since or record.created)
             self._fold.add_pods((record,))
             return

@@ -118,7 +118,7 @@ def _of_text(stream: BinaryIO) -> Objects:
     plain, head = unpack(stream)
     text = read_rest(plain, head).lstrip(b"\xef\xbb\xbf \t\r\n")
     if text[:1] == b"{":
-        documents = [msgspec.json.decode(text)]
+        documents = _json_documents(text)
     else:
         documents = [document for document in yaml_documents(text) if document is not None]
     metadata: Mapping[str, Any] = {}
@@ -128,6 +128,17 @@ def _of_text(stream: BinaryIO) -> Objects:
             metadata = document.get("metadata") or {}
         items += _items(document)
     return Objects(metadata, items)
+
+
+def _json_documents(text: bytes) -> list[Any]:
+    """Return the one document, or those of JSON lines."""
+    try:
+        return [msgspec.json.decode(text)]
+    except msgspec.DecodeError as error:
+        try:
+            return msgspec.json.Decoder().decode_lines(text)
+        except msgspec.DecodeError:
+            raise error from None
 
 
 def _of_archive(archive: SnapshotArchive) -> Objects:

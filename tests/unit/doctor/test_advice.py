@@ -386,6 +386,13 @@ def test_a_namespace_without_workloads_is_no_error(tmp_path):
     assert (seen.returncode, seen.stdout) == (0, "No advice: 0 workloads looked at.\n")
 
 
+def test_a_file_without_workloads_is_no_clean_bill_of_health(tmp_path):
+    pods = [one for one in web() if one["kind"] == "Pod"]
+    seen = call(["advise", "--snapshot", file_of(tmp_path, [*NODES, *pods])])
+    assert (seen.returncode, seen.stdout) == (2, "")
+    assert "has no Deployment and no StatefulSet" in seen.stderr
+
+
 def file_of(folder, objects):
     """A file with these objects, as kubectl prints them."""
     path = folder / "cluster.json"

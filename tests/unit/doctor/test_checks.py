@@ -1,6 +1,7 @@
 """What the checks see on small clusters, and what they say of a good one."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -151,6 +152,19 @@ def test_notes_alone_leave_a_check_ok():
     assert check("a", (), "fine").grade is Grade.OK
     checks = checks_on([*NODES, *WEB], "mode: observe\nstrategies: {duplicates: {}}")
     assert [f.grade for f in checks["policy"].findings] == [Grade.OK, Grade.NOTE]
+
+
+def test_what_a_file_does_not_hold_is_not_judged():
+    """The cluster may have budgets that never allow an eviction."""
+    snapshot = replace(
+        snapshot_of([*NODES, *WEB]),
+        missing=("PodDisruptionBudget: none in the file", "ResourceQuota: none in the file"),
+    )
+    loaded = load_text((HEAD + "strategies: {duplicates: {}}").encode(), "policy", REGISTRY)
+    checks = {of.name: of for of in check_cluster(snapshot, loaded, REGISTRY, None)}
+    for name in ("podDisruptionBudgets", "quotas"):
+        assert checks[name].grade is Grade.NOT_JUDGED
+        assert "the file has no " in checks[name].findings[0].message
 
 
 def test_grades_are_ordered_from_good_to_bad():

@@ -207,3 +207,12 @@ def test_yaml_that_is_no_list_of_objects_is_named(tmp_path, text, says):
     path.write_text(text)
     with pytest.raises(PolicyError, match=says):
         load_snapshot(path)
+
+
+def test_pods_without_uids_have_names_of_their_own(tmp_path: Path) -> None:
+    """Programs that write files may leave them out; all reports find pods by them."""
+    listing = kubectl_list()
+    for item in listing["items"]:
+        item["metadata"] = {k: of for k, of in item["metadata"].items() if k != "uid"}
+    pods = load_snapshot(str(as_file(tmp_path, json.dumps(listing)))).pods
+    assert sorted(pods.uid) == ["default/a", "default/b"]

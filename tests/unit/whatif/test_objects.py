@@ -2,6 +2,7 @@
 
 import copy
 import io
+import json
 
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.model import Snapshot
@@ -74,3 +75,12 @@ def test_the_objects_fold_to_what_the_file_does() -> None:
     direct = load_snapshot("-", stdin=io.BytesIO(data))
     assert essence(read_objects(data).snapshot()) == essence(direct)
     assert len(direct.pods) == len(direct.owners) == 1
+
+
+def test_json_lines_can_be_edited_as_one_list() -> None:
+    items = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}} for name in ("a", "b")
+    ]
+    listing = {"apiVersion": "v1", "kind": "List", "items": items}
+    lines = "\n".join(json.dumps(item) for item in items)
+    assert read_objects(lines.encode()).items == read_objects(json.dumps(listing).encode()).items
