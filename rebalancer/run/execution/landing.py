@@ -70,9 +70,12 @@ class Arrivals:
         self._feed, self._fits = feed, fits
         self._taken: dict[str, str] = {}
         self._placed: set[str] = set()
+        self._exchanged: dict[str, list[str]] = {}
+        """Controller -> the nodes of its replacements, in the order of the moves, when they were exchanged last."""
 
     def begin_wave(self) -> None:
         """Start looking for the replacements of pods that will be evicted now."""
+        self._exchanged.clear()
         self._feed.begin_wave()
 
     def ending(self, moves: Sequence[Move]) -> int:
@@ -137,15 +140,19 @@ class Arrivals:
         of_controller: dict[str, list[Move]] = {}
         for move in moves:
             of_controller.setdefault(result[move.uid].controller, []).append(move)
-        for together in of_controller.values():
+        for controller, together in of_controller.items():
             nodes = [result[move.uid].node for move in together]
-            fits = [[bool(node) and self._fits(move, node) for node in nodes] for move in together]
-            if len(together) < 2 or all(row[number] for number, row in enumerate(fits)):
+            pairs = zip(together, nodes, strict=True)
+            if all(not node or self._fits(move, node) for move, node in pairs):
                 continue
+            if self._exchanged.get(controller) == nodes:
+                continue
+            fits = [[bool(node) and self._fits(move, node) for node in nodes] for move in together]
             had = [result[move.uid] for move in together]
             for move, number in zip(together, _match(fits), strict=True):
                 result[move.uid] = had[number]
                 self._taken[move.uid] = had[number].uid
+            self._exchanged[controller] = [result[move.uid].node for move in together]
 
     def withdrawn(self, uid: str, replacements: Mapping[str, Replacement]) -> bool:
         """Return whether a victim's replacement had a node, is gone, and was not replaced.
