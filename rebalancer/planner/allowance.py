@@ -157,8 +157,6 @@ class _Tally:
         self._owners: Counter[int] = Counter()
         self._starting: Counter[int] = Counter()
         """Owner -> replacements of earlier runs that are not Ready: in flight in every wave of this one."""
-        self._expected = 0
-        """Those of them that do not count in ``inFlight``."""
 
     @property
     def per_run(self) -> int:
@@ -179,9 +177,12 @@ class _Tally:
             return len(self._snapshot.pods)
         return min(self._per_run, self._hour_left) - self._run
 
-    def waits(self, owner: int, node: int, *, itself: bool = False) -> str | None:
-        """Return the in-flight limit that a move would exceed; ``itself``: the pod is already counted in flight."""
-        if self._in_flight - itself >= self._in_flight_most:
+    def waits(self, owner: int, node: int, *, itself: bool = False, without: int = 0) -> str | None:
+        """Return the in-flight limit that a move would exceed.
+
+        ``itself``: the pod is already counted in flight; ``without``: so many of those in flight do not count.
+        """
+        if self._in_flight - itself - without >= self._in_flight_most:
             return f"inFlight {self._in_flight_most}"
         most = self._most_of_node(int(self._pods_on[node]))
         if self._nodes[node] >= most:
@@ -211,11 +212,6 @@ class _Tally:
         self._starting[owner] = pods
         self._in_flight += pods
         self._owners[owner] += pods
-
-    def expect(self, pods: int) -> None:
-        """Leave ``pods`` of the replacements that are not Ready out of ``inFlight``: this run makes room for them."""
-        self._expected = pods
-        self._in_flight -= pods
 
     def give_up(self, owner: int) -> None:
         """Subtract one replacement that is not Ready: it will be evicted."""
@@ -252,7 +248,7 @@ class _Tally:
     def land(self) -> None:
         """Reset the counts in flight, except those of earlier runs, for which no wave of this run waits."""
         self._of_wave = 0
-        self._in_flight = self._starting.total() - self._expected
+        self._in_flight = self._starting.total()
         self._nodes.clear()
         self._owners = self._starting.copy()
         self.places.land()
@@ -287,9 +283,9 @@ class Allowance:
         self._snapshot = problem.snapshot
         self._disruptions = problem.disruptions
         self._planned = settings.planned
-        self._makes_room = any(
-            of.asks is not None and not of.observed for of in problem.contributions
-        )
+        self._makes_room = {of.strategy for of in problem.contributions if of.asks is not None}
+        self._waiting = 0
+        """Pods that no node takes, of those that count in flight."""
         movable = problem.unprotected if settings.movable is None else settings.movable
         self._all = _Tally(problem, settings.budgets, settings, movable)
         self._of_strategy = {
@@ -317,8 +313,8 @@ class Allowance:
         A victim and its replacement are one move, unless the owner creates the replacement only after the victim is
         gone. Pods that start for a rollout are not counted, unless runs restart rollouts of such owners: no pod of
         an owner in a rollout is moved meanwhile. Pods that start because of a scale-up cannot be distinguished from
-        replacements, and count as well; but not those that no node takes, where a strategy makes room for them: with as many
-        pods pending as may be in flight, none would ever leave for them.
+        replacements, and count as well. For moves that make room those that no node takes do not: with as many pods pending as
+        may be in flight, none would ever leave for them.
         """
         snapshot, pods = self._snapshot, self._snapshot.pods
         owner = np.array([_serving_owner(snapshot, c) for c in snapshot.classes], np.int32)
@@ -332,8 +328,7 @@ class Allowance:
         replaced = Counter(owner_of[starting].tolist())
         for of, count in replaced.items():
             self._all.start(of, count)
-        if self._makes_room:
-            self._all.expect(int(starting[snapshot.unschedulable_pods()].sum()))
+        self._waiting = int(starting[snapshot.unschedulable_pods()].sum())
         self._starting.update(
             zip(pods.cls[starting].tolist(), pods.node[starting].tolist(), strict=True)
         )
@@ -412,9 +407,13 @@ class Allowance:
         """Return the limit that defers a move of a pod to a later wave; None if none does."""
         owner = self._snapshot.classes[cls].owner
         itself = not ready and self._starting[cls, node] > 0
+        without = self._waiting if strategy in self._makes_room else 0
         for tally in self._tallies(strategy):
+            of_all = tally is self._all
             if (
-                limit := tally.waits(owner, node, itself=itself and tally is self._all)
+                limit := tally.waits(
+                    owner, node, itself=itself and of_all, without=without if of_all else 0
+                )
             ) is not None:
                 return limit
         for index in self._disruptions.spent_by(cls, ready=ready):

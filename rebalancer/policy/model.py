@@ -125,7 +125,7 @@ class Budgets(Section):
     in_flight: LimitField = Field(
         default=Limit.parse("2%"),
         description="Replacements not yet Ready at once, of all movable pods; a share is at least 5. Pods that are not"
-        " Ready before a run count too, for ten minutes from their creation; not those that make-room lets in.",
+        " Ready before a run count too, for ten minutes from their creation; for the moves of make-room, not those that no node takes.",
     )
     per_node: LimitField = Field(
         default=Limit.parse(5),

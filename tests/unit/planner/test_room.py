@@ -99,6 +99,10 @@ def test_as_many_pods_that_wait_as_may_be_in_flight_do_not_keep_all_in_their_pla
         "default/big-0",
         "default/big-1",
     ]
+    # For all others they do count.
+    objects += workload("web", ["n0", "n0"], cpu="10m")
+    both = plan_of(objects, settings=MARKS, strategies=["make-room", "duplicates"])
+    assert skip_of(both, "web-0") == (Code.BUDGET, "inFlight 5: 6 in flight already")
 
 
 @pytest.mark.parametrize(
