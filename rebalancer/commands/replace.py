@@ -49,12 +49,12 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
     if of_groups is not None:
         emptying.base.notes.extend(of_groups.notes)
         left = of_groups.without_node or None
-    if left is not None and options.dry:
-        emptying.base.notes.append(left)
-        left = None
     if not preflight.names and not (of_groups and of_groups.old):
         text = "no replacement is under way" if options.take_back else "no node is old"
         emptying.base.notes.append(f"{text}: there is nothing to replace")
+        if left is not None and options.dry:
+            emptying.base.notes.append(left)
+            left = None
         code = ExitCode.DONE if left is None else ExitCode.PARTIAL
         return end_report(emptying, preflight, options, code, left, kind="ReplaceReport")
     missing = missing_nodes(preflight.snapshot, preflight.checks, preflight.names)
@@ -62,6 +62,8 @@ def replace_nodes(options: ReplaceOptions, environment: Environment) -> ExitCode
         emptying.base.notes.append(text_of_missing(missing))
     refused = refuses(preflight.checks)
     if options.dry or refused:
+        if left is not None:
+            emptying.base.notes.append(left)
         code = ExitCode.UNREADABLE if refused else ExitCode.DONE
         return end_report(emptying, preflight, options, code, kind="ReplaceReport")
     environment.committed.set()

@@ -4,8 +4,8 @@ It is written before what it announces is done. On AWS it is the value of one ta
 every service takes (letters, numbers, spaces and ``+-=._:/@``): ``desired=4 size=5 at=... zones=eu-west-1/a:2/b:2 ...``.
 
 A note decides which machines end, and whoever may tag a group could write one; groups are copied with their tags, too.
-So it carries a seal, a digest of what it says, of its group and of the cluster. It needs a read of the cluster: the right
-to tags alone is not enough.
+So it carries a seal, a digest of what it says, of its group and of the cluster. It needs a read of the cluster: with the right
+to tags alone, a note that was once on this group can be written again, and no other.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class GroupNotes:
         if not note.back:
             return text
         text = text.removesuffix(_NONE)
-        return text + _WORD.sub("_", note.back)[: _MAX - len(text)]
+        return text + _WORD.sub("_", note.back)[: max(1, _MAX - len(text))]
 
     def parse(self, group: str, text: str) -> GroupNote | None:
         """Return the note on a group; None if the text is empty.
@@ -97,15 +97,18 @@ class GroupNotes:
         return note
 
     def _seal(self, group: str, note: GroupNote) -> str:
-        """Return the digest of all but why it is taken back, which may be cut."""
-        sealed = "\n".join((self.cluster, group, *_fields(note).values()))
+        """Return the digest of all; of why it is taken back, which may be cut, that there is a reason."""
+        sealed = "\n".join((self.cluster, group, *_fields(note).values(), str(bool(note.back))))
         return b64encode(hashlib.sha256(sealed.encode()).digest()[:_SEAL]).decode()
 
 
 def _fields(note: GroupNote) -> dict[str, str]:
     # What all names begin with is written once.
-    start = commonprefix([*note.zones])  # noqa: RUF071  # of characters, indeed
-    names = (f"{name.removeprefix(start)}:{of}" for name, of in sorted(note.zones.items()))
+    start = commonprefix([name for name in note.zones if name])  # noqa: RUF071  # of characters, indeed
+    names = (
+        f"{name.removeprefix(start) if name else _NONE}:{of}"
+        for name, of in sorted(note.zones.items())
+    )
     zones = "/".join((start, *names)) if note.zones else ""
     return {
         "desired": str(note.desired),
@@ -128,7 +131,7 @@ def _read(of: Mapping[str, str]) -> GroupNote:
         size=int(of["size"]),
         at=int(of["at"]),
         since=int(of["since"]),
-        zones={start + name: int(count) for name, _, count in zones},
+        zones={"" if name == _NONE else start + name: int(count) for name, _, count in zones},
         suspended=_parts(of["suspended"], "+"),
         by="" if of["by"] == _NONE else of["by"],
         seen=int(of["seen"]),

@@ -12,6 +12,8 @@ from rebalancer.machines.surge.note import GroupNote, GroupNotes, author
 
 PROCESSES = ("AZRebalance", "AlarmNotification", "InstanceRefresh", "ScheduledActions")
 ZONES = [f"ap-southeast-1{z}" for z in "abcdef"]
+NOWHERE = ""
+"""The zone of machines without one."""
 NOTES = GroupNotes("6f0c2a52-0b4a-4b63-8d0e-0d6d1f0a9c11")
 numbers = st.integers(1, 10**6)
 
@@ -38,14 +40,15 @@ def test_what_is_written_is_read_again(note):
         lambda s: f"x{s}"
     ),
     st.integers(0, 6),
+    st.booleans(),
 )
-def test_a_note_fits_into_a_tag_and_keeps_what_is_to_be_restored(back, zones):
+def test_a_note_fits_into_a_tag_and_keeps_what_is_to_be_restored(back, zones, nowhere):
     note = GroupNote(
         desired=1000,
         size=1002,
         at=1_800_000_000,
         since=1_800_000_000,
-        zones=dict.fromkeys(ZONES[:zones], 100),
+        zones=dict.fromkeys([*ZONES[: min(zones, 6 - nowhere)], *[NOWHERE][:nowhere]], 100),
         suspended=PROCESSES,
         by=author("kube-rebalancer-replace-" + "x" * 200),
         seen=1_800_000_000,
@@ -118,6 +121,12 @@ def test_a_note_that_was_changed_by_hand_is_refused(changed):
     forged = NOTES.text("pool", replace(true, **changed)).split("seal=")[0] + f"seal={seal}"
     with pytest.raises(ClusterReadError, match="not from a replacement of this group"):
         NOTES.parse("pool", forged)
+
+
+def test_who_may_only_tag_cannot_have_it_taken_back():
+    text = NOTES.text("pool", GroupNote(desired=4, size=5, at=3, since=4))
+    with pytest.raises(ClusterReadError, match="not from a replacement of this group"):
+        NOTES.parse("pool", text.removesuffix("back=-") + "back=x")
 
 
 def test_a_note_of_another_group_or_cluster_is_refused():
