@@ -473,6 +473,9 @@ def scale(objects: Objects, wanted: Scale) -> None:
     if workload is None:
         raise PolicyError([f"--scale {wanted.ref}: there is no such workload in the snapshot"])
     maker = _maker(objects, wanted, workload)
+    if not maker["metadata"].get("uid"):
+        why = "the snapshot has no uids, by which workloads and pods are matched"
+        raise PolicyError([f"--scale {wanted.ref}: {why}: take one with `rebalancer snapshot`"])
     for changed in (workload, maker):
         changed["spec"] = {**(changed.get("spec") or {}), "replicas": wanted.replicas}
         status = dict(changed.get("status") or {})
@@ -493,9 +496,11 @@ def _maker(objects: Objects, wanted: Scale, workload: Json) -> Json:
     """Return the controller that creates the pods: the workload itself, or a Deployment's single ReplicaSet in use."""
     if wanted.kind != "Deployment":
         return workload
-    uid = workload["metadata"]["uid"]
+    uid = workload["metadata"].get("uid")
+    if not uid:
+        return workload
     sets = [one for one in objects.of_kind("ReplicaSet") if controller(one).get("uid") == uid]
-    used = [one for one in sets if objects.pods_of({one["metadata"]["uid"]})]
+    used = [one for one in sets if objects.pods_of({one["metadata"].get("uid", "")})]
     if len(used) > 1:
         raise PolicyError([f"--scale {wanted.ref}: it is in the middle of a rollout"])
     if not (used or sets):

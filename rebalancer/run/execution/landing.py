@@ -128,14 +128,15 @@ class Arrivals:
                     used.add(replacement.uid)
                     result[move.uid] = replacement
                     break
-        self._exchange([move for move in moves if move.uid in result], result)
+        placed = [move for move in moves if move.uid in result and result[move.uid].node]
+        self._exchange(placed, result)
         self._placed |= {uid for uid, replacement in result.items() if replacement.node}
         return result
 
     def _exchange(self, moves: Sequence[Move], result: dict[str, Replacement]) -> None:
         """Exchange replacements of one controller among its victims until as many as possible are where they were expected.
 
-        Pods of one controller that are created at the same time say nothing about which of them came for which victim.
+        All of them have nodes. Pods of one controller that are created at the same time say nothing about which of them came for which victim.
         """
         of_controller: dict[str, list[Move]] = {}
         for move in moves:
@@ -143,11 +144,11 @@ class Arrivals:
         for controller, together in of_controller.items():
             nodes = [result[move.uid].node for move in together]
             pairs = zip(together, nodes, strict=True)
-            if all(not node or self._fits(move, node) for move, node in pairs):
+            if all(self._fits(move, node) for move, node in pairs):
                 continue
             if self._exchanged.get(controller) == nodes:
                 continue
-            fits = [[bool(node) and self._fits(move, node) for node in nodes] for move in together]
+            fits = [[self._fits(move, node) for node in nodes] for move in together]
             had = [result[move.uid] for move in together]
             for move, number in zip(together, _match(fits), strict=True):
                 result[move.uid] = had[number]

@@ -204,3 +204,10 @@ def test_a_scale_that_cannot_be_understood_is_refused(text):
 def test_what_cannot_be_done_is_said(edit, says):
     with pytest.raises(PolicyError, match=says):
         edit(objects_of(node("n1"), *workload("web", ["n1", "n1"])))
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_workloads_without_uids_cannot_be_scaled(kind):
+    made = {"kind": kind, "metadata": {"name": "web", "namespace": "default"}, "spec": {}}
+    with pytest.raises(PolicyError, match="the snapshot has no uids"):
+        scale(objects_of(node("n1"), made), Scale(kind, "default", "web", 3))

@@ -148,7 +148,7 @@ def test_replacements_that_are_created_together_go_to_the_victims_that_expected_
     )
 )
 def test_as_many_as_possible_are_where_they_were_expected(drawn):
-    """Beside all orders; -1: a replacement without a node."""
+    """Beside all orders; -1: a replacement without a node, which stays with its victim."""
     expected, nodes = drawn
     victims = [f"web-{number}" for number in range(len(nodes))]
     come = [new(f"web-1{n}", node="" if at < 0 else f"n{at}") for n, at in enumerate(nodes)]
@@ -158,8 +158,15 @@ def test_as_many_as_possible_are_where_they_were_expected(drawn):
     arrivals = Arrivals(Feed(*come), lambda move, node: node in where[move.uid])
     got = arrivals.replacements([move(name) for name in victims])
     assert sorted(one.name for one in got.values()) == sorted(one.name for one in come)
+    placed = [number for number, at in enumerate(nodes) if at >= 0]
     best = max(
-        sum(one.node in where[f"uid-{name}"] for name, one in zip(victims, order, strict=True))
-        for order in itertools.permutations(come)
+        sum(
+            come[one].node in where[f"uid-web-{number}"]
+            for number, one in zip(placed, order, strict=True)
+        )
+        for order in itertools.permutations(placed)
+    )
+    assert all(
+        got[f"uid-web-{number}"] is come[number] for number in set(range(len(nodes))) - {*placed}
     )
     assert sum(one.node in where[uid] for uid, one in got.items()) == best
