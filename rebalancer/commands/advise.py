@@ -126,8 +126,9 @@ def command(of_namespace: str | None, folder: Path | None, red: bool, **flags: A
 
 def _require_workloads(source: str, snapshot: Snapshot) -> None:
     """Raise PolicyError if a file has pods without the workloads that they are of."""
-    missing = {text.partition(":")[0] for text in snapshot.missing}
-    if len(snapshot.pods) and {DEPLOYMENTS.kind, STATEFUL_SETS.kind} <= missing:
+    if len(snapshot.pods) and all(
+        snapshot.lacks(kind.kind) for kind in (DEPLOYMENTS, STATEFUL_SETS)
+    ):
         text = "has no Deployment and no StatefulSet, for which advice is"
         raise PolicyError(
             [f"{source}: {text}: read them, too (kubectl get nodes,pods,rs,deploy,sts,...)"]

@@ -73,12 +73,11 @@ class Draft:
         self.movable = problem.movable | (self.lifted & unready)
         """(P,) see :attr:`Problem.movable`."""
 
-    def keep_inverses(self) -> None:
-        """Make :meth:`begin_again` possible; called while nothing has moved yet."""
-        self.state.keep_inverses()
-
     def begin_again(self) -> None:
-        """Take back all moves: the draft is as it was made, without the cost of its terms."""
+        """Take back all moves: the draft is as it was made, without the cost of its terms.
+
+        Its state keeps the inverses since then, see :meth:`ClusterState.keep_inverses`.
+        """
         self.state.rewind()
         self.allowance = Allowance(self.problem, self.settings)
         self.gangs_that_stay.clear()

@@ -300,7 +300,7 @@ class _RoomPlan:
         draft = self._drafts.get(ended)
         if draft is None:
             draft = self._drafts[ended] = Draft(self._draft.problem, self._draft.settings)
-            draft.keep_inverses()
+            draft.state.keep_inverses()
         draft.begin_again()
         for done in self._before:
             done(draft)

@@ -261,7 +261,7 @@ class VolumeRulebook:
         claims: list[o.PersistentVolumeClaim] = []
         for name in names:
             claim = self._snapshot.volumes.claims.get((namespace, name))
-            if claim is None and self._unread("PersistentVolumeClaim"):
+            if claim is None and self._snapshot.lacks("PersistentVolumeClaim"):
                 rules.unmodelled.append("the snapshot holds no PersistentVolumeClaims")
                 return None
             if claim is None:
@@ -273,10 +273,6 @@ class VolumeRulebook:
             claims.append(claim)
         return claims
 
-    def _unread(self, kind: str) -> bool:
-        """Return whether the snapshot reports that a kind was not read (``Kind: why``)."""
-        return any(said.split(":")[0] == kind for said in self._snapshot.missing)
-
     def _bind(self, claims: list[o.PersistentVolumeClaim], rules: VolumeRules) -> None:
         unbound: list[o.PersistentVolumeClaim] = []
         for claim in claims:
@@ -286,7 +282,7 @@ class VolumeRulebook:
             volume = self._snapshot.volumes.volumes.get(claim.spec.volume_name)
             if volume is not None:
                 self._restrict_to_volume(volume, rules)
-            elif self._unread("PersistentVolume"):
+            elif self._snapshot.lacks("PersistentVolume"):
                 rules.unmodelled.append("the snapshot holds no PersistentVolumes")
             else:
                 message = f'persistentvolume "{claim.spec.volume_name}" not found'
@@ -297,7 +293,7 @@ class VolumeRulebook:
     def _delay_binding(self, claims: list[o.PersistentVolumeClaim], rules: VolumeRules) -> None:
         if not all(self._unbound.waits(claim) for claim in claims):
             message = "pod has unbound immediate PersistentVolumeClaims"
-            if self._unread("StorageClass"):
+            if self._snapshot.lacks("StorageClass"):
                 rules.unmodelled.append("the snapshot holds no StorageClasses")
             else:
                 rules.rejected = (BINDING, message)

@@ -550,6 +550,10 @@ class Snapshot:
         waiting: Bools = (self.pods.node < 0) & ~lost
         return waiting
 
+    def lacks(self, kind: str) -> bool:
+        """Return whether a kind was not read, or is not in the file: then nothing is known of its objects."""
+        return any(said.partition(":")[0] == kind for said in self.missing)
+
     def unschedulable_pods(self) -> Int32s:
         """Return the rows of the pods that the scheduler has reported as unschedulable, without pods that have a nominated node."""
         states = self.pods.states

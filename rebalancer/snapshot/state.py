@@ -316,9 +316,8 @@ class ClusterState(ClassCounts):
         self.lasting_count = loads.lasting_count
         self.terminating_pods: list[TerminatingPod] = []
         self._hidden: list[TerminatingPod] = []
-        self._inverses: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        """What takes back each change since the state was made, in order; empty where :attr:`_kept` says that nobody wants them."""
-        self._kept = False
+        self._inverses: list[tuple[Callable[..., None], tuple[Any, ...]]] | None = None
+        """What takes back each change since :meth:`keep_inverses`, in order; None before it."""
         self.version = 0
         """Grows with every change."""
         self.changed: list[int] = []
@@ -390,7 +389,7 @@ class ClusterState(ClassCounts):
 
     def keep_inverses(self) -> None:
         """Remember from now on how to take back all changes, for :meth:`rewind`."""
-        self._kept = True
+        self._inverses = []
 
     def rewind(self) -> None:
         """Take back all changes since :meth:`keep_inverses`.
@@ -403,7 +402,7 @@ class ClusterState(ClassCounts):
             self.version += 1
 
     def _note(self, inverse: Callable[..., None], *arguments: Any) -> None:
-        if self._kept:
+        if self._inverses is not None:
             self._inverses.append((inverse, arguments))
         self.version += 1
 

@@ -26,6 +26,7 @@ from tests.controlplane import ApiError, objects, operations, wait_until
 from tests.e2e.machines import fleet_of, policy_of
 from tests.e2e.product import Product, grant, rebalancer
 from tests.e2e.served import PATIENT, Server
+from tests.e2e.test_interruption import POLICY
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES)
 TOGETHER = 10.0
@@ -161,14 +162,7 @@ def test_a_gang_on_several_old_nodes_leaves_them_at_once(cluster, kind):
 
 def test_the_gang_on_a_machine_that_goes_leaves_at_once(cluster, tmp_path):
     spread_over_old(cluster)
-    policy = {
-        "apiVersion": "rebalancer/v1",
-        "kind": "Policy",
-        "protect": {"minPodAge": "0s"},
-        "strategies": {"leaving": {}},
-        "signals": {"kubernetes": {}},
-        "safety": {"maxPendingPods": 100},
-    }
+    policy = {key: of for key, of in POLICY.items() if key != "budgets"}
     product = Product(cluster, tmp_path, yaml.safe_dump(policy))
     cluster.apply([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}}])
     product.kubeconfig = grant(cluster, (*RULES, *MARK_RULES, *config_map_rules("default", "kept")))

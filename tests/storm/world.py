@@ -261,7 +261,7 @@ class World:
         def even(app: str) -> dict[str, Any]:
             return more(app, topologySpreadConstraints=[objects.spread({"app": name(app)})])
 
-        def ganged(app: str) -> dict[str, Any]:
+        def of_gang(app: str) -> dict[str, Any]:
             made = even(app)
             made["labels"] = {**made["labels"], "pod-group.scheduling.sigs.k8s.io": name(app)}
             return made
@@ -285,7 +285,7 @@ class World:
             objects.deployment(name("bulk"), 6, **even("bulk")),
             objects.deployment(name("calm"), 3, **more("calm")),
             *(objects.deployment(name(app), 3, **pinned(app)) for app in self._pins),
-            *([objects.deployment(name("gang"), GANG, **ganged("gang"))] if self._gangs else ()),
+            *([objects.deployment(name("gang"), GANG, **of_gang("gang"))] if self._gangs else ()),
         ]
 
     @property

@@ -153,7 +153,7 @@ class Inverting(Last):
 
     def before(self, draft):
         super().before(draft)
-        draft.keep_inverses()
+        draft.state.keep_inverses()
 
 
 @settings(max_examples=12, deadline=None)
