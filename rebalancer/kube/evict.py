@@ -324,6 +324,10 @@ class Restart:
     """Value of the annotation: a time (RFC 3339)."""
     seconds: float
     """For each read."""
+    ordered: bool = False
+    """A user ordered the pod to leave: an annotation of the Deployment that it stays does not apply."""
+    dry_run: bool = False
+    """The server says what it would answer, and changes nothing."""
     _selector: dict[str, str] = field(default_factory=dict)
     """Labels of the Deployment's ReplicaSets."""
 
@@ -350,7 +354,8 @@ class Restart:
             return EvictionAnswer(
                 AnswerKind.DROPPED, f"CannotSurge: {deployment.metadata.name}: {why}"
             )
-        if why := _find_restart_opt_out(deployment, unix_seconds(self.at)):
+        why = "" if self.ordered else _find_restart_opt_out(deployment, unix_seconds(self.at))
+        if why:
             return EvictionAnswer(AnswerKind.DROPPED, f"protected now: its Deployment is {why}")
         return self._patch(deployment)
 
@@ -424,7 +429,11 @@ class Restart:
             }
         )
         try:
-            response = self.client.patch(DEPLOYMENTS.path(self.namespace, meta.name), body)
+            response = self.client.patch(
+                DEPLOYMENTS.path(self.namespace, meta.name),
+                body,
+                query={"dryRun": "All"} if self.dry_run else None,
+            )
         except TransportError as error:
             return EvictionAnswer(AnswerKind.LOST if error.sent else AnswerKind.FAILED, str(error))
         except ClusterReadError as error:

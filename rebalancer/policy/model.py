@@ -81,7 +81,8 @@ class Methods(Section):
     single_replicas: Method = Field(
         default=Method.EVICT,
         description="restart: single replicas of Deployments that surge are moved by a restart of the rollout, the new"
-        " pod Ready before the old one goes, also where protect.singleReplicas holds. Needs get and patch on deployments.",
+        " pod Ready before the old one goes, also where protect.singleReplicas holds; by drain and replace, too. Needs get"
+        " and patch on deployments.",
     )
     grace_period: GracePeriod | None = Field(
         default=None,

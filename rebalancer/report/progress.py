@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from rebalancer.base.output import OutputError, write
 from rebalancer.base.plain_text import count, printable, printable_json
-from rebalancer.plan.plan import Move, Outcome, Status
+from rebalancer.plan.plan import Method, Move, Outcome, Status
 from rebalancer.wire.times import rfc3339
 
 if TYPE_CHECKING:
@@ -83,10 +83,11 @@ class Progress:
         self._tell("wave", text, wave=wave, waves=waves, moves=moves)
 
     def evicted(self, move: Move) -> None:
-        """Report that the API server accepted an eviction."""
+        """Report that the API server accepted an eviction, or a restart."""
         if self._picture is not None:
             self._picture.leave(move)
-        self._tell("evicted", f"evicted  {move.ref} from {move.node}", pod=move.ref, node=move.node)
+        how = "restarted" if move.method is Method.RESTART else "evicted"
+        self._tell(how, f"{how:<8} {move.ref} from {move.node}", pod=move.ref, node=move.node)
 
     def not_evicted(self, outcome: Outcome) -> None:
         """Report a move that ended without an eviction."""

@@ -69,9 +69,15 @@ def with_restarts(snapshot: Snapshot) -> Snapshot:
         owner = snapshot.owner_of(index)
         if owner is None or owner.replicas != 1 or of_class.controller_kind in _PER_NODE:
             continue
-        why = _why_not(snapshot, of_class, owner)
+        never = _why_never(snapshot, of_class, owner)
+        why = never or _why_not_now(owner)
         if why or of_class.restarts:
-            classes[index] = replace(of_class, restarts=not why, cannot_surge=why)
+            classes[index] = replace(
+                of_class,
+                restarts=not why,
+                cannot_surge=why,
+                surges_once_settled=bool(why and not never),
+            )
             continue
         template = of_class.replacement
         if template not in next_of:
@@ -81,13 +87,19 @@ def with_restarts(snapshot: Snapshot) -> Snapshot:
     return _with_classes(snapshot, classes, next_of)
 
 
-def _why_not(snapshot: Snapshot, of_class: PodClass, owner: Owner) -> str:
+def _why_never(snapshot: Snapshot, of_class: PodClass, owner: Owner) -> str:
+    """Return why the Deployment as it is written cannot be restarted without a gap; empty if it can."""
     if owner.kind != "Deployment" or of_class.controller != "ReplicaSet.apps":
         return f"{owner.ref} is not a Deployment"
-    why = owner.cannot_surge or owner.unsettled or ""
+    why = owner.cannot_surge
     if not why and HASH not in of_class.labels:
         why = f"its pods have no label {HASH}"
     return f"{owner.ref}: {why}" if why else next(_volumes_of_one(snapshot, of_class), "")
+
+
+def _why_not_now(owner: Owner) -> str:
+    """Return what the Deployment is still busy with; empty if it is settled."""
+    return f"{owner.ref}: {owner.unsettled}" if owner.unsettled else ""
 
 
 def _volumes_of_one(snapshot: Snapshot, of_class: PodClass) -> Iterator[str]:

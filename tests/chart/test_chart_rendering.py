@@ -480,11 +480,14 @@ def test_nodes_may_be_patched_only_where_the_policy_steers(values, wanted):
 )
 @pytest.mark.parametrize("namespace", [None, "shop"])
 def test_deployments_may_be_patched_only_where_the_policy_restarts(values, wanted, namespace):
-    manifests = render({**values, **({"namespace": namespace} if namespace else {})})
+    where = {"namespace": namespace} if namespace else {}
+    manifests = render({**values, **where, "drain": {"enabled": True}})
     name = f"rebalancing-{NAME}"
     moves = {EVICT, *(RESTART_RULES if wanted else ())}
     everywhere = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES} - {EVICT}
     assert rules(one(manifests, "ClusterRole", f"{name}-observe")) == set(READ_RULES)
+    draining = rules(one(manifests, "ClusterRole", f"{name}-drain"))
+    assert draining == everywhere | moves | set(DRAIN_RULES)
     acting = rules(one(manifests, "ClusterRole", name))
     if namespace is None:
         assert acting == everywhere | moves

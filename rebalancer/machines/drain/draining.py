@@ -134,16 +134,20 @@ def empty(steps: DrainSteps, stop: Stop, batch_until: float) -> str | None:
     """
     failures = idle = 0
     why: str | None = None
+    held: str | None = None
+    """What has prevented progress in the last round that was made."""
     while True:
         left = RemainingPods()
         try:
             # Twice: a node whose pods one wrong answer leaves out is not empty.
             if not (left := steps.look()) and not (left := steps.look()):
                 return None
-            if (ended := stop.reason() or _name_refused(left)) is not None:
+            if (ended := stop.reason()) is not None:
+                return _end(ended, held)
+            if (ended := _name_refused(left)) is not None:
                 return ended
             steps.report_remaining(left, why)
-            why = steps.evict() if left.to_evict else None
+            why = held = steps.evict() if left.to_evict else None
             failures = 0
         except ClusterReadError as error:
             failures += 1
@@ -155,7 +159,12 @@ def empty(steps: DrainSteps, stop: Stop, batch_until: float) -> str | None:
         if waits and stop.now() >= batch_until and not steps.end_of_batch() and not left.to_evict:
             return f"work did not end in time: {_few(waits)}"
         if (ended := stop.wait(_pause(idle, left, why))) is not None:
-            return ended
+            return _end(ended, held)
+
+
+def _end(ended: str, held: str | None) -> str:
+    """Return why it ended, with what was waited for then."""
+    return ended if held is None or held == ended else f"{ended}; {held}"
 
 
 def _name_refused(left: RemainingPods) -> str | None:

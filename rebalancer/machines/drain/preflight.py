@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rebalancer.machines.drain.triage import Fate, Triaged
-from rebalancer.plan.plan import Code, Move, Plan, Skip
+from rebalancer.plan.plan import Code, Method, Move, Plan, Skip
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.snapshot.columns import Bools, Ints
 from rebalancer.snapshot.model import DisruptionBudget, Snapshot
+from rebalancer.snapshot.protect import CANNOT_SURGE, TEXTS
 
 _LIMITS = frozenset({Code.BUDGET, Code.PDB})
 """What keeps a pod for a time only."""
@@ -59,6 +60,8 @@ class PodCheck:
     """Where its replacement is expected; None if it has none, or none is foreseen."""
     full: tuple[str, ...] = ()
     """Where none is foreseen: nodes that only the requests of other pods keep from taking it."""
+    method: Method = Method.EVICT
+    """How it would leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,12 @@ class _Check:
             self._at_once.setdefault(unit, Counter()).update(spent)
 
     def pod(self, one: Triaged) -> PodCheck:
+        """Return the check of one pod."""
+        of_class = self._snapshot.classes[int(self._snapshot.pods.cls[one.pod])]
+        method = Method.RESTART if of_class.restarts else Method.EVICT
+        return replace(self._check(one), method=method)
+
+    def _check(self, one: Triaged) -> PodCheck:
         move = self._moves.get(self._snapshot.pods.uid[one.pod])
         if one.fate is not Fate.EVICT:
             verdict = _OF_FATE[one.fate]
@@ -150,10 +159,18 @@ class _Check:
             return PodCheck(
                 one.pod, one.fate, DrainVerdict.DRAINABLE, skip.code.value, skip.message
             )
-        message = one.message
+        message = one.message or self._gap(one.pod)
         if move is not None and move.of_gang:
             message = f"leaves together with the other pods of {move.unit}"
         return PodCheck(one.pod, one.fate, DrainVerdict.DRAINABLE, one.why.value, message, move)
+
+    def _gap(self, pod: int) -> str:
+        """Return why the eviction of a pod leaves a gap that the policy asks to avoid; empty if it leaves none."""
+        pods = self._snapshot.pods
+        why = self._snapshot.classes[int(pods.cls[pod])].cannot_surge
+        if not why or not pods.is_ready(pod):
+            return ""
+        return f"evicted, with a gap: {TEXTS[CANNOT_SURGE]}: {why}"
 
     def _obstacles(self, pod: int, move: Move | None) -> Iterator[tuple[DrainVerdict, str, str]]:
         """Yield the obstacles to an eviction, the worst first."""

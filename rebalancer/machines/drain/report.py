@@ -12,7 +12,7 @@ from rebalancer.base.data_text import DATA_FORMS, data_text
 from rebalancer.base.plain_text import and_more, count, percent, printable
 from rebalancer.machines.drain.preflight import DrainVerdict, NodeCheck, PodCheck, refuses
 from rebalancer.machines.drain.triage import Fate
-from rebalancer.plan.plan import Outcome
+from rebalancer.plan.plan import Method, Outcome
 from rebalancer.snapshot.model import Snapshot
 from rebalancer.wire.times import rfc3339
 
@@ -86,6 +86,7 @@ class DrainReport:
             "verdict": one.verdict.value,
             "code": one.code,
             "message": one.message,
+            "method": one.method.value,
             "landings": [
                 {"node": landing.node, "probability": round(landing.probability, 6)}
                 for landing in (move.landings if move else ())
@@ -117,7 +118,7 @@ class DrainReport:
             yield f"        {and_more(pods, _SHOWN)}"
 
     def _landings(self, check: NodeCheck) -> Iterator[str]:
-        """Yield the landing of each replacement."""
+        """Yield the landing of each replacement, and how its pod leaves."""
         for one in check.pods:
             if one.move is None or not one.move.landings:
                 continue
@@ -127,7 +128,7 @@ class DrainReport:
             )
             left = len(landings) - _LANDINGS
             more = f" and {count(left, 'more node')}" if left > 0 else ""
-            yield f"      {self.snapshot.pod_ref(one.pod)} -> {shown}{more}"
+            yield f"      {self.snapshot.pod_ref(one.pod)} -> {shown}{more}{_how(one)}"
 
     def _end(self) -> Iterator[str]:
         statuses = Counter(outcome.status.value for outcome in self.outcomes.values())
@@ -149,6 +150,13 @@ class DrainReport:
         if self.dry_run:
             return "Nothing was cordoned or evicted: this is a dry run."
         return "Empty: all of them."
+
+
+def _how(one: PodCheck) -> str:
+    """Return how a pod leaves, where that is not by an eviction of its own alone."""
+    if one.method is Method.RESTART:
+        return "; by a restart of its rollout: it goes once the new pod is Ready"
+    return f"; {one.message}" if one.message else ""
 
 
 def _count(check: NodeCheck) -> str:

@@ -15,7 +15,6 @@ from rebalancer.base.environment import Environment, Timings
 from rebalancer.base.errors import ClusterReadError, PolicyError, RebalancerError, StoppedError
 from rebalancer.base.stop import Stop
 from rebalancer.kube.client import Client
-from rebalancer.kube.evict import AnswerKind, evict
 from rebalancer.machines.drain.cordon import Choice, as_cordoned, mask_of
 from rebalancer.machines.drain.preflight import (
     DrainVerdict,
@@ -24,6 +23,7 @@ from rebalancer.machines.drain.preflight import (
     check,
     without_budgets,
 )
+from rebalancer.machines.drain.server_check import ask_server
 from rebalancer.machines.drain.triage import (
     Fate,
     Orders,
@@ -34,14 +34,14 @@ from rebalancer.machines.drain.triage import (
     triage_pods,
 )
 from rebalancer.node_record.records import Order
-from rebalancer.plan.plan import Code, Cost, Move, Outcome
+from rebalancer.plan.plan import Code, Cost, Method, Move, Outcome
 from rebalancer.planner.disruption import DisruptionBudgets
 from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.planning import Planned
 from rebalancer.planner.problem import Problem
-from rebalancer.planner.rules import RunRules
+from rebalancer.planner.rules import RunRules, with_methods
 from rebalancer.policy.load import LoadedPolicy
-from rebalancer.policy.model import Eagerness, Mode, Policy, Protect, StrategyPolicy
+from rebalancer.policy.model import Eagerness, Methods, Mode, Policy, Protect, StrategyPolicy
 from rebalancer.policy.values import Limit, Params
 from rebalancer.registry import Registry
 from rebalancer.report.progress import Progress
@@ -132,34 +132,6 @@ class _Refusals:
             yield snapshot.classes[int(snapshot.pods.cls[pod])].replacement
 
 
-_VERDICTS = {
-    AnswerKind.BLOCKED: (DrainVerdict.BLOCKED, Code.PDB.value),
-    AnswerKind.MISCONFIGURED: (DrainVerdict.MISCONFIGURED, Code.PDB_CONFLICT.value),
-}
-_FINE = (AnswerKind.EVICTED, AnswerKind.GONE)
-
-
-def ask_server(client: Client, snapshot: Snapshot, checks: Sequence[NodeCheck]) -> list[NodeCheck]:
-    """Return the checks with the API server's answer for each pod that would be evicted."""
-    return [
-        replace(check, pods=pods, verdict=NodeCheck.worst_of(pods))
-        for check in checks
-        for pods in [tuple(_ask(client, snapshot, one) for one in check.pods)]
-    ]
-
-
-def _ask(client: Client, snapshot: Snapshot, one: PodCheck) -> PodCheck:
-    if one.fate is not Fate.EVICT or one.verdict is not DrainVerdict.DRAINABLE:
-        return one
-    namespace = snapshot.classes[int(snapshot.pods.cls[one.pod])].namespace
-    pods = snapshot.pods
-    answer = evict(client, namespace, pods.name[one.pod], pods.uid[one.pod], dry_run=True)
-    if answer.kind in _FINE:
-        return one
-    verdict, code = _VERDICTS.get(answer.kind, (DrainVerdict.REFUSED, answer.kind.value))
-    return replace(one, verdict=verdict, code=code, message=answer.message)
-
-
 STRATEGY = "leaving"
 _ALL = Limit.parse("100%")
 
@@ -171,7 +143,7 @@ def ordered_policy(
 
     Limits in flight, per owner and in total, hold. Limits per node, run and hour do not, because the user ordered
     the evictions. Windows are ignored. Pods on other nodes, which may have to make room, are protected and selected
-    as in any run.
+    as in any run. How single replicas are moved is as in any run, too; grace periods are the command's.
     """
     given = loaded.policy
     everything = {"per_node": _ALL, "per_run": _ALL, "per_hour": _ALL, "per_namespace": None}
@@ -190,6 +162,7 @@ def ordered_policy(
         budgets=given.budgets.model_copy(update=everything),
         select=given.select,
         protect=given.protect,
+        method=Methods(single_replicas=given.method.single_replicas),
         scheduler=given.scheduler,
         safety=given.safety,
         strategies={STRATEGY: StrategyPolicy(params=params)},
@@ -255,6 +228,7 @@ def _unforeseen(snapshot: Snapshot, pod: int, disruptions: DisruptionBudgets) ->
         landings=(),
         strategy=STRATEGY,
         reason=f"{node} must be empty: it is drained",
+        method=Method.RESTART if snapshot.classes[cls].restarts else Method.EVICT,
         gain=Cost(hard=1.0),
         cost=1.0,
         wave=1,
@@ -468,7 +442,8 @@ class EmptyingRounds:
     def _checks(self, run: RunContext, snapshot: Snapshot, names: Sequence[str]) -> list[NodeCheck]:
         """Return the checks of these nodes, emptied together; ``run`` has read them."""
         of_nodes, protections = self.run_for(names, run.loaded)
-        cordoned = as_cordoned(snapshot, mask_of(snapshot, names))
+        moved = with_methods(of_nodes.loaded.policy, snapshot)
+        cordoned = as_cordoned(moved, mask_of(moved, names))
         problem = of_nodes.rules.problem(without_budgets(cordoned))
         room = plan(problem, of_nodes.rules.settings(), Callbacks()).plan
         checks = check(
@@ -524,7 +499,8 @@ class EmptyingRounds:
     ) -> tuple[Planned, str | None]:
         """Return a plan for the pods that leave without a landing, or why none can leave now."""
         checks = self._checks(run, planned.snapshot, names)
-        moves = tuple(unforeseen(planned.snapshot, checks))
+        snapshot = with_methods(run.loaded.policy, planned.snapshot)
+        moves = tuple(unforeseen(snapshot, checks))
         if moves:
             return replace(planned, plan=replace(planned.plan, moves=moves)), None
         said = [one.message for of in checks for one in of.pods if one.message]

@@ -50,6 +50,7 @@ class FateReason(enum.StrEnum):
     LOCAL_DATA = "LocalData"
     NO_CONTROLLER = "NoController"
     OPTED_OUT = "OptedOut"
+    ROLLOUT = "Rollout"
     OWN_POD = "OwnPod"
 
 
@@ -114,6 +115,8 @@ def triage_each(snapshot: Snapshot, pods: Int32s, orders: Orders) -> list[Triage
         fate, why, message = _of_pod(int(snapshot.pods.flags[pod]), of_class[cls])
         if fate is Fate.EVICT and not orders.force and (still := _for_now(snapshot, pod)):
             fate, why, message = Fate.WAIT, FateReason.OPTED_OUT, still
+        if fate is Fate.EVICT and (awaited := _rollout_of(snapshot, pod)):
+            fate, why, message = Fate.WAIT, FateReason.ROLLOUT, awaited
         if orders.own_pod is not None and snapshot.pod_ref(pod) == orders.own_pod:
             fate, why, message = (
                 Fate.REFUSE,
@@ -153,6 +156,17 @@ def _for_now(snapshot: Snapshot, pod: int) -> str | None:
         if snapshot.captured_at - since < own.seconds < math.inf:
             return own.text
     return None
+
+
+def _rollout_of(snapshot: Snapshot, pod: int) -> str | None:
+    """Return a phrase on what a Ready pod waits for that goes by a restart once its Deployment is settled; else None.
+
+    The rollout that is under way may be the one that replaces it: to evict it now could leave no Ready pod.
+    """
+    of_class = snapshot.classes[int(snapshot.pods.cls[pod])]
+    if not of_class.surges_once_settled or not snapshot.pods.is_ready(pod):
+        return None
+    return f"it stays until its rollout is at its end: {of_class.cannot_surge}"
 
 
 def _of_class(snapshot: Snapshot, cls: PodClass, orders: Orders) -> tuple[Fate, FateReason, str]:

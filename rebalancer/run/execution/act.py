@@ -65,11 +65,14 @@ class ClusterActor:
         warn: Callable[[str], None],
         grace: Callable[[str], int | None] = no_grace,
         succeed: Callable[[str, str], None] = _ignore,
+        ordered: bool = False,
     ) -> None:
         """``grace``: uid of a pod -> its grace period in seconds; None keeps its own.
 
-        ``succeed`` is called with the uid of a pod and the uid of the ReplicaSet that a restart created for it.
+        ``succeed`` is called with the uid of a pod and the uid of the ReplicaSet that a restart created for it;
+        ``ordered``: see Acting.
         """
+        self._ordered = ordered
         self._clock, self._succeed = clock, succeed
         self._restarts: dict[str, Restart] = {}
         self._client, self._warn, self._grace = client, warn, grace
@@ -104,6 +107,7 @@ class ClusterActor:
                 deployment=owner.uid if owner is not None else "",
                 at=rfc3339(int(self._clock())),
                 seconds=_READ,
+                ordered=self._ordered,
             ),
         )
         answer = one.ask()
@@ -332,6 +336,7 @@ class Acting:
             warn=self.warn,
             grace=self.grace,
             succeed=feed.succeed,
+            ordered=self.ordered,
         )
 
     def _follow(self, kept: Kept, moves: Sequence[Move]) -> tuple[ClusterCache, RunView]:

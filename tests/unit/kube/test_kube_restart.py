@@ -1,5 +1,6 @@
 """The restart of a rollout: what is read before it, what is sent, and what each answer means."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,13 +52,15 @@ def restart(
     pod: dict[str, Any] = POD_OF_SET,
     replica_set: dict[str, Any] = SET,
     web: dict[str, Any] | None = None,
+    ordered: bool = False,
+    dry_run: bool = False,
 ) -> EvictionAnswer:
     """The answer where the server has these objects, and says ``answers`` to patches."""
     server.on("GET", POD, Say(pod))
     server.on("GET", f"{SETS}/web-a", Say(replica_set))
     server.on("GET", WEB, Say(web or deployment()))
     server.on("PATCH", WEB, *(answers or (Say(deployment(AT)),)))
-    return of(server, folder).ask()
+    return replace(of(server, folder), ordered=ordered, dry_run=dry_run).ask()
 
 
 def of(server: ScriptedServer, folder: Path) -> Restart:
@@ -122,6 +125,24 @@ def test_an_opt_out_that_has_ended_or_is_of_young_pods_holds_nothing_back(
     server: ScriptedServer, tmp_path: Path, value: str
 ) -> None:
     assert restart(server, tmp_path, web=opted_out(value)).kind is AnswerKind.RESTARTED
+
+
+@pytest.mark.parametrize("value", ["false", "false until 2099-01-01"])
+def test_an_order_is_not_held_back_by_an_opt_out(
+    server: ScriptedServer, tmp_path: Path, value: str
+) -> None:
+    answer = restart(server, tmp_path, web=opted_out(value), ordered=True)
+    assert answer.kind is AnswerKind.RESTARTED
+    assert len(server.to(WEB, "PATCH")) == 1
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_dry_run_says_so_to_the_server(
+    server: ScriptedServer, tmp_path: Path, dry_run: bool
+) -> None:
+    assert restart(server, tmp_path, dry_run=dry_run).kind is AnswerKind.RESTARTED
+    (asked,) = server.to(WEB, "PATCH")
+    assert asked.query == ({"dryRun": "All"} if dry_run else {})
 
 
 def test_a_restart_that_was_carried_out_is_not_asked_for_again(

@@ -1,10 +1,11 @@
 import io
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
-from rebalancer.plan.plan import Status
+from rebalancer.plan.plan import Method, Status
 from rebalancer.report.progress import Progress
 from rebalancer.run.execution.executor import WaveProgress
 from tests.unit.report.report_examples import move, outcome
@@ -43,6 +44,12 @@ def test_a_run_as_it_reads_in_a_log(clock):
         "    2.5 s  landed   shop/web-0 -> node-c1, as predicted\n"
         "    2.5 s  blocked  shop/web-1: shop/web allows no disruption\n"
     )
+
+
+def test_a_restart_is_called_one(clock):
+    stream = io.StringIO()
+    Progress(stream, clock=clock).evicted(replace(move(), method=Method.RESTART))
+    assert stream.getvalue() == "    0.0 s  restarted shop/web-0 from node-a1\n"
 
 
 def test_a_run_as_machines_read_it(clock):

@@ -133,6 +133,22 @@ def test_an_unsettled_deployment_cannot_surge():
         False,
         "Deployment/default/web: rollout: 0 of 1 updated",
     )
+    assert cls.surges_once_settled
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        single(change=lambda one: (paused(one), rolls_out(one))),
+        [*single(change=rolls_out, spec=WITH_CLAIM), claimed("ReadWriteOnce")],
+        single(hashed=False, change=rolls_out),
+    ],
+)
+def test_what_can_never_surge_is_not_waited_for_while_it_is_unsettled(objects):
+    cls = of_pod(seen(objects))
+    assert cls.cannot_surge
+    assert not cls.restarts
+    assert not cls.surges_once_settled
 
 
 def test_the_new_pod_has_another_hash_wherever_its_rules_name_it():

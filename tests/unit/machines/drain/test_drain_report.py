@@ -2,11 +2,11 @@
 
 from rebalancer.machines.drain.report import DrainReport
 from rebalancer.testing.snapshots import node, workload
-from tests.unit.machines.drain.test_preflight import NODES, budget, looked
+from tests.unit.machines.drain.test_preflight import GAP, NODES, RECREATE, budget, looked, single
 
 
-def report(objects, *names, **more):
-    snapshot, checks = looked(objects, *names)
+def report(objects, *names, method="evict", **more):
+    snapshot, checks = looked(objects, *names, method=method)
     return DrainReport("cluster.zip", True, snapshot, checks, 0, **more)
 
 
@@ -38,9 +38,23 @@ def test_how_it_ended_is_one_sentence():
     assert done.endswith("Not empty: the run's deadline has passed.\n")
 
 
+def test_a_dry_run_says_how_a_single_replica_goes():
+    def line(objects, method):
+        text = report([*NODES[:2], *objects], "n1", method=method).render("table")
+        return next(line.strip() for line in text.splitlines() if "->" in line)
+
+    goes = "default/web-0 -> n2 100%"
+    assert line(single(), "evict") == goes
+    restarted = f"{goes}; by a restart of its rollout: it goes once the new pod is Ready"
+    assert line(single(), "restart") == restarted
+    gap = f"{goes}; {GAP}Deployment/default/web: its strategy is Recreate"
+    assert line(single(RECREATE), "restart") == gap
+
+
 def test_the_data_has_landings_and_codes():
     data = report([*NODES, *workload("web", ["n1"])], "n1").data()
     assert (data["kind"], data["exitCode"], data["dryRun"]) == ("DrainReport", 0, True)
     ((pod,),) = [of["pods"] for of in data["nodes"]]
     assert (pod["pod"], pod["fate"], pod["code"]) == ("web-0", "evict", "Ordered")
+    assert pod["method"] == "evict"
     assert {landing["node"] for landing in pod["landings"]} <= {"n2", "n3"}

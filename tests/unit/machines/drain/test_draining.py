@@ -105,6 +105,20 @@ def test_the_deadline_ends_it():
     assert run(Steps([BATCH] * 9), deadline=12.0)[0] == "the run's deadline has passed"
 
 
+@pytest.mark.parametrize(
+    ("evictions", "said"),
+    [
+        (["a budget"] * 9, "the run's deadline has passed; a budget"),
+        # What held once holds no longer.
+        (["a budget", *[None] * 99], "the run's deadline has passed"),
+        # The round itself was cut off.
+        (["the run's deadline has passed"] * 9, "the run's deadline has passed"),
+    ],
+)
+def test_what_held_the_pods_at_the_deadline_is_said(evictions, said):
+    assert run(Steps([WORK] * 99, evictions), deadline=12.0)[0] == said
+
+
 def test_an_api_server_that_comes_back_is_waited_for_and_one_that_does_not_is_not():
     lost = ClusterReadError("no answer")
     assert run(Steps([lost] * 10 + [NOTHING]))[0] is None

@@ -6,10 +6,12 @@ from rebalancer.machines.drain.cordon import as_cordoned, mask_of
 from rebalancer.machines.drain.preflight import DrainVerdict, check, without_budgets
 from rebalancer.machines.drain.rounds import OrderedProtections, ordered_policy, unforeseen
 from rebalancer.machines.drain.triage import Orders
+from rebalancer.plan.plan import Method
 from rebalancer.planner.plan import Callbacks, plan
-from rebalancer.planner.rules import RunRules
-from rebalancer.policy.load import load_policy, load_text
+from rebalancer.planner.rules import RunRules, with_methods
+from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
+from rebalancer.snapshot.owners import HASH
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 
@@ -28,12 +30,14 @@ def budget(name, app, allowed, healthy, desired, expected, **spec):
     }
 
 
-def looked(objects, *names, without_landing=False):
-    snapshot = snapshot_of(objects)
+def looked(objects, *names, without_landing=False, method="evict"):
     registry = Registry.installed()
+    text = f"apiVersion: rebalancer/v1\nkind: Policy\nmethod: {{singleReplicas: {method}}}\n"
+    loaded = load_text(text.encode(), "policy", registry)
+    snapshot = with_methods(loaded.policy, snapshot_of(objects))
     protections = OrderedProtections(names, Orders())
     rules = RunRules(
-        ordered_policy(load_policy(None, registry), registry, names),
+        ordered_policy(loaded, registry, names),
         registry,
         Scope(),
         lifted=True,
@@ -94,6 +98,87 @@ def test_a_pod_that_is_not_ready_goes_where_the_api_lets_it(of_budget, goes):
     snapshot, checks = looked(objects, "n1")
     assert (checks[0].verdict is DrainVerdict.DRAINABLE) is goes
     assert len(unforeseen(snapshot, checks)) == goes
+
+
+def single(strategy=None, *, updated=1, ready="True"):
+    """The one pod of a Deployment, on n1, in a rollout unless it is updated."""
+    objects = workload("web", ["n1"], kind="Deployment")
+    for each in objects:
+        hashed = {"app": "web", HASH: "abc"}
+        if each["kind"] == "Pod":
+            each["metadata"]["labels"] = hashed
+            each["status"]["conditions"] = [{"type": "Ready", "status": ready}]
+        elif each["kind"] == "ReplicaSet":
+            each["spec"]["template"]["metadata"]["labels"] = hashed
+        elif each["kind"] == "Deployment":
+            each["spec"] |= {"strategy": strategy} if strategy else {}
+            each["status"] |= {"updatedReplicas": updated}
+    return objects
+
+
+RECREATE = {"type": "Recreate"}
+NEVER = budget("b", "web", 0, 1, 1, 1)
+GAP = "evicted, with a gap: the only replica of its owner, and no rollout keeps it Ready: "
+
+
+@pytest.mark.parametrize(
+    ("method", "objects", "verdict", "code", "how", "says"),
+    [
+        ("evict", single(), "drainable", "Ordered", Method.EVICT, ""),
+        ("restart", single(), "drainable", "Ordered", Method.RESTART, ""),
+        # No Ready pod less: no budget is asked.
+        (
+            "evict",
+            [*single(), NEVER],
+            "never-satisfiable",
+            "PodDisruptionBudget",
+            Method.EVICT,
+            None,
+        ),
+        ("restart", [*single(), NEVER], "drainable", "Ordered", Method.RESTART, ""),
+        (
+            "restart",
+            single(RECREATE),
+            "drainable",
+            "Ordered",
+            Method.EVICT,
+            f"{GAP}Deployment/default/web: its strategy is Recreate",
+        ),
+        (
+            "restart",
+            [*single(RECREATE), NEVER],
+            "never-satisfiable",
+            "PodDisruptionBudget",
+            Method.EVICT,
+            None,
+        ),
+        # A rollout that is under way is awaited, but where no Ready pod would be lost.
+        (
+            "restart",
+            single(updated=0),
+            "waits",
+            "Rollout",
+            Method.EVICT,
+            "it stays until its rollout is at its end: Deployment/default/web: rollout: 0 of 1 updated",
+        ),
+        ("restart", [*single(updated=0), NEVER], "waits", "Rollout", Method.EVICT, None),
+        ("evict", single(updated=0), "drainable", "Ordered", Method.EVICT, ""),
+        ("restart", single(updated=0, ready="False"), "drainable", "Ordered", Method.EVICT, ""),
+        ("restart", single(RECREATE, updated=0), "drainable", "Ordered", Method.EVICT, None),
+    ],
+)
+def test_a_single_replica_goes_as_the_policy_says(method, objects, verdict, code, how, says):
+    _, (n1,) = looked([*NODES, *objects], "n1", method=method)
+    (pod,) = n1.pods
+    assert (n1.verdict.value, pod.code, pod.method) == (verdict, code, how)
+    assert says is None or pod.message == says
+
+
+@pytest.mark.parametrize("method", list(Method))
+def test_what_leaves_without_a_landing_goes_by_the_same_method(method):
+    objects = [node("n1"), node("n2", cpu="10m"), *single()]
+    snapshot, checks = looked(objects, "n1", without_landing=True, method=method.value)
+    assert [(move.landings, move.method) for move in unforeseen(snapshot, checks)] == [((), method)]
 
 
 def test_pods_are_placed_together_and_who_finds_no_room_is_named():

@@ -1,0 +1,234 @@
+"""Nodes with single replicas are emptied on a real control plane: their Services never are without an endpoint."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+
+from rebalancer.kube.access import (
+    ACT_RULES,
+    DRAIN_RULES,
+    EVENT_RULES,
+    FOLLOW_RULES,
+    READ_RULES,
+)
+from rebalancer.kube.evict import RESTART_RULES, RESTARTED_AT
+from tests.controlplane import audit, objects, operations, wait_until
+from tests.controlplane.build import binary
+from tests.controlplane.stages import NEVER_READY, READY_AFTER
+from tests.e2e.product import PATIENCE, grant, rebalancer
+from tests.e2e.ready import ready_endpoints, ready_pods
+
+RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
+RESTARTS = (*RULES, *RESTART_RULES)
+RESTART = "--set=method.singleReplicas=restart"
+SINGLE = [f"single-{number}" for number in range(3)]
+OLD = ["old-0", "old-1"]
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+
+
+def node(name, generation):
+    return objects.node(name, labels={"generation": generation})
+
+
+def served(plane, name, replicas=1, **more):
+    """Run a Deployment behind a Service."""
+    labels = {"app": name}
+    plane.apply([objects.deployment(name, replicas, labels=labels, **more)])
+    plane.apply([objects.service(name, labels)])
+
+
+def wait_served(plane, names):
+    """Wait until each Service has one ready endpoint."""
+
+    def whole():
+        with ready_endpoints(plane.api) as seen:
+            return all(seen.least.get(name) for name in names)
+
+    wait_until(whole, 60, "an endpoint for each Service")
+
+
+@pytest.fixture
+def crowded(cluster):
+    """Three single replicas and three of many on one node, or on two; new nodes have room for all of them."""
+    cluster.apply([node(name, "old") for name in OLD])
+    operations.wait_nodes_ready(cluster.api, 2)
+    # A moment in which there is no endpoint, where one is evicted.
+    slow = {READY_AFTER: "1s"}
+    for name in SINGLE:
+        served(cluster, name, pod_annotations=slow)
+    served(cluster, "many", 3)
+    operations.wait_pods_ready(cluster.api, 6, 60)
+    cluster.apply([node(name, "new") for name in ("new-0", "new-1")])
+    operations.wait_nodes_ready(cluster.api, 4)
+    wait_served(cluster, [*SINGLE, "many"])
+    return cluster
+
+
+@contextmanager
+def watched(plane):
+    """Count the Ready pods and the endpoints of all Services meanwhile."""
+    with ready_pods(plane.api) as pods, ready_endpoints(plane.api) as endpoints:
+        yield lambda names: {name: (pods.least[name], endpoints.least[name]) for name in names}
+
+
+def drain(kubeconfig, *more):
+    command = ["drain", *OLD, f"--kubeconfig={kubeconfig}", "--timeout=300s", "--output=json"]
+    return [*command, *more]
+
+
+def left_on(plane, names):
+    return [pod for pod in operations.pods(plane.api) if pod["spec"].get("nodeName") in names]
+
+
+def restarted(plane, name):
+    template = plane.api.get(f"{DEPLOYMENTS}/{name}")["spec"]["template"]
+    return (template["metadata"].get("annotations") or {}).get(RESTARTED_AT)
+
+
+@pytest.mark.parametrize(
+    ("flags", "rules", "least"), [((RESTART,), RESTARTS, (1, 1)), ((), RULES, (0, 0))]
+)
+def test_a_drain_leaves_no_gap_with_restarts_and_one_without(crowded, flags, rules, least):
+    kubeconfig = grant(crowded, rules)
+    log = audit.AuditLog(crowded.audit_log)
+    with watched(crowded) as seen:
+        done = rebalancer(*drain(kubeconfig, *flags))
+        assert done.code == 0, done.err
+    assert seen(SINGLE) == dict.fromkeys(SINGLE, least)
+    assert left_on(crowded, OLD) == []
+    ways = {one["pod"][: len(SINGLE[0])]: one["outcome"] for one in done.report["outcomes"]}
+    assert {ways[name] for name in SINGLE} == {"restarted" if flags else "evicted"}
+    asked = [one for one in log.requests() if one.user.endswith(":rebalancer")]
+    used = {one.kind for one in asked}
+    restart_rights = {(rule.verb, rule.group, rule.resource) for rule in RESTART_RULES}
+    assert restart_rights <= used if flags else not restart_rights & used
+
+
+def test_rights_that_are_missing_are_named_before_anything_is_changed(crowded):
+    kubeconfig = grant(crowded, RULES)
+    done = rebalancer(*drain(kubeconfig, RESTART))
+    assert done.code == 3
+    assert "deployments" in done.err
+    assert not any("unschedulable" in one["spec"] for one in crowded.api.list_all("/api/v1/nodes"))
+
+
+def test_a_budget_that_allows_nothing_holds_no_node_and_the_server_is_asked_first(crowded):
+    crowded.apply([objects.pdb(name, {"app": name}, minAvailable=1) for name in SINGLE])
+    kubeconfig = grant(crowded, RESTARTS)
+
+    def counted():
+        budgets = crowded.api.list_all("/apis/policy/v1/poddisruptionbudgets")
+        return all(one.get("status", {}).get("currentHealthy") == 1 for one in budgets)
+
+    wait_until(counted, 30, "the budgets counted")
+    assert rebalancer(*drain(kubeconfig)).code == 3
+    versions = [
+        crowded.api.get(f"{DEPLOYMENTS}/{name}")["metadata"]["generation"] for name in SINGLE
+    ]
+    asked = rebalancer(*drain(kubeconfig, RESTART, "--dry-run=server"))
+    assert asked.code == 0, asked.err + asked.out
+    pods = [pod for of in asked.report["nodes"] for pod in of["pods"]]
+    assert sorted(pod["method"] for pod in pods) == ["evict"] * 3 + ["restart"] * 3
+    assert versions == [
+        crowded.api.get(f"{DEPLOYMENTS}/{name}")["metadata"]["generation"] for name in SINGLE
+    ]
+    with watched(crowded) as seen:
+        done = rebalancer(*drain(kubeconfig, RESTART))
+        assert done.code == 0, done.err
+    assert seen(SINGLE) == dict.fromkeys(SINGLE, (1, 1))
+
+
+def killed_at(arguments, word):
+    """Start a drain, and kill it when it says a line with this word; return its exit code."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "rebalancer", *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ,
+    ) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if word in line.split():
+                process.send_signal(signal.SIGKILL)
+                break
+        return process.wait(PATIENCE)
+
+
+def test_a_drain_that_is_killed_at_a_restart_is_gone_on_with(crowded):
+    kubeconfig = grant(crowded, RESTARTS)
+    with watched(crowded) as seen:
+        code = killed_at(drain(kubeconfig, RESTART), "restarted")
+        assert code == -signal.SIGKILL
+        assert any(restarted(crowded, name) for name in SINGLE)
+        done = rebalancer(*drain(kubeconfig, RESTART))
+        assert done.code == 0, done.err
+    assert seen(SINGLE) == dict.fromkeys(SINGLE, (1, 1))
+    assert left_on(crowded, OLD) == []
+    sets = crowded.api.list_all("/apis/apps/v1/namespaces/default/replicasets")
+    of = [one["metadata"]["labels"]["app"] for one in sets]
+    assert {name: of.count(name) for name in SINGLE} == dict.fromkeys(SINGLE, 2)
+
+
+def test_a_new_pod_that_does_not_become_ready_leaves_the_old_one_in_service(cluster):
+    cluster.apply([node("old-0", "old")])
+    operations.wait_nodes_ready(cluster.api, 1)
+    served(cluster, "web", pod_annotations={NEVER_READY: "true"})
+    wait_until(lambda: operations.pods(cluster.api, selector="app=web"), 30, "a pod")
+    (pod,) = operations.pods(cluster.api, selector="app=web")
+    # This one is Ready all the same; the next one of the same template will not be.
+    path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}"
+    cluster.api.patch(path, {"metadata": {"annotations": {NEVER_READY: None}}})
+    operations.wait_pods_ready(cluster.api, 1, 60, selector="app=web")
+    cluster.apply([node("new-0", "new")])
+    operations.wait_nodes_ready(cluster.api, 2)
+    wait_served(cluster, ["web"])
+    kubeconfig = grant(cluster, RESTARTS)
+    flags = [f"--kubeconfig={kubeconfig}", "--output=json", RESTART]
+    with watched(cluster) as seen:
+        limits = ["--timeout=30s", "--set=safety.maxReadyTime=5s"]
+        done = rebalancer("drain", "old-0", *flags, *limits)
+        assert done.code == 4, done.err
+        assert (
+            "it stays until its rollout is at its end: Deployment/default/web"
+            in done.report["ended"]
+        )
+        (old,) = left_on(cluster, ["old-0"])
+        assert operations.is_ready(old)
+        (new,) = left_on(cluster, ["new-0"])
+        assert not operations.is_ready(new)
+        new_path = f"/api/v1/namespaces/default/pods/{new['metadata']['name']}"
+        cluster.api.patch(new_path, {"metadata": {"annotations": {NEVER_READY: None}}})
+        done = rebalancer("drain", "old-0", *flags)
+        assert done.code == 0, done.err
+    assert seen(["web"]) == {"web": (1, 1)}
+    assert left_on(cluster, ["old-0"]) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "rules", "least"), [((RESTART,), RESTARTS, (1, 1)), ((), RULES, (0, 0))]
+)
+def test_a_replacement_leaves_no_gap_with_restarts_and_one_without(crowded, flags, rules, least):
+    kubeconfig = grant(crowded, rules)
+    remove = f"{binary('kubectl')} --kubeconfig={crowded.kubeconfig} delete node"
+    command = [
+        "replace",
+        "--selector=generation=old",
+        f"--kubeconfig={kubeconfig}",
+        "--pause=0s",
+        "--timeout=300s",
+        f"--then={remove}",
+        "--output=json",
+    ]
+    with watched(crowded) as seen:
+        done = rebalancer(*command, *flags)
+        assert done.code == 0, done.err
+    assert seen(SINGLE) == dict.fromkeys(SINGLE, least)
+    names = {one["metadata"]["name"] for one in crowded.api.list_all("/api/v1/nodes")}
+    assert names == {"new-0", "new-1"}
+    assert json.loads(done.out)["kind"] == "ReplaceReport"

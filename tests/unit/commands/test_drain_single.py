@@ -1,0 +1,226 @@
+"""Drains of single replicas by a restart of their rollout, in an embedded cluster."""
+
+import io
+
+import pytest
+
+from rebalancer.embedded.apiserver.kinds import is_ready
+from rebalancer.embedded.controllers.kubelets import NEVER_READY
+from rebalancer.kube.evict import RESTARTED_AT
+from rebalancer.machines.drain import draining
+from rebalancer.testing.objects import deployment, pdb, statefulset
+from tests.support.clocks import LeapingClock, Once
+from tests.support.killing import Killed, Killing
+from tests.unit.commands.draining import drained, is_cordoned, nodes, pods_on
+
+RESTART = ("method.singleReplicas=restart",)
+# The threads of a process that was killed end, too.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(draining, "_PAUSE", 0.2)
+
+
+class ReadyPods:
+    """Keeps the least number of Ready pods of each app, by every change that the cluster makes from now on."""
+
+    def __init__(self, cluster, *apps):
+        self._ready: dict[str, set[str]] = {app: set() for app in apps}
+        for pod in cluster.objects("Pod"):
+            self._take(pod, gone=False)
+        self.least = {app: len(pods) for app, pods in self._ready.items()}
+        assert all(self.least.values())
+        cluster.store.listeners.append(self._observe)
+
+    def _observe(self, change):
+        if change.kind.kind == "Pod":
+            self._take(change.object, gone=change.new is None)
+
+    def _take(self, pod, *, gone):
+        meta = pod["metadata"]
+        app = meta.get("labels", {}).get("app")
+        if app not in self._ready:
+            return
+        if not gone and is_ready(pod) and "deletionTimestamp" not in meta:
+            self._ready[app].add(meta["uid"])
+        else:
+            self._ready[app].discard(meta["uid"])
+        if hasattr(self, "least"):
+            self.least[app] = min(self.least[app], len(self._ready[app]))
+
+
+def fill(cluster, *objects):
+    """Have these run on n1, and only then n2 and n3 take pods."""
+    cluster.cordon(["n2", "n3"])
+    cluster.apply(*objects)
+    cluster.settle()
+    cluster.cordon(["n2", "n3"], on=False)
+    cluster.settle()
+
+
+def outcomes(done):
+    return {one["pod"].partition("-")[0]: one["outcome"] for one in done.report["outcomes"]}
+
+
+def restarts(cluster, name):
+    template = cluster.get("Deployment", name)["spec"]["template"]
+    return template["metadata"].get("annotations", {}).get(RESTARTED_AT)
+
+
+@pytest.mark.parametrize(
+    ("settings", "least", "how"), [(RESTART, 1, "restarted"), ((), 0, "evicted")]
+)
+def test_its_only_pod_is_replaced_before_it_goes_where_the_policy_says_so(settings, least, how):
+    with nodes("n1", "n2", "n3") as cluster:
+        fill(cluster, deployment("web", 1))
+        seen = ReadyPods(cluster, "web")
+        done = drained(cluster, "n1", settings=settings)
+        assert done.code == 0, done.err
+        assert outcomes(done) == {"web": how}
+        assert not pods_on(cluster, "n1")
+        assert seen.least == {"web": least}
+
+
+def test_a_budget_that_never_allows_its_eviction_does_not_hold_the_node():
+    with nodes("n1", "n2", "n3") as cluster:
+        fill(cluster, deployment("web", 1), pdb("web", {"app": "web"}, minAvailable=1))
+        assert drained(cluster, "n1").verdicts == {"n1": "never-satisfiable"}
+        seen = ReadyPods(cluster, "web")
+        done = drained(cluster, "n1", settings=RESTART)
+        assert (done.code, done.verdicts) == (0, {"n1": "drainable"}), done.err
+        assert seen.least == {"web": 1}
+
+
+def test_several_single_replicas_go_beside_pods_that_are_evicted():
+    names = [f"s{number}" for number in range(4)]
+    with nodes("n1", "n2", "n3") as cluster:
+        fill(cluster, *(deployment(name, 1) for name in names), deployment("many", 3))
+        seen = ReadyPods(cluster, *names)
+        done = drained(cluster, "n1", settings=RESTART)
+        assert done.code == 0, done.err
+        assert outcomes(done) == {**dict.fromkeys(names, "restarted"), "many": "evicted"}
+        assert seen.least == dict.fromkeys(names, 1)
+        assert not pods_on(cluster, "n1")
+
+
+def test_a_dry_run_says_how_each_goes_and_what_leaves_a_gap():
+    recreated = deployment("old", 1)
+    recreated["spec"]["strategy"] = {"type": "Recreate"}
+    with nodes("n1", "n2", "n3") as cluster:
+        fill(cluster, deployment("web", 1), recreated, statefulset("db", 1))
+        text = drained(cluster, "n1", settings=RESTART, dry_run="client", output="table").out
+        lines = {
+            line.split("/")[1].partition("-")[0]: line for line in text.splitlines() if "->" in line
+        }
+        assert lines["web"].endswith(
+            "; by a restart of its rollout: it goes once the new pod is Ready"
+        )
+        assert "evicted, with a gap: " in lines["old"]
+        assert lines["old"].endswith(": Deployment/default/old: its strategy is Recreate")
+        assert lines["db"].endswith(": StatefulSet/default/db is not a Deployment")
+        for dry_run in ("client", "server"):
+            report = drained(cluster, "n1", settings=RESTART, dry_run=dry_run).report
+            methods = {
+                pod["pod"].partition("-")[0]: pod["method"] for pod in report["nodes"][0]["pods"]
+            }
+            assert methods == {"web": "restart", "old": "evict", "db": "evict"}
+            assert (report["exitCode"], report["nodes"][0]["verdict"]) == (0, "drainable")
+        assert restarts(cluster, "web") is None
+        assert not is_cordoned(cluster, "n1")
+        done = drained(cluster, "n1", settings=RESTART)
+        assert outcomes(done) == {"web": "restarted", "old": "evicted", "db": "evicted"}
+
+
+def test_a_rollout_that_a_person_forbids_goes_only_by_force():
+    kept = deployment("web", 1)
+    kept["metadata"]["annotations"] = {"rebalancer/evict": "false"}
+    with nodes("n1", "n2", "n3") as cluster:
+        fill(cluster, kept)
+        assert drained(cluster, "n1", settings=RESTART).verdicts == {"n1": "refused"}
+        seen = ReadyPods(cluster, "web")
+        done = drained(cluster, "n1", settings=RESTART, force=True)
+        assert (done.code, outcomes(done)) == (0, {"web": "restarted"}), done.err
+        assert seen.least == {"web": 1}
+
+
+def never_ready_again(cluster):
+    """One Ready replica on n1 whose next pod will not become Ready."""
+    lame = deployment("web", 1)
+    lame["spec"]["template"]["metadata"]["annotations"] = {NEVER_READY: "true"}
+    fill(cluster, lame)
+    (name,) = pods_on(cluster, "n1")
+    let_be_ready(cluster, name)
+
+
+def let_be_ready(cluster, name):
+    meta = {"name": name, "annotations": {NEVER_READY: None}}
+    cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta})
+    cluster.settle()
+
+
+def test_a_new_pod_that_does_not_become_ready_leaves_the_old_one_where_it_serves():
+    with nodes("n1", "n2", "n3") as cluster:
+        never_ready_again(cluster)
+        seen = ReadyPods(cluster, "web")
+        over = LeapingClock(Once(lambda: restarts(cluster, "web") is not None))
+        done = drained(cluster, "n1", settings=RESTART, timeout=600.0, clock=over)
+        assert done.code == 4, done.err
+        assert "deadline has passed" in done.report["ended"]
+        assert len(pods_on(cluster, "n1")) == 1
+        # A second call awaits the rollout, and evicts nothing.
+        first = restarts(cluster, "web")
+        err = io.StringIO()
+        over = LeapingClock(Once(lambda: "stays until its rollout" in err.getvalue()))
+        done = drained(cluster, "n1", settings=RESTART, timeout=600.0, clock=over, err=err)
+        assert (done.code, done.verdicts, done.codes) == (4, {"n1": "waits"}, {"Rollout"})
+        awaited = "it stays until its rollout is at its end: Deployment/default/web: "
+        assert f"deadline has passed; {awaited}" in done.report["ended"]
+        assert (done.report["outcomes"], restarts(cluster, "web")) == ([], first)
+        assert len(pods_on(cluster, "n1")) == 1
+        assert seen.least == {"web": 1}
+        # Once it is mended the drain goes on by itself.
+        (new,) = pods_on(cluster, "n2") + pods_on(cluster, "n3")
+        let_be_ready(cluster, new)
+        assert drained(cluster, "n1", settings=RESTART).code == 0
+        assert seen.least == {"web": 1}
+
+
+def test_a_drain_that_is_killed_after_any_write_restarts_no_rollout_twice(monkeypatch):
+    with nodes("n1", "n2", "n3") as cluster:
+        fill(cluster, deployment("web", 1), pdb("web", {"app": "web"}, minAvailable=1))
+        seen = ReadyPods(cluster, "web")
+        kills, done, killing = 0, None, Killing(monkeypatch)
+        while done is None:
+            killing.begin(1 + kills)
+            try:
+                done = drained(cluster, "n1", settings=RESTART, timeout=600.0)
+            except Killed:
+                kills += 1
+            assert kills < 20
+        assert done.code == 0, done.err
+        assert kills >= 2
+        assert len(cluster.objects("ReplicaSet")) == 2
+        assert not pods_on(cluster, "n1")
+        assert seen.least == {"web": 1}
+
+
+def test_what_has_no_landing_is_started_elsewhere_before_it_goes_too():
+    with nodes("n1", "n2", cpu="1") as cluster:
+        fill_all = deployment("big", 1, cpu="900m", nodeSelector={"kubernetes.io/hostname": "n2"})
+        cluster.apply(fill_all)
+        cluster.settle()
+        cluster.apply(deployment("web", 1, cpu="400m"))
+        cluster.settle()
+        seen = ReadyPods(cluster, "web")
+        assert drained(cluster, "n1", settings=RESTART).verdicts == {"n1": "no-room"}
+        over = LeapingClock(Once(lambda: restarts(cluster, "web") is not None))
+        done = drained(
+            cluster, "n1", settings=RESTART, without_landing=True, timeout=600.0, clock=over
+        )
+        assert (done.code, len(pods_on(cluster, "n1"))) == (4, 1)
+        cluster.add_node("n3", "zone-n3")
+        cluster.settle()
+        assert drained(cluster, "n1", settings=RESTART).code == 0
+        assert seen.least == {"web": 1}
