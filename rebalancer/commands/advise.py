@@ -16,6 +16,7 @@ from rebalancer.base.environment import system_environment
 from rebalancer.base.errors import ExitCode, PolicyError
 from rebalancer.base.output import say, write
 from rebalancer.base.plain_text import WIDE, Paint, count
+from rebalancer.base.similar import did_you_mean
 from rebalancer.commands.flags import (
     CLUSTER,
     COLOR,
@@ -35,7 +36,6 @@ from rebalancer.doctor.workloads import (
     read_workloads,
 )
 from rebalancer.planner.scheduler_profile import scheduler_profile
-from rebalancer.policy.document import did_you_mean
 from rebalancer.run.context import RunContext, run_context, terminal_look
 from rebalancer.run.options import RunOptions
 from rebalancer.run.source import open_source

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from typing import Any, BinaryIO
@@ -13,6 +13,7 @@ import numpy as np
 
 from rebalancer.base.environment import Environment, Timings, system_environment
 from rebalancer.base.errors import ExitCode
+from rebalancer.base.similar import FEW, did_you_mean
 from rebalancer.commands.flags import (
     POLICY_FLAGS,
     SIMULATED_RUNS,
@@ -28,6 +29,7 @@ from rebalancer.policy.model import Policy
 from rebalancer.registry import Registry
 from rebalancer.run.context import print_text
 from rebalancer.run.options import Grouped, PolicyFlags
+from rebalancer.scheduler.topology import ZONE
 from rebalancer.snapshot.columns import freeze
 from rebalancer.snapshot.load import load_judgeable
 from rebalancer.snapshot.measured import with_usage_of
@@ -105,7 +107,12 @@ def simulate(options: SimulateOptions, environment: Environment, stdin: BinaryIO
     played = play(snapshot, loaded, registry, conditions, timings, seed=options.seed)
     simulation = played.simulation
     simulation = replace(
-        simulation, warnings=(*_not_simulated(loaded.policy), *simulation.warnings)
+        simulation,
+        warnings=(
+            *_new_zones(options.add_node, in_file),
+            *_not_simulated(loaded.policy),
+            *simulation.warnings,
+        ),
     )
     if options.output == "html":
         from rebalancer.whatif.page import SimulatedSteps, simulation_page  # noqa: PLC0415
@@ -163,6 +170,14 @@ def _with_new_nodes(first: Snapshot, later: Snapshot) -> Snapshot:
         return later
     new = [name not in first.nodes.index for name in later.nodes.names]
     return replace(later, usage=replace(usage, known=freeze(usage.known | np.array(new, bool))))
+
+
+def _new_zones(added: Sequence[str], in_file: Snapshot) -> Iterator[str]:
+    """Yield a sentence on each zone of an added node in which the file has no node: it may be a slip of the pen."""
+    known = sorted(in_file.nodes.labels.values(ZONE))
+    for zone in dict.fromkeys(NodeToAdd.parse(text).zone for text in added):
+        if zone is not None and zone not in known:
+            yield f"--add-node: {zone} is a new zone{did_you_mean(zone, known, listed=FEW)}"
 
 
 def _not_simulated(policy: Policy) -> Iterator[str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Collection, Iterable
-from itertools import takewhile
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
 from rebalancer.base.errors import PolicyError
-from rebalancer.policy.document import closest
+from rebalancer.base.similar import FEW, did_you_mean
 from rebalancer.snapshot.model import Owner, Snapshot
 
 # kubectl's short names; plurals are accepted, too.
@@ -21,8 +19,6 @@ _SHORT = {
     "rs": "replicaset",
     "sts": "statefulset",
 }
-# Most names that are listed if none is similar, and most names that are compared.
-_FEW, _MANY = 8, 1000
 
 
 def find_pod(snapshot: Snapshot, text: str) -> int:
@@ -40,8 +36,8 @@ def find_pod(snapshot: Snapshot, text: str) -> int:
     else:
         in_namespace = np.array([of.namespace == namespace for of in classes] or [False], bool)
         known = [pods.name[pod] for pod in np.flatnonzero(in_namespace[pods.cls]).tolist()]
-        hint = _begun_by(snapshot, namespace, name) or _hint(
-            name, known, lambda similar: f"{namespace}/{similar}"
+        hint = _begun_by(snapshot, namespace, name) or _similar_pod(
+            snapshot, namespace, name, known
         )
     ended = "" if snapshot.finished is not None else ", or it has ended"
     raise PolicyError([f"pod {namespace}/{name}: there is no such pod{ended}{hint}"])
@@ -55,6 +51,14 @@ def _begun_by(snapshot: Snapshot, namespace: str, name: str) -> str:
         if snapshot.classes[cls].namespace == namespace and snapshot.pods.name[pod].startswith(name)
     ]
     return f"; did you mean {' or '.join(sorted(pods)[:2])}?" if pods else ""
+
+
+def _similar_pod(snapshot: Snapshot, namespace: str, name: str, known: Collection[str]) -> str:
+    """Return a hint at a similar name among ``known``, the pods of a namespace; if it has none, at another namespace."""
+    if not known:
+        namespaces = {one.namespace for one in snapshot.classes}
+        return f" in namespace {namespace}{did_you_mean(namespace, namespaces, listed=FEW)}"
+    return did_you_mean(name, known, show=lambda similar: f"{namespace}/{similar}", listed=FEW)
 
 
 def find_ended(snapshot: Snapshot, text: str) -> tuple[Snapshot, int] | None:
@@ -89,7 +93,7 @@ def find_node(snapshot: Snapshot, name: str) -> int:
         PolicyError: there is no such node.
     """
     if name not in snapshot.nodes.index:
-        hint = _hint(name, snapshot.nodes.names)
+        hint = did_you_mean(name, snapshot.nodes.names, listed=FEW)
         raise PolicyError([f"node {name}: there is no such node{hint}"])
     return snapshot.nodes.index[name]
 
@@ -148,28 +152,15 @@ def _no_workload(snapshot: Snapshot, text: str, of_that_name: Iterable[Owner]) -
             refs_by_name.setdefault(owner.name, set()).add(owner.ref)
     if not refs_by_name:
         namespaces = {owner.namespace for owner in snapshot.owners}
-        return f"{missing} in namespace {namespace}{_hint(namespace, namespaces)}"
-    return f"{missing}{_hint(parts[-1], refs_by_name, lambda name: ' or '.join(sorted(refs_by_name[name])))}"
+        return (
+            f"{missing} in namespace {namespace}{did_you_mean(namespace, namespaces, listed=FEW)}"
+        )
+
+    def show(name: str) -> str:
+        return " or ".join(sorted(refs_by_name[name]))
+
+    return f"{missing}{did_you_mean(parts[-1], refs_by_name, show=show, listed=FEW)}"
 
 
 def _suggest(refs: Iterable[str]) -> str:
-    return f"; did you mean {' or '.join(sorted(refs)[:_FEW])}?"
-
-
-def _hint(word: str, known: Collection[str], shown: Callable[[str], str] = str) -> str:
-    """Return a suggestion: the most similar name, as formatted by ``shown``; else all names if they are few.
-
-    Comparing is slow: of many names, only those with the longest common prefix are compared.
-    """
-    if len(known) > _MANY:
-        known = heapq.nlargest(_MANY, known, key=lambda name: _common_prefix(name, word))
-    name = closest(word, known)
-    if name is not None:
-        return f"; did you mean {shown(name)}?"
-    return f"; known here: {', '.join(sorted(known))}" if 0 < len(known) <= _FEW else ""
-
-
-def _common_prefix(one: str, other: str) -> int:
-    """Return the length of the common prefix of two names."""
-    pairs = zip(one, other, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    return f"; did you mean {' or '.join(sorted(refs)[:FEW])}?"

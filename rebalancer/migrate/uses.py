@@ -20,6 +20,7 @@ from pydantic import Field
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PolicyError
 from rebalancer.base.plain_text import quote_value
+from rebalancer.base.similar import did_you_mean
 from rebalancer.migrate.plugins import (
     EVICTOR,
     STRATEGIES,
@@ -37,7 +38,6 @@ from rebalancer.policy.document import (
     FileProblem,
     KeyPath,
     YamlDocument,
-    did_you_mean,
     parse,
     validate,
     without_nulls,

@@ -7,7 +7,6 @@ pydantic become problems with lines, too.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 import re
@@ -22,6 +21,7 @@ from pydantic_core import ErrorDetails
 
 from rebalancer.base.errors import PluginError
 from rebalancer.base.plain_text import quote_value
+from rebalancer.base.similar import closest, did_you_mean
 
 KeyPath = tuple[str | int, ...]
 
@@ -324,23 +324,6 @@ def validate(
     return None, [_problem(model, data, detail, document, base, also) for detail in errors]
 
 
-def closest(word: Any, known: Collection[str]) -> str | None:
-    """Return the known name that starts with ``word``, or else the most similar one; None if none is similar."""
-    lower = {one.lower(): one for one in sorted(known)}
-    begun = [name for name in lower if name.startswith(str(word).lower())]
-    if len(begun) == 1 and len(str(word)) > 2:
-        return lower[begun[0]]
-    matches = difflib.get_close_matches(str(word).lower(), list(lower), n=1, cutoff=0.6)
-    return lower[matches[0]] if matches else None
-
-
-def did_you_mean(word: Any, known: Collection[str]) -> str:
-    """Return ``; did you mean X?``, or a list of all known names if none is similar."""
-    if (name := closest(word, known)) is not None:
-        return f"; did you mean {name}?"
-    return f"; known here: {', '.join(sorted(known))}" if known else ""
-
-
 def plugin_model(known: Mapping[str, type[_Model]], noun: str, name: str) -> type[_Model] | str:
     """Return the options model of a plug-in, or an error message if the plug-in cannot be loaded.
 
@@ -443,4 +426,4 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models_in(inner)
 
 
-__all__ = ["closest", "did_you_mean", "list_keys", "validate"]
+__all__ = ["list_keys", "validate"]

@@ -16,10 +16,10 @@ from typing import Any, BinaryIO
 from rebalancer import API_VERSION
 from rebalancer.base.errors import PluginError, PolicyError
 from rebalancer.base.plain_text import quote_value
+from rebalancer.base.similar import did_you_mean
 from rebalancer.policy.document import (
     MAX_BYTES,
     FileProblem,
-    did_you_mean,
     no_options,
     parse,
     plugin_model,

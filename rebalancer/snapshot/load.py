@@ -522,13 +522,25 @@ def _read(path: str | Path, stdin: BinaryIO | None, loader: _Loader) -> None:
 
 
 def _objects_of_lines(text: bytes) -> list[Raw] | None:
-    """Return the objects of JSON lines, such as ``jq -c '.items[]'`` writes; None if some line is no object, or a list."""
-    try:
-        lines = _raws.decode_lines(text)
-        kinds = [_kinds.decode(line).kind for line in lines]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return None if any(kind.endswith("List") for kind in kinds) else lines
+    """Return the objects of JSON lines, such as ``jq -c '.items[]'`` writes; None if the first line is no object, or a list.
+
+    Raises:
+        ValueError: a later line is none; the message names it.
+    """
+    objects: list[Raw] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            kind = _kinds.decode(line).kind
+            objects += _raws.decode_lines(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            if not objects:
+                return None
+            raise ValueError(f"line {number}: damaged or cut off: {error}") from None
+        if kind.endswith("List"):
+            return None
+    return objects
 
 
 class _Loader:
@@ -573,7 +585,11 @@ class _Loader:
         try:
             envelope = _envelopes.decode(text)
         except msgspec.DecodeError as error:
-            if (lines := _objects_of_lines(text)) is not None:
+            try:
+                lines = _objects_of_lines(text)
+            except ValueError as of_line:
+                raise PolicyError([f"{self._name}: {of_line}"]) from None
+            if lines is not None:
                 self._add(lines, "")
                 return
             cut = "cut off" if "truncated" in str(error) else "not one JSON list"

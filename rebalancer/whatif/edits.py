@@ -19,6 +19,7 @@ import msgspec
 
 from rebalancer.base.data_text import read_rest, unpack, yaml_documents
 from rebalancer.base.errors import PolicyError
+from rebalancer.base.similar import FEW, did_you_mean
 from rebalancer.policy.values import is_label_key, is_label_value
 from rebalancer.scheduler.topology import HOSTNAME
 from rebalancer.snapshot.labels import ZONE_KEYS, object_selector
@@ -329,10 +330,7 @@ def add_node(objects: Objects, new: NodeToAdd) -> None:
 
 def _model(objects: Objects, new: NodeToAdd) -> Json:
     if new.like is not None:
-        node = objects.find("Node", new.like)
-        if node is None:
-            raise PolicyError([f"--add-node {new.name}: there is no node {new.like}"])
-        return node
+        return _node(objects, new.like, f"--add-node {new.name}: there is no node {new.like}")
     usable = [
         node
         for node in objects.of_kind("Node")
@@ -342,6 +340,18 @@ def _model(objects: Objects, new: NodeToAdd) -> Json:
         raise PolicyError([f"--add-node {new.name}: there is no node to copy everything else from"])
     shapes = Counter(_shape(node) for node in usable)
     return min(usable, key=lambda node: (-shapes[_shape(node)], node["metadata"]["name"]))
+
+
+def _node(objects: Objects, name: str, error: str) -> Json:
+    """Return the node ``name``.
+
+    Raises:
+        PolicyError: there is none; the message begins with ``error``.
+    """
+    if (node := objects.find("Node", name)) is None:
+        names = [one["metadata"]["name"] for one in objects.of_kind("Node")]
+        raise PolicyError([f"{error}{did_you_mean(name, names, listed=FEW)}"])
+    return node
 
 
 def _shape(node: Json) -> tuple[str, ...]:
@@ -357,11 +367,17 @@ def _copy_daemons(objects: Objects, source: str, target: str) -> None:
             continue
         twin = copy.deepcopy(pod)
         twin["metadata"]["name"] = f"{pod['metadata']['name']}-{target}"
-        twin["metadata"]["uid"] = f"{pod['metadata'].get('uid')}/{target}"
+        twin["metadata"]["uid"] = f"{_uid(pod)}/{target}"
         # Its affinity names the node that it was made for (matchFields metadata.name).
         twin["spec"] = {k: v for k, v in twin["spec"].items() if k != "affinity"}
         twin["spec"]["nodeName"] = target
         objects.items.append(twin)
+
+
+def _uid(pod: Json) -> str:
+    """Return the uid of a pod; one that a generated file lacks is made of the pod's namespace and name."""
+    metadata = pod["metadata"]
+    return metadata.get("uid") or f"{metadata.get('namespace')}/{metadata['name']}"
 
 
 def cordon_node(objects: Objects, name: str) -> None:
@@ -372,9 +388,7 @@ def cordon_node(objects: Objects, name: str) -> None:
     Raises:
         PolicyError: there is no such node.
     """
-    node = objects.find("Node", name)
-    if node is None:
-        raise PolicyError([f"--cordon {name}: there is no node of this name"])
+    node = _node(objects, name, f"--cordon {name}: there is no node of this name")
     spec = dict(node.get("spec") or {})
     others = [taint for taint in spec.get("taints") or () if taint.get("key") != _UNSCHEDULABLE]
     taints = [*others, {"key": _UNSCHEDULABLE, "effect": "NoSchedule"}]
@@ -406,8 +420,7 @@ def remove_node(objects: Objects, name: str) -> None:
     Raises:
         PolicyError: there is no such node.
     """
-    if objects.find("Node", name) is None:
-        raise PolicyError([f"--remove-node {name}: there is no node of this name"])
+    _node(objects, name, f"--remove-node {name}: there is no node of this name")
     kept: list[Json] = []
     for item in objects.items:
         if item["kind"] in ("Node", "CSINode") and item["metadata"]["name"] == name:
@@ -416,7 +429,7 @@ def remove_node(objects: Objects, name: str) -> None:
             kept.append(item)
         elif is_active(item) and controller(item).get("kind") not in (None, "DaemonSet", "Node"):
             again = unschedule(item)
-            uid = f"{item['metadata'].get('uid')}/again"
+            uid = f"{_uid(item)}/again"
             kept.append({**again, "metadata": {**item["metadata"], "uid": uid}})
     objects.items[:] = kept
 

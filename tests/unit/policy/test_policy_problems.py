@@ -1,33 +1,7 @@
 import pytest
 
-from rebalancer.policy.document import FileProblem, closest, did_you_mean, list_keys
+from rebalancer.policy.document import FileProblem, list_keys
 from rebalancer.policy.model import Policy
-
-
-@pytest.mark.parametrize(
-    ("word", "known", "name"),
-    [
-        ("budget", ["budgets", "mode"], "budgets"),
-        ("MODE", ["budgets", "mode"], "mode"),
-        ("zzz", ["budgets", "mode"], None),
-        ("mode", [], None),
-        (7, ["mode"], None),
-    ],
-)
-def test_the_most_similar_name_is_suggested(word, known, name):
-    assert closest(word, known) == name
-
-
-@pytest.mark.parametrize(
-    ("word", "known", "text"),
-    [
-        ("budget", ["mode", "budgets"], "; did you mean budgets?"),
-        ("zzz", ["mode", "budgets"], "; known here: budgets, mode"),
-        ("zzz", [], ""),
-    ],
-)
-def test_without_a_similar_name_all_are_listed(word, known, text):
-    assert did_you_mean(word, known) == text
 
 
 @pytest.mark.parametrize(

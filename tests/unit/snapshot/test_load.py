@@ -104,7 +104,7 @@ OURS = '{"kind":"List","apiVersion":"v1","metadata":{},"items":['
         (b"\x1f\x8b" + b"nonsense" * 20, "damaged|cannot be read|not"),
         (WHOLE + WHOLE, "not one JSON list"),
         (OURS + "]}\n" + OURS + "]}", "not one JSON list"),
-        ('{"kind":"Pod"}\n{"kind":"Pod"', "not one JSON list"),
+        ('{"kind":"Pod"}\n{"kind":"Pod"', "line 2: damaged or cut off"),
         ('{"kind":"Pod","metadata":{}}\n{"metadata":{}}', "have no kind"),
         (WHOLE.replace('"kind": "List"', '"kind" "List"'), "not one JSON list"),
         ('{"kind": "Pod", "metadata": {}}', "kind Pod: expected what `rebalancer snapshot"),

@@ -77,6 +77,14 @@ def test_pods_of_a_removed_node_wait_and_those_bound_to_it_are_gone():
     assert "default/web-0" not in set(snapshot.pods.uid)
 
 
+def test_pods_without_uids_are_different_pods_when_they_are_recreated():
+    objects = objects_of(node("n1"), node("n2"), *workload("web", ["n1", "n1", "n1"]))
+    for item in objects.items:
+        item["metadata"].pop("uid", None)
+    remove_node(objects, "n1")
+    assert len(set(objects.snapshot().pods.uid)) == 3
+
+
 def test_a_zone_is_lost_with_its_nodes_and_the_others_stay():
     old = "failure-domain.beta.kubernetes.io/zone"
     moved = node("n3", "b", labels={old: "a"})
@@ -194,8 +202,8 @@ def test_a_scale_that_cannot_be_understood_is_refused(text):
     ("edit", "says"),
     [
         (lambda o: add_node(o, NodeToAdd("n1")), "a node of this name"),
-        (lambda o: add_node(o, NodeToAdd("n9", like="n8")), "no node n8"),
-        (lambda o: remove_node(o, "n9"), "no node of this name"),
+        (lambda o: add_node(o, NodeToAdd("n9", like="n8")), "no node n8; known here: n1"),
+        (lambda o: remove_node(o, "n1x"), "no node of this name; did you mean n1?"),
         (lambda o: cordon_node(o, "n9"), "no node of this name"),
         (lambda o: lose_zone(o, "z"), "no node is in this zone; zones: none"),
         (lambda o: scale(o, Scale("Deployment", "default", "api", 3)), "no such workload"),
