@@ -7,7 +7,7 @@ then. This module imports nothing slow: before it is loaded, the interpreter's o
 import os
 import signal
 
-STOPPED = "stopped by a signal, before anything was moved"
+STOPPED = "stopped by a signal; nothing was moved"
 STOPPED_CODE = 130
 """What shells return for a command that SIGINT has ended."""
 COMPLETE_VARIABLE = "_REBALANCER_COMPLETE"

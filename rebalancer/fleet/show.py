@@ -147,11 +147,17 @@ def _p(p: float) -> str:
 
 
 def failure_lines(failures: Sequence[Failure]) -> Iterator[str]:
-    """Yield a line for each task without a result."""
-    for one in failures[:_MAX_FAILURES]:
-        yield f"Failed: {one.policy} on {one.snapshot}, draw {one.draw}: {one.error}"
-    if len(failures) > _MAX_FAILURES:
-        yield f"... and {count(len(failures) - _MAX_FAILURES, 'more failure')} (-o json shows all)"
+    """Yield a line for each error of a snapshot; its tasks mostly fail for one reason."""
+    of_errors: dict[tuple[str, str], list[Failure]] = {}
+    for one in failures:
+        of_errors.setdefault((one.snapshot, one.error), []).append(one)
+    for (snapshot, error), those in list(of_errors.items())[:_MAX_FAILURES]:
+        first, more = those[0], len(those) - 1
+        others = f" and {count(more, 'other')}" if more else ""
+        yield f"Failed: {first.policy} on {snapshot}, draw {first.draw}{others}: {error}"
+    if len(of_errors) > _MAX_FAILURES:
+        more = len(of_errors) - _MAX_FAILURES
+        yield f"... and {count(more, 'more error')} (-o json shows all)"
     if failures:
         yield "Draws without a result of every policy count for no comparison between policies."
 

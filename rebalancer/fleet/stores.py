@@ -259,20 +259,25 @@ _SUFFIXES = (".zip", ".json", ".json.gz")
 def list_snapshots(named: Sequence[str]) -> list[str]:
     """Return the snapshots in the ``named`` files, directories and URLs, each once, in order.
 
+    A file that is named itself is read once, so that a wrong one is said before anything is played. Those of a directory are
+    not: one torn file is no reason to stop.
+
     Raises:
-        PolicyError: something does not exist, or a directory holds no snapshot.
+        PolicyError: something does not exist, a directory holds no snapshot, or a named file is none.
     """
     every: dict[str, None] = {}
     for name in named:
         path = Path(name)
         if name.startswith(S3):
             if name.endswith(_SUFFIXES):
+                load(name, frozenset())
                 every[name] = None
                 continue
             inside = _list_bucket(name)
         elif path.is_dir():
             inside = sorted(str(file) for file in path.rglob("*") if file.is_file())
         elif path.is_file():
+            load(name, frozenset())
             every[name] = None
             continue
         else:

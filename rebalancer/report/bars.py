@@ -7,16 +7,19 @@ picture are erased at the end. Lines written in the meantime appear above them.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TextIO, cast
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from rebalancer.base.durations import format_duration
 from rebalancer.base.plain_text import count, printable
 from rebalancer.plan.plan import Move
 from rebalancer.snapshot.model import Snapshot
@@ -103,11 +106,21 @@ class Bars:
 
     @contextlib.contextmanager
     def course(self, text: str, of: str) -> Iterator[Callable[[int, int], None]]:
-        """Show a bar for a whole command; yield a function to call with (done, total) of the unit ``of``."""
+        """Show a bar for a whole command; yield a function to call with (done, total) of the unit ``of``.
+
+        The first call says what was done before. The time left is what the others have taken so far.
+        """
         with self._show(text) as task:
+            began: tuple[int, float] | None = None
 
             def reached(done: int, total: int) -> None:
+                nonlocal began
+                now = self._drawn.get_time()
+                first, since = began = began or (done, now)
                 count = f"{done:,}/{total:,} {of}"
+                if first < done < total:
+                    left = (now - since) / (done - first) * (total - done)
+                    count += f", about {format_duration(timedelta(seconds=math.ceil(left)))} left"
                 self._drawn.update(task, completed=done, total=total, count=count, refresh=True)
 
             yield reached

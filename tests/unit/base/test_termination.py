@@ -28,7 +28,7 @@ main()
 """The command, on a machine that may be too busy for the seconds that it has after a signal."""
 
 
-LINE = "rebalancer: stopped by a signal, before anything was moved"
+LINE = "rebalancer: stopped by a signal; nothing was moved"
 
 
 @contextlib.contextmanager

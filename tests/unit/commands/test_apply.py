@@ -261,7 +261,7 @@ def test_a_signal_ends_it_with_exit_code_4(drifted, run):
     drifted.settle()  # what is in flight would count against the budget
     stopped = threading.Event()
     stopped.set()
-    with pytest.raises(StoppedError, match="before anything was moved") as caught:
+    with pytest.raises(StoppedError, match="nothing was moved") as caught:
         run(stopped, plan_path=path)
     assert caught.value.exit_code == ExitCode.STOPPED
 

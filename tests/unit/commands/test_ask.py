@@ -221,7 +221,7 @@ def test_ctrl_c_at_the_question_is_one_line_and_moves_nothing(drifted, tmp_path)
     before = nodes_of(drifted)
     code, shown = Typed("run", *of_cluster(drifted, tmp_path)).answer(b"\x03")
     assert (code, nodes_of(drifted)) == (130, before)
-    assert shown.endswith("rebalancer: stopped by a signal, before anything was moved\r\n")
+    assert shown.endswith("rebalancer: stopped by a signal; nothing was moved\r\n")
     assert "Traceback" not in shown
 
 
