@@ -128,10 +128,12 @@ class Adviser:
         zone = self._over_zones(workload, cls, possible, placed)
         if zone is not None:
             yield zone
-        has_rules = bool(workload.pod.topology_spread_constraints) or (
-            zone is not None and zone.patch is not None
-        )
-        node = self._over_nodes(workload, possible, placed, has_rules=has_rules)
+        replaced = None
+        if workload.pod.topology_spread_constraints:
+            replaced = "its own rules replace"
+        elif zone is not None and zone.patch is not None:
+            replaced = "the new rule over zones replaces"
+        node = self._over_nodes(workload, possible, placed, replaced)
         if node is not None:
             yield node
 
@@ -188,22 +190,23 @@ class Adviser:
         return Advice(Topic.SPREAD, why, _in_pod(_spread_patch(workload, ZONE, when, rule)))
 
     def _over_nodes(
-        self, workload: RolledWorkload, possible: Bools, placed: Ints, *, has_rules: bool
+        self, workload: RolledWorkload, possible: Bools, placed: Ints, replaced: str | None
     ) -> Advice | None:
         """Return advice to spread over nodes.
 
-        A pod with rules of its own, ``has_rules``, has none of the scheduler's default ones, which spread over nodes, too
-        (``pkg/scheduler/framework/plugins/podtopologyspread``: ``buildDefaultConstraints``).
+        A pod with rules of its own, which it has or is advised to have, has none of the scheduler's default ones, which
+        spread over nodes, too (``pkg/scheduler/framework/plugins/podtopologyspread``: ``buildDefaultConstraints``).
+        ``replaced``: the beginning of a sentence that says what replaces them; None if they stay.
         """
         most, nodes = int(placed.max(initial=0)), int(np.count_nonzero(possible))
         shared = most > 1 and workload.replicas <= nodes
         if (
-            not (shared or (has_rules and nodes > 1))
+            not (shared or (replaced and nodes > 1))
             or _rules_over(workload, HOSTNAME)
             or _is_kept_apart(workload, HOSTNAME, preferred=True)
         ):
             return None
-        why = "its own rules replace the scheduler's default ones, and none is over nodes"
+        why = f"{replaced} the scheduler's default ones, and none is over nodes"
         if shared:
             name = self._snapshot.nodes.names[int(placed.argmax())]
             why = (
