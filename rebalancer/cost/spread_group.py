@@ -14,6 +14,7 @@ from rebalancer.base.plain_text import count
 from rebalancer.cost.groups import Domains, Kind, fill, spread_minimum
 from rebalancer.cost.term import Entry, View
 from rebalancer.snapshot.columns import Bools, Floats, Int32s
+from rebalancer.snapshot.protect import LEFT_OUT
 from rebalancer.wire.objects import TopologySpreadConstraint
 
 # So many domains are named.
@@ -214,23 +215,16 @@ class SpreadGroup:
         elif self._too_few:
             cause = f"{len(names)} domains, minDomains {self._min_domains}"
         else:
+            pods, _ = self._immobile_pods()
+            if LEFT_OUT in (kept_by := self._view.kept_by(pods)):
+                return None  # What the user left out of this run is no reason why the rule cannot hold.
             cause = f"{self._immobile.total()} of {sum(counts.values())} pods cannot be moved"
-            cause += self._kept_by()
+            cause += _reasons(kept_by, len(pods))
         return f"{self.standing()}, maxSkew {self._max_skew}: {cause}"
 
     def _unmodelled(self) -> Sequence[str]:
         """Return the features of the movable pods that the prediction does not model."""
         return self._view.scheduler.find_unmodelled(int(self.movers[0]))
-
-    def _kept_by(self) -> str:
-        """Return the reasons why immobile pods stay, most frequent first, as the end of a sentence."""
-        pods, _ = self._immobile_pods()
-        why = sorted(self._view.kept_by(pods).items(), key=lambda item: (-item[1], item[0]))
-        if [number for _, number in why] == [len(pods)]:
-            return f" ({why[0][0]})"
-        words = [f"{number} {text}" for text, number in why[:_REASONS]]
-        words += [count(more, "more reason")] if (more := len(why) - _REASONS) > 0 else []
-        return f" ({'; '.join(words)})" if words else ""
 
     def _counts(self) -> dict[int, int]:
         """Return domain -> number of pods, for the domains with pods or with immobile pods in the snapshot."""
@@ -406,6 +400,16 @@ def _spread_rules(
                 eligible=_with_keys(view, keys, eligible),
                 what=what,
             )
+
+
+def _reasons(kept_by: Mapping[str, int], pods: int) -> str:
+    """Return why immobile pods stay, most frequent reason first, as the end of a sentence on ``pods`` of them."""
+    why = sorted(kept_by.items(), key=lambda item: (-item[1], item[0]))
+    if [number for _, number in why] == [pods]:
+        return f" ({why[0][0]})"
+    words = [f"{number} {text}" for text, number in why[:_REASONS]]
+    words += [count(more, "more reason")] if (more := len(why) - _REASONS) > 0 else []
+    return f" ({'; '.join(words)})" if words else ""
 
 
 def _with_keys(view: View, keys: tuple[str, ...], eligible: Bools) -> Bools:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from rebalancer.policy.protect import Exempting
 from rebalancer.policy.select import Select
 from rebalancer.snapshot.columns import Bools
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.protect import Scope, not_understood
+from rebalancer.snapshot.protect import Scope, in_scope, not_understood
 from rebalancer.snapshot.selected import list_unresolved, select_pods
 from rebalancer.wire.times import rfc3339
 
@@ -29,6 +30,7 @@ def scope_notes(policy: Policy, snapshot: Snapshot, scope: Scope = _EVERYTHING) 
     selects = [("--select", scope.select)] if scope.select else []
     return [
         *_missing_namespace(snapshot, scope.namespace),
+        *_unmatched_selector(snapshot, scope),
         *closed_windows(policy, snapshot.captured_at),
         *_without_effect(snapshot, [*selects, *selects_of(policy)]),
         *not_understood(snapshot),
@@ -40,6 +42,13 @@ def scope_notes(policy: Policy, snapshot: Snapshot, scope: Scope = _EVERYTHING) 
 def _missing_namespace(snapshot: Snapshot, namespace: str | None) -> Iterator[str]:
     if namespace is not None and namespace not in snapshot.namespaces:
         yield f"-n {namespace}: there is no such namespace, so that nothing may move"
+
+
+def _unmatched_selector(snapshot: Snapshot, scope: Scope) -> Iterator[str]:
+    asked = [one for one in snapshot.classes if scope.namespace in (None, one.namespace)]
+    if scope.selector is not None and asked and not any(map(partial(in_scope, scope), asked)):
+        there = f" of {scope.namespace}" if scope.namespace else ""
+        yield f"-l matches no pod{there}, so that nothing may move"
 
 
 def _not_read(policy: Policy, snapshot: Snapshot) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rebalancer.base.durations import format_duration
@@ -11,6 +11,7 @@ from rebalancer.base.plain_text import count
 from rebalancer.plan.plan import NEVER_ALLOWS, Code, Skip
 from rebalancer.policy.model import Eagerness, Mode, Steer
 from rebalancer.report.model import RunReport, rules_left
+from rebalancer.snapshot.protect import LEFT_OUT
 
 WHY_LEFT: Mapping[Code, str] = {
     Code.PROTECTED: "a protection forbids it",
@@ -126,6 +127,7 @@ PROTECTION_ADVICE: Mapping[str, str] = {
 
 _EAGER = "a more eager policy would move them: `rebalancer plan --set eagerness={next}` shows it"
 _MARKS = "`steer: marks` can make the right node win"
+_FOR_RULES = f"{_MARKS}, for rules, not for balance"
 
 _OF_CODE: Mapping[Code, str] = {
     Code.PROTECTED: "the protection's key under `protect` in the policy lets them move",
@@ -136,7 +138,7 @@ _OF_CODE: Mapping[Code, str] = {
     Code.RESIZE_DEFERRED: "they can move once their node has room for the resize, or their spec asks for what they have",
     Code.NOT_SELECTED: "`select` of the strategy, or of the policy, says which pods move",
     Code.NO_ROOM: "`rebalancer explain pod NAMESPACE/NAME` says why each node refuses them: no room, a cordon, a taint or a rule",
-    Code.COMES_BACK: f"{_MARKS}, for rules, not for balance",
+    Code.COMES_BACK: _FOR_RULES,
     Code.NO_GAIN: "`rebalancer explain pod NAMESPACE/NAME` shows where each would land; another node there, or a looser rule, would help",
     Code.LOW_GAIN: _EAGER,
     Code.UNSURE: _EAGER,
@@ -157,6 +159,12 @@ _OF_CODE: Mapping[Code, str] = {
     Code.NOT_EXAMINED: "the next run goes on; a longer `--deadline` lets one run look at more",
 }
 """Reason code -> what would change it, of every code; ``next``: the next more eager level."""
+
+_WITH_MARKS: Mapping[Code, Sequence[str]] = {
+    Code.UNSURE: (_EAGER, _MARKS),
+    Code.NO_GAIN: (_FOR_RULES, _OF_CODE[Code.NO_GAIN]),
+}
+"""Reason code -> what would change it, where more than one thing would."""
 
 _NEVER = "never-satisfiable"
 """As the pre-flight of a drain calls it."""
@@ -204,7 +212,7 @@ def _about_pending_pods(report: RunReport) -> Iterator[str]:
 
 
 def _about_what_stays(report: RunReport) -> Iterator[str]:
-    by_cause = Counter(_cause(skip) for skip in report.plan.skips)
+    by_cause = Counter(_cause(skip) for skip in report.plan.skips if skip.message != LEFT_OUT)
     for (code, name), number in sorted(by_cause.items(), key=lambda item: (-item[1], item[0])):
         pods = count(number, "pod")
         are = "is" if number == 1 else "are"
@@ -238,7 +246,7 @@ def _advice(code: Code, name: str, report: RunReport) -> str:
     text = PROTECTION_ADVICE.get(name) or _OF_CODE[code]
     parts = [
         part.format(next=more_eager[0]) if part is _EAGER else part
-        for part in ([_EAGER, _MARKS] if code is Code.UNSURE else [text])
+        for part in _WITH_MARKS.get(code, [text])
         if not (part is _EAGER and not more_eager)
         and not (_MARKS in part and policy.steer is Steer.MARKS)
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rebalancer.base.plain_text import and_more, count
-from rebalancer.plan.plan import Code, Move, Score, Status, UnmetRule
+from rebalancer.plan.plan import Code, Cost, Move, Score, Status, UnmetRule
 from rebalancer.policy.model import Mode
 from rebalancer.report import skips, words
 from rebalancer.report.changes import Changes, WorkloadChange, select_outcomes
@@ -131,6 +131,12 @@ def _zone_sentence(workloads: Sequence[WorkloadChange], zones: Sequence[str], *,
     return f"{zone} {has} {few} of {them}, which {lean} on {others}."
 
 
+def _hard(pairs: Sequence[tuple[Cost, Cost]]) -> str:
+    """Return how far the hard cost falls; empty if it does not. Few rules may be fixed whole where much gets better."""
+    before, after = (sum(pair[step].hard for pair in pairs) for step in range(2))
+    return f" (hard {words.number(before)} -> {words.number(after)})" if before > after else ""
+
+
 class Summary:
     """A report in words and numbers; ``changes`` holds the numbers of its pictures."""
 
@@ -219,15 +225,15 @@ class Summary:
         if emptied := self._emptied:
             return f" to empty {count(emptied, 'node')}"
         was, will = self.unmet_before, self.unmet_planned
-        if was > will:
-            least = "all" if not will else f"{was - will:,}"
-            return f" to fix {least} of {count(was, 'unmet rule')}"
         after = self.report.plan.after
         pairs = [
             (rule.before.cost, after.get(rule.strategy, rule.before).cost) for rule in self.rules
         ]
+        if was > will:
+            least = "all" if not will else f"{was - will:,}"
+            return f" to fix {least} of {count(was, 'unmet rule')}{_hard(pairs) if will else ''}"
         if any(before.hard + before.soft > cost.hard + cost.soft for before, cost in pairs):
-            return f" to fix a part of {count(was, 'unmet rule')}"
+            return f" to fix a part of {count(was, 'unmet rule')}{_hard(pairs)}"
         evened = any(before.imbalance > cost.imbalance for before, cost in pairs)
         return " to even nodes out" if evened else ""
 
@@ -244,8 +250,11 @@ class Summary:
 
     @property
     def _bound(self) -> str:
-        bound, moves = self.report.plan.lower_bound, len(self.moves)
-        return f"; {words.describe_bound(bound, moves)}" if bound else ""
+        bound = self.report.plan.lower_bound
+        # A bound above the moves counts those of further runs, of which the end of the plan speaks.
+        if not bound or bound > len(self.moves):
+            return ""
+        return f"; it cannot be done with fewer than {bound:,}"
 
     @cached_property
     def rules(self) -> tuple[RuleSummary, ...]:

@@ -208,13 +208,6 @@ def zones_of(report: RunReport, move: Move) -> dict[str, float]:
     return _zones(report, move.landings)
 
 
-def describe_bound(bound: int, moves: int) -> str:
-    """Return a phrase comparing the lower bound with ``moves``. A plan may cover only a part of the moves needed."""
-    if bound > moves:
-        return f"the whole, if all of it can be fixed, takes at least {bound:,}"
-    return f"it cannot be done with fewer than {bound:,}"
-
-
 _OVER = re.compile(r"((?:apart |near )?over) (\S+) (\([^()]*\)): (.+)", re.DOTALL)
 _PLACES = {**dict.fromkeys(ZONE_KEYS, "zones"), "kubernetes.io/hostname": "nodes"}
 

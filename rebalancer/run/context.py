@@ -254,7 +254,7 @@ def run_context(
             pictured=options.progress.pictured,
             unix=clock.unix,
         ),
-        notes=list(loaded.warnings),
+        notes=[*loaded.warnings, *([_YES_OFFLINE] if offline and options.yes else [])],
     )
 
 
@@ -264,6 +264,7 @@ def _scope(flags: ScopeFlags, environment: Environment) -> Scope:
     return Scope(flags.namespace, flags.selector, select, own_pod=own_pod(environment))
 
 
+_YES_OFFLINE = "--yes has no effect: nothing is evicted from a file"
 _UNASKED = (
     "an eviction needs a yes, and there is no terminal to ask on: add --yes; to look only,"
     " --mode observe"

@@ -84,6 +84,7 @@ JUST_SCALED = "justScaled"
 GANG = "gang"
 RESIZE_DEFERRED = "resizeDeferred"
 """The protections that have reason codes of their own."""
+_SELECTOR = "selector"
 TEXTS: Mapping[str, str] = {
     "unscheduled": "has no node yet",
     "terminating": "is terminating",
@@ -99,7 +100,7 @@ TEXTS: Mapping[str, str] = {
     "ownerUnsettled": "its owner is not settled",
     "young": "younger than protect.minPodAge",
     "notSelected": "not among the pods that the policy's select matches",
-    "selector": "left out by -n, -l or --select",
+    _SELECTOR: "left out by -n, -l or --select",
     "pods": "named by protect.pods",
     CANNOT_SURGE: "the only replica of its owner, and no rollout keeps it Ready",
     RESIZE_DEFERRED: "waits for room to be resized on its node, and its replacement would have its template's size",
@@ -140,7 +141,7 @@ def protect(snapshot: Snapshot, rules: Protect, scope: Scope) -> Int32s:
     bits = bits | _of_pods(snapshot, rules)
     for name, lifted in _exceptions(snapshot, rules):
         bits[lifted] &= ~_BIT[name]
-    for name, only in (("notSelected", scope.policy_select), ("selector", scope.select)):
+    for name, only in (("notSelected", scope.policy_select), (_SELECTOR, scope.select)):
         if (picked := select_pods(snapshot, only)) is not None:
             bits[~picked.pods(snapshot)] |= _BIT[name]
     for named in rules.pods:
@@ -182,6 +183,10 @@ def names_of(bits: int) -> list[str]:
 def sentence_of(texts: Mapping[str, str]) -> str:
     """Return one sentence for all protections of a pod; ``texts``: name -> text."""
     return f"{', '.join(texts)}: {'; '.join(texts.values())}"
+
+
+LEFT_OUT = sentence_of({_SELECTOR: TEXTS[_SELECTOR]})
+"""The sentence on a pod that nothing else keeps in place."""
 
 
 def text_of(snapshot: Snapshot, pod: int, name: str) -> str:
@@ -237,8 +242,8 @@ def _of_class(snapshot: Snapshot, cls: PodClass, rules: Protect, scope: Scope) -
             bits |= _BIT["volumes"] * bool(rules.volumes)
         elif volume.host_path is not None or _holds_data(volume.empty_dir, rules.local_storage):
             bits |= _BIT["localStorage"] * bool(rules.local_storage)
-    if not _in_scope(cls, scope):
-        bits |= _BIT["selector"]
+    if not in_scope(scope, cls):
+        bits |= _BIT[_SELECTOR]
     group = snapshot.group_of(cls)
     if snapshot.fellows(cls) > 0 and not (group is not None and group.alone):
         bits |= _BIT[GANG] * bool(rules.gangs)
@@ -265,7 +270,8 @@ def _holds_data(of: o.EmptyDir | None, rule: bool | LocalStorage) -> bool:
     return limit <= 0 or limit > parse(rule.larger_than)
 
 
-def _in_scope(cls: PodClass, scope: Scope) -> bool:
+def in_scope(scope: Scope, cls: PodClass) -> bool:
+    """Return whether the pods of a class are in the namespace, and have the labels, of a scope (-n and -l)."""
     if scope.namespace not in (None, cls.namespace):
         return False
     return scope.selector is None or matches(scope.selector, cls.labels)

@@ -14,12 +14,13 @@ from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import COOL_DOWN, Scope
-from rebalancer.testing.snapshots import node, snapshot_of, workload
+from rebalancer.testing.snapshots import HOSTNAME, node, snapshot_of, spread, workload
 
 REGISTRY = Registry.installed()
 NODES = [node(f"n{i}") for i in range(3)]
 WEB = workload("web", ["n0", "n0"])
 DUPLICATES = "strategies: {duplicates: {}}"
+SPREAD = "strategies: {topology-spread: {}}"
 
 
 def rules_of(text=DUPLICATES, scope=None, **options):
@@ -148,6 +149,17 @@ def test_the_scope_is_noted():
     made = planned(of)
     assert not made.plan.moves
     assert "-n shop: there is no such namespace, so that nothing may move" in made.plan.warnings
+
+
+def test_what_the_user_left_out_is_no_reason_why_a_rule_cannot_hold():
+    web = workload("web", ["n0", "n0", "n0"], spec=spread("web", HOSTNAME))
+    text = "protect: {pods: [{labels: {app: web}}]}\nstrategies: {topology-spread: {}}"
+    before = [
+        planned(of, (*NODES, *web)).plan.before["topology-spread"].unsatisfiable
+        for of in (rules_of(text), rules_of(SPREAD, Scope(namespace="shop")), rules_of(SPREAD))
+    ]
+    assert [len(texts) for texts in before] == [1, 0, 0]
+    assert "3 of 3 pods cannot be moved (pods: named by protect.pods)" in before[0][0]
 
 
 @pytest.mark.parametrize(

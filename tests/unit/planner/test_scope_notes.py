@@ -8,6 +8,7 @@ from rebalancer.policy.select import Select
 from rebalancer.registry import Registry
 from rebalancer.snapshot.protect import Scope
 from rebalancer.testing.snapshots import node, snapshot_of, workload
+from rebalancer.wire.objects import LabelSelector
 
 REGISTRY = Registry.installed()
 NAMESPACE = {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "default"}}
@@ -43,6 +44,12 @@ def policy(text):
             "strategies: {}",
             Scope(namespace="shop"),
             ["-n shop: there is no such namespace, so that nothing may move"],
+        ),
+        ("strategies: {}", Scope(selector=LabelSelector(match_labels={"app": "web"})), []),
+        (
+            "strategies: {}",
+            Scope("default", LabelSelector(match_labels={"app": "db"})),
+            ["-l matches no pod of default, so that nothing may move"],
         ),
         (
             "select: {priority: {below: gold}}",

@@ -7,6 +7,7 @@ from rebalancer.plan.plan import NEVER_ALLOWS, Code, UnmetRule
 from rebalancer.policy.model import Eagerness, Steer
 from rebalancer.report.plan_file import ReviewedPlan
 from rebalancer.report.skips import next_steps
+from rebalancer.snapshot.protect import LEFT_OUT
 from tests.unit.report.report_examples import move, skip
 
 YOUNG = "young: younger than protect.minPodAge"
@@ -51,6 +52,17 @@ def test_what_the_eagerness_declines_is_followed_by_the_next_level_and_by_marks(
     (step,) = next_steps(report(skips=[skip("a", Code.UNSURE)], outcomes=[]))
     assert "`rebalancer plan --set eagerness=steady` shows it" in step
     assert "`steer: marks` can make the right node win" in step
+
+
+def test_where_nothing_would_improve_marks_are_named_and_where_to_look(report):
+    given = report(skips=[skip("a", Code.NO_GAIN)], outcomes=[])
+    (step,) = next_steps(given)
+    assert step.startswith("1 pod (NoGain): `steer: marks` can make the right node win, for rules")
+    assert "; `rebalancer explain pod NAMESPACE/NAME` shows" in step
+
+
+def test_what_the_user_left_out_needs_no_advice(report):
+    assert next_steps(report(skips=[skip("a", Code.PROTECTED, LEFT_OUT)], outcomes=[])) == ()
 
 
 def test_rules_without_pods_that_stay_have_advice_too(report):

@@ -375,8 +375,12 @@ def test_no_line_is_wider_than_80_columns_and_counts_add_up(report, moved, left)
     ("before", "after", "says"),
     [
         (Score(Cost(2.0), 2), Score(Cost(), 0), " to fix all of 2 unmet rules;"),
-        (Score(Cost(2.0), 2), Score(Cost(1.0), 1), " to fix 1 of 2 unmet rules;"),
-        (Score(Cost(4.0), 2), Score(Cost(2.0), 2), " to fix a part of 2 unmet rules;"),
+        (Score(Cost(2.0), 2), Score(Cost(1.0), 1), " to fix 1 of 2 unmet rules (hard 2 -> 1);"),
+        (
+            Score(Cost(4.0), 2),
+            Score(Cost(2.0), 2),
+            " to fix a part of 2 unmet rules (hard 4 -> 2);",
+        ),
         (Score(Cost(0, 0, 4.0), 0), Score(Cost(0, 0, 1.0), 0), " to even nodes out;"),
         (Score(Cost(), 0), Score(Cost(), 0), ";"),
     ],
