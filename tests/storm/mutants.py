@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.storm.invariants import violations
@@ -41,22 +42,41 @@ class Verdict:
 
 
 def undone(mend: Mend, folder: Path, tree: Path = _HERE) -> Path:
-    """Return a folder with the packages, the chart and the documentation, in which a mend is undone.
-
-    Files are searched for the mend's text, so that it does not matter where they are moved.
-    """
+    """Return a folder with the packages, the chart and the documentation, in which a mend is undone."""
     # A colon would end the path in PYTHONPATH, and the installed packages be played.
     target = folder / re.sub(r"[^A-Za-z0-9]+", "-", mend.name)
     for package in _PACKAGES:
         shutil.copytree(tree / package, target / package, ignore=shutil.ignore_patterns("*.pyc"))
-    for old, new in mend.changes:
-        texts = (path for path in target.rglob("*") if path.suffix in _TEXTS)
-        places = [path for path in texts if old in path.read_text()]
-        counts = [path.read_text().count(old) for path in places]
-        if counts != [1]:
-            raise StaleError(f"{mend.name}: its text stands {sum(counts)} times: {old[:80]!r}")
-        places[0].write_text(places[0].read_text().replace(old, new))
+    for path, text in changed_files(mend, tree).items():
+        (target / path).write_text(text)
     return target
+
+
+def changed_files(mend: Mend, tree: Path = _HERE) -> dict[Path, str]:
+    """Return path below the tree -> its text without the mend, for each file that undoing it changes.
+
+    Files are searched for the mend's text, so that it does not matter where they are moved.
+
+    Raises:
+        StaleError: a text of the mend stands nowhere, or more than once.
+    """
+    changed: dict[Path, str] = {}
+    for old, new in mend.changes:
+        texts = (_texts(tree) | changed).items()
+        places = {path: count for path, text in texts if (count := text.count(old))}
+        if [*places.values()] != [1]:
+            stands = sum(places.values())
+            raise StaleError(f"{mend.name}: its text stands {stands} times: {old[:80]!r}")
+        (path,) = places
+        changed[path] = (_texts(tree) | changed)[path].replace(old, new)
+    return changed
+
+
+@cache
+def _texts(tree: Path) -> dict[Path, str]:
+    """Return path below the tree -> text of each file that a mend may be part of."""
+    paths = (path for package in _PACKAGES for path in (tree / package).rglob("*"))
+    return {path.relative_to(tree): path.read_text() for path in paths if path.suffix in _TEXTS}
 
 
 Play = Callable[[int, Path], Sequence[tuple[str, str]]]
