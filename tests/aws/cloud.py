@@ -38,6 +38,7 @@ from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_ba
 from werkzeug.serving import make_server
 
 from rebalancer.base.sending import attempt
+from tests.support.serving import serving
 
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"
@@ -350,17 +351,11 @@ def in_the_cloud(now) -> Iterator[Cloud]:
                 group.instance_states[-1].instance.launched_from = version.number
 
     server.daemon_threads = True  # type: ignore[attr-defined]
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    cloud.url = f"http://127.0.0.1:{server.server_port}"
     launches = patch.object(FakeAutoScalingGroup, launch.__name__, launched)
     templates = patch.object(InstanceState, "launch_template", property(launched_from))
-    try:
-        with launches, templates:
+    with serving(server) as cloud.url, launches, templates:
+        try:
             yield cloud
-    finally:
-        for event in cloud.held.values():
-            event.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+        finally:
+            for event in cloud.held.values():
+                event.set()

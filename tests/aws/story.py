@@ -1,7 +1,6 @@
 """Instances of moto that are nodes of an embedded cluster, what steps at AWS are about, and a monitoring system."""
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from rebalancer.testing.signals import surroundings
 from tests.aws.cloud import REGION, Cloud
 from tests.aws.test_steps import Balanced, interfaces
 from tests.support.clocks import NOON
+from tests.support.serving import serving
 from tests.unit.machines.interruption.scene import (
     BUSY,
     Process,
@@ -73,16 +73,8 @@ def monitored() -> Iterator[Monitoring]:
         def log_message(self, *_):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    made.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as made.url:
         yield made
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class Machine:

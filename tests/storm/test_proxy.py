@@ -13,6 +13,7 @@ import pytest
 from tests.controlplane import pki, wait_until
 from tests.storm.faults import Fault, Script
 from tests.storm.proxy import Proxy, Upstream
+from tests.support.serving import serving
 
 BODY = json.dumps({"kind": "PodList", "items": [{"metadata": {"name": "a" * 200}}]}).encode()
 PODS = "/api/v1/pods"
@@ -65,11 +66,9 @@ def keys(tmp_path_factory):
 @pytest.fixture
 def server(keys):
     made = Server(keys)
-    threading.Thread(target=made.serve_forever, daemon=True).start()
-    yield made
-    made.go_on.set()
-    made.shutdown()
-    made.server_close()
+    with serving(made):
+        yield made
+        made.go_on.set()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 
 from tests.aws.cloud import called
 from tests.storm.machines.scenario import LAST_LOOK, CloudFault
+from tests.support.serving import serving
 
 LATE = 5.0
 """Seconds by which a late call is forwarded late."""
@@ -171,14 +172,5 @@ def before(
         def log_message(self, *_: Any) -> None:
             """Keep quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    proxy.url = f"http://127.0.0.1:{server.server_port}"
-    try:
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as proxy.url:
         yield proxy
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

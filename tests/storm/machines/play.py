@@ -37,6 +37,7 @@ from tests.storm.product import Process, grant
 from tests.storm.proxy import Proxy, Seen, Upstream
 from tests.storm.schedule import Act
 from tests.storm.witnesses import LEASE, MEMORY, OPS, Ran, Recorder
+from tests.support.serving import serving
 
 ACCOUNT = "storm-machines"
 RIVAL = f"{ACCOUNT}-{OTHER}"
@@ -466,12 +467,5 @@ def _provider(removed: Any) -> Iterator[str]:
         def log_message(self, *_: Any) -> None:
             """Keep quiet."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/remove"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        yield f"{url}/remove"

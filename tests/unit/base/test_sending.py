@@ -11,6 +11,7 @@ from rebalancer.base import sending
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.sending import SendingError, check_url, place, send
 from rebalancer.base.stop import Stop
+from tests.support.serving import serving
 
 SECRET = "T000-secret"
 
@@ -36,17 +37,12 @@ def server(status=200, *, location=None, stalls=None):
         def log_message(self, *_):
             pass
 
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=httpd.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{httpd.server_port}", asked
-    finally:
-        if stalls is not None:
-            stalls.set()
-        httpd.shutdown()
-        httpd.server_close()
-        thread.join()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        try:
+            yield url, asked
+        finally:
+            if stalls is not None:
+                stalls.set()
 
 
 @pytest.fixture

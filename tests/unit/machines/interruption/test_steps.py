@@ -14,6 +14,7 @@ from rebalancer.embedded.apiserver.http import Fault
 from rebalancer.node_record.protocol import EXCLUDE as LABEL
 from rebalancer.testing.objects import pod
 from tests.support.clocks import NOON, HandClock
+from tests.support.serving import serving
 from tests.unit.machines.interruption.scene import (
     built_in,
     process,
@@ -167,14 +168,8 @@ def listening(status=200):
         def log_message(self, *_):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", requests
-    finally:
-        server.shutdown()
-        server.server_close()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        yield url, requests
 
 
 def test_a_webhook_says_what_came_of_the_steps_before_it(cluster):
