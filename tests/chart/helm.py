@@ -5,6 +5,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +55,15 @@ def render(
     values: Mapping[str, Any] | None = None, *more: str, namespace: str = "rebalancing"
 ) -> list[Manifest]:
     """Return the manifests of the chart with ``values`` (and ``more`` flags of Helm), hooks included."""
-    text = helm(
-        "template",
-        RELEASE,
-        str(CHART),
-        f"--namespace={namespace}",
-        "--values=-",
-        *more,
-        stdin=json.dumps(values or {}),
-    )
-    return [manifest for manifest in yaml.safe_load_all(text) if manifest]
+    text = _rendered(json.dumps(values or {}), more, namespace)
+    return [manifest for manifest in yaml.load_all(text, yaml.CSafeLoader) if manifest]
+
+
+@cache
+def _rendered(values: str, more: tuple[str, ...], namespace: str) -> str:
+    """Return what Helm prints, which many tests ask of the same values."""
+    flags = (f"--namespace={namespace}", "--values=-", *more)
+    return helm("template", RELEASE, str(CHART), *flags, stdin=values)
 
 
 def one(manifests: list[Manifest], kind: str, name: str | None = None) -> Manifest:

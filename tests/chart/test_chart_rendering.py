@@ -1,11 +1,11 @@
 """The chart as the real Helm renders it."""
 
+import json
 import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
-import yaml
 
 from rebalancer.commands.fleet import command as fleet_command
 from rebalancer.commands.node_agent import command as agent_command
@@ -373,126 +373,95 @@ def judged_by(signal):
     return {"strategies": {"low-utilisation": {"signal": signal}}}
 
 
-@pytest.mark.parametrize(
-    ("values", "wanted"),
-    [
-        ({}, False),
-        ({"strategies": {"low-utilisation": {"weight": 2}}}, False),
-        ({"strategies": {"low-utilisation": None}}, False),
-        (judged_by("requests"), False),
-        (judged_by("usage"), True),
-        (judged_by("larger"), True),
-        ({"strategies": {"hot": {"strategy": "low-utilisation", "signal": "usage"}}}, True),
-        ({"strategies": {"hot": {"strategy": "low-utilisation"}}}, False),
-        ({**judged_by("usage"), "mode": "observe"}, True),
-        ({**judged_by("usage"), "policy": {"usage": {}}}, True),
-        ({**judged_by("usage"), "policy": {"usage": {"prometheus": PROMETHEUS}}}, False),
-        ({"policy": {"usage": {"prometheus": PROMETHEUS}}, "rbac": {"usage": True}}, True),
-        ({"rbac": {"usage": True}}, True),
-        ({"existingPolicy": "mine"}, False),
-        ({"existingPolicy": "mine", "rbac": {"usage": True}}, True),
-    ],
-)
-def test_the_metrics_api_may_be_asked_only_where_the_policy_looks_at_usage(values, wanted):
-    manifests = render(values, "--skip-schema-validation")
-    name = f"rebalancing-{NAME}"
-    usage = set(USAGE_RULES) if wanted else set()
-    assert rules(one(manifests, "ClusterRole", f"{name}-observe")) == {*READ_RULES, *usage}
-    acting = rules(one(manifests, "ClusterRole", name))
-    assert acting == {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *usage}
-
-
-@pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
-@pytest.mark.parametrize(
-    ("values", "wanted"),
-    [
-        ({}, False),
-        ({"policy": {"protect": {"minPodAge": "10m"}}}, False),
-        ({"policy": {"protect": {"afterScaling": "10m"}}}, True),
-        ({"rbac": {"autoscalers": True}}, True),
-        ({"existingPolicy": "mine"}, False),
-        ({"existingPolicy": "mine", "rbac": {"autoscalers": True}}, True),
-    ],
-)
-def test_autoscalers_may_be_read_only_where_the_policy_asks_for_them(values, wanted, kind):
-    manifests = render({**values, "kind": kind})
-    name = f"rebalancing-{NAME}"
-    reads, follows = (
-        set(each) if wanted else set() for each in (AUTOSCALER_RULES, AUTOSCALER_FOLLOW_RULES)
-    )
-    observing = rules(one(manifests, "ClusterRole", f"{name}-observe"))
-    autoscalers = {rule for rule in observing if rule.resource == "horizontalpodautoscalers"}
-    assert autoscalers == reads | (follows if kind == "Deployment" else set())
-    acting = rules(one(manifests, "ClusterRole", name))
-    every = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES}
-    assert acting == every | reads | follows
+_FOLLOWED = (*AUTOSCALER_RULES, *AUTOSCALER_FOLLOW_RULES)
+_RESTARTED = {"policy": {"method": {"singleReplicas": "restart"}}}
+_SCALED = {"policy": {"protect": {"afterScaling": "10m"}}}
 
 
 @pytest.mark.parametrize(
-    ("values", "wanted"),
+    ("values", "acting", "observing"),
     [
-        ({"strategies": {"slots": {"free": {"cpu": "6"}}}}, False),
-        ({"strategies": {"make-room": {}}}, True),
-        ({"strategies": {"pending": {"strategy": "make-room", "mode": "observe"}}}, True),
-        ({"strategies": {"make-room": {"mode": "off"}}}, False),
-        ({"existingPolicy": "mine"}, False),
-        ({"existingPolicy": "mine", "rbac": {"events": True}}, True),
+        ({}, (), ()),
+        ({"existingPolicy": "mine"}, (), ()),
+        # The metrics API is asked only where the policy looks at usage.
+        ({"strategies": {"low-utilisation": {"weight": 2}}}, (), ()),
+        ({"strategies": {"low-utilisation": None}}, (), ()),
+        (judged_by("requests"), (), ()),
+        (judged_by("usage"), USAGE_RULES, USAGE_RULES),
+        (judged_by("larger"), USAGE_RULES, USAGE_RULES),
+        (
+            {"strategies": {"hot": {"strategy": "low-utilisation", "signal": "usage"}}},
+            USAGE_RULES,
+            USAGE_RULES,
+        ),
+        ({"strategies": {"hot": {"strategy": "low-utilisation"}}}, (), ()),
+        ({**judged_by("usage"), "mode": "observe"}, USAGE_RULES, USAGE_RULES),
+        ({**judged_by("usage"), "policy": {"usage": {}}}, USAGE_RULES, USAGE_RULES),
+        ({**judged_by("usage"), "policy": {"usage": {"prometheus": PROMETHEUS}}}, (), ()),
+        (
+            {"policy": {"usage": {"prometheus": PROMETHEUS}}, "rbac": {"usage": True}},
+            USAGE_RULES,
+            USAGE_RULES,
+        ),
+        ({"rbac": {"usage": True}}, USAGE_RULES, USAGE_RULES),
+        ({"existingPolicy": "mine", "rbac": {"usage": True}}, USAGE_RULES, USAGE_RULES),
+        # Autoscalers are read only where the policy asks for them.
+        ({"policy": {"protect": {"minPodAge": "10m"}}}, (), ()),
+        (_SCALED, _FOLLOWED, AUTOSCALER_RULES),
+        ({**_SCALED, "kind": "Deployment"}, _FOLLOWED, _FOLLOWED),
+        ({"rbac": {"autoscalers": True}}, _FOLLOWED, AUTOSCALER_RULES),
+        ({"rbac": {"autoscalers": True}, "kind": "Deployment"}, _FOLLOWED, _FOLLOWED),
+        ({"existingPolicy": "mine", "kind": "Deployment"}, (), ()),
+        ({"existingPolicy": "mine", "rbac": {"autoscalers": True}}, _FOLLOWED, AUTOSCALER_RULES),
+        # Events are read only where room is made for pods that wait.
+        ({"strategies": {"slots": {"free": {"cpu": "6"}}}}, (), ()),
+        ({"strategies": {"make-room": {}}}, SCALE_OUT_RULES, SCALE_OUT_RULES),
+        (
+            {"strategies": {"pending": {"strategy": "make-room", "mode": "observe"}}},
+            SCALE_OUT_RULES,
+            SCALE_OUT_RULES,
+        ),
+        ({"strategies": {"make-room": {"mode": "off"}}}, (), ()),
+        ({"existingPolicy": "mine", "rbac": {"events": True}}, SCALE_OUT_RULES, SCALE_OUT_RULES),
+        # Nodes are patched only where the policy steers.
+        ({"policy": {"steer": "off"}}, (), ()),
+        ({"policy": {"steer": False}}, (), ()),
+        ({"policy": {"steer": "marks"}}, MARK_RULES, ()),
+        ({"rbac": {"marks": True}}, MARK_RULES, ()),
+        ({"existingPolicy": "mine", "rbac": {"marks": True}}, MARK_RULES, ()),
+        # Deployments are patched only where the policy restarts.
+        ({"policy": {"method": {"singleReplicas": "evict"}}}, (), ()),
+        (_RESTARTED, RESTART_RULES, ()),
+        ({"rbac": {"restarts": True}}, RESTART_RULES, ()),
+        ({"existingPolicy": "mine", "rbac": {"restarts": True}}, RESTART_RULES, ()),
     ],
 )
-def test_events_may_be_read_only_where_room_is_made_for_pods_that_wait(values, wanted):
+def test_a_right_is_there_only_where_the_policy_needs_it(values, acting, observing):
     manifests = render(values)
     name = f"rebalancing-{NAME}"
-    for role in (name, f"{name}-observe"):
-        assert (set(SCALE_OUT_RULES) <= rules(one(manifests, "ClusterRole", role))) is wanted
+    watches = (*FOLLOW_RULES, AccessRule("watch", "", "pods"))
+    follows = watches if values.get("kind") == "Deployment" else ()
+    observes = rules(one(manifests, "ClusterRole", f"{name}-observe"))
+    assert observes == {*READ_RULES, *follows, *observing}
+    acts = rules(one(manifests, "ClusterRole", name))
+    assert acts == {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *acting}
 
 
-@pytest.mark.parametrize(
-    ("values", "wanted"),
-    [
-        ({}, False),
-        ({"policy": {"steer": "off"}}, False),
-        ({"policy": {"steer": False}}, False),
-        ({"policy": {"steer": "marks"}}, True),
-        ({"rbac": {"marks": True}}, True),
-        ({"existingPolicy": "mine"}, False),
-        ({"existingPolicy": "mine", "rbac": {"marks": True}}, True),
-    ],
-)
-def test_nodes_may_be_patched_only_where_the_policy_steers(values, wanted):
-    manifests = render(values)
-    name = f"rebalancing-{NAME}"
-    marks = set(MARK_RULES) if wanted else set()
-    assert rules(one(manifests, "ClusterRole", f"{name}-observe")) == set(READ_RULES)
-    acting = rules(one(manifests, "ClusterRole", name))
-    assert acting == {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *marks}
-
-
-@pytest.mark.parametrize(
-    ("values", "wanted"),
-    [
-        ({}, False),
-        ({"policy": {"method": {"singleReplicas": "evict"}}}, False),
-        ({"policy": {"method": {"singleReplicas": "restart"}}}, True),
-        ({"rbac": {"restarts": True}}, True),
-        ({"existingPolicy": "mine"}, False),
-        ({"existingPolicy": "mine", "rbac": {"restarts": True}}, True),
-    ],
-)
+@pytest.mark.parametrize("values", [{}, _RESTARTED, {"rbac": {"restarts": True}}])
 @pytest.mark.parametrize("namespace", [None, "shop"])
-def test_deployments_may_be_patched_only_where_the_policy_restarts(values, wanted, namespace):
+def test_drains_restart_as_runs_do_and_a_run_of_one_namespace_restarts_there_only(
+    values, namespace
+):
     where = {"namespace": namespace} if namespace else {}
     manifests = render({**values, **where, "drain": {"enabled": True}})
     name = f"rebalancing-{NAME}"
-    moves = {EVICT, *(RESTART_RULES if wanted else ())}
+    moves = {EVICT, *(RESTART_RULES if values else ())}
     everywhere = {*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES} - {EVICT}
-    assert rules(one(manifests, "ClusterRole", f"{name}-observe")) == set(READ_RULES)
     draining = rules(one(manifests, "ClusterRole", f"{name}-drain"))
     assert draining == everywhere | moves | set(DRAIN_RULES)
     acting = rules(one(manifests, "ClusterRole", name))
-    if namespace is None:
-        assert acting == everywhere | moves
-    else:
-        assert acting == everywhere
+    assert acting == everywhere | (set() if namespace else moves)
+    if namespace:
         in_namespace = rules(one(manifests, "Role", f"{name}-evict"))
         assert in_namespace == {replace(rule, namespace=namespace) for rule in moves}
 
@@ -530,12 +499,16 @@ def test_what_announced_machines_and_steps_take_is_kept_only_where_there_is_some
         assert rules(roles[0]) == {*config_map_rules("rebalancing", name)}
 
 
-@pytest.mark.parametrize("mode", ["enforce", "observe"])
 @pytest.mark.parametrize(
     ("values", "wanted"),
     [
         ({}, False),
+        ({"kind": "Deployment"}, False),
+        ({"mode": "observe"}, False),
         ({"strategies": {"scale-out": {}}}, True),
+        ({"strategies": {"scale-out": {}}, "mode": "observe"}, True),
+        ({"strategies": {"scale-out": {}}, "kind": "Deployment"}, True),
+        ({"strategies": {"scale-out": {}}, "mode": "observe", "kind": "Deployment"}, True),
         ({"strategies": {"scale-out": None}}, True),
         ({"strategies": {"more": {"strategy": "scale-out"}}}, True),
         ({"strategies": {"scale-out": {"mode": "off"}}}, False),
@@ -545,12 +518,9 @@ def test_what_announced_machines_and_steps_take_is_kept_only_where_there_is_some
         ({"capacityStatus": {"enabled": True}, "sharedState": "other/one"}, True),
     ],
 )
-@pytest.mark.parametrize("kind", ["CronJob", "Deployment"])
-def test_the_status_of_machines_is_kept_only_where_a_strategy_acts_on_them(
-    values, wanted, mode, kind
-):
-    manifests = render({**values, "mode": mode, "kind": kind})
-    name = f"{NAME}-machines"
+def test_the_status_of_machines_is_kept_only_where_a_strategy_acts_on_them(values, wanted):
+    manifests = render(values)
+    name, kind = f"{NAME}-machines", values.get("kind", "CronJob")
     maps = [m for m in manifests if m["metadata"]["name"] == name and m["kind"] == "ConfigMap"]
     roles = [m for m in manifests if m["metadata"]["name"] == name and m["kind"] == "Role"]
     run = one(manifests, kind)
@@ -559,26 +529,27 @@ def test_the_status_of_machines_is_kept_only_where_a_strategy_acts_on_them(
     assert (len(maps), len(roles)) == (wanted, wanted)
     for role in roles:
         every = set(config_map_rules("rebalancing", name))
-        assert rules(role) == {rule for rule in every if mode == "enforce" or rule.verb == "get"}
+        assert rules(role) == {rule for rule in every if "mode" not in values or rule.verb == "get"}
         assert one(manifests, "RoleBinding", name)["roleRef"]["name"] == name
         assert "data" not in maps[0]
 
 
-@pytest.mark.parametrize("mode", ["enforce", "observe"])
+PACKED = {"scheduler": {"fromConfig": {"configMap": "kube-system/packing"}}}
+
+
 @pytest.mark.parametrize(
     ("values", "wanted"),
     [
         ({}, False),
         ({"policy": {"scheduler": {"fromConfig": "/etc/scheduler.yaml"}}}, False),
-        ({"policy": {"scheduler": {"fromConfig": {"configMap": "kube-system/packing"}}}}, True),
+        ({"policy": PACKED}, True),
+        ({"policy": PACKED, "mode": "observe"}, True),
         ({"existingPolicy": "mine"}, False),
         ({"existingPolicy": "mine", "rbac": {"schedulerConfig": "kube-system/packing"}}, True),
     ],
 )
-def test_the_schedulers_configuration_may_be_read_only_where_the_policy_names_it(
-    values, wanted, mode
-):
-    manifests = render({**values, "mode": mode})
+def test_the_schedulers_configuration_may_be_read_only_where_the_policy_names_it(values, wanted):
+    manifests = render(values)
     name = f"rebalancing-{NAME}-scheduler"
     roles = [m for m in manifests if m["kind"] == "Role" and m["metadata"]["name"] == name]
     assert len(roles) == wanted
@@ -983,13 +954,8 @@ ESCALATE = {"interruption": {"steps": ["leave", {"step": "escalate", "means": "d
     ],
 )
 def test_nodes_are_changed_and_pods_deleted_only_where_the_policy_does_so(values, patches, deletes):
-    text = yaml.safe_dump(render(values))
     rules = [
-        rule
-        for one in yaml.safe_load_all(text)
-        for item in (one if isinstance(one, list) else [one])
-        if item and item.get("kind") == "ClusterRole"
-        for rule in item.get("rules", ())
+        rule for each in render(values) if each["kind"] == "ClusterRole" for rule in each["rules"]
     ]
     rights = {
         (verb, of) for rule in rules for verb in rule["verbs"] for of in rule.get("resources", ())
@@ -1006,7 +972,7 @@ def test_every_value_changes_what_is_rendered(path):
     for part in reversed(path.split(".")):
         changed = {part: changed}
     both = merged(base, changed)
-    before, after = yaml.safe_dump(render(base)), yaml.safe_dump(render(both))
+    before, after = json.dumps(render(base)), json.dumps(render(both))
     assert before != after
     for word in words(wanted):
         assert word in after or all(part in after for part in word.split("/"))
