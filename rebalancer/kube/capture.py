@@ -139,10 +139,10 @@ def _find_pod_groups(
     """
     groups = pod_groups_of(version)
     response = client.get(groups.path(), query={"limit": 1})
-    if response.status == 404:
-        return (), ()
     try:
         client.expect(response, LIST_POD_GROUPS)
+    except NotServedError:
+        return (), ()
     except ForbiddenError as error:
         # Whether the kind exists is said to everybody; the gate for it is off by default.
         if not client.get(f"/apis/{groups.api_version}").ok:

@@ -13,7 +13,7 @@ import msgspec
 
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.kube.client import Client
-from rebalancer.kube.failures import ForbiddenError, StatusError
+from rebalancer.kube.failures import ForbiddenError, NotServedError, says_missing
 from rebalancer.kube.resources import AccessRule
 from rebalancer.kube.transport import Response
 from rebalancer.wire.kinds import LEASES
@@ -139,8 +139,8 @@ class Lease:
         """
         response = client.get(self._path, seconds=seconds)
         now = self._clock() if response.date is None else response.date
-        if response.status == 404:
-            raise StatusError(
+        if says_missing(response.status, response.body):
+            raise NotServedError(
                 404,
                 f"there is no Lease {self._namespace}/{self._name}: create it (the chart does){self._advice}",
             )
@@ -312,10 +312,8 @@ class _Watched:
 
 
 def is_final(error: ClusterReadError) -> bool:
-    """Return whether a renewal is refused permanently: it is forbidden, or the Lease does not exist."""
-    return isinstance(error, ForbiddenError) or (
-        isinstance(error, StatusError) and error.status == 404
-    )
+    """Return whether a renewal is refused permanently: it is forbidden, or the API server says that there is no Lease."""
+    return isinstance(error, ForbiddenError | NotServedError)
 
 
 def holder_of(lease: Mapping[str, Any]) -> str:

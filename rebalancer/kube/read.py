@@ -15,7 +15,7 @@ import msgspec
 from rebalancer.base.errors import ClusterReadError, PolicyError
 from rebalancer.kube.access import LIST_POD_GROUPS, missing_lists
 from rebalancer.kube.client import Client
-from rebalancer.kube.failures import ForbiddenError, says_missing
+from rebalancer.kube.failures import ForbiddenError, NotServedError, says_missing
 from rebalancer.kube.lists import (
     PAGE,
     STREAMS_SINCE,
@@ -339,12 +339,12 @@ def read_pod_groups(client: Client, snapshot: Snapshot) -> Mapping[GangKey, PodG
     groups: list[o.PodGroupObject] = []
     for namespace in sorted({namespace for namespace, _ in named_groups(snapshot.classes)}):
         response = client.get(resource.path(namespace))
-        if response.status == 404:
-            continue
         try:
             listed, _ = decode_objects(
                 POD_GROUPS.kind, client.expect(response, LIST_POD_GROUPS).body
             )
+        except NotServedError:
+            continue
         except msgspec.DecodeError:
             raise ClusterReadError("what was answered for PodGroups is no list of them") from None
         groups += listed

@@ -308,6 +308,17 @@ def test_a_plan_from_a_file_knows_the_same_of_pod_groups_as_a_run(
     assert list(load_snapshot(path).pod_groups.values()) == list(live.values())
 
 
+def test_a_404_of_a_proxy_does_not_mean_that_there_are_no_pod_groups(
+    server: ScriptedServer, tmp_path: Path
+) -> None:
+    with_gang(server, Say(b"<html>404 Not Found</html>", 404))
+    client = client_of(server.url, tmp_path)
+    with pytest.raises(ClusterReadError, match=r"could not list podgroups.*HTTP 404: <html>"):
+        read_pod_groups(client, read_cluster(client, clock=lambda: 0.0).snapshot)
+    with pytest.raises(ClusterReadError, match=r"could not list podgroups.*HTTP 404: <html>"):
+        write_cluster_snapshot(client, tmp_path / "cluster.zip", clock=lambda: 0.0)
+
+
 @pytest.mark.parametrize(("served", "notes"), [(True, 1), (False, 0)])
 def test_pod_groups_that_may_not_be_read_are_said_where_there_are_any(
     server: ScriptedServer, tmp_path: Path, served: bool, notes: int

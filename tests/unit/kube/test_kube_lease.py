@@ -291,6 +291,7 @@ def test_it_is_lost_when_another_has_taken_it(server: ScriptedServer, tmp_path: 
     [
         *(Say(status_body(status, "trouble"), status) for status in (429, 500, 502, 503, 504)),
         Say(b"<html>it works</html>"),
+        Say(b"<html>404 Not Found</html>", 404),
         Say({"kind": "Status"}),
         Say(hang_up=True),
         Say({"metadata": {}}, cut=5),

@@ -8,7 +8,7 @@ import pytest
 from rebalancer.base.environment import Environment, SystemClock
 from rebalancer.base.errors import ClusterReadError
 from rebalancer.base.stop import Stop
-from rebalancer.kube.failures import ForbiddenError, StatusError
+from rebalancer.kube.failures import ForbiddenError, NotServedError, StatusError
 from rebalancer.kube.lease import LeaseTaken
 from rebalancer.kube.resources import AccessRule
 from rebalancer.serve import loop
@@ -17,7 +17,7 @@ from rebalancer.serve.loop import Leading
 from tests.unit.commands.serving import like
 
 FORBIDDEN = ForbiddenError((AccessRule("update", "coordination.k8s.io", "leases"),))
-MISSING = StatusError(404, "there is no Lease")
+MISSING = NotServedError(404, "there is no Lease")
 DOWN = StatusError(503, "the API server is down")
 
 
