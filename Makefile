@@ -45,8 +45,8 @@ fuzz: $(STAMP)  ## coverage-guided fuzzing of what reads bytes of others; all ta
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r tests/fuzz/requirements.txt
 	$(BIN)/python -m tests.fuzz $(or $(SECONDS),600) $(TARGETS)
 
-# Tests on a control plane wait most of their time: two processes, each with one of its own.
-E2E_WORKERS ?= 2
+# Tests on a control plane wait half of their time: one process more than processors, each with its own.
+E2E_WORKERS ?= $(shell $(BIN)/python -c "import os; print(1 + (os.cpu_count() or 1))")
 e2e: $(STAMP)  ## the tests on a real control plane, built from Go modules at the first run
 	$(BIN)/python -m pytest -n $(E2E_WORKERS) --dist loadfile --no-loadscope-reorder -p no:randomly -o cache_dir=.pytest_cache/e2e -m e2e $(PYTEST_ARGS) tests
 

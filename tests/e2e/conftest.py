@@ -19,8 +19,14 @@ _RUNS = audit.policy(
     }
 )
 _HERE = Path(__file__).resolve().parent
-_LONGEST = ("test_installed_kills",)
-"""Files of few tests that take minutes: they begin first, or one process would be left alone with them at the end."""
+_LONGEST = (
+    "test_installed_kills",
+    "test_interruption_kills",
+    "test_surge",
+    "test_emptying_nodes",
+    "test_chart_rendering",
+)
+"""Files that take minutes: they begin first, or one process would be left alone with them at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -28,7 +34,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _HERE in item.path.parents:
             item.add_marker(pytest.mark.e2e)
-    items.sort(key=lambda item: item.path.stem not in _LONGEST)
+    rank = {stem: place for place, stem in enumerate(_LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(_LONGEST)))
 
 
 @pytest.fixture(scope="session")
