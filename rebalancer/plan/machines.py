@@ -105,3 +105,8 @@ class InterruptedMachine:
     result: str
     """A Result, or under-way, or waiting."""
     steps: Mapping[str, StepOutcome]
+
+    @property
+    def goes_at(self) -> float | None:
+        """When the machine goes, in Unix seconds; None where that is not known, or its steps have ended."""
+        return None if self.result in set(Result) else self.deadline

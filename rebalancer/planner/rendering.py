@@ -60,6 +60,8 @@ class Rendering:
         of_class = snapshot.classes[chosen.cls]
         other = chosen.makes_way_for
         how = "by a restart of the rollout" if of_class.restarts else ""
+        if of_class.too_late:
+            how = f"evicted, for a restart would come too late: {of_class.too_late}"
         return Move(
             namespace=of_class.namespace,
             pod=snapshot.pods.name[chosen.pod],

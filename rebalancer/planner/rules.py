@@ -12,7 +12,8 @@ from rebalancer.cost.room_term import KEPT_FREE, Ask, kept_free
 from rebalancer.cost.strategy import Emptiable, Ended, Strategy
 from rebalancer.cost.streaks import Streaks
 from rebalancer.cost.term import Term, View
-from rebalancer.plan.plan import Method, Pace
+from rebalancer.plan.plan import Pace
+from rebalancer.planner.methods import with_methods
 from rebalancer.planner.problem import Contribution, Problem
 from rebalancer.planner.safety import standstill
 from rebalancer.planner.scheduler_profile import scheduler_profile
@@ -26,7 +27,6 @@ from rebalancer.scheduler.profile import SchedulerProfile
 from rebalancer.snapshot.columns import Bools, Int32s
 from rebalancer.snapshot.marks import as_planned_on, with_empty_marks
 from rebalancer.snapshot.model import Snapshot
-from rebalancer.snapshot.owners import with_restarts
 from rebalancer.snapshot.protect import NONE_ENDED, Scope, find_done, protect, protect_ended
 from rebalancer.snapshot.selected import select_pods, with_avoided
 
@@ -70,6 +70,8 @@ class RunRules:
     """The names in the marks of this run, see :func:`rebalancer.snapshot.marks.as_planned_on`."""
     marks: bool = True
     """Whether nodes can be marked."""
+    going: Mapping[str, float] = field(default_factory=dict)
+    """Name of a node -> Unix seconds at which its machine goes."""
 
     @property
     def policy(self) -> Policy:
@@ -152,7 +154,7 @@ class RunRules:
         snapshot = as_planned_on(snapshot, removes_stale=self.steers, runs=self.runs)
         if marked is not None:
             snapshot = with_empty_marks(snapshot, marked)
-        snapshot = with_avoided(with_methods(policy, snapshot), policy.landings)
+        snapshot = with_avoided(with_methods(policy, snapshot, self.going), policy.landings)
         ended = snapshot.finished
         return Problem(
             snapshot,
@@ -316,9 +318,3 @@ def _active(policy: Policy) -> list[str]:
 def _terms(registry: Registry, name: str, params: object) -> Callable[[View], Sequence[Term]]:
     strategy = registry.strategy(name)
     return lambda view: strategy.terms(view, params)
-
-
-def with_methods(policy: Policy, snapshot: Snapshot) -> Snapshot:
-    """Return the snapshot in which classes are moved by the methods that the policy configures."""
-    restarts = policy.method.single_replicas is Method.RESTART
-    return with_restarts(snapshot) if restarts else snapshot

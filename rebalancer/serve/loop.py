@@ -415,7 +415,9 @@ class ServeLoop:
     def _run_once(self, run: RunContext, client: Client, lost: Lost) -> EndedRun:
         self._rights.require(run, client)
         cache = self._follow(run, client, lost)
-        run = replace(run, interruptions=self._interruptions.report())
+        machines = self._interruptions.report()
+        going = {one.node: one.goes_at for one in machines if one.goes_at is not None}
+        run = replace(run, interruptions=machines, rules=replace(run.rules, going=going))
         of_run = client.beside(run.stop, run.environment.spans)
         self._triggers.room_after = room_after(run.loaded.policy, self._policy.registry)
         seen = self._triggers.take()

@@ -233,6 +233,8 @@ class PodClass:
     """Its pods are moved by a restart of their Deployment: the old pod runs until the new one is Ready."""
     cannot_surge: str = ""
     """Why its pods cannot be moved so, although the policy asks for it of single replicas."""
+    too_late: str = ""
+    """Why they are evicted although they could be moved so: their machine goes before another pod is Ready."""
     surges_once_settled: bool = False
     """They cannot for now only: their Deployment is in a rollout, or not settled for another reason."""
 

@@ -56,11 +56,11 @@ def why_no_surge(deployment: o.Workload) -> str:
     return ""
 
 
-def with_restarts(snapshot: Snapshot) -> Snapshot:
+def with_restarts(snapshot: Snapshot, too_late: Mapping[int, str] | None = None) -> Snapshot:
     """Return the snapshot in which single replicas move by restarts if possible (``PodClass.restarts``).
 
     Their replacements have a class of their own, equal to the template except for the hash. If a restart is not
-    possible, ``PodClass.cannot_surge`` says why.
+    possible, ``PodClass.cannot_surge`` says why. ``too_late``: class -> ``PodClass.too_late``.
     """
     classes = list(snapshot.classes)
     next_of: dict[int, int] = {}
@@ -71,10 +71,12 @@ def with_restarts(snapshot: Snapshot) -> Snapshot:
             continue
         never = _why_never(snapshot, of_class, owner)
         why = never or _why_not_now(owner)
-        if why or of_class.restarts:
+        late = "" if why or too_late is None else too_late.get(index, "")
+        if why or late or of_class.restarts:
             classes[index] = replace(
                 of_class,
-                restarts=not why,
+                restarts=not (why or late),
+                too_late=late,
                 cannot_surge=why,
                 surges_once_settled=bool(why and not never),
             )

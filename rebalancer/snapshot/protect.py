@@ -288,7 +288,7 @@ def _of_owner(snapshot: Snapshot, cls: PodClass, rules: Protect) -> int:
         bits |= _BIT["mirror"]
     if cls.controller == JOB:
         bits |= _BIT["job"] * bool(rules.jobs)
-    elif owner.replicas <= 1 and not cls.restarts:
+    elif owner.replicas <= 1 and not (cls.restarts or cls.too_late):
         single = CANNOT_SURGE if cls.cannot_surge else "singleReplica"
         bits |= _BIT[single] * bool(rules.single_replicas)
     if not _is_recreated(cls, rules):

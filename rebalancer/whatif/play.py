@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rebalancer.base.environment import Timings
-from rebalancer.planner.rules import RunRules, with_methods
+from rebalancer.planner.methods import with_methods
+from rebalancer.planner.rules import RunRules
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Policy

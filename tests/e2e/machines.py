@@ -41,8 +41,8 @@ def fleet_of(cluster, monkeypatch):
         yield Fleet(cloud, Machines(cluster))
 
 
-def policy_of(fleet, folder, strategies):
-    """Write a policy in ``folder`` that names the groups of a fleet, and return its path."""
+def policy_of(fleet, folder, strategies, **keys):
+    """Write a policy in ``folder`` that names the groups of a fleet, and return its path; ``keys``: more of it."""
     path = folder / "policy.yaml"
     provider = {"tags": [ENABLED], "region": REGION, "endpoint": fleet.cloud.url}
     path.write_text(
@@ -54,6 +54,7 @@ def policy_of(fleet, folder, strategies):
                 "safety": {"maxClockSkew": "30s"},
                 "provider": {"aws": provider},
                 "strategies": strategies,
+                **keys,
             }
         )
     )

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -14,14 +15,19 @@ from rebalancer.kube.access import (
     DRAIN_RULES,
     EVENT_RULES,
     FOLLOW_RULES,
+    MARK_RULES,
     READ_RULES,
 )
 from rebalancer.kube.evict import RESTART_RULES, RESTARTED_AT
+from rebalancer.machines.aws.groups import ACTS
+from rebalancer.signals.notice import NOTICE, NodeNotice, encode_notice
 from tests.controlplane import audit, objects, operations, wait_until
 from tests.controlplane.build import binary
 from tests.controlplane.stages import NEVER_READY, READY_AFTER
-from tests.e2e.product import PATIENCE, grant, rebalancer
+from tests.e2e.machines import fleet_of, policy_of
+from tests.e2e.product import PATIENCE, Product, grant, rebalancer
 from tests.e2e.ready import ready_endpoints, ready_pods
+from tests.e2e.served import PATIENT, Server
 
 RULES = (*READ_RULES, *ACT_RULES, *FOLLOW_RULES, *EVENT_RULES, *DRAIN_RULES)
 RESTARTS = (*RULES, *RESTART_RULES)
@@ -232,3 +238,114 @@ def test_a_replacement_leaves_no_gap_with_restarts_and_one_without(crowded, flag
     names = {one["metadata"]["name"] for one in crowded.api.list_all("/api/v1/nodes")}
     assert names == {"new-0", "new-1"}
     assert json.loads(done.out)["kind"] == "ReplaceReport"
+
+
+def test_scale_in_leaves_no_gap(cluster, tmp_path, monkeypatch):
+    with fleet_of(cluster, monkeypatch) as fleet:
+        fleet.add("pool", 3, low=2, high=3)
+        first, *others = [one["metadata"]["name"] for one in cluster.api.list_all("/api/v1/nodes")]
+        operations.cordon(cluster.api, others)
+        for name in SINGLE:
+            served(cluster, name, pod_annotations={READY_AFTER: "1s"})
+        operations.wait_pods_ready(cluster.api, len(SINGLE), 60)
+        operations.cordon(cluster.api, others, on=False)
+        # These two stay: more than half of each is requested.
+        pads = {"app": "pad"}
+        apart = objects.require_apart(pads)
+        served(cluster, "pad", 2, cpu="1100m", affinity=apart)
+        operations.wait_pods_ready(cluster.api, 2, 60, selector="app=pad")
+        wait_served(cluster, [*SINGLE, "pad"])
+        policy = policy_of(
+            fleet,
+            tmp_path,
+            {"scale-in": {"unneededFor": "3s", "coolDownAfterGrowth": "0s"}},
+            method={"singleReplicas": "restart"},
+        )
+        kubeconfig = grant(cluster, (*RESTARTS, *MARK_RULES))
+        moves = []
+
+        def gone():
+            ran = rebalancer(
+                "run", "--yes", f"--policy={policy}", f"--kubeconfig={kubeconfig}", "--output=json"
+            )
+            assert ran.code == 0, (ran.err, ran.out)
+            moves.extend(ran.report["moves"])
+            fleet.join()
+            return fleet.sizes["pool"] == 2
+
+        with watched(cluster) as seen:
+            wait_until(gone, 240, "the machine is gone")
+        assert seen(SINGLE) == dict.fromkeys(SINGLE, (1, 1))
+        done = {(one["owner"].rpartition("/")[2], one["outcome"], one["from"]) for one in moves}
+        assert done == {(name, "restarted", first) for name in SINGLE}
+
+
+LEAVING = """
+apiVersion: rebalancer/v1
+kind: Policy
+method: {singleReplicas: restart}
+protect: {minPodAge: 0s}
+strategies: {leaving: {}}
+signals: {kubernetes: {}}
+budgets: {perNode: 1000, perRun: 1000, perHour: 1000, inFlight: 100}
+"""
+
+
+@pytest.mark.parametrize(
+    ("minutes", "least", "outcome", "says"),
+    [
+        (50, (1, 1), "restarted", "by a restart of the rollout"),
+        (0, (0, 0), "evicted", "a restart would come too late: its machine goes in 0 s"),
+    ],
+)
+def test_a_machine_that_goes_leaves_no_gap_where_there_is_time(
+    crowded, tmp_path, minutes, least, outcome, says
+):
+    product = Product(crowded, tmp_path, LEAVING, (*MARK_RULES, *RESTART_RULES))
+    server = Server(product, tmp_path, "server", "--every=1h", "--output=json")
+    try:
+        server.await_words("nothing to do")
+        with watched(crowded) as seen:
+            for name in OLD:
+                at = datetime.now(UTC) + timedelta(minutes=minutes)
+                notice = NodeNotice(name, "spot", at.strftime("%Y-%m-%dT%H:%M:%SZ"))
+                meta = {"annotations": {NOTICE: encode_notice(notice)}}
+                crowded.api.patch(f"/api/v1/nodes/{name}", {"metadata": meta})
+            wait_until(lambda: not left_on(crowded, OLD), PATIENT, "the nodes empty")
+            wait_until(lambda: server.said(f'"outcome": "{outcome}"'), PATIENT, "a report of it")
+            operations.wait_pods_ready(crowded.api, 6, 60)
+        assert seen(SINGLE) == dict.fromkeys(SINGLE, least)
+        assert server.said(says) >= len(SINGLE)
+        assert server.said("Traceback") == 0
+    finally:
+        assert server.end() == 0
+
+
+def test_a_replacement_with_new_machines_leaves_no_gap(cluster, tmp_path, monkeypatch):
+    with fleet_of(cluster, monkeypatch) as fleet:
+        fleet.add("pool", 2, low=1, high=4)
+        old = set(fleet.machines("pool"))
+        for name in SINGLE:
+            served(cluster, name, pod_annotations={READY_AFTER: "1s"})
+        operations.wait_pods_ready(cluster.api, len(SINGLE), 60)
+        wait_served(cluster, SINGLE)
+        policy = policy_of(fleet, tmp_path, {}, method={"singleReplicas": "restart"})
+        fleet.new_version(ImageId="ami-03cf127a")
+        fleet.cloud.after_call = lambda call, _: fleet.join() if call in ACTS else None
+        with watched(cluster) as seen:
+            done = rebalancer(
+                "replace",
+                "--outdated=template",
+                "--surge=1",
+                f"--policy={policy}",
+                f"--kubeconfig={grant(cluster, RESTARTS)}",
+                "--pause=0s",
+                "--timeout=300s",
+                "--output=json",
+            )
+            assert done.code == 0, done.err + done.out
+        fleet.join()
+        assert seen(SINGLE) == dict.fromkeys(SINGLE, (1, 1))
+        assert not old & set(fleet.machines("pool"))
+        ways = {one["outcome"] for one in json.loads(done.out)["outcomes"]}
+        assert ways == {"restarted"}

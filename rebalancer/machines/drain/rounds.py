@@ -36,10 +36,11 @@ from rebalancer.machines.drain.triage import (
 from rebalancer.node_record.records import Order
 from rebalancer.plan.plan import Code, Cost, Method, Move, Outcome
 from rebalancer.planner.disruption import DisruptionBudgets
+from rebalancer.planner.methods import with_methods
 from rebalancer.planner.plan import Callbacks, plan
 from rebalancer.planner.planning import Planned
 from rebalancer.planner.problem import Problem
-from rebalancer.planner.rules import RunRules, with_methods
+from rebalancer.planner.rules import RunRules
 from rebalancer.policy.load import LoadedPolicy
 from rebalancer.policy.model import Eagerness, Methods, Mode, Policy, Protect, StrategyPolicy
 from rebalancer.policy.values import Limit, Params

@@ -4,7 +4,6 @@ import io
 
 import pytest
 
-from rebalancer.embedded.apiserver.kinds import is_ready
 from rebalancer.embedded.controllers.kubelets import NEVER_READY
 from rebalancer.kube.evict import RESTARTED_AT
 from rebalancer.machines.drain import draining
@@ -12,6 +11,7 @@ from rebalancer.testing.objects import deployment, pdb, statefulset
 from tests.support.clocks import LeapingClock, Once
 from tests.support.killing import Killed, Killing
 from tests.unit.commands.draining import drained, is_cordoned, nodes, pods_on
+from tests.unit.commands.ready import ReadyPods, let_be_ready
 
 RESTART = ("method.singleReplicas=restart",)
 # The threads of a process that was killed end, too.
@@ -21,34 +21,6 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExc
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch):
     monkeypatch.setattr(draining, "_PAUSE", 0.2)
-
-
-class ReadyPods:
-    """Keeps the least number of Ready pods of each app, by every change that the cluster makes from now on."""
-
-    def __init__(self, cluster, *apps):
-        self._ready: dict[str, set[str]] = {app: set() for app in apps}
-        for pod in cluster.objects("Pod"):
-            self._take(pod, gone=False)
-        self.least = {app: len(pods) for app, pods in self._ready.items()}
-        assert all(self.least.values())
-        cluster.store.listeners.append(self._observe)
-
-    def _observe(self, change):
-        if change.kind.kind == "Pod":
-            self._take(change.object, gone=change.new is None)
-
-    def _take(self, pod, *, gone):
-        meta = pod["metadata"]
-        app = meta.get("labels", {}).get("app")
-        if app not in self._ready:
-            return
-        if not gone and is_ready(pod) and "deletionTimestamp" not in meta:
-            self._ready[app].add(meta["uid"])
-        else:
-            self._ready[app].discard(meta["uid"])
-        if hasattr(self, "least"):
-            self.least[app] = min(self.least[app], len(self._ready[app]))
 
 
 def fill(cluster, *objects):
@@ -152,12 +124,6 @@ def never_ready_again(cluster):
     fill(cluster, lame)
     (name,) = pods_on(cluster, "n1")
     let_be_ready(cluster, name)
-
-
-def let_be_ready(cluster, name):
-    meta = {"name": name, "annotations": {NEVER_READY: None}}
-    cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": meta})
-    cluster.settle()
 
 
 def test_a_new_pod_that_does_not_become_ready_leaves_the_old_one_where_it_serves():

@@ -8,12 +8,14 @@ import pytest
 
 from rebalancer.base.environment import SystemClock
 from rebalancer.base.errors import ExitCode, ProviderError
+from rebalancer.embedded.controllers.kubelets import NEVER_READY
 from rebalancer.node_record.protocol import EXCLUDE
 from rebalancer.plan.machines import StepStatus
 from rebalancer.run import one_run as run_command
 from rebalancer.signals.state import STATE, PipelineState, StepState, encode_state, state_in
 from rebalancer.testing.objects import deployment, pdb, require_apart
 from rebalancer.wire.marks import SCALE_IN
+from tests.unit.commands.ready import ReadyPods, let_be_ready
 from tests.unit.commands.scaling import TICK, OurClock, grounded
 from tests.unit.commands.serving import serving, soon
 
@@ -123,6 +125,51 @@ def _web_on(ground, node, replicas, name="web", **more):
     ground.cluster.settle()
     ground.cluster.cordon(others, on=False)
     assert len(_pods(ground, node, name)) == replicas
+
+
+RESTART = "method: {singleReplicas: restart}"
+
+
+@pytest.mark.parametrize(("more", "least"), [(RESTART, 1), ("", 0)])
+def test_a_single_replica_goes_without_a_gap_where_the_policy_says_so(
+    tmp_path, monkeypatch, more, least
+):
+    with grounded(tmp_path, monkeypatch, 3, low=1, more=more) as ground:
+        free = _pads(ground)
+        _web_on(ground, free, 1, cpu="200m")
+        seen = ReadyPods(ground.cluster, "web")
+        for _ in range(12):
+            ground.tick()
+        assert ground.pool.ended == [free]
+        assert seen.least == {"web": least}
+
+
+def test_a_rollout_whose_new_pod_is_not_ready_keeps_the_old_one_and_its_machine(
+    tmp_path, monkeypatch
+):
+    more = f"{RESTART}\nsafety: {{maxReadyTime: 1s}}"
+    with grounded(tmp_path, monkeypatch, 3, low=1, more=more) as ground:
+        free = _pads(ground)
+        others = [one for one in ground.nodes if one != free]
+        ground.cluster.cordon(others)
+        lame = deployment("web", 1, cpu="200m")
+        lame["spec"]["template"]["metadata"]["annotations"] = {NEVER_READY: "true"}
+        ground.cluster.apply(lame)
+        ground.cluster.settle()
+        ground.cluster.cordon(others, on=False)
+        (old,) = _pods(ground, free, "web")
+        let_be_ready(ground.cluster, old)
+        seen = ReadyPods(ground.cluster, "web")
+        codes = []
+        for _ in range(18):
+            ground.cluster.advance(TICK)
+            ground.cluster.settle()
+            codes += [act["code"] for act in ground.run()[1]["machines"]]
+        # It is given up after giveUpAfter, as with pods that a budget keeps.
+        assert {"DrainStarted", "Failed"} <= set(codes)
+        assert "Terminated" not in codes
+        assert _pods(ground, free, "web") == [old]
+        assert seen.least == {"web": 1}
 
 
 def test_pods_leave_within_their_budget_before_the_machine_ends(tmp_path, monkeypatch):

@@ -1,7 +1,8 @@
 """A loop over objects or their snapshot, under a policy given in a line."""
 
 from rebalancer.base.environment import SystemClock, Timings
-from rebalancer.planner.rules import RunRules, with_methods
+from rebalancer.planner.methods import with_methods
+from rebalancer.planner.rules import RunRules
 from rebalancer.planner.scheduler_profile import scheduler_profile
 from rebalancer.policy.load import load_policy
 from rebalancer.registry import Registry

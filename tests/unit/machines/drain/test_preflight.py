@@ -7,8 +7,9 @@ from rebalancer.machines.drain.preflight import DrainVerdict, check, without_bud
 from rebalancer.machines.drain.rounds import OrderedProtections, ordered_policy, unforeseen
 from rebalancer.machines.drain.triage import Orders
 from rebalancer.plan.plan import Method
+from rebalancer.planner.methods import with_methods
 from rebalancer.planner.plan import Callbacks, plan
-from rebalancer.planner.rules import RunRules, with_methods
+from rebalancer.planner.rules import RunRules
 from rebalancer.policy.load import load_text
 from rebalancer.registry import Registry
 from rebalancer.snapshot.owners import HASH
