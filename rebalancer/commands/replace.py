@@ -239,7 +239,7 @@ def command(**flags: Any) -> int:
     policy's provider adds machines first and ends old ones, and each node is cordoned when its turn comes. A node
     is old if all that is given of -l, --kubelet-below, --older-than and --outdated is true of it. Nothing is
     changed if the other nodes do not hold what leaves; how many are missing is said. Nodes without batch work come
-    first. New nodes are begun within the policy's windows only. How far each node is stands on it, and on its
+    first. A workload's only pod leaves as by drain. New nodes are begun within the policy's windows only. How far each node is stands on it, and on its
     group: called again after it was killed, it goes on from there.
     """
     return int(replace_nodes(ReplaceOptions.of(**flags), system_environment()))

@@ -1,4 +1,4 @@
-"""A single replica moves to a real kubelet and away from it again: its Service never is without an endpoint."""
+"""A single replica moves to a real kubelet and away from it, in runs and drains: its Service never is without an endpoint."""
 
 import threading
 import time
@@ -7,11 +7,28 @@ from typing import Any, Self
 
 import pytest
 
+from rebalancer.kube.access import (
+    ACT_RULES,
+    DRAIN_RULES,
+    EVENT_RULES,
+    FOLLOW_RULES,
+    READ_RULES,
+)
+from rebalancer.kube.evict import RESTART_RULES
 from tests.controlplane import ApiError, objects, operations, wait_until
+from tests.e2e.product import grant, rebalancer
 from tests.node import images
 from tests.node.ground import Ground
 from tests.node.node import NAME
 
+DRAINS = (
+    *READ_RULES,
+    *ACT_RULES,
+    *FOLLOW_RULES,
+    *EVENT_RULES,
+    *DRAIN_RULES,
+    *RESTART_RULES,
+)
 NEVER = "0 0 29 2 *"
 SIMULATED = "simulated-a"
 POLICY = {"protect": {"minPodAge": "0s"}, "method": {"singleReplicas": "restart"}}
@@ -77,8 +94,12 @@ def most_at_once(ground: Ground, before: dict[str, Any]) -> int:
 
 def name_pool(ground: Ground, node: str, other: str) -> None:
     """Let one node be of the pool, and the other of none."""
-    for name, pool in ((node, "web"), (other, None)):
-        ground.api.patch(f"/api/v1/nodes/{name}", {"metadata": {"labels": {"pool": pool}}})
+    take_into_pool(ground, node)
+    take_into_pool(ground, other, None)
+
+
+def take_into_pool(ground: Ground, node: str, pool: str | None = "web") -> None:
+    ground.api.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"pool": pool}}})
 
 
 @pytest.fixture
@@ -88,6 +109,14 @@ def single(ground: Ground) -> Iterator[Ground]:
     ground.add_node("a")
     operations.wait_nodes_ready(ground.api, 2)
     name_pool(ground, SIMULATED, NAME)
+    serve_web(ground)
+    yield ground
+    ground.api.delete("/api/v1/namespaces/default/services/web")
+    ground.clear()
+
+
+def serve_web(ground: Ground) -> None:
+    """Run one replica in the pool, behind a Service."""
     web = objects.deployment(
         "web",
         1,
@@ -98,7 +127,20 @@ def single(ground: Ground) -> Iterator[Ground]:
     )
     ground.plane.apply([web, objects.service("web", {"app": "web"})])
     operations.wait_pods_ready(ground.api, 1, 60, selector="app=web")
+
+
+@pytest.fixture
+def full(ground: Ground) -> Iterator[Ground]:
+    """One replica on the real node, under a budget that never lets it go; a simulated node may take it, too."""
+    ground.keep_others_away()
+    take_into_pool(ground, NAME)
+    serve_web(ground)
+    ground.plane.apply([objects.pdb("web", {"app": "web"}, minAvailable=1)])
+    ground.add_node("a")
+    operations.wait_nodes_ready(ground.api, 2)
+    take_into_pool(ground, SIMULATED)
     yield ground
+    operations.cordon(ground.api, [NAME], on=False)
     ground.api.delete("/api/v1/namespaces/default/services/web")
     ground.clear()
 
@@ -124,3 +166,23 @@ def test_its_service_has_an_endpoint_all_the_while(single: Ground) -> None:
     assert min(asked.samples) >= (1, 1)
     assert min(pods for _, pods in asked.samples) >= 1
     assert len(asked.samples) > 5 * seconds
+
+
+def test_it_has_an_endpoint_while_its_node_is_drained(full: Ground) -> None:
+    assert dict(full.zones("web")) == {NAME: 1}
+    kubeconfig = f"--kubeconfig={grant(full.plane, DRAINS)}"
+    with Endpoints(full) as asked:
+        wait_until(lambda: asked.samples and asked.samples[-1] == (1, 1), 30, "the endpoint")
+        asked.samples.clear()
+        before = full.api.get(PODS)
+        # The budget never lets its only pod go.
+        refused = rebalancer("drain", NAME, kubeconfig)
+        assert refused.code == 3, refused.err
+        restart = "--set=method.singleReplicas=restart"
+        done = rebalancer("drain", NAME, kubeconfig, restart, "--timeout=180s")
+        assert done.code == 0, done.err
+        assert dict(full.zones("web")) == {SIMULATED: 1}
+        assert most_at_once(full, before) == 2
+    assert asked.failed is None
+    assert min(asked.samples) >= (1, 1)
+    assert min(pods for _, pods in asked.samples) >= 1

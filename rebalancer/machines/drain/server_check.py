@@ -18,6 +18,8 @@ _READ = 10.0
 _VERDICTS = {
     AnswerKind.BLOCKED: (DrainVerdict.BLOCKED, Code.PDB.value),
     AnswerKind.MISCONFIGURED: (DrainVerdict.MISCONFIGURED, Code.PDB_CONFLICT.value),
+    # The Deployment has changed since it was read.
+    AnswerKind.DROPPED: (DrainVerdict.BLOCKED, Code.CANNOT_SURGE.value),
 }
 _FINE = (AnswerKind.EVICTED, AnswerKind.RESTARTED, AnswerKind.GONE)
 

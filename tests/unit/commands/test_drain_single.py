@@ -6,7 +6,8 @@ import pytest
 
 from rebalancer.embedded.controllers.kubelets import NEVER_READY
 from rebalancer.kube.evict import RESTARTED_AT
-from rebalancer.machines.drain import draining
+from rebalancer.machines.drain import draining, rounds
+from rebalancer.machines.drain.server_check import ask_server
 from rebalancer.testing.objects import deployment, pdb, statefulset
 from tests.support.clocks import LeapingClock, Once
 from tests.support.killing import Killed, Killing
@@ -103,6 +104,23 @@ def test_a_dry_run_says_how_each_goes_and_what_leaves_a_gap():
         assert not is_cordoned(cluster, "n1")
         done = drained(cluster, "n1", settings=RESTART)
         assert outcomes(done) == {"web": "restarted", "old": "evicted", "db": "evicted"}
+
+
+@pytest.mark.parametrize("more", [{"paused": True}, {"replicas": 2}])
+def test_the_server_is_asked_about_the_deployment_as_it_is_then(more, monkeypatch):
+    with nodes("n1", "n2", "n3") as cluster:
+        fill(cluster, deployment("web", 1))
+
+        def changed(client, snapshot, checks):
+            web = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}}
+            cluster.apply({**web, "spec": more})
+            cluster.settle()
+            return ask_server(client, snapshot, checks)
+
+        monkeypatch.setattr(rounds, "ask_server", changed)
+        done = drained(cluster, "n1", settings=RESTART, dry_run="server")
+        assert (done.verdicts, done.codes) == ({"n1": "blocked"}, {"CannotSurge"})
+        assert restarts(cluster, "web") is None
 
 
 def test_a_rollout_that_a_person_forbids_goes_only_by_force():
