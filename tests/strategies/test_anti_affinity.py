@@ -150,7 +150,7 @@ def test_own_pods_move_where_a_foreign_one_is_repelled_only_together_with_the_de
 nodes = st.lists(st.sampled_from(["n0", "n1", "n2", "n3"]), min_size=1, max_size=4)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     nodes,
     nodes,

@@ -165,7 +165,7 @@ def clusters(draw):
     return [*nodes, *pods]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(clusters())
 def test_on_any_cluster_the_contract_holds_and_a_plan_never_makes_things_worse(objects):
     check_strategy(STRATEGY, snapshots=[snapshot_of(objects)])

@@ -111,7 +111,7 @@ WHERE = {"a1": "a", "a2": "a", "b1": "b", "c1": "c", "x": None}
 places = st.lists(st.sampled_from(sorted(WHERE)), min_size=1, max_size=4)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(places, places, st.booleans(), st.booleans())
 def test_the_potential_is_the_number_of_pods_apart(web, cache, own_kind, by_host):
     key = HOSTNAME if by_host else ZONE
@@ -155,7 +155,7 @@ def test_the_contract_holds(weight):
     check_strategy(STRATEGY, None, snapshots)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(places, places, st.booleans(), st.booleans())
 def test_a_pod_is_apart_exactly_where_the_scheduler_would_not_put_it(web, cache, own_kind, by_host):
     objects = [node(name, zone) for name, zone in WHERE.items()]

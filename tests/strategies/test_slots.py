@@ -167,7 +167,7 @@ def test_it_keeps_the_contract():
     check_strategy(Registry.installed().strategy(NAME), params(free={"cpu": "2"}, per=ZONE))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_the_difference_is_that_of_the_potential(data):
     size = data.draw(st.integers(2, 4))

@@ -1,12 +1,85 @@
 """``rebalancer compare`` as people call it."""
 
+import io
 import json
+import shutil
+from contextlib import redirect_stdout
 
 import pytest
 
 from rebalancer.cli import command
 from rebalancer.fleet import work
 from tests.unit.fleet.worlds import skewed, write_policies
+
+
+class World:
+    """Ten snapshots, two policies, and what comparing them has given."""
+
+    def __init__(self, folder):
+        self.policies, self.snapshots = write_policies(folder), folder / "recorded"
+        self.snapshots.mkdir()
+        for number in range(10):
+            skewed(self.snapshots / f"{number}.json", 1 + number % 3)
+        self.journal, out = folder / "journal", io.StringIO()
+        with redirect_stdout(out):
+            assert command([*self.words, "--resume", str(self.journal), "-o", "json"]) == 0
+        self.text = out.getvalue()
+
+    @property
+    def words(self):
+        return [
+            *("compare", "--policies", *self.policies),
+            *("--snapshots", str(self.snapshots), "--draws", "1"),
+        ]
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    return World(tmp_path_factory.mktemp("compared"))
+
+
+@pytest.fixture
+def resumed(played, tmp_path, monkeypatch):
+    """Compare once more with what was played; nothing is played again."""
+    journal = shutil.copy(played.journal, tmp_path / "journal")
+    monkeypatch.setattr(work, "work", None)
+    return lambda *args: command([*played.words, "--resume", str(journal), *args])
+
+
+def test_what_is_better_by_construction_is_named_in_each_form(played, resumed, capsys):
+    spread, idle = played.policies
+    data = json.loads(played.text)
+    better = {of["measure"]: of["better"] for of in data["verdicts"] if of["better"]}
+    assert better["softLeft"] == spread
+    assert better["evictions"] == idle
+    assert len(data["rows"]) == 20
+    assert data["policies"][0]["measures"]["softLeft"]["mean"] == 0
+    assert resumed() == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "2 policies on 10 snapshots, 20 simulations" in text
+    assert f"{idle} is better: 1.9 fewer evictions" in text
+    assert resumed("-o", "html") == 0
+    page = capsys.readouterr().out
+    assert page.startswith("<!DOCTYPE html>")
+    assert f"{idle} is better: 1.9 fewer evictions" in page
+    assert page.count("<circle") == 20 * 10
+
+
+def test_processes_and_a_resumed_journal_give_the_same_bytes(played, tmp_path, capsys):
+    journal = tmp_path / "journal"
+    args = [*played.words, "--resume", str(journal), "-o", "json"]
+    assert command([*args, "--jobs", "2"]) == 0
+    assert capsys.readouterr().out == played.text
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:6]) + lines[6][:40])
+    assert command(args) == 0
+    assert capsys.readouterr().out == played.text
+    assert sorted(journal.read_bytes().splitlines()) == sorted(b"".join(lines).splitlines())
+
+
+def test_a_resumed_comparison_plays_nothing_again(played, resumed, capsys):
+    assert resumed("-o", "json") == 0
+    assert capsys.readouterr().out == played.text
 
 
 @pytest.fixture
@@ -18,8 +91,8 @@ def policies(tmp_path):
 def snapshots(tmp_path):
     folder = tmp_path / "recorded"
     folder.mkdir()
-    for number in range(10):
-        skewed(folder / f"{number}.json", 1 + number % 3)
+    for number in range(3):
+        skewed(folder / f"{number}.json", 1 + number)
     return str(folder)
 
 
@@ -29,50 +102,13 @@ def compared(capsys, policies, snapshots, *args, code=0):
     return capsys.readouterr()
 
 
-def test_what_is_better_by_construction_is_named_in_each_form(policies, snapshots, capsys):
-    spread, idle = policies
-    data = json.loads(compared(capsys, policies, snapshots, "-o", "json").out)
-    better = {of["measure"]: of["better"] for of in data["verdicts"] if of["better"]}
-    assert better["softLeft"] == spread
-    assert better["evictions"] == idle
-    assert len(data["rows"]) == 20
-    assert data["policies"][0]["measures"]["softLeft"]["mean"] == 0
-    text = " ".join(compared(capsys, policies, snapshots).out.split())
-    assert "2 policies on 10 snapshots, 20 simulations" in text
-    assert f"{idle} is better: 1.9 fewer evictions" in text
-    page = compared(capsys, policies, snapshots, "-o", "html").out
-    assert page.startswith("<!DOCTYPE html>")
-    assert f"{idle} is better: 1.9 fewer evictions" in page
-    assert page.count("<circle") == 20 * 10
-
-
-def test_processes_and_a_resumed_journal_give_the_same_bytes(policies, snapshots, tmp_path, capsys):
-    expected = compared(capsys, policies, snapshots, "-o", "json").out
-    journal = tmp_path / "journal"
-    args = ["--resume", str(journal), "-o", "json", "--jobs", "2"]
-    assert compared(capsys, policies, snapshots, *args).out == expected
-    lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join(lines[:6]) + lines[6][:40])
-    assert compared(capsys, policies, snapshots, *args[:-2]).out == expected
-    assert sorted(journal.read_bytes().splitlines()) == sorted(b"".join(lines).splitlines())
-
-
-def test_a_resumed_comparison_plays_nothing_again(
-    policies, snapshots, tmp_path, capsys, monkeypatch
-):
-    args = ["--resume", str(tmp_path / "journal")]
-    expected = compared(capsys, policies, snapshots, *args).out
-    monkeypatch.setattr(work, "work", None)
-    assert compared(capsys, policies, snapshots, *args).out == expected
-
-
 def test_a_damaged_snapshot_fails_alone_with_code_4(policies, snapshots, tmp_path, capsys):
-    (tmp_path / "recorded" / "3.json").write_text('{"kind": "List", "items": [')
+    (tmp_path / "recorded" / "1.json").write_text('{"kind": "List", "items": [')
     printed = compared(capsys, policies, snapshots, code=4)
     text = " ".join(printed.out.split())  # lines are as wide as the terminal
-    assert "3.json: cut off" in text
-    assert "2 policies on 9 snapshots, 20 simulations" in text
-    assert "rebalancer: 2 of 20 simulations failed" in printed.err
+    assert "1.json: cut off" in text
+    assert "2 policies on 2 snapshots, 6 simulations" in text
+    assert "rebalancer: 2 of 6 simulations failed" in printed.err
 
 
 def test_a_policy_with_a_scheduler_configuration_is_played_with_it(snapshots, tmp_path, capsys):

@@ -58,7 +58,7 @@ def restored(delta):
 PODS = st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from(["x", "yy"])), max_size=8)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(PODS, PODS, st.booleans(), st.booleans())
 def test_what_is_restored_is_the_file_itself(tmp_path_factory, old, new, before, after):
     folder = tmp_path_factory.mktemp("delta")

@@ -276,7 +276,7 @@ def test_a_pod_whose_spec_is_not_understood_is_no_crash(
         read_cluster(client_of(server.url, tmp_path, attempts=1), clock=lambda: 0.0)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(body=st.binary(max_size=300), protobuf=st.booleans(), magic=st.booleans())
 def test_no_bytes_of_a_list_let_another_error_out(
     tmp_path_factory: pytest.TempPathFactory, body: bytes, protobuf: bool, magic: bool

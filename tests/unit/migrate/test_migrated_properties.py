@@ -190,7 +190,7 @@ def of(policy):
     return convert_policy(json.dumps(policy, indent=1).encode(), "p.yaml", KNOWN)
 
 
-@settings(deadline=None, max_examples=35)
+@settings(deadline=None, max_examples=17)
 @given(policies)
 def test_the_result_always_loads_and_is_always_the_same(policy):
     migration = of(policy)
@@ -210,7 +210,7 @@ def test_the_result_always_loads_and_is_always_the_same(policy):
     assert ours <= names
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(policies)
 def test_a_directory_is_the_same_policy_as_the_file(tmp_path_factory, policy):
     migration = of(policy)
@@ -351,7 +351,7 @@ def we_move(policy, pod):
     }
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(policies)
 def test_no_pod_is_moved_that_was_protected(policy):
     ours = load_text(as_file(of(policy).data, "", KNOWN).encode(), "x", KNOWN).policy

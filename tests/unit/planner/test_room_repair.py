@@ -18,7 +18,7 @@ from tests.unit.planner.test_room_search import (
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(clusters(), st.integers(2, CPUS))
 def test_each_way_has_room_for_all_and_takes_no_fewer_moves_than_there_must_be(
     cluster: tuple[int, list[tuple[int, int]]], wanted: int

@@ -71,7 +71,7 @@ def clusters(draw: st.DrawFn) -> tuple[int, list[tuple[int, int]]]:
     return nodes, pods
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(clusters(), st.integers(2, CPUS))
 def test_it_is_as_good_as_trying_all_placements(
     cluster: tuple[int, list[tuple[int, int]]], wanted: int

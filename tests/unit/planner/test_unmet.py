@@ -73,7 +73,7 @@ shapes = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(shapes, st.integers(1, 4))
 def test_rules_are_as_many_as_the_scores_count_each_with_a_reason(shape, per_run):
     objects = list(NODES)

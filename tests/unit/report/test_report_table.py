@@ -353,7 +353,7 @@ def test_control_characters_of_foreign_names_never_reach_the_terminal(report):
 _NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,38}[a-z]", fullmatch=True)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(st.tuples(_NAMES, st.sampled_from(list(Status)), st.integers(1, 3)), max_size=30),
     st.lists(st.tuples(_NAMES, st.sampled_from(list(Code)), st.text(max_size=60)), max_size=30),

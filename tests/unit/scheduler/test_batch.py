@@ -46,7 +46,7 @@ def _agree(
         assert together.predict_replacement(state, pod).nodes.tolist() == expected.nodes.tolist()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     clusters(least=2, most=9),
     steps(),

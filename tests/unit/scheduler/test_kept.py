@@ -27,7 +27,7 @@ class _Narrow(SchedulerProfile):
         return min(3, nodes)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(clusters(least=4, most=9), steps(), st.booleans())
 def test_predictions_are_those_of_a_model_that_was_never_asked(
     made: Cluster, way: list[Step], sampled: bool
@@ -48,7 +48,7 @@ def test_predictions_are_those_of_a_model_that_was_never_asked(
     go(world.state, way, look)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(clusters(least=4, most=9), steps(), st.booleans())
 def test_predictions_of_replacements_are_those_of_a_model_that_was_never_asked(
     made: Cluster, way: list[Step], sampled: bool
@@ -72,7 +72,7 @@ def test_predictions_of_replacements_are_those_of_a_model_that_was_never_asked(
     go(world.state, way, look)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(clusters(least=2, most=6), steps())
 def test_pods_are_where_they_were_put(made: Cluster, way: list[Step]) -> None:
     nodes, standing, new = made
@@ -114,7 +114,7 @@ def _standing(state: ClusterState, classes: list[int], *, terminating: bool) -> 
                 yield victim.node
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(clusters(least=2, most=5), steps())
 def test_a_stamp_is_the_same_only_while_pods_stay(made: Cluster, way: list[Step]) -> None:
     nodes, standing, new = made
@@ -153,7 +153,7 @@ def test_what_the_scheduler_is_shown_for_a_moment_leaves_the_stamp_as_it_was() -
     assert state.stamp(cls) != before
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.integers(-3, 3), min_size=2, max_size=12), st.data())
 def test_windows_that_agree_in_an_extreme_are_distinguished_from_those_that_do_not(
     values: list[int], data: st.DataObject

@@ -94,7 +94,7 @@ def test_a_mark_sends_a_pod_elsewhere_and_a_toleration_does_not_care() -> None:
     assert world.landings("p") == {"a": 1.0}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(clusters(least=2, most=6))
 def test_the_chosen_node_wins_for_sure_and_no_smaller_set_makes_it(
     made: tuple[list[Json], list[Json], Json],

@@ -136,7 +136,7 @@ def test_a_file_that_is_cut_off_anywhere_is_refused(length: int) -> None:
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=60)
 def test_a_changed_byte_is_noticed_or_does_not_matter(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(WHOLE) - 1))
     broken = bytearray(WHOLE)

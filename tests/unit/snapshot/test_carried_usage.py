@@ -148,7 +148,7 @@ def pods_of(placed: list[tuple[str, str, bool]]) -> list[dict[str, Any]]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(PLACED, max_size=8), st.booleans())
 def test_where_nothing_moved_nothing_changes(
     placed: list[tuple[str, str, bool]], templates: bool
@@ -165,7 +165,7 @@ def test_where_nothing_moved_nothing_changes(
         np.testing.assert_array_equal(getattr(same, name), getattr(usage, name))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(PLACED, min_size=1, max_size=8), st.data())
 def test_what_leaves_one_node_arrives_at_another(
     placed: list[tuple[str, str, bool]], data: st.DataObject

@@ -178,7 +178,7 @@ def seen(fold: Fold) -> Snapshot:
     return fold.settle().snapshot(**CAPTURE)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(STEP, max_size=25))
 def test_a_followed_snapshot_is_the_one_that_is_read_again(steps: list[tuple[str, Any]]) -> None:
     world = World()

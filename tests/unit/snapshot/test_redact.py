@@ -111,7 +111,7 @@ OBJECTS = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.dictionaries(st.sampled_from(KEYS), OBJECTS, max_size=5))
 def test_no_text_stays_that_is_not_known_to_be_public(fields):
     fields["metadata"] = {"name": "acme-billing", "uid": "1"}

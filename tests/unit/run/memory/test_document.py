@@ -230,7 +230,7 @@ _documents = st.fixed_dictionaries(
 
 
 @given(_documents)
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_whatever_json_is_in_it_a_run_can_use_it_and_write_it_again(data):
     """All that a run, and ``history``, do with a document."""
     document, flaw = decode({KEY: json.dumps(data)})

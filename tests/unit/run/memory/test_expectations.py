@@ -131,7 +131,7 @@ def test_a_leader_that_takes_its_work_along_is_given_up_not_chased_for_ever(tmp_
     )
     rules = RunRules(loaded, REGISTRY, Scope())
     document, evictions = Document(), []
-    for _ in range(24 * 30):
+    for _ in range(24 * 6):
         snapshot = measured(world, leader=0)
         document = forget_stale(document, snapshot)
         cooling = describe_cooling(document, world.now)
@@ -141,7 +141,7 @@ def test_a_leader_that_takes_its_work_along_is_given_up_not_chased_for_ever(tmp_
         outcomes = done.outcomes
         document = after_run(document, snapshot, planned.streaks, outcomes, world.now)
         evictions.append(len(outcomes))
-        world.wait(120)
+        world.wait(600)
     assert 1 < sum(evictions) <= STRIKES
     assert sum(evictions[len(evictions) // 2 :]) == 0
     assert msgspec.structs.asdict(next(iter(document.owners.values())).terms[TERM])["given_up"]
