@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,12 @@ def test_wheel_and_sdist_made_twice_are_the_same_and_can_be_run(tmp_path):
     prove.sums(made[0])
     with zipfile.ZipFile(made[0].wheel) as wheel:
         assert {each.date_time[0] for each in wheel.infolist()} == {2026}
+        (about,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        described = str(message_from_bytes(wheel.read(about)).get_payload())
+        assert described.strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
+        points = wheel.read(about.replace("METADATA", "entry_points.txt")).decode()
+        assert "rebalancer = " in points
+        assert "kubectl-rebalancer = " in points
         wheel.extractall(tmp_path / "site")  # noqa: S202
     done = subprocess.run(
         [sys.executable, "-P", "-m", "rebalancer", "--version"],
