@@ -12,7 +12,7 @@ from rebalancer.base.errors import PolicyError
 from rebalancer.snapshot.load import load_snapshot
 from rebalancer.snapshot.store import MANIFEST
 from rebalancer.whatif.edits import read_objects
-from tests.fuzz.target import Target, joined, split
+from tests.fuzz.target import Target, split
 
 
 def _read(data: bytes) -> None:
@@ -38,11 +38,6 @@ def _archive(data: bytes) -> bytes:
             with file.open(name, "w") as member:
                 member.write(text)
     return stream.getvalue()
-
-
-def as_input(nodes: bytes, pods: bytes, others: bytes, manifest: bytes) -> bytes:
-    """Return the input for these lists; ``$n``, ``$p`` and ``$o`` in the manifest become their sizes."""
-    return b"\x00" + joined(nodes, pods, others, manifest)
 
 
 TARGET = Target(_read, (PolicyError,))

@@ -299,12 +299,6 @@ def client_of(
     return Client(credentials, limits=kept, stop=stop)
 
 
-def ends_in(seconds: float) -> Stop:
-    """Return a stop of the real clock with a deadline in so many seconds."""
-    clock = SystemClock()
-    return Stop(clock, clock.now() + seconds)
-
-
 # -- what the API server says ----------------------------------------------------------------------
 
 

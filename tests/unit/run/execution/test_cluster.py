@@ -1,7 +1,6 @@
 """The executor's actor and feed on a real API server."""
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,12 +29,6 @@ SNAPSHOT = snapshot_of(
     ]
 )
 UIDS = dict(zip(SNAPSHOT.pods.name, SNAPSHOT.pods.uid, strict=True))
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    with ScriptedServer() as running:
-        yield running
 
 
 def planned(name, owner):

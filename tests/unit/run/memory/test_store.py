@@ -1,7 +1,6 @@
 """Reading and writing the memory: conflicts, loss, and no write without need."""
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -51,12 +50,6 @@ class StoredMemory:
             return Say(status_body(409, "modified"), 409)
         self.data, self.version = asked.body["data"], self.version + 1
         return self._said()
-
-
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
-    with ScriptedServer() as running:
-        yield running
 
 
 _runs = itertools.count()

@@ -1,4 +1,4 @@
-"""One scripted server per test."""
+"""One scripted API server per test, for all packages that talk to one."""
 
 from collections.abc import Iterator
 
