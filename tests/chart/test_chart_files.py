@@ -9,7 +9,7 @@ from chart.tools import schema
 from image.root import ENTRYPOINT, SOURCE, USER
 from rebalancer.registry import Registry
 from tests.chart.helm import CHART
-from tests.chart.values import OWN, shipped, values
+from tests.chart.values import own_paths, shipped, values
 
 
 def test_the_chart_mounts_the_built_in_policy():
@@ -29,7 +29,7 @@ def test_the_schema_knows_every_key_of_the_policy():
 
 def test_every_value_of_the_schema_has_a_default():
     defaults = values()
-    for path in OWN:
+    for path in own_paths():
         value = defaults
         for part in path:
             assert part in value, path
@@ -37,7 +37,7 @@ def test_every_value_of_the_schema_has_a_default():
 
 
 def test_every_default_is_in_the_schema():
-    assert set(values()) == {path[0] for path in OWN}
+    assert set(values()) == {path[0] for path in own_paths()}
 
 
 def test_every_value_is_used_by_a_template():
@@ -46,7 +46,9 @@ def test_every_value_is_used_by_a_template():
     text = re.sub("[()]", "", text)
     # Inside a `with .Values`, the name stands alone.
     unused = [
-        path for path in OWN if not re.search(rf"(\.Values| )\.{re.escape('.'.join(path))}\b", text)
+        path
+        for path in own_paths()
+        if not re.search(rf"(\.Values| )\.{re.escape('.'.join(path))}\b", text)
     ]
     assert unused == []
 

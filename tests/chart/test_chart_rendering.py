@@ -40,7 +40,7 @@ from rebalancer.policy.select import Select
 from rebalancer.registry import Registry
 from rebalancer.testing.snapshots import node, snapshot_of, workload
 from tests.chart.helm import CHART, HelmError, helm, one, pod_spec, render
-from tests.chart.values import OWN, shipped
+from tests.chart.values import own_paths, shipped
 
 pytestmark = pytest.mark.e2e  # Helm is built from Go modules
 NAME = "rebalancer-kube-rebalancer"
@@ -930,7 +930,7 @@ NEEDS: dict[str, dict[str, Any]] = {
 
 
 def test_every_value_has_an_example_here():
-    assert set(CHANGED) == {".".join(path) for path in OWN}
+    assert set(CHANGED) == {".".join(path) for path in own_paths()}
 
 
 ESCALATE = {"interruption": {"steps": ["leave", {"step": "escalate", "means": "delete"}]}}

@@ -1,6 +1,7 @@
 """The chart's values: their defaults, and what its schema knows of."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -35,5 +36,7 @@ def leaves(properties: Mapping[str, Any], prefix: Path = ()) -> Iterator[Path]:
             yield (*prefix, name)
 
 
-OWN = list(leaves(schema.values_schema(Registry.installed())["properties"]))
-"""The paths of all values of the schema, but for what Helm itself hands to every chart."""
+@cache
+def own_paths() -> Sequence[Path]:
+    """Return the paths of all values of the schema, but for what Helm itself hands to every chart."""
+    return list(leaves(schema.values_schema(Registry.installed())["properties"]))

@@ -4,6 +4,7 @@ import enum
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from rebalancer.cli import _EPILOG
@@ -78,13 +79,19 @@ def policy_keys() -> str:
 
 def options(name: str) -> str:
     """Return the own options of a strategy."""
-    whole = schema(Registry.installed())
+    whole = _schema()
     not_own = {*ENVELOPE, "apiVersion", "kind", "strategy"}
     own = {key: entry for key, entry in _of_strategy(whole, name).items() if key not in not_own}
     rows = list(_Keys(whole).rows({"properties": own}, ""))
     return (
         table(("option", "default", "meaning"), rows) if rows else "It has no options of its own."
     )
+
+
+@cache
+def _schema() -> Mapping[str, Any]:
+    """Return the schema of policies, of which each strategy's page has a part."""
+    return schema(Registry.installed())
 
 
 def _of_strategy(whole: Mapping[str, Any], name: str) -> Mapping[str, Any]:
