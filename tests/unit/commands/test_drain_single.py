@@ -106,6 +106,20 @@ def test_a_dry_run_says_how_each_goes_and_what_leaves_a_gap():
         assert outcomes(done) == {"web": "restarted", "old": "evicted", "db": "evicted"}
 
 
+def test_a_gang_with_a_single_replica_goes_pod_by_pod_and_only_by_order():
+    with nodes("n1", "n2", "n3") as cluster:
+        gang = {"pod-group-name": "llm"}
+        fill(cluster, *(deployment(name, 1, pod_annotations=gang) for name in ("head", "tail")))
+        assert drained(cluster, "n1", dry_run="client").verdicts == {"n1": "drainable"}
+        done = drained(cluster, "n1", settings=RESTART)
+        assert (done.verdicts, done.codes) == ({"n1": "refused"}, {"Gang"})
+        assert "moves by a restart of its rollout" in done.out
+        seen = ReadyPods(cluster, "head", "tail")
+        done = drained(cluster, "n1", settings=RESTART, evict_gangs=True)
+        assert (done.code, outcomes(done)) == (0, dict.fromkeys(("head", "tail"), "restarted"))
+        assert seen.least == {"head": 1, "tail": 1}
+
+
 @pytest.mark.parametrize("more", [{"paused": True}, {"replicas": 2}])
 def test_the_server_is_asked_about_the_deployment_as_it_is_then(more, monkeypatch):
     with nodes("n1", "n2", "n3") as cluster:
